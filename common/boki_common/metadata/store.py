@@ -1,0 +1,86 @@
+"""The metadata store port: a small tree of versioned values, as ZooKeeper has it.
+
+Touched per segment, per term and per membership change, never per append. Three implementations (`memory`, `sqlite`,
+`zookeeper`) are held to one contract suite (`common/tests/metadata/contract.py`).
+
+Rules:
+- Paths are absolute (`/boki/view`), without a trailing slash, `.` or `..`. A parent must exist before its child.
+- A new node has version 0; each `set` adds one. `version` is compared, never ignored.
+- A write whose answer was lost raises `MetadataUnknown`; a re-read does not settle it, only a later version does (DESIGN §4
+  rule 4): repeat the same write at the same version until the version moves, then compare what is there.
+- Ephemeral nodes belong to the session of the store object that made them and vanish with it; they have no children.
+  After an expired session the store opens a new one by itself and calls the `on_session_lost` callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from boki_common.errors import NodeExists
+
+
+class Versioned(NamedTuple):
+    """A value and its version."""
+
+    value: bytes
+    version: int
+
+
+class Watch(Protocol):
+    """Tells that something about a path may have changed. Level-triggered: changes that nobody waited for are remembered,
+    several may be told as one, and one may be told for nothing (after a reconnect). Read again after each."""
+
+    async def changed(self) -> None:
+        """Returns once the node or its list of children may have changed since the last return (or since the start)."""
+
+    def close(self) -> None:
+        """Stops watching. Idempotent."""
+
+
+class MetadataStore(Protocol):
+    """See the module's rules. Every method may raise MetadataUnavailable; every write also MetadataUnknown."""
+
+    async def start(self) -> None:
+        """Connects. Raises MetadataUnavailable after the connect time-out."""
+
+    async def close(self) -> None:
+        """Ends the session: its ephemeral nodes are gone when it returns. Idempotent."""
+
+    async def get(self, path: str) -> Versioned:
+        """Raises NoNode."""
+
+    async def exists(self, path: str) -> bool: ...
+
+    async def children(self, path: str) -> list[str]:
+        """Names (not paths) of the children, sorted. Raises NoNode."""
+
+    async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Raises NodeExists, NoNode (no parent), InvalidArgument (value over the limit)."""
+
+    async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
+        """Creates `prefix` + ten digits, a number that its parent has not given before; returns the path."""
+
+    async def set(self, path: str, value: bytes, *, version: int) -> int:
+        """Compare-and-swap; returns the new version. Raises BadVersion, NoNode."""
+
+    async def delete(self, path: str, *, version: int) -> None:
+        """Raises BadVersion, NoNode, NotEmpty."""
+
+    def watch(self, path: str) -> Watch:
+        """Watches the node (made, changed, deleted) and its list of children; it need not exist yet."""
+
+    def on_session_lost(self, callback: Callable[[], None]) -> None:
+        """Calls back, on the event loop, whenever a session ended and a new one has begun: ephemeral nodes are gone."""
+
+
+async def ensure_path(store: MetadataStore, path: str) -> None:
+    """Makes `path` and its missing parents, with empty values; existing nodes stay as they are."""
+    made = ""
+    for part in path.strip("/").split("/"):
+        made = f"{made}/{part}"
+        if not await store.exists(made):
+            try:
+                await store.create(made)
+            except NodeExists:
+                pass

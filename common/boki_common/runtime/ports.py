@@ -1,0 +1,109 @@
+"""The ports: everything a role needs of the machine besides asyncio's loop and network (DESIGN §3).
+
+Whoever decides takes none of these; coroutines take them as arguments. `posix_disk` and `process` are the real
+implementations, `memory_disk` and the simulator the others, all held to one contract suite (`common/tests/runtime`).
+
+Time-outs and delays use the event loop (`loop.time()`, `asyncio.timeout`); `Clock` is wall time, for humans and `time_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Wall clock. May jump; nothing that decides safety reads it."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+
+
+class Random(Protocol):
+    """Randomness for identifiers, jitter and placement."""
+
+    def token(self, size: int) -> bytes:
+        """`size` random bytes."""
+
+    def below(self, bound: int) -> int:
+        """A random integer in [0, bound)."""
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in random order, as a new list."""
+
+
+class DiskFile(Protocol):
+    """One open file. Operations on one file may be issued concurrently; each is atomic to none but itself."""
+
+    name: str
+
+    async def size(self) -> int:
+        """Length in bytes."""
+
+    async def write(self, offset: int, buffers: Sequence[Buffer], *, durable: bool) -> None:
+        """Writes the buffers one after another from `offset`, all of them or an error.
+
+        With `durable` the bytes are on stable media when it returns (fdatasync).
+
+        Raises:
+            DiskFull: no space; some of the bytes may be written.
+            DiskFailed: any other error of the operating system. After a failed durable write or sync the file must
+                not be trusted again: close it and recover.
+        """
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises DiskFailed."""
+
+    async def sync(self) -> None:
+        """All writes that returned before are on stable media. Raises DiskFull, DiskFailed."""
+
+    async def truncate(self, size: int) -> None:
+        """Sets the length. Raises DiskFull, DiskFailed."""
+
+    async def close(self) -> None:
+        """Releases the file; later calls raise ClosedError. Idempotent."""
+
+
+class Disk(Protocol):
+    """A directory that one process owns. Names are relative, with `/`; no `..`, no absolute names."""
+
+    async def open(self, name: str, *, create: bool = False) -> DiskFile:
+        """Opens for reading and writing. With `create` the file and its folders are made when absent, durably.
+
+        Raises:
+            CorruptData: absent, without `create` (a file that must be there is not).
+            WrongDirectory: read-only or not permitted. DiskFull, DiskFailed.
+        """
+
+    async def names(self, folder: str = "") -> list[str]:
+        """Names of the files directly in `folder`, sorted; empty when the folder is absent."""
+
+    async def exists(self, name: str) -> bool:
+        """Whether a file has that name."""
+
+    async def read_all(self, name: str) -> bytes:
+        """Contents of a small file. Raises CorruptData when absent, DiskFailed."""
+
+    async def replace_all(self, name: str, data: Buffer) -> None:
+        """Contents of a small file, replaced atomically and durably (write aside, sync, rename, sync the folder)."""
+
+    async def rename(self, old: str, new: str) -> None:
+        """Renames durably, replacing `new`."""
+
+    async def remove(self, name: str) -> None:
+        """Removes durably; absent is fine."""
+
+    async def free_bytes(self) -> int:
+        """Space left on the device."""
+
+    async def lock(self) -> None:
+        """Takes the directory for this process until `close`. Raises DirectoryInUse, WrongDirectory."""
+
+    async def close(self) -> None:
+        """Closes all files and gives the lock back. Idempotent."""
+
+    def describe(self, name: str = "") -> str:
+        """The name as a person would look for it (an absolute path on a real disk): for error messages."""
