@@ -1,0 +1,304 @@
+"""Connections that carry frames, over TCP or Unix sockets: connect, serve, send, receive.
+
+Data walks in whole reads: all complete frames of one read reach the handler in one call, and everything that was sent
+during one turn of the event loop leaves in one write. Nothing here knows what a frame means.
+
+Back-pressure: `unsent_bytes` counts what the peer has not taken; `drain` waits while the transport asks to pause. Who
+must not wait (pushes, acks) looks at `unsent_bytes` and decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast
+
+from boki_common import limits
+from boki_common.errors import (
+    BokiError,
+    ConnectionLost,
+    InvalidArgument,
+    ProtocolError,
+    SettingsError,
+    Unreachable,
+)
+from boki_common.net.frames import FrameParser
+from boki_common.runtime.ports import Buffer
+
+
+class Address(NamedTuple):
+    """Where a server listens: a host and port, or the path of a Unix socket."""
+
+    host: str
+    port: int
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads `tcp://host:port`, `host:port`, `[v6]:port` or `unix:///path`. Raises InvalidArgument."""
+        if text.startswith("unix://"):
+            path = text.removeprefix("unix://")
+            if not path.startswith("/"):
+                raise InvalidArgument(f"expected unix:///absolute/path, found {text!r}", found=text)
+            return cls("", 0, path)
+        host, separator, port = text.removeprefix("tcp://").rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise InvalidArgument(f"expected host:port or unix:///path, found {text!r}", found=text)
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix://{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class FrameHandler(Protocol):
+    """Who receives the frames of one connection."""
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        """All frames that one read completed, without their lengths, in order. Views stay valid for ever.
+
+        A ProtocolError raised here ends the connection.
+        """
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        """The end, told once; `error` is None when this side closed."""
+
+
+class FrameConnection(asyncio.BufferedProtocol):
+    """One connection. The handler is set by `connect` and `FrameServer` before any frame arrives."""
+
+    handler: FrameHandler
+
+    def __init__(self, *, frame_bytes_limit: int = limits.FRAME_BYTES) -> None:
+        self.closed = False
+        self.peer = "unconnected"
+        self._parser = FrameParser(limit=frame_bytes_limit)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._transport_coalesces = False
+        self._queue: list[Buffer] = []
+        self._queued_bytes = 0
+        self._resumed: asyncio.Future[None] | None = None
+        self._paused = False
+        self._error: BokiError | None = None
+        self._on_made: Callable[[FrameConnection], None] = lambda _: None
+        self._on_lost: Callable[[FrameConnection], None] = lambda _: None
+
+    # -- sending
+
+    def send(self, *buffers: Buffer) -> None:
+        """Queues whole frames (their lengths included) for the end of this turn of the loop. Ignored after the end."""
+        if self.closed:
+            return
+        if self._transport_coalesces:
+            assert self._transport is not None
+            self._transport.writelines(buffers)
+            return
+        if not self._queue:
+            self._loop.call_soon(self._flush)
+        self._queue.extend(buffers)
+        self._queued_bytes += sum(map(len, buffers))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the operating system has not taken yet."""
+        if self._transport is None or self.closed:
+            return 0
+        return self._queued_bytes + self._transport.get_write_buffer_size()
+
+    async def drain(self) -> None:
+        """Waits while the peer is slower than we send. Raises ConnectionLost."""
+        if not self.closed and self._paused:
+            if self._resumed is None:
+                self._resumed = self._loop.create_future()
+            await asyncio.shield(self._resumed)
+        if self.closed:
+            raise self._error or ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
+
+    def close(self) -> None:
+        """Sends what is queued, then ends the connection; the handler hears `connection_lost(None)`."""
+        if self.closed:
+            return
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, error: BokiError) -> None:
+        """Ends the connection at once; the handler hears `error`."""
+        if self._error is None:
+            self._error = error
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        if self._queue and self._transport is not None and not self.closed:
+            queue, self._queue, self._queued_bytes = self._queue, [], 0
+            self._transport.writelines(queue)
+
+    # -- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # uvloop writes at the end of each turn by itself: one queue is enough.
+        self._transport_coalesces = type(transport).__module__.startswith("uvloop")
+        self.peer = _peer_name(transport)
+        self._on_made(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._parser.free()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self._parser.received(nbytes)
+            if frames and not self.closed and self._error is None:
+                self.handler.frames_received(frames)
+        except ProtocolError as error:
+            self.abort(error)
+
+    def eof_received(self) -> bool:
+        if self._parser.incomplete_bytes and self._error is None:
+            self._error = ConnectionLost(
+                f"{self.peer} closed in the middle of a frame ({self._parser.incomplete_bytes} bytes of it came)",
+                peer=self.peer,
+            )
+        elif self._error is None:
+            self._error = ConnectionLost(f"{self.peer} closed the connection", peer=self.peer)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        error = self._error
+        if error is None and exc is not None:
+            error = ConnectionLost(f"the connection to {self.peer} broke: {exc}", peer=self.peer)
+        self._error = error
+        self.closed = True
+        self._queue.clear()
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+        self._on_lost(self)
+        self.handler.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+        self._resumed = None
+
+
+def _peer_name(transport: asyncio.BaseTransport) -> str:
+    name = transport.get_extra_info("peername") or transport.get_extra_info("sockname")
+    if isinstance(name, tuple):
+        return str(Address(str(name[0]), int(name[1])))
+    return f"unix://{name}" if name else "a local peer"
+
+
+MakeHandler = Callable[[FrameConnection], FrameHandler]
+
+
+async def connect(
+    address: Address,
+    make_handler: MakeHandler,
+    *,
+    timeout_s: float = limits.CONNECT_TIMEOUT_S,
+    frame_bytes_limit: int = limits.FRAME_BYTES,
+) -> FrameConnection:
+    """Connects to a server.
+
+    Raises:
+        Unreachable: refused, no such host or socket, or no answer within `timeout_s`. Nothing was sent.
+    """
+    loop = asyncio.get_running_loop()
+
+    def made() -> FrameConnection:
+        connection = FrameConnection(frame_bytes_limit=frame_bytes_limit)
+        connection.handler = make_handler(connection)
+        return connection
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            if address.path:
+                _, connection = await loop.create_unix_connection(made, address.path)
+            else:
+                _, connection = await loop.create_connection(made, address.host, address.port)
+    except TimeoutError as error:
+        raise Unreachable(f"no answer from {address} within {timeout_s} s; is it up?", address=str(address)) from error
+    except OSError as error:
+        raise Unreachable(f"cannot connect to {address}: {error}; is it up?", address=str(address)) from error
+    return connection
+
+
+class FrameServer:
+    """Listens and makes a handler for each connection. Use `start`."""
+
+    def __init__(self, address: Address, server: asyncio.Server, connections: dict[FrameConnection, None]) -> None:
+        self.address = address
+        self._server = server
+        self._connections = connections
+
+    @classmethod
+    async def start(
+        cls, address: Address, make_handler: MakeHandler, *, frame_bytes_limit: int = limits.FRAME_BYTES
+    ) -> FrameServer:
+        """Listens on `address`; port 0 takes a free one, which `.address` tells.
+
+        Raises:
+            SettingsError: the address is in use, not ours, or not permitted.
+        """
+        loop = asyncio.get_running_loop()
+        connections: dict[FrameConnection, None] = {}
+
+        def made() -> FrameConnection:
+            connection = FrameConnection(frame_bytes_limit=frame_bytes_limit)
+            connection.handler = make_handler(connection)
+            connection._on_made = lambda one: connections.setdefault(one)
+            connection._on_lost = lambda one: connections.pop(one, None)
+            return connection
+
+        try:
+            if address.path:
+                await _refuse_live_socket(address)
+                server = await loop.create_unix_server(made, address.path, backlog=1024)
+                return cls(address, server, connections)
+            server = await loop.create_server(made, address.host, address.port, backlog=1024)
+        except OSError as error:
+            raise _cannot_listen(address, error) from error
+        port = server.sockets[0].getsockname()[1]
+        return cls(address._replace(port=port), server, connections)
+
+    async def close(self) -> None:
+        """Stops listening and ends all connections. Idempotent."""
+        self._server.close()
+        for connection in list(self._connections):
+            connection.close()
+        await self._server.wait_closed()
+
+
+async def _refuse_live_socket(address: Address) -> None:
+    """asyncio replaces an existing socket file without asking: make sure that nobody serves it."""
+
+    class Nobody:
+        def frames_received(self, frames: list[memoryview]) -> None: ...
+
+        def connection_lost(self, error: BokiError | None) -> None: ...
+
+    try:
+        connection = await connect(address, lambda _: Nobody(), timeout_s=limits.CONNECT_TIMEOUT_S)
+    except Unreachable:
+        return
+    connection.close()
+    raise OSError(errno.EADDRINUSE, "another process serves this socket")
+
+
+def _cannot_listen(address: Address, error: OSError) -> SettingsError:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    remedy = {
+        errno.EADDRINUSE: "another process listens there: stop it, or choose another port (0 takes a free one)",
+        errno.EADDRNOTAVAIL: "this machine has no such address: choose one of its own, such as 127.0.0.1",
+        errno.EACCES: "it is not permitted: choose a port above 1023 or a folder of your own",
+    }.get(error.errno or 0, "choose another address")
+    return SettingsError(f"cannot listen on {address}: {reason}; {remedy}", address=str(address), errno=error.errno)

@@ -1,0 +1,96 @@
+"""Length-prefixed frames: how bytes of a stream become frames. Pure: no sockets, no loop.
+
+    offset  size  field
+    0       4     length of what follows, big endian, not counting itself
+    4       n     the frame's payload: BookKeeper's protocol or one of ours
+
+Payloads are handed out as memoryviews of the receive buffer. A buffer whose views were handed out is never written
+again, so a view stays valid for as long as somebody keeps it; keeping one keeps its whole buffer (≤ 256 KiB, or one
+large frame). Nothing is copied but the incomplete frame at the end of a full buffer.
+
+Lengths are checked before anything is allocated for them.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from boki_common import limits
+from boki_common.errors import ProtocolError
+
+_LENGTH: Final = Struct(">I")
+PREFIX_BYTES: Final = _LENGTH.size
+_LEAST_FREE_BYTES: Final = 8 * limits.KIB
+
+prefix = _LENGTH.pack
+"""The four bytes before a frame of the given length."""
+
+
+class FrameParser:
+    """Receive buffers and the frames in them.
+
+    Invariant: bytes before `_start` were handed out, bytes in `_start:_end` are an incomplete frame, bytes from `_end` on
+    are free. `limit` bounds one frame without its prefix.
+    """
+
+    __slots__ = ("_buffer_bytes", "_end", "_limit", "_start", "_view")
+
+    def __init__(self, *, limit: int, buffer_bytes: int = limits.CONNECTION_BUFFER_BYTES) -> None:
+        self._limit = limit
+        self._buffer_bytes = buffer_bytes
+        self._view = memoryview(bytearray(buffer_bytes))
+        self._start = 0
+        self._end = 0
+
+    @property
+    def incomplete_bytes(self) -> int:
+        """Bytes of a frame that has not ended yet."""
+        return self._end - self._start
+
+    def free(self) -> memoryview:
+        """Where the next bytes of the stream go: never empty."""
+        if len(self._view) - self._end < self._wanted():
+            self._renew()
+        return self._view[self._end :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Takes note of `count` new bytes in `free()`; returns the frames that are complete now.
+
+        Raises:
+            ProtocolError: a length is over the limit; the stream cannot be used any more.
+        """
+        view, start, end = self._view, self._start, self._end + count
+        self._end = end
+        frames: list[memoryview] = []
+        while end - start >= PREFIX_BYTES:
+            (length,) = _LENGTH.unpack_from(view, start)
+            if length > self._limit:
+                raise ProtocolError(
+                    f"expected a frame of at most {self._limit} bytes, found a length of {length}; "
+                    "is the peer speaking another protocol?",
+                    expected=self._limit,
+                    found=length,
+                )
+            stop = start + PREFIX_BYTES + length
+            if stop > end:
+                break
+            frames.append(view[start + PREFIX_BYTES : stop])
+            start = stop
+        self._start = start
+        return frames
+
+    def _wanted(self) -> int:
+        """Free bytes that make the next read worth its while: the rest of a known frame, if there is one."""
+        held = self._end - self._start
+        if held < PREFIX_BYTES:
+            return _LEAST_FREE_BYTES
+        (length,) = _LENGTH.unpack_from(self._view, self._start)
+        return int(length) + PREFIX_BYTES - held
+
+    def _renew(self) -> None:
+        held = self._view[self._start : self._end]
+        size = max(self._buffer_bytes, len(held) + self._wanted())
+        self._view = memoryview(bytearray(size))
+        self._view[: len(held)] = held
+        self._start, self._end = 0, len(held)

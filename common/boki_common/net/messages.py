@@ -1,0 +1,259 @@
+"""Requests, answers and pushes of our own protocols (engine, sequencer) on frames, both ends alike.
+
+    offset  size  field, little endian (after the frame's length)
+    0       1     version, 1
+    1       1     opcode; 255 = ERROR, whose body is `errors.to_wire`
+    2       2     flags: 1 = answer
+    4       4     request id; 0 = a push, which has no answer
+    8       4     crc32c of bytes 0-7 and the body
+    12      n     body, as the opcode says
+
+Requests are pipelined: answers come in any order and find their request by its id. A message whose checksum, version or
+length is wrong ends the connection with a ProtocolError on the side that saw it. One message carries a batch, so the few
+objects made here are per batch and never per record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, Protocol
+
+import crc32c as _crc32c
+
+from boki_common import errors, limits
+from boki_common.errors import (
+    BokiError,
+    CallTimeout,
+    ConnectionLost,
+    Overloaded,
+    ProtocolError,
+    RemoteError,
+    VersionMismatch,
+)
+from boki_common.logs import get_logger
+from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.runtime.ports import Buffer
+
+VERSION: Final = 1
+OP_ERROR: Final = 255
+FLAG_ANSWER: Final = 1
+
+_LENGTH: Final = Struct(">I")
+_HEAD: Final = Struct("<BBHI")
+_CRC: Final = Struct("<I")
+_HEAD_BYTES: Final = _HEAD.size + _CRC.size
+
+_checksum = _crc32c.crc32c
+_log = get_logger("net.messages")
+
+
+class MessageHandler(Protocol):
+    """Who answers one peer."""
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        """One request, or one push when `request_id` is 0. The body view stays valid for ever.
+
+        A BokiError raised here is sent as the answer; a ProtocolError also ends the connection.
+        """
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        """The connection ended; None when this side closed it. Unanswered requests have failed already."""
+
+
+def encode(opcode: int, flags: int, request_id: int, body: tuple[Buffer, ...]) -> list[Buffer]:
+    """One whole message as buffers, its frame length included; `body` is not copied."""
+    head = _HEAD.pack(VERSION, opcode, flags, request_id)
+    crc = _checksum(head)
+    size = _HEAD_BYTES
+    for part in body:
+        crc = _checksum(part, crc)
+        size += len(part)
+    return [_LENGTH.pack(size) + head + _CRC.pack(crc), *body]
+
+
+def decode(frame: memoryview) -> tuple[int, int, int, memoryview]:
+    """Splits a frame into (opcode, flags, request id, body).
+
+    Raises:
+        ProtocolError: too short, or the checksum does not match. VersionMismatch: another version.
+    """
+    if len(frame) < _HEAD_BYTES:
+        raise ProtocolError(f"expected a message of at least {_HEAD_BYTES} bytes, found {len(frame)}", found=len(frame))
+    version, opcode, flags, request_id = _HEAD.unpack_from(frame)
+    if version != VERSION:
+        raise VersionMismatch(
+            f"expected message version {VERSION}, found {version}: one side must be upgraded, or is not Boki",
+            expected=VERSION,
+            found=version,
+        )
+    (expected,) = _CRC.unpack_from(frame, _HEAD.size)
+    body = frame[_HEAD_BYTES:]
+    found = _checksum(body, _checksum(frame[: _HEAD.size]))
+    if found != expected:
+        raise ProtocolError(
+            f"a message of {len(frame)} bytes (opcode {opcode}) has checksum {found:#010x}, expected {expected:#010x}",
+            expected=expected,
+            found=found,
+        )
+    return opcode, flags, request_id, body
+
+
+class MessagePeer:
+    """One end of a connection that carries messages. Both ends may request and push."""
+
+    def __init__(self, connection: FrameConnection) -> None:
+        self.handler: MessageHandler
+        self.connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._last_id = 0
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+
+    @property
+    def peer(self) -> str:
+        """The other end's address."""
+        return self.connection.peer
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self.connection.unsent_bytes
+
+    def request(self, opcode: int, *body: Buffer) -> asyncio.Future[memoryview]:
+        """Sends a request; the future gets the answer's body, the peer's error, or ConnectionLost.
+
+        Raises:
+            ConnectionLost: the connection has ended already. Overloaded: too many unanswered requests.
+        """
+        if self.connection.closed:
+            raise ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
+        if len(self._waiting) >= limits.CONNECTION_CALLS:
+            raise Overloaded(f"{len(self._waiting)} requests to {self.peer} are unanswered", found=len(self._waiting))
+        self._last_id = number = self._last_id % 0xFFFF_FFFF + 1
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting[number] = future
+        self.connection.send(*encode(opcode, 0, number, body))
+        return future
+
+    async def call(self, opcode: int, *body: Buffer, timeout_s: float = limits.CALL_TIMEOUT_S) -> memoryview:
+        """Sends a request and waits for its answer. Raises CallTimeout too."""
+        future = self.request(opcode, *body)
+        number = self._last_id
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError as error:
+            raise CallTimeout(
+                f"{self.peer} did not answer opcode {opcode} within {timeout_s} s", peer=self.peer, opcode=opcode
+            ) from error
+        finally:
+            self._waiting.pop(number, None)
+
+    def push(self, opcode: int, *body: Buffer) -> None:
+        """Sends a message that has no answer. Ignored after the end of the connection."""
+        self.connection.send(*encode(opcode, 0, 0, body))
+
+    def send_encoded(self, buffers: list[Buffer]) -> None:
+        """Sends a push that was encoded once for many peers."""
+        self.connection.send(*buffers)
+
+    def respond(self, request_id: int, opcode: int, *body: Buffer) -> None:
+        """Answers a request."""
+        self.connection.send(*encode(opcode, FLAG_ANSWER, request_id, body))
+
+    def respond_error(self, request_id: int, error: BaseException) -> None:
+        """Answers a request with an error."""
+        self.connection.send(*encode(OP_ERROR, FLAG_ANSWER, request_id, (errors.to_wire(error),)))
+
+    async def drain(self) -> None:
+        await self.connection.drain()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    # -- FrameHandler
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        for frame in frames:
+            opcode, flags, number, body = decode(frame)
+            if flags & FLAG_ANSWER:
+                self._answered(number, opcode, body)
+            else:
+                self._asked(number, opcode, body)
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(
+                    ConnectionLost(f"the connection to {self.peer} ended before the answer came", peer=self.peer)
+                )
+                future.exception()  # whoever still waits gets it; nobody is warned about those who gave up
+        self.handler.peer_lost(self, error)
+
+    def _answered(self, number: int, opcode: int, body: memoryview) -> None:
+        if number == 0:
+            raise errors.from_wire(body) if opcode == OP_ERROR else ProtocolError("an answer without a request id")
+        future = self._waiting.pop(number, None)
+        if future is None or future.done():
+            return  # its caller gave up
+        if opcode == OP_ERROR:
+            future.set_exception(errors.from_wire(body))
+        else:
+            future.set_result(body)
+
+    def _asked(self, number: int, opcode: int, body: memoryview) -> None:
+        try:
+            self.handler.message_received(self, opcode, number, body)
+        except BokiError as error:
+            self.respond_error(number, error)
+            if isinstance(error, ProtocolError):
+                self.connection.close()
+        except Exception as error:
+            _log.error("a request failed inside", peer=self.peer, opcode=opcode, error=repr(error), exc_info=True)
+            self.respond_error(number, RemoteError(f"internal error: {error!r}"))
+
+
+MakeMessageHandler = Callable[[MessagePeer], MessageHandler]
+
+
+async def connect_messages(
+    address: Address, handler: MessageHandler, *, timeout_s: float = limits.CONNECT_TIMEOUT_S
+) -> MessagePeer:
+    """Connects to a server that speaks messages. Raises Unreachable."""
+    peers: list[MessagePeer] = []
+
+    def made(connection: FrameConnection) -> MessagePeer:
+        peer = MessagePeer(connection)
+        peer.handler = handler
+        peers.append(peer)
+        return peer
+
+    connection = await connect(address, made, timeout_s=timeout_s)
+    return next(peer for peer in peers if peer.connection is connection)
+
+
+class MessageServer:
+    """Listens for peers that speak messages. Use `start`."""
+
+    def __init__(self, server: FrameServer) -> None:
+        self._server = server
+        self.address = server.address
+
+    @classmethod
+    async def start(cls, address: Address, make_handler: MakeMessageHandler) -> MessageServer:
+        """Listens on `address`. Raises SettingsError when it cannot."""
+
+        def made(connection: FrameConnection) -> MessagePeer:
+            peer = MessagePeer(connection)
+            peer.handler = make_handler(peer)
+            return peer
+
+        return cls(await FrameServer.start(address, made))
+
+    async def close(self) -> None:
+        await self._server.close()
