@@ -196,8 +196,11 @@ class MessagePeer:
         self.handler.peer_lost(self, error)
 
     def _answered(self, number: int, opcode: int, body: memoryview) -> None:
-        if number == 0:
-            raise errors.from_wire(body) if opcode == OP_ERROR else ProtocolError("an answer without a request id")
+        if number == 0:  # the peer refuses a push of ours: there is no caller to tell, so the connection ends with it
+            if opcode != OP_ERROR:
+                raise ProtocolError("expected a request id in an answer, found 0")
+            self.connection.abort(errors.from_wire(body))
+            return
         future = self._waiting.pop(number, None)
         if future is None or future.done():
             return  # its caller gave up

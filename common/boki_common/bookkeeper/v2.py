@@ -1,0 +1,323 @@
+"""Frames of Apache BookKeeper's v2 protocol: add, recovery add, read, fencing read, batch read. Pure; both sides share it.
+
+Big endian. Every frame has its 4-byte length before it (`net.frames`), which the encoders below include.
+
+    header               version u8 = 2 | opcode u8 | flags u16 (1 fence, 2 recovery add, 4 high priority)
+    add request          header | master key 20 B | body
+    add response         header | rc u32 | ledger i64 | entry i64
+    read request         header | ledger i64 | entry i64 (-1 = last held) | with flag 1: master key 20 B
+    read response        header | rc u32 | ledger i64 | entry i64 | with rc 0: body
+    batch read request   header | ledger i64 | entry i64 | request id i64 | max count u32 | max size i64 | flag 1: master key
+    batch read response  header | rc u32 | ledger i64 | entry i64 | request id i64 | (size u32 | body)*
+    body                 ledger i64 | entry i64 | LAC i64 | cumulative length i64 | digest | payload
+
+Source: frames recorded from Apache BookKeeper 4.18.0 (`common/tests/vectors/bookkeeper`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, Digest
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import DigestMismatch, ProtocolError, VersionMismatch
+from boki_common.runtime.ports import Buffer
+
+VERSION: Final = 2
+OP_ADD: Final = 1
+OP_READ: Final = 2
+OP_AUTH: Final = 3
+OP_BATCH_READ: Final = 7
+FLAG_FENCE: Final = 1
+FLAG_RECOVERY_ADD: Final = 2
+FLAG_HIGH_PRIORITY: Final = 4
+LAST_ENTRY: Final = -1
+
+_LENGTH: Final = Struct(">I")
+_HEADER: Final = Struct(">BBH")
+_ENTRY: Final = Struct(">qqqq")
+_READ: Final = Struct(">BBHqq")
+_BATCH_READ: Final = Struct(">BBHqqqIq")
+_RESPONSE: Final = Struct(">BBHIqq")
+_WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
+_REQUEST_ID: Final = Struct(">q")
+
+ENTRY_HEADER_BYTES: Final = _ENTRY.size
+_KEY_START: Final = _HEADER.size
+_BODY_START: Final = _HEADER.size + MASTER_KEY_BYTES
+ADD_OVERHEAD_BYTES: Final = _LENGTH.size + _BODY_START + ENTRY_HEADER_BYTES
+
+
+class EntryHeader(NamedTuple):
+    """The 32 bytes before each entry. `length` is the ledger's payload bytes up to and with this entry."""
+
+    ledger_id: int
+    entry_id: int
+    lac: int
+    length: int
+
+
+class AddRequest(NamedTuple):
+    """A normal or a recovery add; `body` is what the bookie stores."""
+
+    flags: int
+    master_key: bytes
+    ledger_id: int
+    entry_id: int
+    lac: int
+    body: memoryview
+
+    @property
+    def recovery(self) -> bool:
+        return bool(self.flags & FLAG_RECOVERY_ADD)
+
+
+class ReadRequest(NamedTuple):
+    """A read; `master_key` is there when it fences."""
+
+    flags: int
+    ledger_id: int
+    entry_id: int
+    master_key: bytes | None
+
+
+class BatchReadRequest(NamedTuple):
+    """A read of consecutive entries; counts and sizes of 0 mean no limit of the client's."""
+
+    flags: int
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    max_count: int
+    max_bytes: int
+    master_key: bytes | None
+
+
+class UnknownRequest(NamedTuple):
+    """A frame whose version or opcode is not served; it is answered, not guessed at."""
+
+    version: int
+    opcode: int
+    status: V2Status
+
+
+class AddResponse(NamedTuple):
+    status: V2Status
+    ledger_id: int
+    entry_id: int
+
+
+class ReadResponse(NamedTuple):
+    status: V2Status
+    ledger_id: int
+    entry_id: int
+    body: memoryview | None
+
+
+class BatchReadResponse(NamedTuple):
+    status: V2Status
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    bodies: list[memoryview]
+
+
+Request = AddRequest | ReadRequest | BatchReadRequest | UnknownRequest
+Response = AddResponse | ReadResponse | BatchReadResponse
+
+
+# -- requests
+
+
+def encode_add(
+    header: EntryHeader, digest: Digest, master_key: bytes, payload: Sequence[Buffer], *, recovery: bool = False
+) -> list[Buffer]:
+    """One whole add frame; the same buffers go to every replica, the payload is not copied."""
+    head = _ENTRY.pack(*header)
+    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size
+    for part in payload:
+        size += len(part)
+    flags = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY if recovery else 0
+    start = _LENGTH.pack(size) + _HEADER.pack(VERSION, OP_ADD, flags) + master_key
+    return [start + head + digest.compute(head, payload), *payload]
+
+
+def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool = False) -> list[Buffer]:
+    """One whole add frame for a body that was read from a bookie."""
+    flags = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY if recovery else 0
+    size = _BODY_START + sum(map(len, body))
+    return [_LENGTH.pack(size) + _HEADER.pack(VERSION, OP_ADD, flags) + master_key, *body]
+
+
+def encode_read(
+    ledger_id: int, entry_id: int, *, fence_key: bytes | None = None, high_priority: bool = False
+) -> bytes:
+    """One whole read frame; with `fence_key` (the master key) it fences the ledger first."""
+    flags = (FLAG_HIGH_PRIORITY if high_priority else 0) | (FLAG_FENCE if fence_key is not None else 0)
+    frame = _READ.pack(VERSION, OP_READ, flags, ledger_id, entry_id) + (fence_key or b"")
+    return _LENGTH.pack(len(frame)) + frame
+
+
+def encode_batch_read(
+    ledger_id: int,
+    entry_id: int,
+    *,
+    request_id: int,
+    max_count: int,
+    max_bytes: int,
+    fence_key: bytes | None = None,
+    high_priority: bool = False,
+) -> bytes:
+    """One whole batch read frame; `max_bytes` bounds the response frame with its 32 bytes of header."""
+    flags = (FLAG_HIGH_PRIORITY if high_priority else 0) | (FLAG_FENCE if fence_key is not None else 0)
+    frame = _BATCH_READ.pack(VERSION, OP_BATCH_READ, flags, ledger_id, entry_id, request_id, max_count, max_bytes)
+    frame += fence_key or b""
+    return _LENGTH.pack(len(frame)) + frame
+
+
+def decode_request(frame: memoryview) -> Request:
+    """Reads a request without its length.
+
+    Raises:
+        ProtocolError: too short or too long for its opcode: the stream cannot be trusted any more.
+    """
+    if len(frame) < _HEADER.size:
+        raise ProtocolError(f"expected a request of at least {_HEADER.size} bytes, found {len(frame)}")
+    version, opcode, flags = _HEADER.unpack_from(frame)
+    if version != VERSION:
+        return UnknownRequest(version, opcode, V2Status.BAD_VERSION)
+    if opcode == OP_ADD:
+        if len(frame) < _BODY_START + ENTRY_HEADER_BYTES:
+            raise ProtocolError(
+                f"expected an add of at least {_BODY_START + ENTRY_HEADER_BYTES} bytes, found {len(frame)}"
+            )
+        ledger_id, entry_id, lac, _ = _ENTRY.unpack_from(frame, _BODY_START)
+        return AddRequest(flags, bytes(frame[_KEY_START:_BODY_START]), ledger_id, entry_id, lac, frame[_BODY_START:])
+    if opcode == OP_READ:
+        key = _fence_key(frame, flags, _READ.size)
+        _, _, _, ledger_id, entry_id = _READ.unpack_from(frame)
+        return ReadRequest(flags, ledger_id, entry_id, key)
+    if opcode == OP_BATCH_READ:
+        key = _fence_key(frame, flags, _BATCH_READ.size)
+        _, _, _, ledger_id, entry_id, request_id, max_count, max_bytes = _BATCH_READ.unpack_from(frame)
+        return BatchReadRequest(flags, ledger_id, entry_id, request_id, max_count, max_bytes, key)
+    return UnknownRequest(version, opcode, V2Status.BAD_REQUEST)
+
+
+def _fence_key(frame: memoryview, flags: int, fixed_bytes: int) -> bytes | None:
+    expected = fixed_bytes + (MASTER_KEY_BYTES if flags & FLAG_FENCE else 0)
+    if len(frame) != expected:
+        raise ProtocolError(f"expected a read of {expected} bytes, found {len(frame)}", expected=expected)
+    return bytes(frame[fixed_bytes:]) if flags & FLAG_FENCE else None
+
+
+# -- responses
+
+
+def encode_add_response(status: V2Status, ledger_id: int, entry_id: int) -> bytes:
+    """One whole add response frame, 28 bytes."""
+    return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, OP_ADD, 0, status, ledger_id, entry_id)
+
+
+def encode_read_response(status: V2Status, ledger_id: int, entry_id: int, body: Buffer | None) -> list[Buffer]:
+    """One whole read response frame; `entry_id` as it was asked (-1 stays -1)."""
+    size = _RESPONSE.size + (0 if body is None else len(body))
+    head = _WHOLE_RESPONSE.pack(size, VERSION, OP_READ, 0, status, ledger_id, entry_id)
+    return [head] if body is None else [head, body]
+
+
+def encode_batch_read_response(
+    status: V2Status, ledger_id: int, entry_id: int, request_id: int, bodies: Sequence[Buffer]
+) -> list[Buffer]:
+    """One whole batch read response frame."""
+    size = _RESPONSE.size + _REQUEST_ID.size + sum(_LENGTH.size + len(body) for body in bodies)
+    head = _WHOLE_RESPONSE.pack(size, VERSION, OP_BATCH_READ, 0, status, ledger_id, entry_id)
+    frame: list[Buffer] = [head + _REQUEST_ID.pack(request_id)]
+    for body in bodies:
+        frame.append(_LENGTH.pack(len(body)))
+        frame.append(body)
+    return frame
+
+
+def encode_unknown_response(request: UnknownRequest) -> bytes:
+    """Answers a request that is not served: its opcode, the status, no ledger."""
+    return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, request.opcode, 0, request.status, -1, -1)
+
+
+def decode_response(frame: memoryview) -> Response:
+    """Reads a response without its length.
+
+    Raises:
+        ProtocolError: a length, opcode or status that cannot be. VersionMismatch: another protocol version.
+    """
+    if len(frame) < _RESPONSE.size:
+        raise ProtocolError(f"expected a response of at least {_RESPONSE.size} bytes, found {len(frame)}")
+    version, opcode, _, code, ledger_id, entry_id = _RESPONSE.unpack_from(frame)
+    if version != VERSION:
+        raise VersionMismatch(f"expected protocol version {VERSION}, found {version}", expected=VERSION, found=version)
+    try:
+        status = V2Status(code)
+    except ValueError as error:
+        raise ProtocolError(f"expected a known result code, found {code}", found=code) from error
+    if opcode == OP_ADD:
+        if len(frame) != _RESPONSE.size:
+            raise ProtocolError(f"expected an add response of {_RESPONSE.size} bytes, found {len(frame)}")
+        return AddResponse(status, ledger_id, entry_id)
+    if opcode == OP_READ:
+        body = frame[_RESPONSE.size :] if status is V2Status.OK else None
+        return ReadResponse(status, ledger_id, entry_id, body)
+    if opcode == OP_BATCH_READ:
+        return _batch_read_response(frame, status, ledger_id, entry_id)
+    raise ProtocolError(f"expected a response to an add or a read, found opcode {opcode} ({status.name})", found=opcode)
+
+
+def _batch_read_response(frame: memoryview, status: V2Status, ledger_id: int, entry_id: int) -> BatchReadResponse:
+    offset = _RESPONSE.size + _REQUEST_ID.size
+    if len(frame) < offset:
+        raise ProtocolError(f"expected a batch read response of at least {offset} bytes, found {len(frame)}")
+    (request_id,) = _REQUEST_ID.unpack_from(frame, _RESPONSE.size)
+    bodies = []
+    while offset < len(frame):
+        if len(frame) - offset < _LENGTH.size:
+            raise ProtocolError("a batch read response ends inside a size")
+        (size,) = _LENGTH.unpack_from(frame, offset)
+        offset += _LENGTH.size
+        if size > len(frame) - offset:
+            raise ProtocolError(f"a batch read response names a body of {size} bytes, {len(frame) - offset} are left")
+        bodies.append(frame[offset : offset + size])
+        offset += size
+    return BatchReadResponse(status, ledger_id, entry_id, request_id, bodies)
+
+
+def verify_body(
+    body: memoryview, ledger_id: int, entry_id: int, digest: Digest
+) -> tuple[EntryHeader, memoryview]:
+    """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any.
+
+    Raises:
+        DigestMismatch: too short, the digest differs, or it is another entry's body.
+    """
+    start = ENTRY_HEADER_BYTES + digest.size
+    if len(body) < start:
+        raise DigestMismatch(
+            f"expected a body of at least {start} bytes for entry {entry_id} of ledger {ledger_id}, found {len(body)}",
+            ledger_id=ledger_id,
+            entry_id=entry_id,
+        )
+    header = EntryHeader(*_ENTRY.unpack_from(body))
+    payload = body[start:]
+    if digest.compute(body[:ENTRY_HEADER_BYTES], (payload,)) != body[ENTRY_HEADER_BYTES:start]:
+        raise DigestMismatch(
+            f"the {digest.name} of entry {entry_id} of ledger {ledger_id} does not match: this copy is damaged",
+            ledger_id=ledger_id,
+            entry_id=entry_id,
+        )
+    if header.ledger_id != ledger_id or entry_id not in (LAST_ENTRY, header.entry_id):
+        raise DigestMismatch(
+            f"expected entry {entry_id} of ledger {ledger_id}, found entry {header.entry_id} of {header.ledger_id}",
+            ledger_id=ledger_id,
+            entry_id=entry_id,
+        )
+    return header, payload
