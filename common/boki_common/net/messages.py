@@ -216,7 +216,7 @@ class MessagePeer:
             self.respond_error(number, error)
             if isinstance(error, ProtocolError):
                 self.connection.close()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one peer's request must not end the server for all others
             _log.error("a request failed inside", peer=self.peer, opcode=opcode, error=repr(error), exc_info=True)
             self.respond_error(number, RemoteError(f"internal error: {error!r}"))
 

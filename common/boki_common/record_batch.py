@@ -1,0 +1,486 @@
+"""The columnar form of appended records: one format from the SDK's socket to the bookies' disks. Pure.
+
+Little endian; every column starts at a multiple of its item's size, so numpy reads it in place. Counts of 0 leave a
+column out.
+
+    fixed header, 64 bytes
+    offset  size  field
+    0       1     version, 1
+    1       1     flags: 1 = the data is one zstd frame
+    2       2     reserved, 0
+    4       4     run count
+    8       4     record count
+    12      4     tag count, of all records
+    16      4     expectation count
+    20      4     crc count: records of NAMED runs
+    24      4     header bytes: this and all columns, padded to a multiple of 8
+    28      4     data bytes, as they follow the columns
+    32      4     raw data bytes, uncompressed
+    36      4     term    \
+    40      4     shard    } 0 from an SDK, filled by the engine
+    48      8     first local id: records of this shard before this batch
+    (44 and 56-63 reserved, 0)
+
+    columns, in this order
+    runs            56 B  book u64 | writer 16 B | first u64 | low u64 | count u32 | tag count u32 | expectation count u32 | flags u32
+    tags             8 B  u64, record after record
+    expectations    24 B  tag u64 | seqnum u64 (0 = none at all) | record u32, relative to its run | reserved u32
+    payload lengths  4 B  u32, uncompressed
+    crcs             4 B  u32, one per record of a NAMED run
+    tag counts       1 B  u8
+    padding to 8
+
+    data: payloads one after another
+    payload  names bytes u16 | names | the record's data
+    names    (tag index u8 | length u8 | utf-8)*, for the tags that were given as names
+
+A *run* is consecutive numbers of one writer in one book; flags: 1 NAMED, 2 VOID, 4 END, 8 RESENT. Runs, and not records,
+are what travels, is joined, decided and answered: joining batches concatenates their columns and never looks at a record.
+
+`RecordBatch.parse` checks every length, count and sum before anything is used, so the rest may trust them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from boki_common import limits
+from boki_common.errors import CorruptData, ProtocolError, VersionMismatch
+from boki_common.ids import INVALID_TAG
+from boki_common.runtime.ports import Buffer
+
+VERSION: Final = 1
+FLAG_ZSTD: Final = 1
+
+RUN_NAMED: Final = 1
+RUN_VOID: Final = 2
+RUN_END: Final = 4
+RUN_RESENT: Final = 8
+_RUN_FLAGS: Final = RUN_NAMED | RUN_VOID | RUN_END | RUN_RESENT
+
+_FIXED: Final = Struct("<BBHIIIIIIIIIIIQQ")
+_RUN: Final = Struct("<Q16sQQIIII")
+_EXPECTATION: Final = Struct("<QQII")
+_NAMES_BYTES: Final = Struct("<H")
+NO_NAMES: Final = _NAMES_BYTES.pack(0)
+"""What comes before the data of a record whose tags have no names."""
+
+Compress: TypeAlias = Callable[[Buffer], bytes | None]
+"""Compresses the data of a batch, or returns None where it does not pay."""
+
+
+class Run(NamedTuple):
+    """One row of the run column."""
+
+    book: int
+    writer: bytes
+    first: int
+    low: int
+    count: int  # type: ignore[assignment]  # the field, not tuple's method: the word of the protocol
+    tag_count: int
+    expectation_count: int
+    flags: int
+
+
+class Expectation(NamedTuple):
+    """One row of the expectation column; `seqnum` 0 expects a stream without any record, ever."""
+
+    tag: int
+    seqnum: int
+    record: int
+    reserved: int = 0
+
+
+class _Fixed(NamedTuple):
+    version: int
+    flags: int
+    reserved: int
+    run_count: int
+    record_count: int
+    tag_count: int
+    expectation_count: int
+    crc_count: int
+    header_bytes: int
+    data_bytes: int
+    raw_data_bytes: int
+    term: int
+    shard: int
+    reserved_2: int
+    first_local_id: int
+    reserved_3: int
+
+
+class _Ends(NamedTuple):
+    """Where each column ends."""
+
+    runs: int
+    tags: int
+    expectations: int
+    payload_lengths: int
+    crcs: int
+    tag_counts: int
+
+    @classmethod
+    def of(cls, runs: int, records: int, tags: int, expectations: int, crcs: int) -> _Ends:
+        end = _FIXED.size + runs * _RUN.size
+        return cls(
+            end,
+            end := end + tags * 8,
+            end := end + expectations * _EXPECTATION.size,
+            end := end + records * 4,
+            end := end + crcs * 4,
+            end + records,
+        )
+
+    @property
+    def padded(self) -> int:
+        return -(-self.tag_counts // 8) * 8
+
+
+class RecordBatch:
+    """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few."""
+
+    def __init__(self, view: memoryview, fixed: _Fixed, ends: _Ends) -> None:
+        self._view = view
+        self._fixed = fixed
+        self._ends = ends
+        self.term = fixed.term
+        self.shard = fixed.shard
+        self.first_local_id = fixed.first_local_id
+        self.record_count = fixed.record_count
+        self.tag_count = fixed.tag_count
+        self.data_bytes = fixed.data_bytes
+        self.raw_data_bytes = fixed.raw_data_bytes
+        self.runs: list[Run] = list(map(Run._make, _RUN.iter_unpack(view[_FIXED.size : ends.runs])))
+
+    @classmethod
+    def parse(cls, view: memoryview, *, header_only: bool = False, trusted: bool = False) -> RecordBatch:
+        """Reads a batch and checks all of it.
+
+        Args:
+            view: exactly one batch; with `header_only`, its header alone (as engines push it) or with data after it.
+            trusted: this process made the batch from checked ones: sizes are checked, columns are not read again.
+
+        Raises:
+            ProtocolError: a length, count or value cannot be. VersionMismatch: another version.
+        """
+        if len(view) < _FIXED.size:
+            raise ProtocolError(f"expected a record batch of at least {_FIXED.size} bytes, found {len(view)}")
+        fixed = _Fixed._make(_FIXED.unpack_from(view))
+        if fixed.version != VERSION:
+            raise VersionMismatch(
+                f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
+            )
+        ends = _Ends.of(
+            fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count
+        )
+        _check(fixed.record_count <= limits.BATCH_RECORDS, "records", limits.BATCH_RECORDS, fixed.record_count)
+        _check(ends.padded == fixed.header_bytes, "header bytes", ends.padded, fixed.header_bytes)
+        size = fixed.header_bytes + (0 if header_only else fixed.data_bytes)
+        _check(size == len(view) or (header_only and size <= len(view)), "bytes", size, len(view))
+        _check(fixed.raw_data_bytes <= limits.ENTRY_BYTES, "data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
+        if not fixed.flags & FLAG_ZSTD:
+            _check(fixed.data_bytes == fixed.raw_data_bytes, "data bytes", fixed.raw_data_bytes, fixed.data_bytes)
+        batch = cls(view, fixed, ends)
+        if not trusted:
+            batch._check_columns()
+        return batch
+
+    def _check_columns(self) -> None:
+        fixed, runs = self._fixed, self.runs
+        totals = [sum(column) for column in zip(*[run[4:7] for run in runs], strict=True)] or [0, 0, 0]
+        _check(totals[0] == fixed.record_count, "records in runs", fixed.record_count, totals[0])
+        _check(totals[1] == fixed.tag_count, "tags in runs", fixed.tag_count, totals[1])
+        _check(totals[2] == fixed.expectation_count, "expectations in runs", fixed.expectation_count, totals[2])
+        named = sum(run.count for run in runs if run.flags & RUN_NAMED)
+        _check(named == fixed.crc_count, "checksums", named, fixed.crc_count)
+        for run in runs:
+            _check(run.first > 0 and 0 < run.low <= run.first, "a run that begins at or above its low", 1, run.first)
+            _check(not run.flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, run.flags)
+            _check(run.count > 0 or bool(run.flags & RUN_END), "records in a run", 1, run.count)
+        lengths = self.payload_lengths
+        if fixed.record_count:
+            total = int(lengths.sum(dtype=np.uint64))
+            _check(total == fixed.raw_data_bytes, "payload bytes", fixed.raw_data_bytes, total)
+            least, most = int(lengths.min()), int(lengths.max())
+            _check(least >= _NAMES_BYTES.size, "bytes in a payload", _NAMES_BYTES.size, least)
+            _check(most <= limits.RECORD_BYTES, "bytes in a payload", limits.RECORD_BYTES, most)
+        else:
+            _check(fixed.raw_data_bytes == 0, "data bytes", 0, fixed.raw_data_bytes)
+        self._check_tags()
+        start = 0
+        for run in runs:
+            for expectation in self.expectations[start : start + run.expectation_count]:
+                _check(expectation.record < run.count, "a record of the run", run.count, expectation.record)
+            start += run.expectation_count
+
+    def _check_tags(self) -> None:
+        counts, runs = self.tag_counts, self.runs
+        if len(runs) == 1:
+            found = int(counts.sum(dtype=np.uint64))
+            _check(found == self.tag_count, "tags of records", self.tag_count, found)
+        else:
+            start = 0
+            for run in runs:
+                found = int(counts[start : start + run.count].sum(dtype=np.uint64))
+                _check(found == run.tag_count, "tags of records", run.tag_count, found)
+                start += run.count
+        if self.tag_count:
+            least, most = int(self.tags.min()), int(self.tags.max())
+            _check(least > 0 and most < INVALID_TAG, "a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
+
+    # -- columns
+
+    @cached_property
+    def tags(self) -> NDArray[np.uint64]:
+        return np.frombuffer(self._view[self._ends.runs : self._ends.tags], np.uint64)
+
+    @cached_property
+    def expectations(self) -> list[Expectation]:
+        column = self._view[self._ends.tags : self._ends.expectations]
+        return list(map(Expectation._make, _EXPECTATION.iter_unpack(column)))
+
+    @cached_property
+    def payload_lengths(self) -> NDArray[np.uint32]:
+        return np.frombuffer(self._view[self._ends.expectations : self._ends.payload_lengths], np.uint32)
+
+    @cached_property
+    def crcs(self) -> NDArray[np.uint32]:
+        return np.frombuffer(self._view[self._ends.payload_lengths : self._ends.crcs], np.uint32)
+
+    @cached_property
+    def tag_counts(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self._view[self._ends.crcs : self._ends.tag_counts], np.uint8)
+
+    @property
+    def header(self) -> memoryview:
+        """The fixed header and all columns: what engines push to each other."""
+        return self._view[: self._fixed.header_bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch as stored."""
+        return self._fixed.header_bytes + self._fixed.data_bytes
+
+    # -- records
+
+    @cached_property
+    def payload_ends(self) -> NDArray[np.int64]:
+        """End of each record's payload in the data."""
+        return np.cumsum(self.payload_lengths, dtype=np.int64)
+
+    @cached_property
+    def tag_ends(self) -> NDArray[np.int64]:
+        """End of each record's tags in the tag column."""
+        return np.cumsum(self.tag_counts, dtype=np.int64)
+
+    @cached_property
+    def data(self) -> memoryview:
+        """All payloads, uncompressed.
+
+        Raises:
+            CorruptData: the zstd frame is damaged, or declares another size than the header; it is checked before
+                anything is decompressed, because the library would trust it.
+        """
+        stored = self._view[self._fixed.header_bytes : self._fixed.header_bytes + self._fixed.data_bytes]
+        if not self._fixed.flags & FLAG_ZSTD:
+            return stored
+        raw_bytes = self._fixed.raw_data_bytes
+        try:
+            declared = zstandard.get_frame_parameters(stored).content_size
+            if declared != raw_bytes:
+                raise CorruptData(f"expected a zstd frame of {raw_bytes} bytes, found one of {declared}")
+            raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=raw_bytes)
+        except zstandard.ZstdError as error:
+            raise CorruptData(f"the data of a record batch does not decompress: {error}") from error
+        if len(raw) != raw_bytes:
+            raise CorruptData(f"expected {raw_bytes} bytes of data, decompressed {len(raw)}")
+        return memoryview(raw)
+
+    def payload(self, record: int) -> memoryview:
+        """Names and data of one record."""
+        ends = self.payload_ends
+        return self.data[int(ends[record - 1]) if record else 0 : int(ends[record])]
+
+    def record_tags(self, record: int) -> NDArray[np.uint64]:
+        """Tags of one record, in the order given."""
+        ends = self.tag_ends
+        return self.tags[int(ends[record - 1]) if record else 0 : int(ends[record])]
+
+    def column_views(self) -> tuple[memoryview, ...]:
+        """The six columns as bytes, in order: what `join` concatenates."""
+        view, start, columns = self._view, _FIXED.size, []
+        for end in self._ends:
+            columns.append(view[start:end])
+            start = end
+        return tuple(columns)
+
+
+def _check(holds: bool, what: str, expected: object, found: object) -> None:
+    if not holds:
+        raise ProtocolError(f"in a record batch, {what}: expected {expected}, found {found}", expected=expected)
+
+
+def join(
+    batches: Sequence[RecordBatch],
+    *,
+    term: int,
+    shard: int,
+    first_local_id: int,
+    compress: Compress | None = None,
+) -> list[Buffer]:
+    """Makes one batch of several uncompressed ones, for a place in a shard: columns are concatenated, records not touched.
+
+    Returns:
+        The buffers of the batch, one after another. One input batch is passed through without copying anything.
+    """
+    assert batches and not any(batch._fixed.flags & FLAG_ZSTD for batch in batches)
+    records = sum(batch.record_count for batch in batches)
+    crcs = sum(batch._fixed.crc_count for batch in batches)
+    expectations = sum(batch._fixed.expectation_count for batch in batches)
+    runs = sum(len(batch.runs) for batch in batches)
+    tags = sum(batch.tag_count for batch in batches)
+    ends = _Ends.of(runs, records, tags, expectations, crcs)
+    data: list[Buffer] = [batch.data for batch in batches]
+    data_bytes = raw_bytes = sum(map(len, data))
+    flags = 0
+    if compress is not None and raw_bytes:
+        compressed = compress(data[0] if len(data) == 1 else b"".join(data))
+        if compressed is not None:
+            data, data_bytes, flags = [compressed], len(compressed), FLAG_ZSTD
+    fixed = _FIXED.pack(
+        VERSION, flags, 0, runs, records, tags, expectations, crcs, ends.padded, data_bytes, raw_bytes,
+        term, shard, 0, first_local_id, 0,
+    )  # fmt: skip
+    if len(batches) == 1:
+        return [fixed, batches[0].header[_FIXED.size :], *data]
+    columns = zip(*(batch.column_views() for batch in batches), strict=True)
+    header = b"".join([fixed, *(view for column in columns for view in column), bytes(ends.padded - ends.tag_counts)])
+    return [header, *data]
+
+
+class BatchBuilder:
+    """Builds a batch on the SDK's side, run after run, record after record.
+
+    `size` grows with each record, so the caller knows when to send. `add` is the only code that runs per record.
+    """
+
+    __slots__ = ("_crcs", "_data", "_expectations", "_lengths", "_run", "_runs", "_tag_counts", "_tags", "data_bytes")
+
+    def __init__(self) -> None:
+        self._runs: list[bytes] = []
+        self._run: list[int | bytes] | None = None
+        self._tags: list[bytes] = []
+        self._expectations: list[bytes] = []
+        self._lengths = array("I")
+        self._crcs = array("I")
+        self._tag_counts = bytearray()
+        self._data: list[Buffer] = []
+        self.data_bytes = 0
+
+    @property
+    def record_count(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch so far, roughly."""
+        return self.data_bytes + 13 * len(self._lengths) + _RUN.size * (len(self._runs) + 1) + _FIXED.size
+
+    def start_run(self, book: int, writer: bytes, first: int, low: int, flags: int = 0) -> None:
+        """Begins the next run; records added from here on have the numbers first, first+1, …"""
+        self._end_run()
+        self._run = [book, writer, first, low, 0, 0, 0, flags]
+
+    def add(self, tags: bytes, tag_count: int, names: bytes, data: Buffer) -> None:
+        """Adds a record. `tags` are its u64 tags packed, `names` what `pack_names` made (NO_NAMES for none)."""
+        run = self._run
+        assert run is not None
+        run[4] += 1  # type: ignore[operator]
+        run[5] += tag_count  # type: ignore[operator]
+        length = len(names) + len(data)
+        self._lengths.append(length)
+        self._tag_counts.append(tag_count)
+        if tag_count:
+            self._tags.append(tags)
+        self._data.append(names)
+        self._data.append(data)
+        self.data_bytes += length
+
+    def expect(self, tag: int, seqnum: int) -> None:
+        """Adds an expectation to the record added last; seqnum 0 expects none at all."""
+        run = self._run
+        assert run is not None and isinstance(run[4], int)
+        run[6] += 1  # type: ignore[operator]
+        self._expectations.append(_EXPECTATION.pack(tag, seqnum, run[4] - 1, 0))
+
+    def checksum(self, crc: int) -> None:
+        """Adds the checksum of the record added last; once per record of a NAMED run."""
+        self._crcs.append(crc)
+
+    def finish(self) -> list[Buffer]:
+        """The buffers of the batch. The builder is spent."""
+        self._end_run()
+        tags = b"".join(self._tags)
+        ends = _Ends.of(
+            len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations), len(self._crcs)
+        )
+        fixed = _FIXED.pack(
+            VERSION, 0, 0, len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations),
+            len(self._crcs), ends.padded, self.data_bytes, self.data_bytes, 0, 0, 0, 0, 0,
+        )  # fmt: skip
+        columns: list[Buffer] = [
+            fixed,
+            *self._runs,
+            tags,
+            *self._expectations,
+            self._lengths.tobytes(),
+            self._crcs.tobytes(),
+            self._tag_counts,
+            bytes(ends.padded - ends.tag_counts),
+        ]
+        if self.data_bytes > len(self._lengths) * 16 * limits.KIB:  # large records go as they are, without a copy
+            return [b"".join(columns), *self._data]
+        return [b"".join(columns + self._data)]
+
+    def _end_run(self) -> None:
+        if self._run is not None:
+            self._runs.append(_RUN.pack(*self._run))
+            self._run = None
+
+
+def pack_names(names: Sequence[tuple[int, bytes]]) -> bytes:
+    """The beginning of a payload: (index of the tag, its name in utf-8) for each tag that was given as a name."""
+    packed = b"".join(bytes((index, len(name))) + name for index, name in names)
+    return _NAMES_BYTES.pack(len(packed)) + packed
+
+
+def split_payload(payload: memoryview) -> tuple[list[tuple[int, str]], memoryview]:
+    """Splits a payload into (index of the tag, its name) pairs and the record's data.
+
+    Raises:
+        CorruptData: the names do not fit their length.
+    """
+    (size,) = _NAMES_BYTES.unpack_from(payload)
+    start, end = _NAMES_BYTES.size, _NAMES_BYTES.size + size
+    if end > len(payload):
+        raise CorruptData(f"a payload of {len(payload)} bytes declares {size} bytes of tag names")
+    names = []
+    while start < end:
+        stop = start + 2 + (payload[start + 1] if start + 1 < end else size)
+        if stop > end:
+            raise CorruptData("a tag name ends beyond the names of its payload")
+        try:
+            names.append((payload[start], str(payload[start + 2 : stop], "utf-8")))
+        except UnicodeDecodeError as error:
+            raise CorruptData(f"a tag name is not utf-8: {error}") from error
+        start = stop
+    return names, payload[end:]
