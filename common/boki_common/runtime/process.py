@@ -1,0 +1,162 @@
+"""The process around a role: wall clock, randomness, event loop, signals, memory allocator, garbage collector.
+
+`SystemClock` and `SystemRandom` are the real implementations of the ports. `run` starts the loop for a server and turns
+SIGTERM and SIGINT into one event that the server waits for; `run_command` is for commands that end by themselves.
+
+Rules:
+- The loop is uvloop's where it can be imported; `BOKI_LOOP=asyncio` turns it off, `BOKI_LOOP=uvloop` demands it. All
+  code runs on both: neither has timers below a millisecond.
+- The first signal asks for a clean stop, the second one cancels. What is acknowledged is durable before the
+  acknowledgement leaves, so even SIGKILL loses nothing; a clean stop only saves others a time-out.
+- One of the few modules that may use `os`, `time`, `signal` and `ctypes`; it knows no role.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from boki_common.errors import SettingsError
+from boki_common.limits import MIB
+from boki_common.logs import get_logger
+
+T = TypeVar("T")
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+INTERRUPTED: Final = 130
+"""Exit code of a process that a signal cancelled: 128 + SIGINT, as shells have it."""
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_TOP_PAD: Final = -2
+_M_MMAP_THRESHOLD: Final = -3
+"""Option numbers of mallopt(3), from glibc's malloc.h."""
+
+_log = get_logger("process")
+
+
+class SystemClock:
+    """Wall time of the machine (port `Clock`)."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class SystemRandom:
+    """Randomness of the operating system (port `Random`)."""
+
+    def token(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def below(self, bound: int) -> int:
+        return secrets.randbelow(bound)
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        shuffled = list(items)
+        for last in range(len(shuffled) - 1, 0, -1):
+            other = secrets.randbelow(last + 1)
+            shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+        return shuffled
+
+
+def loop_factory(environ: Mapping[str, str] = os.environ) -> LoopFactory:
+    """What makes the event loops of this process.
+
+    Raises:
+        SettingsError: BOKI_LOOP is neither "uvloop" nor "asyncio", or uvloop is demanded and cannot be imported.
+    """
+    wanted = environ.get("BOKI_LOOP", "")
+    if wanted not in ("", "asyncio", "uvloop"):
+        raise SettingsError(f"expected BOKI_LOOP to be asyncio or uvloop, found {wanted!r}; unset it for the default")
+    if wanted == "asyncio":
+        return asyncio.new_event_loop
+    try:
+        import uvloop
+    except ImportError as fault:
+        if wanted == "uvloop":
+            raise SettingsError(f"BOKI_LOOP asks for uvloop: {fault}; pip install 'boki[uvloop]'") from fault
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+    """Runs a server until it returns; the result is the exit code of the process.
+
+    Args:
+        main: gets the event that SIGTERM and SIGINT set; closes what it opened and returns an exit code. A second
+            signal cancels it, and the exit code is `INTERRUPTED`.
+
+    Raises:
+        What `main` raises, and SettingsError of `loop_factory`.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_until_stopped(main, patience=1))
+
+
+def run_command(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Runs a command that ends by itself; the first SIGTERM or SIGINT cancels it: exit code `INTERRUPTED`."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_until_stopped(lambda _stop: main(), patience=0))
+
+
+async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], *, patience: int) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    task = asyncio.ensure_future(main(stop))
+    signals_met = 0
+
+    def met(number: signal.Signals) -> None:
+        nonlocal signals_met
+        signals_met += 1
+        if signals_met <= patience:
+            _log.info("stopping", signal=number.name)
+            stop.set()
+        else:
+            task.cancel()
+
+    handled = (signal.SIGTERM, signal.SIGINT)
+    for number in handled:
+        loop.add_signal_handler(number, met, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if signals_met <= patience:
+            raise
+        return INTERRUPTED
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+def tune_memory() -> bool:
+    """Tells glibc to keep freed memory instead of giving it back and faulting it in again for the next large buffer.
+
+    Worth 1.2 to 2 times the append rate at 1,024 outstanding, for some 64 MiB of resident memory. Returns False, and
+    changes nothing, where the C library is not glibc (musl, macOS).
+    """
+    try:
+        os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, ValueError, OSError):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    options = ((_M_TRIM_THRESHOLD, 256 * MIB), (_M_TOP_PAD, 64 * MIB), (_M_MMAP_THRESHOLD, 256 * MIB))
+    accepted = [mallopt(option, value) for option, value in options]
+    return accepted == [1, 1, 1]
+
+
+def settle_garbage() -> None:
+    """To be called once a role is up, and after an index rebuild: what lives now will live long.
+
+    Moves all objects out of the collector's sight and collects the young less often: batches and columns leave few cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
