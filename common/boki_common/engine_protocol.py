@@ -28,7 +28,7 @@ any more. Positions are seqnums: the last place of the book's log that the engin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
@@ -180,12 +180,12 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
     rows_end = _ANSWERS.size + row_count * _ROW.size
     size = rows_end + actual_count * _PAIR.size
     _expect(size == len(body), "answers", size, len(body))
-    pairs: Iterator[tuple[int, int]] = _PAIR.iter_unpack(body[rows_end:])  # type: ignore[assignment]
-    rows = []
+    pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
+    rows, used = [], 0
     for *row, actual, _ in _ROW.iter_unpack(body[_ANSWERS.size : rows_end]):
-        _expect(actual <= actual_count, "the actual values of one row", actual_count, actual)
-        actual_count -= actual
-        rows.append(AnswerRow(*row, tuple(next(pairs) for _ in range(actual))))
+        _expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
+        rows.append(AnswerRow._make((*row, tuple(pairs[used : used + actual]))))
+        used += actual
     return token, rows
 
 
@@ -203,7 +203,7 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     *row, direction, consistency, _ = _QUERY.unpack(body)
     _expect(direction in (0, 1), "a direction of 0 or 1", "0 or 1", direction)
     _expect(consistency in (0, 1), "a consistency of 0 or 1", "0 or 1", consistency)
-    query = Query(*row, Direction(direction), Consistency(consistency))
+    query = Query._make((*row, Direction(direction), Consistency(consistency)))
     _expect(0 < query.max_records <= limits.READ_RECORDS, "max records", limits.READ_RECORDS, query.max_records)
     _expect(query.max_bytes <= limits.READ_BYTES, "max bytes", limits.READ_BYTES, query.max_bytes)
     _expect(query.wait_ms <= limits.READ_WAIT_MS, "wait ms", limits.READ_WAIT_MS, query.wait_ms)
