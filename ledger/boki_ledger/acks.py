@@ -1,0 +1,126 @@
+"""Which entries in flight are acknowledged by which slots, and how far the prefix reaches. Pure, without objects per entry.
+
+Rules:
+- LAC is the last entry of the longest prefix in which every entry has acks of at least Qa slots of its write set. It never
+  goes back, and an entry at or below it is forgotten here: later acks of it change nothing.
+- An ack names (slot, generation). A slot's generation grows whenever another bookie takes the slot, so an answer of the
+  predecessor never counts for the successor, even if both are the same bookie.
+- While frozen nothing completes: an ensemble change is being committed, and LAC + 1 is the first entry of its fragment.
+- A change clears all acks of all replaced slots at once, before anything is sent again or completes. An entry that was
+  complete but for the freeze can become incomplete this way; it is then acknowledged anew or never.
+
+One entry in flight is one 64-bit mask of slots in an array; applying an ack is one `|=`, completing one `bit_count`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from boki_common.errors import ProtocolError
+from boki_ledger.write_set import write_sets
+
+ENSEMBLE_SIZE_MAX: Final = 64
+"""Slots of one mask."""
+
+
+class AckTracker:
+    """See the module's rules. Entries in flight are lac + 1 … last; `_masks[i]` belongs to entry lac + 1 + i."""
+
+    __slots__ = ("_ack_quorum", "_generations", "_masks", "_size", "_write_sets", "frozen", "lac")
+
+    def __init__(self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, lac: int = -1) -> None:
+        assert 0 < ack_quorum <= write_quorum <= ensemble_size <= ENSEMBLE_SIZE_MAX
+        self._size = ensemble_size
+        self._ack_quorum = ack_quorum
+        self._write_sets = tuple(frozenset(slots) for slots in write_sets(ensemble_size, write_quorum))
+        self._generations = [0] * ensemble_size
+        self._masks = array("Q")
+        self.lac = lac
+        self.frozen = False
+
+    @property
+    def last(self) -> int:
+        """The last entry submitted."""
+        return self.lac + len(self._masks)
+
+    @property
+    def in_flight(self) -> int:
+        """Entries submitted and not complete."""
+        return len(self._masks)
+
+    def generation(self, slot: int) -> int:
+        """The current generation of a slot: what its acks must name."""
+        return self._generations[slot]
+
+    def submit(self) -> int:
+        """Takes the next entry; returns its id."""
+        self._masks.append(0)
+        return self.lac + len(self._masks)
+
+    def acked(self, slot: int, generation: int, first: int, count: int) -> None:
+        """Applies acks of `count` consecutive entries; those at or below LAC, or of an old generation, change nothing.
+
+        Raises:
+            ProtocolError: an entry that was never submitted, or is not the slot's: nothing of the call is applied.
+        """
+        if generation != self._generations[slot]:
+            return
+        masks = self._masks
+        base = self.lac + 1
+        start, stop = first - base, first - base + count
+        if stop > len(masks):
+            raise ProtocolError(
+                f"expected acks up to entry {self.last}, found one of entry {first + count - 1}: "
+                "the bookie acknowledges what nobody sent",
+                expected=self.last,
+                found=first + count - 1,
+            )
+        self._check_placement(slot, first, count)
+        bit = 1 << slot
+        for index in range(max(start, 0), stop):
+            masks[index] |= bit
+
+    def advance(self) -> int:
+        """Completes what can be; returns by how many entries LAC moved."""
+        if self.frozen:
+            return 0
+        quorum, done = self._ack_quorum, 0
+        for mask in self._masks:
+            if mask.bit_count() < quorum:
+                break
+            done += 1
+        if done:
+            del self._masks[:done]
+            self.lac += done
+        return done
+
+    def replace(self, slots: Iterable[int]) -> None:
+        """Other bookies took the slots: a new generation each, and all their acks are void. Only while frozen."""
+        assert self.frozen, "an ensemble change must freeze before it computes its first entry"
+        kept = 2**ENSEMBLE_SIZE_MAX - 1
+        for slot in slots:
+            self._generations[slot] += 1
+            kept &= ~(1 << slot)
+        for index, mask in enumerate(self._masks):
+            self._masks[index] = mask & kept
+
+    def has_ack(self, slot: int, entry_id: int) -> bool:
+        """Whether the slot acknowledged an entry in flight."""
+        return bool(self._masks[entry_id - self.lac - 1] >> slot & 1)
+
+    def pending(self, slot: int) -> Iterator[int]:
+        """Entries in flight that the slot should hold and has not acknowledged, ascending: what to send it again."""
+        first = self.lac + 1
+        for index, mask in enumerate(self._masks):
+            if not mask >> slot & 1 and slot in self._write_sets[(first + index) % self._size]:
+                yield first + index
+
+    def _check_placement(self, slot: int, first: int, count: int) -> None:
+        sets = self._write_sets
+        if len(sets[0]) == self._size:
+            return
+        for entry_id in range(first, first + min(count, self._size)):
+            if slot not in sets[entry_id % self._size]:
+                raise ProtocolError(f"slot {slot} acknowledged entry {entry_id}, which was never sent there")

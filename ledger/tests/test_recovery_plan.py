@@ -1,0 +1,123 @@
+"""Recovery decisions: start, verdicts in any order, the end, the floor."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, strategies as st
+
+from boki_ledger.answers import Answer, Verdict
+from boki_ledger.recovery_plan import RecoveryPlan, recovery_start
+from boki_ledger.write_set import write_set
+
+H, N, U = Answer.HAVE, Answer.NEVER_HAD, Answer.UNKNOWN
+
+
+def plan(*, start: int = -1, floor: int = 0, size: int = 3, write_quorum: int = 3, ack_quorum: int = 2) -> RecoveryPlan:
+    return RecoveryPlan(
+        start=start, ensemble_size=size, write_quorum=write_quorum, ack_quorum=ack_quorum, floor=floor
+    )
+
+
+def test_recovery_starts_at_the_last_fragment_even_if_its_bookies_know_no_lac() -> None:
+    assert recovery_start([-1, -1], last_fragment_first=7) == 6
+    assert recovery_start([9, 8], last_fragment_first=7) == 9
+    assert recovery_start([], last_fragment_first=0) == -1
+
+
+def test_one_copy_proves_an_entry_and_two_negatives_of_three_end_the_ledger() -> None:
+    recovery = plan()
+    recovery.answered(0, 1, H)
+    assert (recovery.present_to, recovery.end) == (0, None)
+    recovery.answered(1, 0, N)
+    assert recovery.end is None
+    recovery.answered(1, 2, N)
+    assert recovery.end == 0
+
+
+def test_a_gap_closes_before_it_whatever_lies_beyond() -> None:
+    recovery = plan()
+    recovery.answered(14, 0, H)
+    for entry in range(10):
+        recovery.answered(entry, entry % 3, H)
+    recovery.answered(10, 0, N)
+    recovery.answered(10, 1, N)
+    assert recovery.end == 9
+    recovery.answered(10, 2, H)
+    assert (recovery.present_to, recovery.end) == (9, 9), "a late positive is ignored"
+
+
+def test_a_negative_ahead_of_undecided_entries_waits_for_them() -> None:
+    recovery = plan()
+    recovery.answered(2, 0, N)
+    recovery.answered(2, 1, N)
+    recovery.answered(0, 0, H)
+    assert recovery.end is None and recovery.present_to == 0
+    recovery.answered(1, 0, H)
+    assert recovery.end == 1
+
+
+def test_unknown_answers_decide_nothing_and_are_asked_again() -> None:
+    recovery = plan()
+    for slot in range(3):
+        recovery.answered(0, slot, U)
+    assert recovery.to_ask(0) == (0, 1, 2)
+    recovery.answered(0, 1, N)
+    assert recovery.to_ask(0) == (0, 2) and recovery.verdict(0) is Verdict.UNDECIDED
+    recovery.answered(0, 0, N)
+    assert recovery.to_ask(0) == ()
+
+
+def test_below_the_floor_negatives_must_be_unanimous_and_are_evidence() -> None:
+    recovery = plan(floor=1)
+    recovery.answered(0, 0, N)
+    recovery.answered(0, 1, N)
+    assert recovery.end is None and recovery.to_ask(0) == (2,)
+    recovery.answered(0, 2, N)
+    assert recovery.end == -1 and recovery.below_floor
+
+    saved = plan(floor=1)
+    saved.answered(0, 0, N)
+    saved.answered(0, 1, N)
+    saved.answered(0, 2, H)
+    saved.answered(1, 0, N)
+    saved.answered(1, 1, N)
+    assert saved.end == 0 and not saved.below_floor
+
+
+def test_a_recovery_never_drops_an_acknowledged_entry_nor_keeps_an_unwritten_one() -> None:
+    """All placements of three entries on three bookies, E = Qw = 3, Qa = 2, with up to one bookie silent."""
+    for held in product(range(8), repeat=3):
+        acked = 0
+        while acked < 3 and held[acked].bit_count() >= 2:
+            acked += 1
+        for silent in (None, 0, 1, 2):
+            recovery = plan()
+            for entry in range(4):
+                mask = held[entry] if entry < 3 else 0
+                for slot in range(3):
+                    if slot != silent:
+                        recovery.answered(entry, slot, H if mask >> slot & 1 else N)
+            assert recovery.end is not None, "one silent bookie of three never blocks a recovery"
+            assert recovery.end + 1 >= acked
+            assert all(held[entry] for entry in range(recovery.end + 1))
+
+
+@given(st.data())
+def test_the_order_of_answers_does_not_move_the_end_below_what_was_acknowledged(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 5))
+    write_quorum = data.draw(st.integers(1, size))
+    ack_quorum = data.draw(st.integers(1, write_quorum))
+    held = {
+        entry: data.draw(st.sets(st.sampled_from(write_set(entry, size, write_quorum)))) for entry in range(6)
+    }
+    acked = 0
+    while acked < 6 and len(held[acked]) >= ack_quorum:
+        acked += 1
+    recovery = plan(size=size, write_quorum=write_quorum, ack_quorum=ack_quorum)
+    questions = [(entry, slot) for entry in range(7) for slot in write_set(entry, size, write_quorum)]
+    for entry, slot in data.draw(st.permutations(questions)):
+        recovery.answered(entry, slot, H if slot in held.get(entry, ()) else N)
+    assert recovery.end is not None
+    assert acked <= recovery.end + 1 <= 6
+    assert all(held[entry] for entry in range(recovery.end + 1))
