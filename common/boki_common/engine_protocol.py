@@ -307,4 +307,6 @@ def decode_records(body: memoryview) -> RecordColumns:
 
 def _expect(holds: bool, what: str, expected: object, found: object) -> None:
     if not holds:
-        raise ProtocolError(f"{what}: expected {expected} bytes or items, found {found}", expected=expected, found=found)
+        raise ProtocolError(
+            f"{what}: expected {expected} bytes or items, found {found}", expected=expected, found=found
+        )

@@ -179,9 +179,7 @@ class RecordBatch:
             raise VersionMismatch(
                 f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
             )
-        ends = _Ends.of(
-            fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count
-        )
+        ends = _Ends.of(fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count)
         _check(fixed.record_count <= limits.BATCH_RECORDS, "records", limits.BATCH_RECORDS, fixed.record_count)
         _check(ends.padded == fixed.header_bytes, "header bytes", ends.padded, fixed.header_bytes)
         size = fixed.header_bytes + (0 if header_only else fixed.data_bytes)
@@ -430,9 +428,7 @@ class BatchBuilder:
         """The buffers of the batch. The builder is spent."""
         self._end_run()
         tags = b"".join(self._tags)
-        ends = _Ends.of(
-            len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations), len(self._crcs)
-        )
+        ends = _Ends.of(len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations), len(self._crcs))
         fixed = _FIXED.pack(
             VERSION, 0, 0, len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations),
             len(self._crcs), ends.padded, self.data_bytes, self.data_bytes, 0, 0, 0, 0, 0,

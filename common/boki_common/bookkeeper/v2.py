@@ -151,9 +151,7 @@ def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool
     return [_LENGTH.pack(size) + _HEADER.pack(VERSION, OP_ADD, flags) + master_key, *body]
 
 
-def encode_read(
-    ledger_id: int, entry_id: int, *, fence_key: bytes | None = None, high_priority: bool = False
-) -> bytes:
+def encode_read(ledger_id: int, entry_id: int, *, fence_key: bytes | None = None, high_priority: bool = False) -> bytes:
     """One whole read frame; with `fence_key` (the master key) it fences the ledger first."""
     flags = (FLAG_HIGH_PRIORITY if high_priority else 0) | (FLAG_FENCE if fence_key is not None else 0)
     frame = _READ.pack(VERSION, OP_READ, flags, ledger_id, entry_id) + (fence_key or b"")
@@ -291,9 +289,7 @@ def _batch_read_response(frame: memoryview, status: V2Status, ledger_id: int, en
     return BatchReadResponse(status, ledger_id, entry_id, request_id, bodies)
 
 
-def verify_body(
-    body: memoryview, ledger_id: int, entry_id: int, digest: Digest
-) -> tuple[EntryHeader, memoryview]:
+def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> tuple[EntryHeader, memoryview]:
     """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any.
 
     Raises:

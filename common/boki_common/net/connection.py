@@ -83,6 +83,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._queued_bytes = 0
         self._resumed: asyncio.Future[None] | None = None
         self._paused = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: BokiError | None = None
         self._on_made: Callable[[FrameConnection], None] = lambda _: None
         self._on_lost: Callable[[FrameConnection], None] = lambda _: None
@@ -117,6 +118,10 @@ class FrameConnection(asyncio.BufferedProtocol):
             await asyncio.shield(self._resumed)
         if self.closed:
             raise self._error or ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
+
+    async def ended(self) -> None:
+        """Waits until the connection has ended and its handler has heard so."""
+        await asyncio.shield(self._ended)
 
     def close(self) -> None:
         """Sends what is queued, then ends the connection; the handler hears `connection_lost(None)`."""
@@ -178,6 +183,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
         self._on_lost(self)
+        self._ended.set_result(None)
         self.handler.connection_lost(error)
 
     def pause_writing(self) -> None:
@@ -275,6 +281,14 @@ class FrameServer:
         self._server.close()
         for connection in list(self._connections):
             connection.close()
+        try:
+            async with asyncio.timeout(limits.CONNECT_TIMEOUT_S):
+                for connection in list(self._connections):
+                    await connection.ended()
+        except TimeoutError:
+            for connection in list(self._connections):  # a peer that does not take what was sent
+                connection.abort(ConnectionLost(f"{self.address} was closed", peer=connection.peer))
+                await connection.ended()
         await self._server.wait_closed()
 
 
@@ -291,6 +305,7 @@ async def _refuse_live_socket(address: Address) -> None:
     except Unreachable:
         return
     connection.close()
+    await connection.ended()
     raise OSError(errno.EADDRINUSE, "another process serves this socket")
 
 

@@ -1,0 +1,176 @@
+"""Connections over loopback TCP and Unix sockets: batches, ends, addresses, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from boki_common.errors import BokiError, ConnectionLost, InvalidArgument, ProtocolError, SettingsError, Unreachable
+from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.frames import prefix
+
+
+class Collector:
+    """Keeps what it is told; `ended` resolves with the error of the end."""
+
+    def __init__(self, connection: FrameConnection) -> None:
+        self.connection = connection
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self.ended: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        for frame in frames:
+            self.frames.put_nowait(bytes(frame))
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.ended.set_result(error)
+
+
+class Echo(Collector):
+    def frames_received(self, frames: list[memoryview]) -> None:
+        for frame in frames:
+            self.connection.send(prefix(len(frame)), frame)
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+    return Address("127.0.0.1", 0) if request.param == "tcp" else Address("", 0, str(tmp_path / "socket"))
+
+
+async def test_frames_of_all_sizes_come_back_in_order(address: Address) -> None:
+    server = await FrameServer.start(address, Echo)
+    connection = await connect(server.address, Collector)
+    collector = connection.handler
+    assert isinstance(collector, Collector)
+    payloads = [bytes([size % 251]) * size for size in (0, 1, 100, 70_000, 1_000_000, 3)]
+    for payload in payloads:
+        connection.send(prefix(len(payload)), payload)
+    assert [await collector.frames.get() for _ in payloads] == payloads
+    connection.close()
+    assert await collector.ended is None
+    await server.close()
+
+
+async def test_close_of_the_server_ends_connections_and_both_hear_it(address: Address) -> None:
+    server = await FrameServer.start(address, Echo)
+    connection = await connect(server.address, Collector)
+    connection.send(prefix(1), b"x")
+    assert await connection.handler.frames.get() == b"x"  # type: ignore[attr-defined]
+    await server.close()
+    assert isinstance(await connection.handler.ended, ConnectionLost)  # type: ignore[attr-defined]
+    with pytest.raises(ConnectionLost):
+        await connection.drain()
+    connection.send(b"ignored after the end")
+
+
+async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() -> None:
+    handlers: list[Echo] = []
+
+    def made(connection: FrameConnection) -> Echo:
+        handlers.append(Echo(connection))
+        return handlers[-1]
+
+    server = await FrameServer.start(Address("127.0.0.1", 0), made, frame_bytes_limit=100)
+    connection = await connect(server.address, Collector)
+    connection.send(prefix(101))
+    assert isinstance(await handlers[0].ended, ProtocolError)
+    assert isinstance(await connection.handler.ended, ConnectionLost)  # type: ignore[attr-defined]
+    await server.close()
+
+
+async def test_end_in_the_middle_of_a_frame_is_told() -> None:
+    handlers: list[Echo] = []
+
+    def made(connection: FrameConnection) -> Echo:
+        handlers.append(Echo(connection))
+        return handlers[-1]
+
+    server = await FrameServer.start(Address("127.0.0.1", 0), made)
+    connection = await connect(server.address, Collector)
+    connection.send(prefix(10), b"half")
+    connection.close()
+    error = await handlers[0].ended
+    assert isinstance(error, ConnectionLost)
+    assert "middle of a frame" in str(error)
+    await server.close()
+
+
+async def test_port_in_use_says_which_and_what_to_do() -> None:
+    server = await FrameServer.start(Address("127.0.0.1", 0), Echo)
+    with pytest.raises(SettingsError, match=rf"{server.address}.*stop it, or choose another port"):
+        await FrameServer.start(server.address, Echo)
+    await server.close()
+
+
+async def test_socket_that_somebody_serves_is_not_taken_over(tmp_path: Path) -> None:
+    address = Address("", 0, str(tmp_path / "socket"))
+    server = await FrameServer.start(address, Echo)
+    with pytest.raises(SettingsError, match="stop it"):
+        await FrameServer.start(address, Echo)
+    connection = await connect(address, Collector)  # the first server still serves
+    connection.send(prefix(1), b"x")
+    assert await connection.handler.frames.get() == b"x"  # type: ignore[attr-defined]
+    await server.close()
+    again = await FrameServer.start(address, Echo)  # a socket file that was left behind is replaced
+    await again.close()
+
+
+async def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="is it up"):
+        await connect(Address("", 0, str(tmp_path / "nothing")), Collector)
+    server = await FrameServer.start(Address("127.0.0.1", 0), Echo)
+    await server.close()
+    with pytest.raises(Unreachable, match="is it up"):
+        await connect(server.address, Collector)
+
+
+async def test_drain_waits_for_a_slow_reader() -> None:
+    received = bytearray()
+
+    async def read_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await started.wait()
+        while data := await reader.read(1 << 20):
+            received.extend(data)
+        writer.close()
+        await writer.wait_closed()
+        finished.set()
+
+    started, finished = asyncio.Event(), asyncio.Event()
+    server = await asyncio.start_server(read_slowly, "127.0.0.1", 0)
+    connection = await connect(Address("127.0.0.1", server.sockets[0].getsockname()[1]), Collector)
+    for _ in range(40):
+        connection.send(bytes(1 << 20))
+    await asyncio.tasks.sleep(0)
+    assert connection.unsent_bytes > 0
+    waiting = asyncio.ensure_future(connection.drain())
+    await asyncio.tasks.sleep(0)
+    assert not waiting.done()
+    started.set()
+    await waiting
+    connection.close()
+    await finished.wait()
+    assert len(received) == 40 << 20
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:7040", Address("127.0.0.1", 7040)),
+        ("tcp://localhost:0", Address("localhost", 0)),
+        ("[::1]:80", Address("::1", 80)),
+        ("unix:///tmp/s", Address("", 0, "/tmp/s")),
+    ],
+)
+def test_addresses_are_read_and_written(text: str, address: Address) -> None:
+    assert Address.parse(text) == address
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":80", "host:port", "host:70000", "unix://relative", "h:-1"])
+def test_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="expected"):
+        Address.parse(text)

@@ -1,0 +1,55 @@
+"""Frames: any split of the stream gives the same frames; lengths are checked before memory is taken."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.errors import ProtocolError
+from boki_common.net.frames import FrameParser, prefix
+
+
+def feed(parser: FrameParser, stream: bytes, sizes: list[int]) -> list[memoryview]:
+    """Feeds a stream in reads of at most the given sizes, over and over."""
+    frames: list[memoryview] = []
+    position = turn = 0
+    while position < len(stream):
+        free = parser.free()
+        assert len(free) > 0
+        count = min(len(free), sizes[turn % len(sizes)], len(stream) - position)
+        free[:count] = stream[position : position + count]
+        frames.extend(parser.received(count))
+        position += count
+        turn += 1
+    return frames
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=40),
+    st.lists(st.integers(1, 97), min_size=1, max_size=5),
+    st.sampled_from([64, 256, 4096]),
+)
+def test_any_split_gives_the_frames_that_were_sent_and_views_stay_valid(
+    payloads: list[bytes], sizes: list[int], buffer_bytes: int
+) -> None:
+    parser = FrameParser(limit=1000, buffer_bytes=buffer_bytes)
+    stream = b"".join(prefix(len(payload)) + payload for payload in payloads)
+    frames = feed(parser, stream, sizes)
+    assert [bytes(frame) for frame in frames] == payloads  # read only now: nothing was overwritten meanwhile
+    assert parser.incomplete_bytes == 0
+
+
+def test_length_over_the_limit_is_refused_before_anything_is_allocated() -> None:
+    parser = FrameParser(limit=1000)
+    free = parser.free()
+    free[:4] = prefix(2**32 - 1)
+    with pytest.raises(ProtocolError, match="at most 1000 bytes, found a length of 4294967295"):
+        parser.received(4)
+
+
+def test_large_frame_gets_one_buffer_of_its_size() -> None:
+    parser = FrameParser(limit=10_000_000, buffer_bytes=4096)
+    payload = bytes(range(256)) * 4000
+    (frame,) = feed(parser, prefix(len(payload)) + payload, [1 << 20])
+    assert frame == payload

@@ -1,0 +1,166 @@
+"""Messages: requests find their answers, damage ends the connection, refusals reach their caller."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.errors import (
+    BokiError,
+    CallTimeout,
+    ConnectionLost,
+    Overloaded,
+    ProtocolError,
+    RemoteError,
+    VersionMismatch,
+)
+from boki_common.net.connection import Address, connect
+from boki_common.net.messages import MessagePeer, MessageServer, connect_messages, decode, encode
+
+ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE = range(1, 7)
+
+
+class Server:
+    """Answers by opcode."""
+
+    def __init__(self, peer: MessagePeer) -> None:
+        self.held: list[int] = []
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        match opcode:
+            case 1:
+                peer.respond(request_id, opcode, body)
+            case 2:
+                raise Overloaded("expected fewer than 3 batches, found 3", found=3)
+            case 3:
+                raise ZeroDivisionError("a bug")
+            case 4:
+                self.held.append(request_id)
+            case 5:
+                peer.push(ECHO, body)
+            case 6:
+                raise ProtocolError("expected a count of at most 3, found 9")
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None: ...
+
+
+class Client:
+    def __init__(self) -> None:
+        self.pushes: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        self.pushes.put_nowait((opcode, bytes(body)))
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        self.lost.set_result(error)
+
+
+@pytest.fixture
+async def server():
+    server = await MessageServer.start(Address("127.0.0.1", 0), Server)
+    yield server
+    await server.close()
+
+
+async def test_pipelined_requests_get_their_own_answers(server: MessageServer) -> None:
+    peer = await connect_messages(server.address, Client())
+    bodies = [b"%d" % number for number in range(500)]
+    answers = await asyncio.gather(*(peer.request(ECHO, body) for body in bodies))
+    assert [bytes(answer) for answer in answers] == bodies
+    peer.close()
+
+
+async def test_refusal_arrives_as_the_same_error_and_the_connection_lives_on(server: MessageServer) -> None:
+    peer = await connect_messages(server.address, Client())
+    with pytest.raises(Overloaded, match="found 3") as caught:
+        await peer.call(REFUSE)
+    assert caught.value.found == 3
+    assert bytes(await peer.call(ECHO, b"still ", b"here")) == b"still here"
+    peer.close()
+
+
+async def test_bug_in_a_handler_reaches_its_caller_only(server: MessageServer) -> None:
+    peer = await connect_messages(server.address, Client())
+    with pytest.raises(RemoteError, match="ZeroDivisionError"):
+        await peer.call(BREAK)
+    assert bytes(await peer.call(ECHO)) == b""
+    peer.close()
+
+
+async def test_no_answer_in_time_is_an_unknown_outcome(server: MessageServer) -> None:
+    peer = await connect_messages(server.address, Client())
+    with pytest.raises(CallTimeout) as caught:
+        await peer.call(HOLD, timeout_s=0.01)
+    assert not caught.value.definite
+    peer.close()
+
+
+async def test_end_of_the_connection_fails_what_waits(server: MessageServer) -> None:
+    client = Client()
+    peer = await connect_messages(server.address, client)
+    future = peer.request(HOLD)
+    await peer.call(ECHO)
+    await server.close()
+    with pytest.raises(ConnectionLost):
+        await future
+    assert isinstance(await client.lost, ConnectionLost)
+    with pytest.raises(ConnectionLost):
+        peer.request(ECHO)
+
+
+async def test_pushes_go_both_ways(server: MessageServer) -> None:
+    client = Client()
+    peer = await connect_messages(server.address, client)
+    peer.push(PUSH_BACK, b"hello")
+    assert await client.pushes.get() == (ECHO, b"hello")
+    peer.close()
+
+
+async def test_bad_request_is_answered_and_the_connection_ends(server: MessageServer) -> None:
+    client = Client()
+    peer = await connect_messages(server.address, client)
+    with pytest.raises(ProtocolError, match="found 9"):
+        await peer.call(DAMAGE)
+    assert isinstance(await client.lost, ConnectionLost)
+
+
+async def test_refused_push_ends_the_connection_with_its_reason(server: MessageServer) -> None:
+    client = Client()
+    peer = await connect_messages(server.address, client)
+    peer.push(REFUSE)
+    assert isinstance(await client.lost, Overloaded)
+
+
+async def test_garbage_ends_the_connection_without_an_answer(server: MessageServer) -> None:
+    class Raw:
+        def __init__(self, _: object) -> None:
+            self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def frames_received(self, frames: list[memoryview]) -> None:
+            raise AssertionError("garbage was answered")
+
+        def connection_lost(self, error: BokiError | None) -> None:
+            self.ended.set_result(None)
+
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\x0c" + bytes(12)):
+        connection = await connect(server.address, Raw)
+        connection.send(garbage)
+        await connection.handler.ended  # type: ignore[attr-defined]
+
+
+@given(st.integers(0, 254), st.integers(0, 2**32 - 1), st.lists(st.binary(max_size=50), max_size=4))
+def test_decode_returns_what_encode_was_given(opcode: int, number: int, body: list[bytes]) -> None:
+    frame = memoryview(b"".join(encode(opcode, 1, number, tuple(body))))[4:]
+    assert decode(frame) == (opcode, 1, number, memoryview(b"".join(body)))
+
+
+@given(st.integers(0, 8 * 40 - 1))
+def test_any_flipped_bit_is_noticed(bit: int) -> None:
+    frame = bytearray(b"".join(encode(7, 0, 9, (bytes(28),)))[4:])
+    frame[bit // 8] ^= 1 << bit % 8
+    with pytest.raises((ProtocolError, VersionMismatch)):
+        decode(memoryview(frame))

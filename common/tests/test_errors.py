@@ -1,0 +1,49 @@
+"""Errors: facts, both flags, the way over the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_common import errors
+from boki_common.errors import BokiError, Conflict, ProtocolError, RemoteError
+
+
+def all_errors() -> list[type[BokiError]]:
+    return sorted(errors._tree(BokiError).values(), key=lambda kind: kind.__name__)
+
+
+def test_facts_are_attributes() -> None:
+    error = Conflict("newer record", actual={7: 12}, position=99)
+    assert (error.actual, error.position) == ({7: 12}, 99)
+    with pytest.raises(AttributeError, match="no fact 'ledger_id'"):
+        _ = error.ledger_id
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
+def test_every_error_crosses_the_wire_with_its_facts(kind: type[BokiError]) -> None:
+    sent = kind("expected 1, found 2", found=2, ids=[1, 2])
+    received = errors.from_wire(errors.to_wire(sent))
+    assert type(received) is kind
+    assert str(received) == str(sent)
+    assert received.facts == {"found": 2, "ids": [1, 2]}
+
+
+def test_unknown_error_of_a_newer_peer_is_a_remote_error_with_unknown_outcome() -> None:
+    class FromTheFuture(Exception):
+        pass
+
+    received = errors.from_wire(errors.to_wire(FromTheFuture("boom")))
+    assert isinstance(received, RemoteError)
+    assert received.kind == "FromTheFuture"
+    assert not received.definite
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"\x93\x01\x02\x03", b"nonsense"])
+def test_bytes_that_are_no_error_become_a_protocol_error(body: bytes) -> None:
+    assert isinstance(errors.from_wire(body), ProtocolError)
+
+
+def test_whatever_may_have_been_applied_says_so() -> None:
+    indefinite = {kind.__name__ for kind in all_errors() if not kind.definite}
+    assert {"ConnectionLost", "CallTimeout", "MetadataUnknown", "LedgerFenced", "OutcomeUnknown"} <= indefinite
+    assert not {"Unreachable", "Overloaded", "Conflict", "BadVersion", "LedgerClosed"} & indefinite

@@ -1,0 +1,170 @@
+"""Record batches: what goes in comes out, joining equals building at once, damage is refused."""
+
+from __future__ import annotations
+
+from struct import pack, pack_into
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common import limits
+from boki_common.errors import BokiError, CorruptData, ProtocolError, VersionMismatch
+from boki_common.record_batch import (
+    NO_NAMES,
+    RUN_NAMED,
+    BatchBuilder,
+    RecordBatch,
+    join,
+    pack_names,
+    split_payload,
+)
+
+Record = tuple[list[int], bytes]
+RunOfRecords = tuple[int, int, list[Record]]
+
+tags = st.lists(st.integers(1, 2**64 - 2), max_size=4)
+records = st.lists(st.tuples(tags, st.binary(max_size=60)), min_size=1, max_size=6)
+runs = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 2**63), records), min_size=1, max_size=4)
+
+
+def build(rows: list[RunOfRecords], flags: int = 0) -> memoryview:
+    builder = BatchBuilder()
+    for book, first, batch in rows:
+        builder.start_run(book, bytes(range(16)), first, first, flags)
+        for index, (numbers, data) in enumerate(batch):
+            builder.add(pack(f"<{len(numbers)}Q", *numbers), len(numbers), NO_NAMES, data)
+            if flags & RUN_NAMED:
+                builder.checksum(index)
+            if index % 2:
+                builder.expect(7, index)
+    return memoryview(b"".join(builder.finish()))
+
+
+def contents(batch: RecordBatch) -> list[Record]:
+    return [
+        (batch.record_tags(record).tolist(), bytes(batch.payload(record)[2:])) for record in range(batch.record_count)
+    ]
+
+
+@given(runs, st.sampled_from([0, RUN_NAMED]))
+def test_parse_returns_what_was_built(rows: list[RunOfRecords], flags: int) -> None:
+    batch = RecordBatch.parse(build(rows, flags))
+    assert contents(batch) == [record for _, _, batch in rows for record in batch]
+    assert [(run.book, run.first, run.count) for run in batch.runs] == [(b, f, len(r)) for b, f, r in rows]
+    assert [len(batch.crcs), len(batch.expectations)] == [
+        batch.record_count if flags else 0,
+        sum(len(r) // 2 for _, _, r in rows),
+    ]
+    assert len(batch.header) % 8 == 0
+
+
+@given(st.lists(runs, min_size=1, max_size=4), st.booleans())
+def test_joined_batches_hold_the_same_runs_and_records_in_order(
+    groups: list[list[RunOfRecords]], squeeze: bool
+) -> None:
+    batches = [RecordBatch.parse(build(rows)) for rows in groups]
+    compress = zstandard.ZstdCompressor(1).compress if squeeze else None
+    joined = RecordBatch.parse(
+        memoryview(b"".join(join(batches, term=3, shard=9, first_local_id=2**40, compress=compress)))
+    )
+    assert contents(joined) == [record for batch in batches for record in contents(batch)]
+    assert joined.runs == [run for batch in batches for run in batch.runs]
+    assert joined.expectations == [row for batch in batches for row in batch.expectations]
+    assert (joined.term, joined.shard, joined.first_local_id) == (3, 9, 2**40)
+
+
+@given(runs)
+def test_header_alone_says_all_but_the_data(rows: list[RunOfRecords]) -> None:
+    whole = RecordBatch.parse(build(rows))
+    header = RecordBatch.parse(whole.header, header_only=True)
+    assert header.runs == whole.runs
+    assert np.array_equal(header.tags, whole.tags)
+    assert np.array_equal(header.payload_lengths, whole.payload_lengths)
+
+
+@given(runs, st.data())
+def test_a_changed_byte_of_the_header_never_crashes_and_never_reads_outside(
+    rows: list[RunOfRecords], data: st.DataObject
+) -> None:
+    damaged = bytearray(build(rows))
+    position = data.draw(st.integers(0, len(damaged) - 1))
+    damaged[position] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        batch = RecordBatch.parse(memoryview(damaged))
+        contents(batch)
+    except BokiError:
+        return
+    assert batch.record_count == sum(len(records) for _, _, records in rows)
+
+
+@given(runs, st.data())
+def test_a_truncated_batch_is_refused(rows: list[RunOfRecords], data: st.DataObject) -> None:
+    whole = build(rows)
+    with pytest.raises(ProtocolError):
+        RecordBatch.parse(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+ONE: list[RunOfRecords] = [(1, 1, [([5], b"data")])]
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [
+        (4, 2**32 - 1, "header bytes"),
+        (8, 2**32 - 1, "records"),
+        (12, 0, "header bytes"),
+        (24, 8, "header bytes"),
+        (28, 2**32 - 1, "bytes"),
+        (32, limits.ENTRY_BYTES + 1, "data bytes"),
+    ],
+)
+def test_huge_counts_are_refused_by_name_before_memory_is_taken(offset: int, value: int, message: str) -> None:
+    batch = bytearray(build(ONE))
+    pack_into("<I", batch, offset, value)
+    with pytest.raises(ProtocolError, match=message):
+        RecordBatch.parse(memoryview(batch))
+
+
+def test_another_version_is_named() -> None:
+    batch = bytearray(build(ONE))
+    batch[0] = 9
+    with pytest.raises(VersionMismatch, match="expected record batch version 1, found 9"):
+        RecordBatch.parse(memoryview(batch))
+
+
+@pytest.mark.parametrize("tag", [0, 2**64 - 1])
+def test_reserved_tags_are_refused(tag: int) -> None:
+    with pytest.raises(ProtocolError, match="tag"):
+        RecordBatch.parse(build([(1, 1, [([tag], b"")])]))
+
+
+def test_zstd_frame_that_declares_more_than_the_header_is_refused_before_it_is_decompressed() -> None:
+    batch = RecordBatch.parse(build(ONE))
+    bomb = zstandard.ZstdCompressor(1).compress(bytes(100_000_000))
+    joined = join([batch], term=1, shard=1, first_local_id=0, compress=lambda _: bomb)
+    with pytest.raises(CorruptData, match="zstd frame of 6 bytes, found one of 100000000"):
+        _ = RecordBatch.parse(memoryview(b"".join(joined))).data
+
+
+@given(st.lists(st.tuples(st.integers(0, 254), st.text(min_size=1, max_size=20)), max_size=8), st.binary(max_size=30))
+def test_names_travel_with_their_record(names: list[tuple[int, str]], data: bytes) -> None:
+    packed = pack_names([(index, name.encode()) for index, name in names])
+    found, rest = split_payload(memoryview(packed + data))
+    assert (found, bytes(rest)) == (names, data)
+
+
+@pytest.mark.parametrize("payload", [b"\x09\x00abc", b"\x03\x00\x00\x09x", b"\x03\x00\x00\x01\xff", b"\x01\x00\x00"])
+def test_names_that_do_not_fit_are_refused(payload: bytes) -> None:
+    with pytest.raises(CorruptData):
+        split_payload(memoryview(payload))
+
+
+def test_large_records_are_not_copied_into_the_frame() -> None:
+    data = bytes(1_000_000)
+    builder = BatchBuilder()
+    builder.start_run(1, bytes(16), 1, 1)
+    builder.add(b"", 0, NO_NAMES, data)
+    assert any(buffer is data for buffer in builder.finish())
