@@ -1,0 +1,117 @@
+"""Rules for every test of the project.
+
+- **Nothing required is skipped.** `BOKI_REQUIRE=zookeeper,processes` names markers; a test that carries one of them and
+  is skipped, for whatever reason, fails instead. Continuous integration sets it; without it a machine that lacks
+  something still gets a green run, and the summary names each skipped test with its reason.
+- **Nothing blocks the event loop.** While a loop runs, a blocking call (file, sleep, lock, socket, SQLite) made from code
+  of ours raises `BlockingError`, wherever it is hidden. Tests themselves may read files. The marker `blocking_allowed`
+  turns this off for one test, which says why.
+- **Coroutines run on the loop the processes use**: uvloop where it can be imported, asyncio with `BOKI_LOOP=asyncio`.
+- Property tests have no deadline (the machines are shared) and print how to replay a failure;
+  `--hypothesis-profile=nightly` looks longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final
+
+import hypothesis
+import pytest
+from blockbuster import BlockBuster, BlockBusterFunction
+
+from boki_common.runtime.process import loop_factory
+
+PACKAGES: Final = (
+    "boki",
+    "boki_bookie",
+    "boki_cli",
+    "boki_common",
+    "boki_ledger",
+    "boki_logbook",
+    "boki_metalog",
+)
+
+REQUIRED: Final = frozenset(name.strip() for name in os.environ.get("BOKI_REQUIRE", "").split(",") if name.strip())
+
+# What blocks beside the calls that blockbuster knows.
+ALSO_BLOCKING: Final = ("fdatasync", "fsync", "open", "pread", "preadv", "pwrite", "pwritev", "truncate", "ftruncate")
+
+# (blocking function, file it may be called from, functions there): what only looks like blocking.
+MAY_BLOCK: Final = (
+    # A lock held by another thread for the few instructions of a queue operation or of a counter.
+    ("threading.Lock.acquire", "/queue.py", {"put", "get", "put_nowait", "get_nowait", "qsize"}),
+    ("threading.Lock.acquire", "/prometheus_client/values.py", {"inc", "set", "get"}),
+    # Importing a module the first time.
+    ("os.listdir", "<frozen importlib._bootstrap_external>", {"_fill_cache"}),
+)
+
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=2_000)
+hypothesis.settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    known = {str(line).partition(":")[0].partition("(")[0].strip() for line in config.getini("markers")}
+    unknown = sorted(REQUIRED - known)
+    if unknown:
+        raise pytest.UsageError(f"expected BOKI_REQUIRE to name markers, found {unknown}; known: {sorted(known)}")
+
+
+def pytest_report_header() -> str:
+    return f"boki: loop {loop_factory().__module__.partition('.')[0]}, required: {', '.join(sorted(REQUIRED)) or 'nothing'}"
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"boki": loop_factory()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turns the skip of a required test into a failure that gives the reason."""
+    report = yield
+    demanded = sorted(REQUIRED & {mark.name for mark in item.iter_markers()})
+    if report.skipped and demanded and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"BOKI_REQUIRE demands {', '.join(demanded)}, but the test was skipped: {_reason(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips itself cannot say which markers its tests have: with BOKI_REQUIRE it fails."""
+    report = yield
+    if report.skipped and REQUIRED:
+        report.outcome = "failed"
+        report.longrepr = f"BOKI_REQUIRE is set, but the module was skipped: {_reason(report)}"
+    return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _blocking_is_an_error() -> Iterator[BlockBuster]:
+    guard = BlockBuster(scanned_modules=list(PACKAGES))
+    for name in ALSO_BLOCKING:
+        guard.functions[f"os.{name}"] = BlockBusterFunction(os, name, scanned_modules=list(PACKAGES))
+    for function, file, names in MAY_BLOCK:
+        guard.functions[function].can_block_in(file, names)
+    guard.activate()
+    yield guard
+    guard.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _blocking_where_a_test_says_so(
+    request: pytest.FixtureRequest, _blocking_is_an_error: BlockBuster
+) -> Iterator[None]:
+    if request.node.get_closest_marker("blocking_allowed") is None:
+        yield
+        return
+    _blocking_is_an_error.deactivate()
+    yield
+    _blocking_is_an_error.activate()
