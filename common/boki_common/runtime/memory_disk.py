@@ -1,0 +1,343 @@
+"""The disk port in memory, with everything that a real disk may do to us: for tests and the simulator.
+
+Each file has two views: what was written, and what is durable (the last flush). `crash` gives a new disk that holds
+the durable bytes and, as a rng chooses, some of the 512-byte sectors of what was written since: all of them, none, a
+prefix, or any. Names (create, rename, remove, replace) are durable when their call returns, as the port demands.
+
+Every operation passes numbered *steps*: one before it touches anything, one more between a write and its flush, and
+one before it returns. `stop_after(n)` lets n steps pass and then lets no operation go on, ever: a test that crashes the
+disk at each n in turn has met every moment at which a process can die.
+
+Faults: `flip_bit`, `fail` (an error on the nth operation of a kind), `capacity_bytes` (full disk), `read_only`, `hold`
+and `release` (operations of a kind wait), `slow` (they take that long in loop time).
+
+It uses the event loop for order and time only: under a simulated loop the same seed gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+from boki_common.errors import (
+    ClosedError,
+    CorruptData,
+    DirectoryInUse,
+    DiskFailed,
+    DiskFull,
+    WrongDirectory,
+)
+from boki_common.runtime.ports import Buffer, Random
+from boki_common.runtime.posix_disk import ASIDE, checked_name
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all."""
+UNLIMITED_BYTES: Final = 2**60
+EIO: Final = 5
+
+KINDS: Final = frozenset(
+    ("open", "size", "write", "read", "sync", "truncate", "names", "read_all", "replace", "rename", "remove", "lock")
+)
+"""Kinds of operations that faults may name; a durable write is a `write` and then a `sync`."""
+
+
+class _Content:
+    """The bytes of one file: `written` as the system shows them, `durable` as a power cut leaves them."""
+
+    __slots__ = ("durable", "flushes", "unsynced", "writes", "written")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.written = bytearray(data)
+        self.durable = bytearray(data)
+        self.unsynced: list[tuple[int, bytes]] = []
+        self.writes = 0
+        """Number of writes so far; the first `flushes` of them are durable, the rest is in `unsynced`."""
+        self.flushes = 0
+
+    def write(self, offset: int, data: bytes) -> None:
+        _put(self.written, offset, data)
+        self.writes += 1
+        self.unsynced.append((offset, data))
+
+    def truncate(self, size: int) -> None:
+        """Durable at once: nobody relies on the contrary."""
+        for view in (self.written, self.durable):
+            del view[size:]
+            view.extend(bytes(size - len(view)))
+        self.unsynced = [(offset, data[: max(0, size - offset)]) for offset, data in self.unsynced]
+
+    def flush(self, upto: int) -> None:
+        """The first `upto` writes ever made reach stable media."""
+        count = max(0, upto - self.flushes)
+        for offset, data in self.unsynced[:count]:
+            if data:
+                _put(self.durable, offset, data)
+        del self.unsynced[:count]
+        self.flushes += count
+
+    def after_crash(self, rng: Random) -> bytes:
+        survivor = bytearray(self.durable)
+        for offset, data in self.unsynced:
+            sectors = _sectors(offset, len(data))
+            fate = rng.below(4)
+            keep = rng.below(len(sectors) + 1)
+            for number, (start, end) in enumerate(sectors):
+                survives = (False, True, number < keep, fate == 3 and rng.below(2) == 1)[fate]
+                if survives:
+                    _put(survivor, offset + start, data[start:end])
+        return bytes(survivor)
+
+
+def _put(view: bytearray, offset: int, data: bytes) -> None:
+    if len(view) < offset:
+        view.extend(bytes(offset - len(view)))
+    view[offset : offset + len(data)] = data
+
+
+def _sectors(offset: int, length: int) -> list[tuple[int, int]]:
+    """Where the sector borders of a write fall, relative to its start."""
+    cuts = [0]
+    cuts.extend(range(SECTOR_BYTES - offset % SECTOR_BYTES, length, SECTOR_BYTES))
+    cuts.append(length)
+    return [(start, end) for start, end in itertools.pairwise(cuts) if start < end]
+
+
+class MemoryFile:
+    """One open file of a MemoryDisk."""
+
+    def __init__(self, disk: MemoryDisk, name: str, content: _Content) -> None:
+        self.name = name
+        self._disk = disk
+        self._content = content
+        self._closed = False
+
+    async def size(self) -> int:
+        await self._step("size")
+        return len(self._content.written)
+
+    async def write(self, offset: int, buffers: Sequence[Buffer], *, durable: bool) -> None:
+        await self._step("write")
+        self._disk._check_writable(self.name)
+        data = b"".join(buffers)
+        room = self._disk._room()
+        growth = max(0, offset + len(data) - len(self._content.written))
+        if growth > room:
+            kept = len(data) - (growth - room)
+            if kept > 0:
+                self._content.write(offset, data[:kept])
+            where = self._disk.describe(self.name)
+            raise DiskFull(f"no space left while writing {where}", path=where, offset=offset)
+        self._content.write(offset, data)
+        if durable:
+            await self.sync()
+
+    async def read(self, offset: int, length: int) -> bytes:
+        await self._step("read")
+        return bytes(self._content.written[offset : offset + length])
+
+    async def sync(self) -> None:
+        upto = self._content.writes
+        await self._step("sync")
+        self._content.flush(upto)
+        await self._disk._turn()
+
+    async def truncate(self, size: int) -> None:
+        await self._step("truncate")
+        if size - len(self._content.written) > self._disk._room():
+            raise DiskFull(f"no space left while truncating {self._disk.describe(self.name)}", path=self.name)
+        self._content.truncate(size)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _step(self, kind: str) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._disk.describe(self.name)} is closed")
+        await self._disk._step(kind, self.name)
+
+
+class MemoryDisk:
+    """See the module's description. `reopen` is how a later process meets the same directory."""
+
+    def __init__(self, place: str = "memory", *, capacity_bytes: int = UNLIMITED_BYTES) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.read_only = False
+        self.steps = 0
+        self.stopped = asyncio.Event()
+        """Set when `stop_after` has stopped an operation."""
+        self._place = place
+        self._files: dict[str, _Content] = {}
+        self._holders: list[MemoryDisk] = []
+        self._limit: int | None = None
+        self._failures: dict[str, list[tuple[int, DiskFailed | DiskFull]]] = {}
+        self._held: dict[str, asyncio.Event] = {}
+        self._delays: dict[str, float] = {}
+        self._closed = False
+
+    # -- faults
+
+    def stop_after(self, steps: int) -> None:
+        """From `steps` more steps on no operation goes on."""
+        self._limit = self.steps + steps
+
+    def crash(self, rng: Random) -> MemoryDisk:
+        """What a power cut at this moment leaves, as a disk of its own; this one stays as it is."""
+        survivor = MemoryDisk(self._place, capacity_bytes=self.capacity_bytes)
+        for name in sorted(self._files):
+            survivor._files[name] = _Content(self._files[name].after_crash(rng))
+        return survivor
+
+    def reopen(self) -> MemoryDisk:
+        """The same directory (bytes, faults not) for another process; the lock is shared."""
+        other = MemoryDisk(self._place, capacity_bytes=self.capacity_bytes)
+        other._files = self._files
+        other._holders = self._holders
+        other.read_only = self.read_only
+        return other
+
+    def flip_bit(self, name: str, offset: int, bit: int = 0) -> None:
+        """Damages one bit at rest."""
+        content = self._files[name]
+        for view in (content.written, content.durable):
+            view[offset] ^= 1 << bit
+
+    def fail(self, kind: str, *, nth: int = 1, error: DiskFailed | DiskFull | None = None) -> None:
+        """The nth operation of that kind from now on fails, by default with EIO."""
+        assert kind in KINDS, kind
+        fault = error or DiskFailed(f"the disk failed: input/output error (errno {EIO})", errno=EIO)
+        self._failures.setdefault(kind, []).append((nth, fault))
+
+    def hold(self, kind: str) -> None:
+        """Operations of that kind wait until `release`."""
+        assert kind in KINDS, kind
+        self._held.setdefault(kind, asyncio.Event())
+
+    def release(self, kind: str) -> None:
+        self._held.pop(kind).set()
+
+    def slow(self, kind: str, seconds: float) -> None:
+        """Operations of that kind take so long, in loop time; 0 ends it."""
+        assert kind in KINDS, kind
+        self._delays[kind] = seconds
+
+    def put(self, name: str, data: bytes) -> None:
+        """Lays down a file as if it had always been there."""
+        self._files[checked_name(name)] = _Content(data)
+
+    def contents(self, name: str) -> bytes:
+        """The bytes of a file as written."""
+        return bytes(self._files[name].written)
+
+    def all_names(self) -> list[str]:
+        return sorted(self._files)
+
+    # -- the port
+
+    async def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        checked_name(name)
+        await self._step("open", name)
+        content = self._files.get(name)
+        if content is None:
+            if not create:
+                raise self._absent(name)
+            self._check_writable(name)
+            content = self._files[name] = _Content()
+            await self._turn()
+        return MemoryFile(self, name, content)
+
+    async def names(self, folder: str = "") -> list[str]:
+        await self._step("names", folder)
+        start = f"{folder}/" if folder else ""
+        inside = [name.removeprefix(start) for name in self._files if name.startswith(start)]
+        return sorted(name for name in inside if "/" not in name and not name.endswith(ASIDE))
+
+    async def exists(self, name: str) -> bool:
+        await self._step("names", name)
+        return checked_name(name) in self._files
+
+    async def read_all(self, name: str) -> bytes:
+        await self._step("read_all", name)
+        if checked_name(name) not in self._files:
+            raise self._absent(name)
+        return bytes(self._files[name].written)
+
+    async def replace_all(self, name: str, data: Buffer) -> None:
+        checked_name(name)
+        await self._step("replace", name)
+        self._check_writable(name)
+        if len(data) > self._room():
+            raise DiskFull(f"no space left while replacing {self.describe(name)}", path=name)
+        self._files[name] = _Content(bytes(data))
+        await self._turn()
+
+    async def rename(self, old: str, new: str) -> None:
+        checked_name(new)
+        await self._step("rename", old)
+        self._check_writable(new)
+        if old not in self._files:
+            raise self._absent(old)
+        self._files[new] = self._files.pop(old)
+        await self._turn()
+
+    async def remove(self, name: str) -> None:
+        await self._step("remove", name)
+        self._check_writable(name)
+        self._files.pop(checked_name(name), None)
+        await self._turn()
+
+    async def free_bytes(self) -> int:
+        await self._step("size", "")
+        return self._room()
+
+    async def lock(self) -> None:
+        await self._step("lock", "")
+        self._check_writable("")
+        if self._holders and self._holders[0] is not self:
+            raise DirectoryInUse(f"{self._place} is in use by another process: stop that one", path=self._place)
+        self._holders[:] = [self]
+
+    async def close(self) -> None:
+        self._closed = True
+        if self in self._holders:
+            self._holders.remove(self)
+
+    def describe(self, name: str = "") -> str:
+        return f"{self._place}/{name}" if name else self._place
+
+    # -- inside
+
+    def _room(self) -> int:
+        return max(0, self.capacity_bytes - sum(len(content.written) for content in self._files.values()))
+
+    def _absent(self, name: str) -> CorruptData:
+        return CorruptData(f"expected the file {self.describe(name)}, found none: restore it", path=name)
+
+    def _check_writable(self, name: str) -> None:
+        if self.read_only:
+            raise WrongDirectory(f"{self.describe(name)} is on a read-only file system", path=self.describe(name))
+
+    async def _step(self, kind: str, name: str) -> None:
+        """Passes one step of an operation: its delays, holds and failures, then one turn of the loop."""
+        if self._closed:
+            raise ClosedError(f"{self._place} is closed", path=self._place)
+        await self._turn()
+        if (seconds := self._delays.get(kind, 0.0)) > 0:
+            await asyncio.sleep(seconds)
+        while (gate := self._held.get(kind)) is not None:
+            await gate.wait()
+        due = self._failures.get(kind)
+        if due:
+            self._failures[kind] = [(nth - 1, error) for nth, error in due if nth > 1]
+            for nth, error in due:
+                if nth == 1:
+                    raise error
+
+    async def _turn(self) -> None:
+        """One numbered step: past the limit nothing goes on."""
+        if self._limit is not None and self.steps >= self._limit:
+            self.stopped.set()
+            await asyncio.get_running_loop().create_future()
+        self.steps += 1
+        await asyncio.sleep(0)

@@ -1,0 +1,417 @@
+"""The disk port on a POSIX directory. The only module of the data path that owns threads.
+
+- A durable write is one hand-off: each file that is ever written durably gets a thread of its own, which does pwritev
+  and fdatasync back to back and wakes the event loop once. Two files never wait for each other's flush.
+- Everything else (reads, plain writes, names, renames) goes through a few threads that the whole disk shares.
+- Names are made durable before the call returns: the folder is synced after a create, rename or remove.
+- Errors of the operating system become StorageErrors that name the path: no space is DiskFull, not permitted or
+  read-only is WrongDirectory, all others DiskFailed with errno and offset. A failed flush is never tried again here.
+- A cancelled call is not undone: the thread finishes it, and `close` waits for it.
+
+It knows nothing of formats. `memory_disk` behaves the same without a machine; one contract suite holds both to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+from boki_common.errors import (
+    ClosedError,
+    CorruptData,
+    DirectoryInUse,
+    DiskFailed,
+    DiskFull,
+    InvalidArgument,
+    StorageError,
+    WrongDirectory,
+)
+from boki_common.runtime.ports import Buffer
+
+T = TypeVar("T")
+
+SHARED_THREADS: Final = 4
+"""Reads and operations on names of one disk that run at the same time."""
+IOV_MAX: Final = 1_024
+"""Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
+ASIDE: Final = ".aside"
+"""Suffix of a file that `replace_all` has not finished; never listed, overwritten by the next one."""
+
+_NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+_NOT_PERMITTED: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+
+
+def checked_name(name: str) -> str:
+    """The name, if it is relative and stays inside its directory. Raises InvalidArgument."""
+    if not name or any(part in ("", ".", "..") for part in name.split("/")) or name.endswith(ASIDE) or "\0" in name:
+        raise InvalidArgument(f"expected a relative file name without '.' or '..', found {name!r}", name=name)
+    return name
+
+
+def storage_error(fault: OSError, path: str, doing: str, offset: int | None = None) -> StorageError:
+    """What the operating system said, as an error of ours."""
+    where = path if offset is None else f"{path} at byte {offset}"
+    facts = {"path": path, "errno": fault.errno, "offset": offset}
+    if fault.errno in _NO_SPACE:
+        return DiskFull(f"no space left while {doing} {where}: free some space, the bookie goes on by itself", **facts)
+    if fault.errno in _NOT_PERMITTED:
+        return WrongDirectory(
+            f"not permitted to go on {doing} {where} ({fault.strerror}): "
+            "expected a directory that this user may write to, on a file system that is mounted writable",
+            **facts,
+        )
+    return DiskFailed(f"the disk failed while {doing} {where}: {fault.strerror} (errno {fault.errno})", **facts)
+
+
+class _Lane:
+    """A queue of blocking calls and the threads that make them; results go back to the event loop that asked."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        for number in range(threads):
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
+        self._threads = threads
+
+    def submit(self, call: Callable[[], T], finished: Callable[[], None]) -> asyncio.Future[T]:
+        """Makes the call in a thread; `finished` runs on the loop afterwards, also when nobody awaits the future."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._calls.put((call, future, finished, loop))
+        return future
+
+    def stop(self) -> None:
+        """Ends the threads after what is queued; does not wait."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while (item := self._calls.get()) is not None:
+            call, future, finished, loop = item
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = call()
+            except BaseException as fault:  # noqa: BLE001 - whoever awaits the future gets it
+                error = fault
+            try:
+                loop.call_soon_threadsafe(_settle, future, finished, result, error)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise  # a closed loop has nobody left to hear it
+            del item, call, future, finished, result, error  # an idle thread keeps no buffers alive
+
+
+_Call = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None], asyncio.AbstractEventLoop]
+
+
+def _settle(
+    future: asyncio.Future[Any], finished: Callable[[], None], result: Any, error: BaseException | None
+) -> None:
+    finished()
+    if future.done():
+        return  # the caller was cancelled; the call itself ran to its end
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _nothing() -> None:
+    """For calls whose end nobody counts."""
+
+
+def _write_fully(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> None:
+    """pwritev in pieces that the system accepts, going on after short writes."""
+    first = 0
+    while first < len(buffers):
+        chunk: Sequence[Buffer] = buffers[first : first + IOV_MAX]
+        wanted = sum(map(len, chunk))
+        written = os.pwritev(descriptor, chunk, offset)
+        while written < wanted:
+            offset += written
+            wanted -= written
+            chunk = _without(chunk, written)
+            written = os.pwritev(descriptor, chunk, offset)
+        offset += written
+        first += IOV_MAX
+
+
+def _without(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+    """The buffers from the byte `written` on."""
+    for number, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[number + 1 :]]
+        written -= len(buffer)
+    raise AssertionError("a short write wrote more than it was given")
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PosixFile:
+    """One open file; see the module's rules for which thread does what."""
+
+    def __init__(
+        self, name: str, path: str, descriptor: int, shared: _Lane, forget: Callable[[PosixFile], None]
+    ) -> None:
+        self.name = name
+        self._path = path
+        self._descriptor = descriptor
+        self._shared = shared
+        self._forget = forget
+        self._own: _Lane | None = None
+        self._running = 0
+        self._closed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = False
+
+    async def size(self) -> int:
+        return await self._call(self._shared, lambda: os.fstat(self._descriptor).st_size, "measuring")
+
+    async def write(self, offset: int, buffers: Sequence[Buffer], *, durable: bool) -> None:
+        if not durable:
+            await self._call(
+                self._shared, lambda: _write_fully(self._descriptor, offset, buffers), "writing", offset
+            )
+            return
+
+        def write_and_flush() -> None:
+            _write_fully(self._descriptor, offset, buffers)
+            os.fdatasync(self._descriptor)
+
+        await self._call(self._own_lane(), write_and_flush, "writing", offset)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        def read_fully() -> bytes:
+            data = os.pread(self._descriptor, length, offset)
+            if len(data) == length or not data:
+                return data
+            parts = [data]  # a short read is the end of the file, or a signal or a huge length
+            done = len(data)
+            while done < length and (more := os.pread(self._descriptor, length - done, offset + done)):
+                parts.append(more)
+                done += len(more)
+            return b"".join(parts)
+
+        return await self._call(self._shared, read_fully, "reading", offset)
+
+    async def sync(self) -> None:
+        await self._call(self._own_lane(), lambda: os.fdatasync(self._descriptor), "flushing")
+
+    async def truncate(self, size: int) -> None:
+        await self._call(self._own_lane(), lambda: os.ftruncate(self._descriptor, size), "truncating", size)
+
+    async def close(self) -> None:
+        if self._closing:
+            await self._closed.wait()
+            return
+        self._closing = True
+        await self._idle.wait()
+        if self._own is not None:
+            self._own.stop()
+        await self._shared.submit(lambda: os.close(self._descriptor), self._closed.set)
+        self._forget(self)
+
+    def _own_lane(self) -> _Lane:
+        if self._own is None:
+            self._own = _Lane(f"boki-disk-{self.name}", 1)
+        return self._own
+
+    async def _call(self, lane: _Lane, call: Callable[[], T], doing: str, offset: int | None = None) -> T:
+        if self._closing:
+            raise ClosedError(f"{self._path} is closed", path=self._path)
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await lane.submit(call, self._finished)
+        except OSError as fault:
+            raise storage_error(fault, self._path, doing, offset) from fault
+
+    def _finished(self) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._idle.set()
+
+
+class PosixDisk:
+    """A directory; made by `lock` when it is absent."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).absolute()
+        self._shared = _Lane("boki-disk", SHARED_THREADS)
+        self._files: dict[int, PosixFile] = {}
+        self._lock: int | None = None
+        self._closed = False
+
+    async def open(self, name: str, *, create: bool = False) -> PosixFile:
+        path = self._path(name)
+        descriptor = await self._call(lambda: self._open(path, create), "opening", path)
+        file = PosixFile(name, str(path), descriptor, self._shared, self._forget)
+        self._files[id(file)] = file
+        return file
+
+    async def names(self, folder: str = "") -> list[str]:
+        path = self._path(folder) if folder else self._root
+
+        def listed() -> list[str]:
+            try:
+                with os.scandir(path) as entries:
+                    return sorted(e.name for e in entries if e.is_file() and not e.name.endswith(ASIDE))
+            except FileNotFoundError:
+                return []
+
+        return await self._call(listed, "listing", path)
+
+    async def exists(self, name: str) -> bool:
+        path = self._path(name)
+        return await self._call(lambda: path.is_file(), "looking for", path)
+
+    async def read_all(self, name: str) -> bytes:
+        path = self._path(name)
+
+        return await self._call(path.read_bytes, "reading", path)
+
+    async def replace_all(self, name: str, data: Buffer) -> None:
+        path = self._path(name)
+
+        def replace() -> None:
+            self._make_folder(path.parent)
+            aside = path.with_name(path.name + ASIDE)
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                _write_fully(descriptor, 0, [data])
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            aside.replace(path)
+            _sync_folder(path.parent)
+
+        await self._call(replace, "replacing", path)
+
+    async def rename(self, old: str, new: str) -> None:
+        old_path, new_path = self._path(old), self._path(new)
+
+        def rename() -> None:
+            self._make_folder(new_path.parent)
+            old_path.replace(new_path)
+            _sync_folder(new_path.parent)
+            if old_path.parent != new_path.parent:
+                _sync_folder(old_path.parent)
+
+        await self._call(rename, "renaming", old_path)
+
+    async def remove(self, name: str) -> None:
+        path = self._path(name)
+
+        def remove() -> None:
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return
+            _sync_folder(path.parent)
+
+        await self._call(remove, "removing", path)
+
+    async def free_bytes(self) -> int:
+        def free() -> int:
+            found = os.statvfs(self._root)
+            return found.f_bavail * found.f_frsize
+
+        return await self._call(free, "measuring", self._root)
+
+    async def lock(self) -> None:
+        def take() -> int:
+            self._make_folder(self._root)
+            if not os.access(self._root, os.W_OK | os.X_OK, effective_ids=True):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self._root))
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return descriptor
+
+        try:
+            self._lock = await self._call(take, "locking", self._root)
+        except DiskFailed as fault:
+            if fault.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+                raise
+            raise DirectoryInUse(
+                f"{self._root} is in use by another process: stop that one, or name another directory",
+                path=str(self._root),
+            ) from fault
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for file in list(self._files.values()):
+            await file.close()
+        if self._lock is not None:
+            descriptor, self._lock = self._lock, None
+            await self._shared.submit(lambda: os.close(descriptor), _nothing)
+        self._shared.stop()
+
+    def describe(self, name: str = "") -> str:
+        return str(self._root / name) if name else str(self._root)
+
+    def _path(self, name: str) -> Path:
+        return self._root / checked_name(name)
+
+    def _forget(self, file: PosixFile) -> None:
+        self._files.pop(id(file), None)
+
+    def _open(self, path: Path, create: bool) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if not create:
+                raise
+        self._make_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _sync_folder(path.parent)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _make_folder(self, path: Path) -> None:
+        """Makes a folder and its parents; each is on stable media when it returns."""
+        if path.is_dir():
+            return
+        parent = path.parent
+        self._make_folder(parent)
+        try:
+            path.mkdir()
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+        _sync_folder(parent)
+
+    async def _call(self, call: Callable[[], T], doing: str, path: Path) -> T:
+        if self._closed:
+            raise ClosedError(f"{self._root} is closed", path=str(self._root))
+        try:
+            return await self._shared.submit(call, _nothing)
+        except FileNotFoundError as fault:
+            raise CorruptData(
+                f"expected the file {path}, found none: it was removed from outside; restore it from a backup",
+                path=str(path),
+            ) from fault
+        except OSError as fault:
+            raise storage_error(fault, str(path), doing) from fault

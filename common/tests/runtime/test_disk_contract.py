@@ -1,0 +1,180 @@
+"""One contract for every disk: what `runtime.ports` promises, on a real directory and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from boki_common.errors import ClosedError, CorruptData, DirectoryInUse, InvalidArgument
+from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.ports import Disk
+from boki_common.runtime.posix_disk import PosixDisk
+
+Reopen = Callable[[], Disk]
+
+
+@pytest.fixture(params=["posix", "memory"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
+    """Makes disks that are all the same directory."""
+    if request.param == "posix":
+        return lambda: PosixDisk(tmp_path / "data")
+    first = MemoryDisk()
+    return first.reopen
+
+
+@pytest.fixture
+async def disk(reopen: Reopen):  # type: ignore[no-untyped-def]
+    made = reopen()
+    await made.lock()
+    yield made
+    await made.close()
+
+
+async def test_what_was_written_is_read_back(disk: Disk) -> None:
+    file = await disk.open("folder/deep/file", create=True)
+    assert file.name == "folder/deep/file"
+    await file.write(0, [b"hello ", memoryview(b"world"), bytearray(b"!")], durable=True)
+    assert await file.read(0, 100) == b"hello world!"
+    assert await file.read(6, 5) == b"world"
+    assert await file.read(12, 5) == b""
+    assert await file.size() == 12
+
+
+async def test_writing_past_the_end_fills_with_zeros(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await file.write(5, [b"x"], durable=False)
+    await file.sync()
+    assert await file.read(0, 10) == bytes(5) + b"x"
+
+
+async def test_a_write_of_more_buffers_than_one_system_call_takes(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    buffers = [bytes([number % 251]) * (number % 3) for number in range(5_000)]
+    await file.write(0, buffers, durable=True)
+    assert await file.read(0, 1 << 20) == b"".join(buffers)
+
+
+async def test_an_empty_write_is_fine(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await file.write(0, [], durable=True)
+    await file.write(0, [b"", b""], durable=True)
+    assert await file.size() == 0
+
+
+async def test_concurrent_writes_all_arrive(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await asyncio.gather(*(file.write(n * 10, [bytes([n]) * 10], durable=n % 2 == 0) for n in range(50)))
+    assert await file.read(0, 1_000) == b"".join(bytes([n]) * 10 for n in range(50))
+
+
+async def test_truncate_shrinks_and_grows(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"abcdef"], durable=True)
+    await file.truncate(2)
+    assert await file.read(0, 10) == b"ab"
+    await file.truncate(4)
+    assert await file.read(0, 10) == b"ab\0\0"
+
+
+async def test_an_absent_file_is_corruption_unless_it_may_be_made(disk: Disk) -> None:
+    with pytest.raises(CorruptData, match="absent"):
+        await disk.open("absent")
+    with pytest.raises(CorruptData, match="absent"):
+        await disk.read_all("absent")
+    assert not await disk.exists("absent")
+
+
+async def test_names_are_sorted_files_of_one_folder(disk: Disk) -> None:
+    for name in ("b", "a", "folder/c", "folder/d/e"):
+        await (await disk.open(name, create=True)).close()
+    assert await disk.names() == ["a", "b"]
+    assert await disk.names("folder") == ["c"]
+    assert await disk.names("nothing") == []
+    assert await disk.exists("folder/c")
+    assert not await disk.exists("folder")
+
+
+async def test_replace_all_replaces_and_leaves_nothing_aside(disk: Disk) -> None:
+    await disk.replace_all("folder/file", b"first, longer")
+    await disk.replace_all("folder/file", b"second")
+    assert await disk.read_all("folder/file") == b"second"
+    assert await disk.names("folder") == ["file"]
+
+
+async def test_rename_replaces_and_keeps_open_files(disk: Disk) -> None:
+    file = await disk.open("old", create=True)
+    await file.write(0, [b"old"], durable=True)
+    await disk.replace_all("new", b"new")
+    await disk.rename("old", "folder/new")
+    await disk.rename("folder/new", "new")
+    assert await disk.read_all("new") == b"old"
+    assert await disk.names() == ["new"]
+    await file.write(0, [b"OLD"], durable=True)
+    assert await disk.read_all("new") == b"OLD"
+    with pytest.raises(CorruptData):
+        await disk.rename("old", "other")
+
+
+async def test_remove_is_idempotent(disk: Disk) -> None:
+    await disk.replace_all("file", b"x")
+    await disk.remove("file")
+    await disk.remove("file")
+    assert await disk.names() == []
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/.", "x.aside", "a\0b"])
+async def test_names_stay_inside(disk: Disk, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="relative"):
+        await disk.open(name, create=True)
+
+
+async def test_one_process_holds_a_directory(disk: Disk, reopen: Reopen) -> None:
+    other = reopen()
+    with pytest.raises(DirectoryInUse, match="in use by another process"):
+        await other.lock()
+    await other.close()
+    await disk.close()
+    third = reopen()
+    await third.lock()
+    await third.close()
+
+
+async def test_after_close_nothing_works_and_closing_again_is_fine(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await file.close()
+    await file.close()
+    with pytest.raises(ClosedError):
+        await file.read(0, 1)
+    await disk.close()
+    await disk.close()
+    with pytest.raises(ClosedError):
+        await disk.open("file")
+
+
+async def test_a_later_process_finds_everything(disk: Disk, reopen: Reopen) -> None:
+    file = await disk.open("folder/file", create=True)
+    await file.write(0, [b"kept"], durable=True)
+    await disk.close()
+    later = reopen()
+    await later.lock()
+    assert await later.read_all("folder/file") == b"kept"
+    await later.close()
+
+
+async def test_free_bytes_and_describe(disk: Disk) -> None:
+    assert await disk.free_bytes() > 0
+    assert disk.describe("a/b").endswith("a/b")
+    assert disk.describe()
+
+
+async def test_a_cancelled_write_is_waited_for_by_close(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    task = asyncio.ensure_future(file.write(0, [b"x" * 1_000_000], durable=True))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await file.close()

@@ -1,0 +1,151 @@
+"""The faults of the memory disk do what they say: a test is only as good as the disk that breaks under it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.errors import DiskFailed, DiskFull, WrongDirectory
+from boki_common.runtime.memory_disk import SECTOR_BYTES, MemoryDisk
+
+
+class SeededRandom:
+    """The Random port, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def token(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+    def shuffled(self, items):  # type: ignore[no-untyped-def]
+        return self._random.sample(list(items), len(items))
+
+
+async def test_a_crash_keeps_what_was_durable_and_tears_the_rest_at_sectors() -> None:
+    disk = MemoryDisk()
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"a" * 2048], durable=True)
+    await file.write(512, [b"b" * 2048], durable=False)
+    outcomes = set()
+    for seed in range(200):
+        survivor = disk.crash(SeededRandom(seed)).contents("file")
+        assert survivor[:512] == b"a" * 512
+        sectors = [survivor[at : at + 512] for at in range(512, len(survivor), 512)]
+        assert all(sector in (b"a" * 512, b"b" * 512, bytes(512)) for sector in sectors)
+        outcomes.add(survivor)
+    assert b"a" * 2048 in outcomes
+    assert b"a" * 512 + b"b" * 2048 in outcomes
+    assert len(outcomes) > 6
+    assert disk.contents("file") == b"a" * 512 + b"b" * 2048
+
+
+@given(st.integers(0, 2**32), st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=6))
+def test_a_crash_leaves_only_bytes_that_some_write_put_there(seed: int, writes: list[tuple[int, int]]) -> None:
+    async def scenario() -> None:
+        disk = MemoryDisk()
+        file = await disk.open("file", create=True)
+        for number, (offset, length) in enumerate(writes, 1):
+            await file.write(offset, [bytes([number]) * length], durable=False)
+        survivor = disk.crash(SeededRandom(seed)).contents("file")
+        for at, byte in enumerate(survivor):
+            if byte:
+                offset, length = writes[byte - 1]
+                assert offset <= at < offset + length
+        assert disk.crash(SeededRandom(seed)).contents("file") == survivor
+
+    asyncio.run(scenario())
+
+
+async def test_a_flush_covers_what_was_written_before_it_and_no_more() -> None:
+    disk = MemoryDisk()
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"a" * SECTOR_BYTES], durable=False)
+    disk.hold("sync")
+    flush = asyncio.ensure_future(file.sync())
+    await asyncio.sleep(0)
+    await file.write(SECTOR_BYTES, [b"b" * SECTOR_BYTES], durable=False)
+    disk.release("sync")
+    await flush
+    survivors = {disk.crash(SeededRandom(seed)).contents("file") for seed in range(40)}
+    assert survivors == {b"a" * SECTOR_BYTES, b"a" * SECTOR_BYTES + b"b" * SECTOR_BYTES}
+
+
+async def test_stop_after_stops_every_operation_at_that_step() -> None:
+    async def script(disk: MemoryDisk) -> None:
+        file = await disk.open("file", create=True)
+        await file.write(0, [b"x"], durable=True)
+        await disk.rename("file", "other")
+
+    whole = MemoryDisk()
+    await script(whole)
+    seen = set()
+    for steps in range(whole.steps):
+        disk = MemoryDisk()
+        disk.stop_after(steps)
+        task = asyncio.ensure_future(script(disk))
+        await disk.stopped.wait()
+        assert not task.done()
+        task.cancel()
+        survivor = disk.crash(SeededRandom(steps))
+        seen.add(tuple((name, survivor.contents(name)) for name in survivor.all_names()))
+    assert {(), (("file", b""),), (("file", b"x"),), (("other", b"x"),)} <= seen
+
+
+async def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
+    disk = MemoryDisk(capacity_bytes=100)
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"x" * 80], durable=True)
+    assert await disk.free_bytes() == 20
+    with pytest.raises(DiskFull):
+        await file.write(80, [b"y" * 30], durable=True)
+    await file.write(0, [b"z" * 80], durable=True)
+    with pytest.raises(DiskFull):
+        await disk.replace_all("other", bytes(1))
+    disk.capacity_bytes = 200
+    await disk.replace_all("other", bytes(1))
+
+
+async def test_the_nth_operation_fails_once() -> None:
+    disk = MemoryDisk()
+    file = await disk.open("file", create=True)
+    disk.fail("sync", nth=2)
+    await file.sync()
+    with pytest.raises(DiskFailed, match="input/output"):
+        await file.sync()
+    await file.sync()
+
+
+async def test_bits_flip_at_rest() -> None:
+    disk = MemoryDisk()
+    disk.put("file", b"\0\0")
+    disk.flip_bit("file", 1, bit=3)
+    assert await disk.read_all("file") == b"\0\x08"
+    assert disk.crash(SeededRandom(1)).contents("file") == b"\0\x08"
+
+
+async def test_a_read_only_disk_reads() -> None:
+    disk = MemoryDisk()
+    disk.put("file", b"x")
+    disk.read_only = True
+    assert await disk.read_all("file") == b"x"
+    for call in (disk.lock(), disk.remove("file"), disk.open("other", create=True)):
+        with pytest.raises(WrongDirectory, match="read-only"):
+            await call
+
+
+async def test_slow_operations_take_loop_time() -> None:
+    disk = MemoryDisk()
+    disk.slow("read_all", 0.01)
+    disk.put("file", b"x")
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await disk.read_all("file")
+    assert loop.time() - start >= 0.009
