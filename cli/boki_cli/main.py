@@ -1,0 +1,52 @@
+"""The `boki` command: one group, whose commands live in modules by what they are about.
+
+    role_commands    dev, init, bookie, sequencer, engine     what runs
+    book_commands    append, read, tail                       the records of a book
+    status_command   status                                   who is up
+    ledger_commands  ledger ls | show | read                  what lies below
+
+Exit codes are in `exit_codes`, what all commands share in `options`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from boki_cli import book_commands, ledger_commands, role_commands, status_command
+from boki_cli.options import CommandGroup, run
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=(
+        "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unreachable, 4 refused, 5 outcome unknown. "
+        "Commands find the engines by --url or $BOKI_URL."
+    ),
+)
+@click.version_option(package_name="boki", prog_name="boki")
+def boki() -> None:
+    """A shared log: many totally ordered books with tags, on replicated ledgers.
+
+    \b
+    Try it on this machine:
+        boki dev                                     everything in one process, data in ./.boki
+        echo '{"user": 7}' | boki append - --book b --tag-field user
+        boki read --book b --tag user/7
+    """
+
+
+for commands in (role_commands, book_commands, status_command, ledger_commands):
+    commands.register(boki)  # type: ignore[arg-type]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: runs one command line and ends the process with its exit code."""
+    sys.exit(run(boki, sys.argv[1:] if arguments is None else arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""What all commands of `boki` share: options, messages, exit codes.
+
+    @command("read", writes=False)                 # adds --json, --config, --debug; with client=True also --url
+    @click.option("--book", required=True)
+    def read(invocation: Invocation, book: str) -> int | None: ...
+
+    run(group, argv) -> exit code                  # the only place that turns an error into a message and a code
+
+Rules:
+- Results go to standard output, messages to standard error. With `--json` both are JSON, one object a line.
+- A user never sees a traceback, unless he asks by `--debug`; every message ends with what to do.
+- A reader that goes away (`boki read | head`) is a normal end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+
+from boki_cli import exit_codes
+from boki_common import logs
+from boki_common.errors import BokiError
+
+DEFAULT_URL: Final = "boki://127.0.0.1:7040"
+URL_VARIABLE: Final = "BOKI_URL"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Invocation:
+    """One run of a command: what its shared options say. Filled while the command line is parsed."""
+
+    json: bool = False
+    debug: bool = False
+    writes: bool = False
+    config: Path | None = None
+    url: str = DEFAULT_URL
+
+    def emit(self, value: object) -> None:
+        """Writes one JSON object as a line to standard output."""
+        write_line(msgspec.json.encode(value))
+
+    def say(self, message: str) -> None:
+        """A message for a person, on standard error; silent with --json."""
+        if not self.json:
+            click.echo(message, err=True)
+
+    def console(self) -> Console:
+        """Where results are drawn for a person."""
+        return Console(soft_wrap=False, highlight=False)
+
+
+class CommandGroup(click.Group):
+    """A group that names the nearest command when one is unknown."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            known = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(self.list_commands(ctx))}"
+            raise click.UsageError(f"no such command {args[0]!r}. {known}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def command(
+    group: click.Group, name: str, *, writes: bool, client: bool = False, **attributes: Any
+) -> Callable[[F], click.Command]:
+    """Registers a function as a command, with the shared options; its first argument is the `Invocation`."""
+
+    def decorate(function: F) -> click.Command:
+        def called(**values: Any) -> Any:
+            context = click.get_current_context()
+            invocation: Invocation = context.find_object(Invocation) or Invocation()
+            invocation.writes = writes
+            invocation.json = values.pop("json")
+            invocation.config = values.pop("config")
+            if client:
+                invocation.url = values.pop("url")
+            logs.configure(level="debug" if invocation.debug else "warning")
+            return function(invocation, **values)
+
+        called.__doc__ = function.__doc__
+        called.__click_params__ = list(getattr(function, "__click_params__", []))  # type: ignore[attr-defined]
+        made = click.command(name, cls=click.Command, **attributes)(called)
+        made.params.extend(_shared(client=client))
+        group.add_command(made)
+        return made
+
+    return decorate
+
+
+def _shared(*, client: bool) -> list[click.Option]:
+    options = []
+    if client:
+        options.append(
+            click.Option(
+                ["--url"],
+                envvar=URL_VARIABLE,
+                default=DEFAULT_URL,
+                show_default=True,
+                show_envvar=True,
+                metavar="URL",
+                help="Where the engines listen: boki://host:port, several with commas, or unix:///path.",
+            )
+        )
+    options += [
+        click.Option(
+            ["--config"],
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Settings in TOML. BOKI_* variables win over it, flags over both.",
+        ),
+        click.Option(["--json"], is_flag=True, help="Results and errors as JSON, one object a line."),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_debug,
+            help="Show tracebacks and logs.",
+        ),
+    ]
+    return options
+
+
+def _debug(context: click.Context, _: click.Parameter, value: bool) -> None:
+    invocation = context.find_object(Invocation)
+    if invocation is not None and value:
+        invocation.debug = True
+
+
+def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -> int:
+    """Runs one command line. Returns the exit code of the process; everything that can end a command ends here."""
+    invocation = Invocation(debug="--debug" in arguments)
+    try:
+        result = group.main(list(arguments), prog_name=name, standalone_mode=False, obj=invocation)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else exit_codes.OK
+    except click.ClickException as error:
+        error.show()
+        return exit_codes.USAGE
+    except click.Abort:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has all it wants. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.OK
+    except BokiError as error:
+        return _refuse(invocation, error)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: shown, never swallowed
+        if invocation.debug:
+            traceback.print_exception(error)
+        else:
+            click.echo(f"Internal error: {error!r}. This is a fault of boki; --debug shows where.", err=True)
+        return exit_codes.INTERNAL
+
+
+def _refuse(invocation: Invocation, error: BokiError) -> int:
+    code = exit_codes.exit_code(error, writes=invocation.writes)
+    if invocation.debug:
+        traceback.print_exception(error)
+    if invocation.json:
+        message = {"error": type(error).__name__, "message": str(error), "exit_code": code, "facts": dict(error.facts)}
+        click.echo(msgspec.json.encode(message, enc_hook=str), err=True)
+    else:
+        click.echo(f"Error: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True)
+        if code == exit_codes.OUTCOME_UNKNOWN:
+            click.echo("The outcome is unknown: what was sent may or may not be committed; read to find out.", err=True)
+    return code
+
+
+def write_line(line: bytes) -> None:
+    """Writes bytes and a line end to standard output. Raises BrokenPipeError when nobody reads any more."""
+    click.get_binary_stream("stdout").write(line + b"\n")
+
+
+def flush() -> None:
+    """Lets a reader of standard output see what was written."""
+    click.get_binary_stream("stdout").flush()
