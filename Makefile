@@ -1,0 +1,99 @@
+# Everything a developer or a build machine does with this repository. `make help` lists it.
+#
+# Nothing has to be installed by hand but Python 3.11 or newer, with its venv module. `setup` makes .venv from
+# requirements.lock (exact versions, checked by hash) and does nothing when it is up to date; the others call it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The Python that .venv is made from; by default the first of these that is new enough.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+INPUT ?=
+PYTEST ?=
+
+bin := .venv/bin
+stamp := .venv/.up-to-date
+packages := common ledger bookie metalog logbook cli
+
+.PHONY: help
+help: ## Lists what there is to make.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(stamp) ## Makes .venv; a no-op when it is up to date.
+
+$(stamp): requirements.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "expected Python 3.11 or newer as python3, found $$(python3 --version 2>&1 || true);" >&2; \
+		echo "install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+		echo "expected the venv module beside $(PYTHON), found none; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; fi
+	@# A virtual environment whose Python is gone, or was copied from elsewhere, is made anew.
+	@$(bin)/python -c 'import sys, pathlib; sys.exit(pathlib.Path(sys.prefix).resolve() != pathlib.Path(".venv").resolve())' 2>/dev/null \
+		|| $(PYTHON) -m venv --clear .venv
+	@echo "installing into .venv"
+	@$(bin)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(bin)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: run
+run: setup ## Shows it at work on a real data set, with processes killed; INPUT=path takes a file of yours.
+	@$(bin)/python -m boki_cli.demo $(if $(INPUT),--input "$(INPUT)")
+
+.PHONY: test
+test: setup lint ## Runs the checks and the whole test suite; PYTEST="-k name" passes options.
+	@$(bin)/python -m pytest $(PYTEST)
+
+.PHONY: test-nightly
+test-nightly: setup ## Runs also what takes long, on both event loops, with more random examples.
+	BOKI_LOOP=asyncio $(bin)/python -m pytest -m "not nightly" $(PYTEST)
+	$(bin)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --timeout=900 $(PYTEST)
+
+.PHONY: lint
+lint: setup ## Checks form, imports and types.
+	@$(bin)/ruff format --check --quiet . || { echo "not formatted: make format" >&2; exit 1; }
+	@$(bin)/ruff check --quiet .
+	@$(bin)/lint-imports --no-logo > .venv/lint-imports.txt || { cat .venv/lint-imports.txt; exit 1; }
+	@$(bin)/mypy --no-error-summary
+	@# The tests of each folder by themselves: their module names are the same in every folder.
+	@for folder in $(packages); do \
+		if compgen -G "$$folder/tests/*" > /dev/null; then $(bin)/mypy --no-error-summary $$folder/tests; fi; done
+	@$(bin)/mypy --no-error-summary itests conftest.py $$(compgen -G "benchmarks/*.py" || true)
+	@$(bin)/pyright --warnings > .venv/pyright.txt || { cat .venv/pyright.txt; exit 1; }
+	@echo "lint: formatted, imports and layers in order, types complete"
+
+.PHONY: format
+format: setup ## Formats the code and sorts imports.
+	$(bin)/ruff check --fix --quiet .
+	$(bin)/ruff format .
+
+.PHONY: coverage
+coverage: setup ## Runs the suite with coverage, processes included, and shows what no test reaches.
+	$(bin)/coverage erase
+	$(bin)/coverage run -m pytest $(PYTEST)
+	$(bin)/coverage combine --quiet
+	$(bin)/coverage report
+
+.PHONY: bench
+bench: setup ## Measures appends and reads beside their yardsticks; see docs/benchmarks.md.
+	@$(bin)/python -m benchmarks.append $(BENCH)
+
+.PHONY: lock
+lock: setup ## Refreshes requirements.lock to the newest versions that pyproject.toml allows.
+	$(bin)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade \
+		--no-emit-index-url --no-emit-find-links --no-emit-package boki --quiet \
+		--custom-compile-command "make lock" --output-file requirements.lock
+	touch $(stamp)
+	$(MAKE) --always-make setup
+
+.PHONY: changelog
+changelog: setup ## Shows what the fragments in changelog.d will become at the next release.
+	@$(bin)/towncrier build --draft
+
+.PHONY: clean
+clean: ## Removes .venv, caches and what was built.
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,259 @@
+"""The house rules that no linter knows, held by a test. Each failure names file, line and what to do.
+
+Exceptions are listed here with their reason, and an exception that is no longer needed fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "cli")
+
+FUNCTION_LINES: Final = 70
+FILE_LINES: Final = 600
+
+LONG_FUNCTIONS: Final[dict[str, str]] = {}
+"""`path:name` → why it may be longer."""
+
+LONG_FILES: Final[dict[str, str]] = {}
+"""Path → why it may be longer."""
+
+TESTED_ELSEWHERE: Final[dict[str, str]] = {}
+"""Module without a test file of its name → the test file that covers it."""
+
+MAY_USE_FILES: Final = {
+    "common/boki_common/runtime/posix_disk.py": "the real disk",
+    "common/boki_common/metadata/sqlite.py": "the real embedded store",
+    "common/boki_common/settings.py": "reads the settings file before the event loop starts",
+    "cli/": "the command is the edge: files of the user",
+}
+"""Who may open files by themselves; everybody else has the Disk port. Ruff bans the rest of the machine, see pyproject.toml."""
+
+FILE_CALLS: Final = frozenset({"read_text", "read_bytes", "write_text", "write_bytes", "touch", "iterdir", "rglob"})
+
+# Written in two parts, so that this file does not find itself.
+UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+LOCAL_PATH: Final = re.compile(r"(?<![\w.])/(wo" + r"rk|ro" + r"ot|home/[a-z]+|Use" + r"rs/[a-z]+|op" + r"t/wheels)\b")
+IGNORE: Final = re.compile(r"#\s*(noqa|type:\s*ignore|pyright:\s*ignore)(:\s*[A-Z0-9, ]+|\[[\w, -]+\])?\s*(.*)")
+TEXT_SUFFIXES: Final = frozenset(
+    {".py", ".pyi", ".md", ".toml", ".lock", ".yml", ".yaml", ".sh", ".txt", ".cfg", ".json", ""}
+)
+
+
+@cache
+def repository_files() -> tuple[Path, ...]:
+    """Every text file that is, or would be, in the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    else:
+        files = [
+            path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        ]
+    return tuple(sorted(path for path in files if path.suffix in TEXT_SUFFIXES and path.is_file()))
+
+
+def python_files() -> list[Path]:
+    return [path for path in repository_files() if path.suffix == ".py" and not path.stem.endswith("_pb2")]
+
+
+def modules() -> list[Path]:
+    """The modules of the packages, without their tests."""
+    return [path for path in python_files() if name_of(path).split("/")[0] in ROOMS and "/tests/" not in name_of(path)]
+
+
+def files_of_tests() -> list[Path]:
+    return [path for path in python_files() if "/tests/" in name_of(path) or name_of(path).startswith("itests/")]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), filename=str(path))
+
+
+def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
+    """Every call with the dotted name of what it calls ("" when that is no name)."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            yield node, ast.unparse(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
+
+
+def none(faults: list[str], remedy: str) -> None:
+    assert not faults, f"{remedy}:\n  " + "\n  ".join(faults)
+
+
+def test_functions_fit_on_a_screen() -> None:
+    found: dict[str, int] = {}
+    for path in python_files():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES:
+                    found[f"{name_of(path)}:{node.name}"] = length
+    faults = [f"{where}: {length} lines" for where, length in found.items() if where not in LONG_FUNCTIONS]
+    none(faults, f"functions have at most {FUNCTION_LINES} lines; split by idea, not by length")
+    none([where for where in LONG_FUNCTIONS if where not in found], "no longer long, take it off LONG_FUNCTIONS")
+
+
+def test_files_have_one_subject() -> None:
+    lengths = {name_of(path): path.read_bytes().count(b"\n") for path in python_files()}
+    faults = [f"{name}: {length}" for name, length in lengths.items() if length > FILE_LINES and name not in LONG_FILES]
+    none(faults, f"files have at most {FILE_LINES} lines; find the two subjects")
+    none([name for name in LONG_FILES if lengths.get(name, 0) <= FILE_LINES], "no longer long, take it off LONG_FILES")
+
+
+def test_modules_open_with_what_they_are() -> None:
+    faults = [name_of(path) for path in python_files() if path.stat().st_size and not ast.get_docstring(tree_of(path))]
+    none(faults, "a module opens with a docstring: what it is, its rules, what it does not know")
+
+
+def test_errors_say_what_failed() -> None:
+    faults = []
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.ClassDef) or ast.get_docstring(node):
+                continue
+            if any(_is_error(base) for base in node.bases):
+                faults.append(f"{name_of(path)}:{node.lineno}: {node.name}")
+    none(faults, "an error class says in its docstring what failed and who broke the contract")
+
+
+def _is_error(base: ast.expr) -> bool:
+    return isinstance(base, ast.Name) and (base.id.endswith(("Error", "Exception")) or base.id in _error_names())
+
+
+@cache
+def _error_names() -> frozenset[str]:
+    errors = tree_of(ROOT / "common/boki_common/errors.py")
+    return frozenset(node.name for node in errors.body if isinstance(node, ast.ClassDef))
+
+
+def test_libraries_do_not_print() -> None:
+    faults = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in modules()
+        if not name_of(path).startswith("cli/")
+        for node, called in calls(path)
+        if called in ("print", "sys.stdout.write", "sys.stderr.write")
+    ]
+    none(faults, "libraries return, raise or log; only the command line prints")
+
+
+def test_files_are_the_disk_ports() -> None:
+    faults = []
+    for path in modules():
+        if name_of(path).startswith(tuple(MAY_USE_FILES)):
+            continue
+        for node, called in calls(path):
+            if called == "open" or (called.rpartition(".")[2] in FILE_CALLS and "." in called):
+                faults.append(f"{name_of(path)}:{node.lineno}: {called}")
+    none(faults, "only the Disk port touches files (or list the module in MAY_USE_FILES with its reason)")
+
+
+def test_nothing_is_left_unfinished() -> None:
+    faults = [
+        f"{name_of(path)}:{number}: {line.strip()[:100]}"
+        for path in repository_files()
+        for number, line in enumerate(_lines(path), 1)
+        if UNFINISHED.search(line)
+    ]
+    none(faults, "finish it, or file it; what is not built yet is absent")
+
+
+def test_no_path_of_one_machine() -> None:
+    faults = [
+        f"{name_of(path)}:{number}: {line.strip()[:100]}"
+        for path in repository_files()
+        for number, line in enumerate(_lines(path), 1)
+        if LOCAL_PATH.search(line)
+    ]
+    none(faults, "an absolute path of one machine means nothing on another")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_every_ignored_lint_is_explained() -> None:
+    """In tests the reason is the test: they break contracts on purpose."""
+    faults = []
+    for path in modules():
+        for number, line in enumerate(_lines(path), 1):
+            found = IGNORE.search(line)
+            if found and not found[3].strip(" #-"):
+                faults.append(f"{name_of(path)}:{number}: {line.strip()[:100]}")
+    none(faults, "an ignored lint says why, after it on the same line")
+
+
+def test_tests_do_not_sleep() -> None:
+    faults = []
+    for path in files_of_tests():
+        for node, called in calls(path):
+            if called in ("time.sleep", "sleep") or (called == "asyncio.sleep" and not _is_zero(node)):
+                faults.append(f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}")
+    none(faults, "wait for the event itself; asyncio.sleep(0), which only yields, is fine")
+
+
+def _is_zero(call: ast.Call) -> bool:
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+
+
+def test_tests_mirror_modules() -> None:
+    """`common/boki_common/net/frames.py` is tested by `common/tests/net/test_frames.py` (or `test_frames_….py`)."""
+    tests = [path.parent / path.stem for path in files_of_tests()]
+    faults = []
+    for path in modules():
+        name = name_of(path)
+        if path.stem in ("__init__", "__main__", "metric_definitions") or not _decides_something(path):
+            continue
+        room, _package, *folders = path.relative_to(ROOT).parts[:-1]
+        mirror = ROOT.joinpath(room, "tests", *folders, f"test_{path.stem.strip('_')}")
+        mirrored = any(test == mirror or str(test).startswith(f"{mirror}_") for test in tests)
+        if not mirrored and name not in TESTED_ELSEWHERE:
+            faults.append(f"{name}: expected {name_of(mirror)}.py")
+        if mirrored and name in TESTED_ELSEWHERE:
+            faults.append(f"{name} has a test file, take it off TESTED_ELSEWHERE")
+    none(faults, "each module with code has a test file of its name, or TESTED_ELSEWHERE names the one that covers it")
+    gone = [
+        f"{module}: {test}"
+        for module, test in TESTED_ELSEWHERE.items()
+        for name in (module, test)
+        if not (ROOT / name).exists()
+    ]
+    none(gone, "TESTED_ELSEWHERE names files that are no more")
+
+
+def _decides_something(path: Path) -> bool:
+    """Whether a module has a function with a body; constants, protocols and plain types have none."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = [
+                part for part in node.body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ]
+            if body:
+                return True
+    return False
+
+
+def test_packages_are_typed() -> None:
+    packages = {path.parent for path in modules() if path.parent.parent.parent == ROOT}
+    assert packages
+    none(
+        [name_of(package) for package in sorted(packages) if not (package / "py.typed").exists()], "add a py.typed file"
+    )
