@@ -1,0 +1,26 @@
+"""Errors that only the metalog knows; the tree is in `boki_common.errors`.
+
+A participant imports this package, so that these arrive from a peer as what they are.
+"""
+
+from __future__ import annotations
+
+from boki_common.errors import MetalogError
+
+
+class ShardNotOpen(MetalogError):
+    """The shard is closed, or was never opened in this term: its end is what the metalog says, open another one."""
+
+
+class ImpossibleReport(MetalogError):
+    """A progress report that no sequence of ledger entries explains; the reporter is broken."""
+
+
+class TermFull(MetalogError):
+    """The term has no positions or shard numbers left; the sequencer seals it and begins the next one."""
+
+    retryable = True
+
+
+class TermRecordConflict(MetalogError):
+    """A term's record exists and says something else than the closed metalog and the view do: stop and investigate."""

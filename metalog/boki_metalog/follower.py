@@ -1,0 +1,330 @@
+"""Follows one log: all its terms, in order, each metalog entry once; live from the sequencer, else from ledgers.
+
+    sealed term     its record exists and the view went on: its closed metalog ledger is read, in batches
+    current term    the view names it: entries are pushed by its sequencer; those too old for its memory are read from the
+                    ledger, which is not recovered for that, up to what the sequencer says is acknowledged
+
+Rules:
+- Only entries that recovery cannot drop are delivered: those of a closed ledger, and those that the sequencer says its ack
+  quorum has. A copy on one bookie proves nothing.
+- Entries of a term are delivered from 0 (or `start`) on without a gap, and each once; terms ascend.
+- A sequencer that is gone is sought again at its address until the view names another term. While the metadata store is
+  away, an established connection goes on, and a lost one is sought where it was.
+- What is merely away is tried again, for ever; what cannot be right (a corrupt entry, a fault of the listener) ends `run`.
+
+The listener decides what entries mean; this module only decides which come next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from boki_common.errors import (
+    BokiError,
+    CorruptData,
+    MetadataError,
+    NetworkError,
+    NoSuchEntry,
+    ProtocolError,
+    TermOver,
+    Unreachable,
+)
+from boki_common.ids import Position
+from boki_common.logs import get_logger
+from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address
+from boki_metalog.follower_session import FollowerSession
+from boki_metalog.ledgers import Ledgers
+from boki_metalog.metadata_tree import sealed_terms
+from boki_metalog.metalog_entry import Close, MetalogEntry, decode
+from boki_metalog.metalog_reader import MetalogReader
+from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
+from boki_metalog.sequencer_member import address_of
+from boki_metalog.settings import FollowerSettings
+from boki_metalog.term_record import TermRecord
+from boki_metalog.view import FIRST_LOG, Installed, SlotRange, View
+from boki_metalog.view_feed import ViewFeed
+
+T = TypeVar("T")
+
+_log = get_logger("follower")
+
+
+class TermInfo(NamedTuple):
+    """A term, as its followers meet it."""
+
+    term: int
+    log: int
+    slots: tuple[SlotRange, ...]
+    metalog_ledger: int
+
+
+class FollowerListener(Protocol):
+    """Who is told. Calls never overlap."""
+
+    async def term_started(self, info: TermInfo) -> None:
+        """Before the first entry of each term, also of one that `start` lies in."""
+
+    def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
+        """The next entries of the term; from the network callback when live."""
+
+    async def caught_up(self) -> None:
+        """Awaited after each batch that was read from a ledger: take the time you need."""
+
+    async def term_ended(self, record: TermRecord) -> None:
+        """All entries of the term were delivered."""
+
+    def sequencer_up(self, link: SequencerLink) -> None:
+        """The current term can be spoken to; its entries are live."""
+
+    def sequencer_down(self) -> None:
+        """The link given last is of no use any more."""
+
+
+class LogFollower:
+    """See the module. `run` does everything; cancel it to stop.
+
+    Invariant: every entry of `position.term` below `position.entry` was delivered, and no other of that term.
+    """
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        ledgers: Ledgers,
+        listener: FollowerListener,
+        log: int = FIRST_LOG,
+        start: Position | None = None,
+        settings: FollowerSettings = FollowerSettings(),  # noqa: B008 - frozen
+    ) -> None:
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._listener = listener
+        self._log = log
+        self._settings = settings
+        self._position = Position(0, 0) if start is None else start
+        self._started_term = 0
+        self._ended_term = max(self._position.term - 1, 0)
+        self._next_pos: int | None = 0
+        """Where the next entry must start; None when it is not known (the start is within a term)."""
+        self._shards = ShardsOfTerm()
+        self._wake = asyncio.Event()
+        self._addresses: dict[str, Address] = {}
+
+    @property
+    def position(self) -> Position:
+        """(term, number of its entries that were delivered)."""
+        return self._position
+
+    async def run(self) -> None:
+        """Follows the log until it is cancelled.
+
+        Raises:
+            CorruptData, ProtocolError, …: what was read cannot be right. Also whatever the listener raises.
+        """
+        feed = ViewFeed(
+            self._metadata,
+            self._wake.set,
+            retry_first_s=self._settings.retry_first_s,
+            retry_limit_s=self._settings.retry_limit_s,
+        )
+        feed.start()
+        try:
+            while True:
+                view = _view_of(feed)
+                current = 0 if view is None else view.term_of(self._log)
+                if view is None or current <= self._ended_term:
+                    await self._woken(None)
+                    continue
+                for record in await self._patiently(partial(self._sealed_below, current)):
+                    await self._finish(record)
+                await self._follow(feed, view, current)
+        finally:
+            await feed.close()
+
+    # -- terms
+
+    async def _sealed_below(self, term: int) -> list[TermRecord]:
+        return await sealed_terms(self._metadata, self._log, above=self._ended_term, below=term)
+
+    async def _begin(self, info: TermInfo) -> None:
+        if self._started_term == info.term:
+            return
+        assert info.term > self._started_term, "terms ascend"
+        if self._position.term != info.term:
+            self._position = Position(info.term, 0)
+        self._next_pos = 0 if self._position.entry == 0 else None
+        self._started_term = info.term
+        self._shards = ShardsOfTerm()
+        await self._listener.term_started(info)
+
+    async def _finish(self, record: TermRecord) -> None:
+        """Delivers what is left of a sealed term."""
+        await self._begin(TermInfo(record.term, record.log, record.slots, record.metalog_ledger))
+        if self._position.entry > record.last_entry + 1:
+            raise CorruptData(
+                f"term {record.term} ends at entry {record.last_entry}, but {self._position.entry} entries of it were "
+                "applied here; do not go on before this is explained",
+                term=record.term,
+            )
+        await self._read_ledger(record.metalog_ledger, record.last_entry + 1, closed=True)
+        self._ended_term = record.term
+        await self._listener.term_ended(record)
+
+    async def _follow(self, feed: ViewFeed, view: View, term: int) -> None:
+        """Follows the current term until the view moves on."""
+        installed = view.installed(self._log)
+        assert installed is not None and installed.term == term
+        await self._begin(TermInfo(term, self._log, view.slots_of(self._log), installed.metalog_ledger))
+        pause_s = self._settings.retry_first_s
+        while self._is_current(feed, term):
+            session = None
+            try:
+                session = await self._connect(installed)
+                await self._live(feed, session, installed)
+                pause_s = self._settings.retry_first_s
+            except (NetworkError, TermOver, ProtocolError) as error:
+                _log.info("no sequencer", term=term, incarnation=installed.sequencer, error=error)
+            finally:
+                if session is not None:
+                    session.close()
+            if session is not None:
+                session.raise_fault()
+            self._wake.clear()
+            if self._is_current(feed, term):
+                await self._woken(pause_s)
+                pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+
+    async def _live(self, feed: ViewFeed, session: FollowerSession, installed: Installed) -> None:
+        """Takes pushes until the connection or the term ends. Raises NetworkError, TermOver when it cannot subscribe."""
+        up = False
+        try:
+            while self._is_current(feed, installed.term) and session.usable:
+                if not session.subscribed:
+                    await self._subscribe(session, installed)
+                    continue
+                if not up:
+                    up = True
+                    link = SequencerLink(session.peer, installed.term, self._shards)
+                    link.repeat_reports()
+                    self._listener.sequencer_up(link)
+                await self._woken(None)
+        finally:
+            if up:
+                self._listener.sequencer_down()
+
+    async def _connect(self, installed: Installed) -> FollowerSession:
+        """A session with the sequencer that the view names. Raises NetworkError, ProtocolError, TermOver."""
+        address = await self._address_of(installed.sequencer)
+        if address is None:
+            raise Unreachable(f"sequencer {installed.sequencer} of term {installed.term} is not listed")
+        session = FollowerSession(installed.term, self._deliver, self._wake.set)
+        welcome = await session.connect(address, list(self._shards.incarnations))
+        if (welcome.incarnation, welcome.term, welcome.serving) != (installed.sequencer, installed.term, True):
+            session.close()
+            raise TermOver(
+                f"expected sequencer {installed.sequencer} of term {installed.term} at {address}, found {welcome}",
+                term=installed.term,
+            )
+        return session
+
+    async def _address_of(self, incarnation: str) -> Address | None:
+        try:
+            address = await address_of(self._metadata, incarnation)
+        except MetadataError as error:
+            if not error.retryable:
+                raise
+            address = None  # the store is away: the sequencer is probably where it was
+        if address is not None:
+            self._addresses = {incarnation: address}
+        return self._addresses.get(incarnation)
+
+    async def _subscribe(self, session: FollowerSession, installed: Installed) -> None:
+        """Subscribes, or reads from the ledger what the sequencer has no more in memory; then to be called again."""
+        asked = self._position.entry
+        answer = await session.subscribe(asked)
+        if answer.first > asked:
+            await self._read_ledger(installed.metalog_ledger, answer.first, closed=False)
+
+    # -- entries
+
+    def _deliver(self, first: int, payloads: Sequence[memoryview]) -> bool:
+        """Hands on what is new of `payloads`. False, and nothing is done, when entries before `first` are missing."""
+        term, expected = self._position
+        if first > expected:
+            return False
+        entries = [decode(payload) for payload in payloads[expected - first :]]
+        if not entries:
+            return True
+        self._check_continuity(term, expected, entries)
+        self._position = Position(term, expected + len(entries))
+        self._listener.entries_ordered(term, expected, entries)
+        return True
+
+    def _check_continuity(self, term: int, first: int, entries: Sequence[MetalogEntry]) -> None:
+        pos = self._next_pos
+        for entry in entries:
+            if pos is not None and entry.start_pos != pos:
+                raise CorruptData(
+                    f"expected a metalog entry of term {term} from position {pos} on, found {entry.start_pos} "
+                    f"(entries from {first})",
+                    term=term,
+                    expected=pos,
+                    found=entry.start_pos,
+                )
+            pos = entry.end_pos
+            for command in entry.commands:
+                if isinstance(command, Close):
+                    self._shards.closed(command.shard)
+        self._next_pos = pos
+
+    async def _read_ledger(self, ledger_id: int, end: int, *, closed: bool) -> None:
+        """Delivers the entries up to `end`, which are acknowledged, from a ledger."""
+        reader = MetalogReader(self._ledgers, ledger_id, end=end, closed=closed, settings=self._settings)
+        try:
+            while self._position.entry < end:
+                first = self._position.entry
+                payloads = await self._patiently(lambda: reader.read(self._position.entry))
+                delivered = self._deliver(first, payloads)
+                assert delivered, "a batch begins where the last one ended"
+                await self._listener.caught_up()
+        finally:
+            await reader.close()
+
+    # -- waiting
+
+    def _is_current(self, feed: ViewFeed, term: int) -> bool:
+        view = _view_of(feed)
+        return view is not None and view.term_of(self._log) == term
+
+    async def _woken(self, timeout_s: float | None) -> None:
+        """Waits until the view or the session changed, or the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeats while what fails is away. An acknowledged entry that is "not there" is only not found yet."""
+        pause_s = self._settings.retry_first_s
+        while True:
+            try:
+                return await attempt()
+            except BokiError as error:
+                if not (error.retryable or isinstance(error, NoSuchEntry)):
+                    raise
+                _log.warning("cannot follow, trying again", log=self._log, pause_s=pause_s, error=error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+
+
+def _view_of(feed: ViewFeed) -> View | None:
+    if feed.error is not None:
+        raise feed.error
+    return feed.view

@@ -1,0 +1,325 @@
+"""What a term has ordered: how the sequencer makes the next metalog entry, and how everybody reads one.
+
+    CutBuilder       the sequencer's side: reports are merged, `take` makes the next entry
+    ProgressVector   everybody's side: the state after an entry; `deltas` checks the next one and gives its ranges
+
+Rules:
+- Reports are cumulative per shard. One that is not above what is known is ignored; one that no sequence of entries
+  explains is refused. A shard number is given once in a term.
+- FIFO (DESIGN §6.3): of one engine's open shards only the oldest is cut. Reports of a younger one are kept, and cut from
+  the entry on that closes the older one, so a record never overtakes its predecessor in the engine's previous shard.
+- A CLOSE pins the shard's end at what the same entry cuts. Later reports are refused.
+- Positions are dense: an entry starts where the one before ended. Within it, shard by shard, ascending.
+- Time is max(time of the entry before, clock). No position beyond `limits.POSITION_MAX` is given: `TermFull`.
+- An entry says something new, or there is none.
+
+Pure: no clock, no IO. The work is per entry and per open shard, never per record. One entry in flight at a time is the
+caller's rule (`term_server`); nothing here knows what is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from boki_common import limits
+from boki_common.errors import CorruptData
+from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
+from boki_metalog.metalog_entry import Close, Command, MetalogEntry, Open, ShardEnd
+
+EMPTY_END: Final = (0, 0)
+
+
+class ShardRange(NamedTuple):
+    """Consecutive records of one shard that one metalog entry ordered; they have consecutive positions."""
+
+    shard: int
+    first_record: int
+    record_count: int
+    first_entry: int
+    entry_count: int
+    first_pos: int
+
+
+class ProgressVector:
+    """The state of a term after some of its metalog entries.
+
+    Invariant: `end_pos` is the number of positions given; `shards` are the open ones, ascending, with their ends.
+    """
+
+    __slots__ = ("end_pos", "next_shard", "shards", "time_ms")
+
+    def __init__(
+        self, end_pos: int = 0, time_ms: int = 0, shards: Iterable[ShardEnd] = (), next_shard: int = 0
+    ) -> None:
+        self.end_pos = end_pos
+        self.time_ms = time_ms
+        self.shards = {end.shard: end for end in shards}
+        self.next_shard = max([next_shard, *(shard + 1 for shard in self.shards)])
+        """No shard number below has yet to be opened."""
+
+    @classmethod
+    def after(cls, entry: MetalogEntry) -> ProgressVector:
+        """The state after an entry, from that entry alone: vectors are absolute."""
+        closed = {command.shard for command in entry.commands if isinstance(command, Close)}
+        known = max((end.shard + 1 for end in entry.shards), default=0)
+        return cls(entry.end_pos, entry.time_ms, (end for end in entry.shards if end.shard not in closed), known)
+
+    def apply(self, entry: MetalogEntry) -> list[ShardRange]:
+        """Checks the next entry, becomes the state after it, and returns what it ordered. Raises as `deltas`."""
+        ranges = deltas(self, entry)
+        shards = {end.shard: end for end in entry.shards}
+        for command in entry.commands:
+            if isinstance(command, Open):
+                self.next_shard = command.shard + 1
+            else:
+                del shards[command.shard]
+        self.shards = shards
+        self.end_pos = entry.end_pos
+        self.time_ms = entry.time_ms
+        return ranges
+
+
+def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
+    """What `entry` orders after `previous`: ranges in order of position, none empty of both records and entries.
+
+    Raises:
+        CorruptData: the entry cannot follow: another start, a vector that falls, a shard out of nowhere, records without
+            entries, time that runs back. No correct sequencer writes it, so nothing of it may be applied.
+    """
+    if entry.start_pos != previous.end_pos or entry.time_ms < previous.time_ms:
+        raise CorruptData(
+            f"expected a metalog entry from position {previous.end_pos} and time {previous.time_ms} on, "
+            f"found position {entry.start_pos} and time {entry.time_ms}",
+            expected=previous.end_pos,
+            found=entry.start_pos,
+        )
+    if entry.commands or len(entry.shards) != len(previous.shards):
+        _check_commands(previous, entry)
+    ranges = []
+    known = previous.shards
+    pos = entry.start_pos
+    for shard, records_end, entries_end in entry.shards:
+        before = known.get(shard)
+        first_record, first_entry = before[1:] if before is not None else EMPTY_END
+        records = records_end - first_record
+        entries = entries_end - first_entry
+        if records or entries:
+            if records < 0 or entries < 0 or (records and not entries):
+                raise CorruptData(
+                    f"shard {shard} was at {first_record} records in {first_entry} entries and cannot go on to "
+                    f"{records_end} in {entries_end}",
+                    shard=shard,
+                )
+            ranges.append(ShardRange(shard, first_record, records, first_entry, entries, pos))
+            pos += records
+        if before is None and not entry.commands:
+            raise CorruptData(f"a metalog entry orders shard {shard}, which nobody opened", shard=shard)
+    if pos != entry.end_pos:
+        raise CorruptData(
+            f"a metalog entry orders positions {entry.start_pos} to {pos}, but says it ends at {entry.end_pos}",
+            expected=pos,
+            found=entry.end_pos,
+        )
+    return ranges
+
+
+def _check_commands(previous: ProgressVector, entry: MetalogEntry) -> None:
+    """The shards of an entry are those open before and those it opens; it closes only what is among them."""
+    expected = list(previous.shards)
+    closed: set[int] = set()
+    next_shard = previous.next_shard
+    for command in entry.commands:
+        if isinstance(command, Open):
+            if command.shard < next_shard:
+                raise CorruptData(
+                    f"expected a new shard from {next_shard} on, found {command.shard}", shard=command.shard
+                )
+            next_shard = command.shard + 1
+            expected.append(command.shard)
+        elif command.shard in closed:
+            raise CorruptData(f"a metalog entry closes shard {command.shard} twice", shard=command.shard)
+        else:
+            closed.add(command.shard)
+    found = [end.shard for end in entry.shards]
+    if found != expected or not closed.issubset(expected):
+        raise CorruptData(
+            f"expected the ends of shards {expected}, found those of {found}, closed {sorted(closed)}",
+            expected=expected,
+            found=found,
+        )
+
+
+class _Shard:
+    """The sequencer's view of one shard that is not closed yet."""
+
+    __slots__ = ("closing", "entries_cut", "entries_known", "incarnation", "opened", "records_cut", "records_known")
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.opened = False
+        """Its OPEN is in an entry that was taken."""
+        self.closing = False
+        """Its CLOSE waits to be taken: no more reports."""
+        self.records_known = 0
+        self.entries_known = 0
+        self.records_cut = 0
+        self.entries_cut = 0
+
+
+class CutBuilder:
+    """The state of a term's sequencer. See the module.
+
+    Invariant: cut ≤ known for every shard, and the entries taken so far are a sequence that `deltas` accepts.
+    """
+
+    def __init__(self, *, time_ms: int = 0, position_max: int = limits.POSITION_MAX) -> None:
+        self.end_pos = 0
+        self.time_ms = time_ms
+        """Of the last entry; before the first, the newest time of the terms that this one succeeds."""
+        self._position_max = position_max
+        self._next_shard = 0
+        self._shards: dict[int, _Shard] = {}
+        self._by_ledger: dict[int, tuple[int, str]] = {}
+        self._commands: deque[Command] = deque()
+        self._advanced = False
+
+    @property
+    def shards(self) -> dict[int, str]:
+        """Shard → incarnation of those not closed and not about to be, ascending."""
+        return {number: shard.incarnation for number, shard in self._shards.items() if not shard.closing}
+
+    def is_open(self, shard: int) -> bool:
+        """Whether an entry that was taken opened the shard, and none closed it."""
+        return shard in self._shards and self._shards[shard].opened
+
+    def was_closed(self, shard: int) -> bool:
+        """Whether an entry that was taken closed the shard."""
+        return shard < self._next_shard and shard not in self._shards
+
+    def open(self, incarnation: str, ledger_id: int) -> int:
+        """Gives a shard number; the OPEN goes into the next entry. The same request again gives the same number.
+
+        Raises:
+            ShardNotOpen: the ledger's shard is closed already, or another incarnation writes it.
+            TermFull: all numbers are given.
+        """
+        given = self._by_ledger.get(ledger_id)
+        if given is not None:
+            shard, owner = given
+            if owner != incarnation or shard not in self._shards or self._shards[shard].closing:
+                raise ShardNotOpen(
+                    f"ledger {ledger_id} was shard {shard} of engine {owner}; each shard needs a new ledger",
+                    shard=shard,
+                )
+            return shard
+        if self._next_shard >= limits.TERM_SHARDS:
+            raise TermFull(f"all {limits.TERM_SHARDS} shard numbers of the term are given")
+        shard = self._next_shard
+        self._next_shard += 1
+        self._shards[shard] = _Shard(incarnation)
+        self._by_ledger[ledger_id] = shard, incarnation
+        self._commands.append(Open(shard, incarnation, ledger_id))
+        return shard
+
+    def report(self, shard: int, records_end: int, entries_end: int) -> None:
+        """Merges cumulative progress; what is not above the known is ignored.
+
+        Raises:
+            ShardNotOpen: closed, about to be closed, or not opened by an entry yet.
+            ImpossibleReport: one number rises without the other, or faster than entries can hold records.
+        """
+        state = self._shards.get(shard)
+        if state is None or state.closing or not state.opened:
+            raise ShardNotOpen(f"shard {shard} is not open in this term: its end is in the metalog", shard=shard)
+        records = records_end - state.records_known
+        entries = entries_end - state.entries_known
+        if records <= 0 and entries <= 0:
+            return
+        if records < 0 or entries <= 0 or records > entries * limits.BATCH_RECORDS:
+            raise ImpossibleReport(
+                f"shard {shard} was reported at {state.records_known} records in {state.entries_known} entries and "
+                f"cannot be at {records_end} in {entries_end}",
+                shard=shard,
+            )
+        state.records_known = records_end
+        state.entries_known = entries_end
+        self._advanced = True
+
+    def close(self, shard: int) -> None:
+        """Has the next entry cut what is known of the shard and close it. Repeated, or closed already: nothing.
+
+        Raises:
+            ShardNotOpen: no such shard was ever opened.
+        """
+        if shard >= self._next_shard or shard < 0:
+            raise ShardNotOpen(f"shard {shard} was never opened in this term", shard=shard)
+        state = self._shards.get(shard)
+        if state is not None and not state.closing:
+            state.closing = True
+            self._commands.append(Close(shard))
+
+    def close_all_of(self, incarnation: str) -> list[int]:
+        """Closes every shard of a lost engine; returns their numbers."""
+        lost = [number for number, owner in self.shards.items() if owner == incarnation]
+        for number in lost:
+            self.close(number)
+        return lost
+
+    def take(self, now_ms: int) -> MetalogEntry | None:
+        """The next entry, or None when there is nothing to say. What is taken counts as ordered.
+
+        Raises:
+            TermFull: the positions do not suffice; nothing was taken, and never will be.
+        """
+        if not self._advanced and not self._commands:
+            return None
+        commands = [self._commands.popleft() for _ in range(min(len(self._commands), limits.METALOG_COMMANDS))]
+        for command in commands:
+            if isinstance(command, Open):
+                self._shards[command.shard].opened = True
+        ends, end_pos = self._ends()
+        if end_pos > self._position_max:
+            self._commands.extendleft(reversed(commands))
+            raise TermFull(
+                f"{end_pos - self.end_pos} more records do not fit below position {self._position_max} of the term",
+                end_pos=self.end_pos,
+            )
+        self._advanced = False
+        if end_pos == self.end_pos and not commands and not self._moves(ends):
+            return None  # only reports that wait for an older shard
+        entry = MetalogEntry(self.end_pos, end_pos, max(self.time_ms, now_ms), ends, tuple(commands))
+        self._took(entry)
+        return entry
+
+    def _ends(self) -> tuple[tuple[ShardEnd, ...], int]:
+        """What the next cut says of every opened shard, and its end position."""
+        leading: set[str] = set()
+        ends: list[ShardEnd] = []
+        pos = self.end_pos
+        for number, shard in self._shards.items():
+            if not shard.opened:
+                continue
+            if shard.incarnation in leading:
+                ends.append(ShardEnd(number, shard.records_cut, shard.entries_cut))
+                continue
+            if not shard.closing:
+                leading.add(shard.incarnation)
+            ends.append(ShardEnd(number, shard.records_known, shard.entries_known))
+            pos += shard.records_known - shard.records_cut
+        return tuple(ends), pos
+
+    def _moves(self, ends: tuple[ShardEnd, ...]) -> bool:
+        return any(end.entries_end != self._shards[end.shard].entries_cut for end in ends)
+
+    def _took(self, entry: MetalogEntry) -> None:
+        for number, records_end, entries_end in entry.shards:
+            shard = self._shards[number]
+            shard.records_cut = records_end
+            shard.entries_cut = entries_end
+        for command in entry.commands:
+            if isinstance(command, Close):
+                del self._shards[command.shard]
+        self.end_pos = entry.end_pos
+        self.time_ms = entry.time_ms

@@ -1,0 +1,376 @@
+"""The sequencer process: it stands by, becomes the primary of a log's next term, serves it, keeps a spare ledger ready.
+
+    sequencer = await Sequencer.start(metadata=…, ledgers=…, address=…, clock=…, rng=…)
+    await sequencer.serving()        # the term; returns when this process orders the log
+    await sequencer.failed           # raises when its term was taken over: start a new process
+
+Rules:
+- It lists itself, with its address and its spare ledger, before any view can name it. A ledger is written only by the
+  incarnation that made it, and for one term only.
+- A view that names another incarnation: that one is asked directly. If it does not answer, its term is changed at once; if
+  it serves, this process stands by and asks again. (A wrong suspicion costs a term, never a record.)
+- A term that is full is replaced by this process itself. A term taken by somebody else, or a failed metalog writer, ends
+  this incarnation: `failed`.
+- Whatever is merely away (metadata store, bookies) is tried again, for ever, with growing pauses.
+
+Ordering itself is in `term_server`, the change of terms in `term_change`. Nothing here is on the path of an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from boki_common.errors import BokiError, InvalidArgument, NetworkError, ProtocolError, TermOver
+from boki_common.logs import get_logger
+from boki_common.metadata.membership import Membership
+from boki_common.metadata.store import MetadataStore
+from boki_common.metrics import Metrics
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.runtime.ports import Clock, Random
+from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.errors import TermFull
+from boki_metalog.ledgers import Ledgers, LedgerWriter
+from boki_metalog.metadata_tree import ensure_view
+from boki_metalog.sequencer_member import SequencerMember, address_of, ask_sequencer, sequencer_path
+from boki_metalog.sequencer_metrics import SequencerMetrics
+from boki_metalog.settings import SequencerSettings
+from boki_metalog.term_change import Candidate, change_term
+from boki_metalog.term_server import TermServer
+from boki_metalog.view import FIRST_LOG, Installed
+from boki_metalog.view_feed import ViewFeed
+
+T = TypeVar("T")
+
+LEDGER_ROLE: Final = {"boki.role": b"metalog"}
+"""Custom metadata of the ledgers made here, for people who list them."""
+
+_log = get_logger("sequencer")
+
+
+class Sequencer:
+    """See the module. Use `start`."""
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        ledgers: Ledgers,
+        clock: Clock,
+        rng: Random,
+        settings: SequencerSettings,
+        metrics: Metrics,
+        log: int,
+        take_over: bool,
+    ) -> None:
+        self.incarnation = rng.token(16).hex()
+        self.log = log
+        loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = loop.create_future()
+        """Gets the error that ended this incarnation; never a result."""
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._clock = clock
+        self._rng = rng
+        self._settings = settings
+        self._metrics = SequencerMetrics(metrics, log)
+        self._take_over = take_over
+        self._server: MessageServer
+        self._membership: Membership
+        self._wake = asyncio.Event()
+        self._feed = ViewFeed(
+            metadata, self._wake.set, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s
+        )
+        self._spare: LedgerWriter | None = None
+        self._serving: TermServer | None = None
+        self._began = asyncio.Event()
+        self._addresses: dict[str, Address] = {}
+        """Where other sequencers were seen: their membership may vanish before they do."""
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        *,
+        metadata: MetadataStore,
+        ledgers: Ledgers,
+        address: Address,
+        clock: Clock,
+        rng: Random,
+        settings: SequencerSettings = SequencerSettings(),  # noqa: B008 - frozen
+        metrics: Metrics | None = None,
+        log: int = FIRST_LOG,
+        take_over: bool = False,
+    ) -> Sequencer:
+        """Listens and lists itself; a term is sought in the background, see `serving`.
+
+        Args:
+            take_over: do not ask the serving sequencer, replace it.
+
+        Raises:
+            SettingsError: cannot listen. MetadataUnavailable: the store is away.
+        """
+        self = cls(
+            metadata=metadata,
+            ledgers=ledgers,
+            clock=clock,
+            rng=rng,
+            settings=settings,
+            metrics=Metrics() if metrics is None else metrics,
+            log=log,
+            take_over=take_over,
+        )
+        self._server = await MessageServer.start(address, lambda _: _Participant(self))
+        try:
+            await ensure_view(metadata)
+            self._membership = await Membership.join(metadata, sequencer_path(self.incarnation), self._member())
+        except BaseException:
+            await self._server.close()
+            raise
+        self._feed.start()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    @property
+    def address(self) -> Address:
+        return self._server.address
+
+    @property
+    def term(self) -> int:
+        """The term ordered by this process; 0 while it stands by."""
+        return 0 if self._serving is None or self._serving.over is not None else self._serving.term
+
+    @property
+    def term_server(self) -> TermServer | None:
+        """The newest term of this incarnation, perhaps over."""
+        return self._serving
+
+    async def serving(self) -> int:
+        """Waits until this process orders the log; returns the term. Raises what ends this incarnation before."""
+        began = asyncio.ensure_future(self._began.wait())
+        either: list[asyncio.Future[Any]] = [began, self.failed]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            began.cancel()
+        if self.failed.done():
+            self.failed.result()
+        return self.term
+
+    def status(self) -> dict[str, Any]:
+        """For people."""
+        return {
+            "role": "sequencer",
+            "incarnation": self.incarnation,
+            "address": str(self.address),
+            "log": self.log,
+            "serving": self.term != 0,
+            "spare_ledger": None if self._spare is None else self._spare.ledger_id,
+            "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
+            "term": None if self._serving is None else self._serving.status(),
+        }
+
+    async def close(self) -> None:
+        """Stops. The term stays in the view until the next sequencer replaces it. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._feed.close()
+        if self._serving is not None:
+            self._serving.end(TermOver(f"sequencer {self.incarnation} stops", term=self._serving.term))
+        self._drop_spare()
+        await self._server.close()
+        await self._membership.leave()
+
+    def welcome(self) -> protocol.Welcome:
+        """What a participant hears first."""
+        term = 0 if self._serving is None else self._serving.term
+        return protocol.Welcome(protocol.VERSION, self.incarnation, self.log, term, self.term != 0)
+
+    # -- the life of an incarnation
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                server = self._begin(await self._patiently(self._seek_term))
+                await self._serve(server)
+                if not isinstance(server.over, TermFull):
+                    raise server.over or TermOver(f"term {server.term} is over", term=server.term)
+        except Exception as error:  # noqa: BLE001 - raised by `failed`
+            _log.error("sequencer ends", incarnation=self.incarnation, error=error)
+            self._metrics.term(0)
+            self.failed.set_exception(error)
+            self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
+
+    async def _offer_spare(self) -> Candidate:
+        """A ledger that this incarnation made, listed for the next term."""
+        if self._spare is None:
+            self._spare = await self._ledgers.create(
+                replicas=self._settings.replicas, acks=self._settings.acks, custom=LEDGER_ROLE
+            )
+        await self._membership.update(self._member())
+        return Candidate(self.incarnation, self._spare.ledger_id)
+
+    async def _seek_term(self) -> Installed:
+        """Stands by until the log is without a living sequencer, then has its next term installed here."""
+        candidate = await self._offer_spare()
+        while True:
+            view, version = await ensure_view(self._metadata)
+            installed = view.installed(self.log)
+            if not candidate.is_installed(view, self.log):
+                if installed is not None and not await self._may_replace(installed):
+                    await self._woken(self._settings.standby_check_s)
+                    continue
+                view, version = await change_term(
+                    metadata=self._metadata,
+                    ledgers=self._ledgers,
+                    rng=self._rng,
+                    log=self.log,
+                    suspect=view.term_of(self.log),
+                    candidate=candidate,
+                )
+                installed = view.installed(self.log)
+            self._feed.offer(view, version)
+            assert installed is not None, "a log that had a term, or just got one, has one"
+            if candidate.is_installed(view, self.log):
+                return installed
+            # Somebody else won. The spare may have been in the view for a moment, so it is never offered again.
+            self._drop_spare()
+            candidate = await self._offer_spare()
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.abandon()
+            self._spare = None
+
+    async def _may_replace(self, installed: Installed) -> bool:
+        """Whether the sequencer that the view names is this one, or was asked and does not serve."""
+        if installed.sequencer == self.incarnation or self._take_over:
+            return True
+        address = await self._address_of(installed.sequencer)
+        if address is None:
+            _log.info("the sequencer of the view is not listed", term=installed.term, incarnation=installed.sequencer)
+            return True
+        try:
+            welcome = await ask_sequencer(address, timeout_s=self._settings.confirm_timeout_s)
+        except (NetworkError, ProtocolError) as error:
+            _log.info(
+                "the sequencer of the view does not answer", term=installed.term, address=str(address), error=error
+            )
+            return True
+        return welcome.incarnation != installed.sequencer or (welcome.term == installed.term and not welcome.serving)
+
+    async def _address_of(self, incarnation: str) -> Address | None:
+        address = await address_of(self._metadata, incarnation)
+        if address is not None:
+            self._addresses[incarnation] = address
+        return address or self._addresses.get(incarnation)
+
+    def _begin(self, installed: Installed) -> TermServer:
+        writer, self._spare = self._spare, None
+        assert writer is not None
+        self._serving = TermServer(
+            installed,
+            writer,
+            clock=self._clock,
+            settings=self._settings,
+            metrics=self._metrics,
+            ended=lambda _: self._wake.set(),
+        )
+        self._take_over = False
+        self._metrics.term(installed.term)
+        self._began.set()
+        _log.info("term begins", log=self.log, term=installed.term, metalog_ledger=installed.metalog_ledger)
+        return self._serving
+
+    async def _serve(self, server: TermServer) -> None:
+        """Returns when the term is over. Meanwhile lists the next spare, and looks at the view."""
+        spare = asyncio.get_running_loop().create_task(self._patiently(self._offer_spare))
+        spare.add_done_callback(lambda _: self._wake.set())
+        try:
+            while server.over is None:
+                if self._feed.error is not None:
+                    raise self._feed.error
+                if spare.done():
+                    spare.result()
+                if self._feed.view is not None and self._feed.view.term_of(self.log) > server.term:
+                    server.end(TermOver(f"term {server.term} was replaced in the view", term=server.term))
+                    return
+                await self._woken(None)
+        finally:
+            self._metrics.term(0)
+            self._began.clear()
+            spare.cancel()
+            await asyncio.gather(spare, return_exceptions=True)
+
+    async def _woken(self, timeout_s: float | None) -> None:
+        """Waits until the view moved, the term ended, or the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeats while what fails is retryable."""
+        pause_s = self._settings.retry_first_s
+        while True:
+            try:
+                return await attempt()
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                _log.warning("not yet a term, trying again", log=self.log, pause_s=pause_s, error=error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+
+    def _member(self) -> bytes:
+        spares = () if self._spare is None else (self._spare.ledger_id,)
+        return msgspec.json.encode(SequencerMember(str(self._server.address), spares))
+
+
+class _Participant:
+    """One connection to a sequencer. The first message is HELLO."""
+
+    def __init__(self, sequencer: Sequencer) -> None:
+        self._sequencer = sequencer
+        self._greeted = False
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        server = self._sequencer.term_server
+        if opcode == protocol.OP_REPORT and self._greeted and server is not None:
+            server.report(peer, *protocol.decode_report(body))
+        elif opcode == protocol.OP_HELLO:
+            hello = protocol.decode_hello(body)
+            self._greeted = True
+            if server is not None:
+                server.hello(peer, hello.incarnations)
+            peer.respond(request_id, opcode, protocol.encode_welcome(self._sequencer.welcome()))
+        elif not self._greeted:
+            raise ProtocolError(f"expected HELLO first, found opcode {opcode}", found=opcode)
+        elif opcode == protocol.OP_STATUS:
+            peer.respond(request_id, opcode, msgspec.json.encode(self._sequencer.status()))
+        elif server is None:
+            raise TermOver(
+                f"sequencer {self._sequencer.incarnation} stands by; read /boki/view for the one that serves"
+            )
+        elif opcode == protocol.OP_OPEN:
+            server.open(peer, request_id, protocol.decode_open(body))
+        elif opcode == protocol.OP_CLOSE:
+            server.close_shard(peer, request_id, *protocol.decode_close(body))
+        elif opcode == protocol.OP_SUBSCRIBE:
+            server.subscribe(peer, request_id, protocol.decode_subscribe(body))
+        else:
+            raise InvalidArgument(f"a sequencer knows no opcode {opcode}", found=opcode)
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        server = self._sequencer.term_server
+        if server is not None:
+            server.peer_lost(peer)

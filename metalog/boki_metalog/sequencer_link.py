@@ -1,0 +1,82 @@
+"""What an engine says to the sequencer of one term: open a shard, report progress, close a shard.
+
+A link lives as long as one connection; the follower gives a new one after each reconnect, and has then repeated what was
+reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from boki_common import limits
+from boki_common.errors import Overloaded
+from boki_common.net.messages import MessagePeer
+from boki_metalog import sequencer_protocol as protocol
+
+
+class ShardsOfTerm:
+    """What this process has opened and reported in one term: survives the connection. Bounded by the shards of a term."""
+
+    def __init__(self) -> None:
+        self.incarnations: dict[str, None] = {}
+        self.reported: dict[int, tuple[int, int]] = {}
+        """Shard → (records_end, entries_end), until it is closed."""
+
+    def closed(self, shard: int) -> None:
+        self.reported.pop(shard, None)
+
+
+class SequencerLink:
+    """See the module."""
+
+    def __init__(self, peer: MessagePeer, term: int, shards: ShardsOfTerm) -> None:
+        self.term = term
+        self._peer = peer
+        self._shards = shards
+        self._unsent: dict[int, tuple[int, int]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def closed(self) -> bool:
+        return self._peer.closed
+
+    async def open_shard(self, incarnation: str, ledger_id: int) -> int:
+        """Orders a new shard, which `incarnation` writes to its ledger. Safe to repeat.
+
+        Raises:
+            TermOver: another term; wait for it. ConnectionLost, CallTimeout: repeat, on the next link if this one is closed.
+            ShardNotOpen: this ledger's shard is closed: take another ledger.
+        """
+        self._shards.incarnations[incarnation] = None
+        body = await self._peer.call(protocol.OP_OPEN, protocol.encode_open(self.term, incarnation, ledger_id))
+        return protocol.decode_shard(body)
+
+    def report(self, shard: int, records_end: int, entries_end: int) -> None:
+        """Tells cumulative progress that the ack quorum has. Never waits; on a closed link it is remembered for the next.
+
+        Raises:
+            Overloaded: more shards than a term has.
+        """
+        reported = self._shards.reported
+        if shard not in reported and len(reported) >= limits.TERM_SHARDS:
+            raise Overloaded(f"{len(reported)} shards are reported already", found=len(reported))
+        reported[shard] = ends = (records_end, entries_end)
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent[shard] = ends
+
+    async def close_shard(self, shard: int) -> None:
+        """Has the shard closed at what was reported before. Safe to repeat. Raises as `open_shard`."""
+        self._flush()
+        await self._peer.call(protocol.OP_CLOSE, protocol.encode_close(self.term, shard))
+        self._shards.closed(shard)
+
+    def repeat_reports(self) -> None:
+        """On a new connection: says again what was reported, since the end of the old one may have lost it."""
+        if self._shards.reported:
+            self._peer.push(protocol.OP_REPORT, protocol.encode_report(self.term, self._shards.reported))
+
+    def _flush(self) -> None:
+        if self._unsent:
+            unsent, self._unsent = self._unsent, {}
+            self._peer.push(protocol.OP_REPORT, protocol.encode_report(self.term, unsent))

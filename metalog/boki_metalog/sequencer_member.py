@@ -1,0 +1,65 @@
+"""How sequencers are found: `/boki/members/sequencer/<incarnation>`, and the direct call that asks who is there.
+
+    {"address": "127.0.0.1:7041", "spares": [31]}      JSON; spares: ledgers it made for a next term
+
+A node that is absent is a hint that its process is gone, never a proof; the direct call asks the process itself.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from boki_common.errors import BokiError, CorruptData, InvalidArgument, NoNode
+from boki_common.metadata.membership import member_path
+from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, connect_messages
+from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.metadata_tree import SEQUENCER_ROLE
+
+
+class SequencerMember(msgspec.Struct, frozen=True):
+    """What a sequencer says of itself."""
+
+    address: str
+    spares: tuple[int, ...]
+
+
+def sequencer_path(incarnation: str) -> str:
+    return member_path(SEQUENCER_ROLE, incarnation)
+
+
+async def address_of(metadata: MetadataStore, incarnation: str) -> Address | None:
+    """Where a sequencer listens, as it lists itself; None when it is not listed.
+
+    Raises:
+        MetadataUnavailable: the store is away. CorruptData: what is listed cannot be read.
+    """
+    path = sequencer_path(incarnation)
+    try:
+        value = (await metadata.get(path)).value
+        return Address.parse(msgspec.json.decode(value, type=SequencerMember).address)
+    except NoNode:
+        return None
+    except (msgspec.DecodeError, InvalidArgument) as error:
+        raise CorruptData(f"expected the address of a sequencer in {path}, found {value[:100]!r}", path=path) from error
+
+
+async def ask_sequencer(address: Address, *, timeout_s: float) -> protocol.Welcome:
+    """A direct call: who is there, and does it serve? Raises NetworkError when nobody answers in time, ProtocolError."""
+    peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)
+    try:
+        body = await peer.call(protocol.OP_HELLO, protocol.encode_hello(()), timeout_s=timeout_s)
+        return protocol.decode_welcome(body)
+    finally:
+        peer.close()
+
+
+class _Nobody:
+    """Whoever only asks a question takes no messages."""
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        """TERM_OVER may come; the answer says it too."""
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        """The question fails by itself."""

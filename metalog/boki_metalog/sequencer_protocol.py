@@ -1,0 +1,252 @@
+"""Messages between a sequencer and its participants, on `boki_common.net.messages`. Little endian.
+
+    1  HELLO      the first message. msgpack {versions, incarnations} → msgpack {version, incarnation, log, term, serving}
+                  `incarnations`: engines behind this connection that have shards in the term; `serving`: false for a
+                  sequencer that stands by, or whose term is over
+    2  OPEN       term u32 | 0 u32 | ledger_id u64 | incarnation 16 B → shard u32          answered once the OPEN is ordered
+    3  REPORT     push. term u32 | count u32 | count × (shard u32 | 0 u32 | records_end u64 | entries_end u64)
+    4  CLOSE      term u32 | shard u32 → empty                                             answered once the CLOSE is ordered
+    5  SUBSCRIBE  term u32 | 0 u32 | next_entry u64 → first u64 | acked_end u64
+                  first ≤ next_entry: ENTRIES from `next_entry` on follow. Else nothing follows: entries below `first` are
+                  acknowledged and to be read from the ledger; then subscribe again
+    6  ENTRIES    push. term u32 | count u32 | first u64 | count × (length u32 | entry)    acknowledged ones, in order
+    7  LAGGED     push. term u32 | 0 u32     the participant took too little; no ENTRIES follow until it subscribes again
+    8  TERM_OVER  push. term u32 | 0 u32     nothing more is ordered in the term
+    9  REFUSED    push. `errors.to_wire`     why a REPORT was not taken, in part
+    10 STATUS     → JSON, for people
+    11 BARRIER    reserved
+
+A message of another term than the one served is answered TermOver (a push: by TERM_OVER). Everything here is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from boki_common import limits
+from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_common.runtime.ports import Buffer
+from boki_metalog.metalog_entry import ShardEnd
+
+VERSION: Final = 1
+
+OP_HELLO: Final = 1
+OP_OPEN: Final = 2
+OP_REPORT: Final = 3
+OP_CLOSE: Final = 4
+OP_SUBSCRIBE: Final = 5
+OP_ENTRIES: Final = 6
+OP_LAGGED: Final = 7
+OP_TERM_OVER: Final = 8
+OP_REFUSED: Final = 9
+OP_STATUS: Final = 10
+
+_OPEN: Final = Struct("<I4xQ16s")
+_SHARD: Final = Struct("<I4x")
+_PAIR: Final = Struct("<II")
+_ROW: Final = Struct("<I4xQQ")
+_SUBSCRIBE: Final = Struct("<I4xQ")
+_SUBSCRIBED: Final = Struct("<QQ")
+_ENTRIES: Final = Struct("<IIQ")
+_LENGTH: Final = Struct("<I")
+
+T = TypeVar("T")
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Who connects."""
+
+    versions: tuple[int, ...]
+    incarnations: tuple[str, ...]
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """Who answers."""
+
+    version: int
+    incarnation: str
+    log: int
+    term: int
+    serving: bool
+
+
+class OpenRequest(NamedTuple):
+    term: int
+    incarnation: str
+    ledger_id: int
+
+
+class Report(NamedTuple):
+    term: int
+    rows: tuple[ShardEnd, ...]
+
+
+class Subscribe(NamedTuple):
+    term: int
+    next_entry: int
+
+
+class Subscribed(NamedTuple):
+    first: int
+    acked_end: int
+
+
+class Entries(NamedTuple):
+    term: int
+    first: int
+    payloads: list[memoryview]
+
+
+def encode_hello(incarnations: Sequence[str]) -> bytes:
+    return msgspec.msgpack.encode(Hello((VERSION,), tuple(incarnations)))
+
+
+def decode_hello(body: memoryview) -> Hello:
+    """Raises ProtocolError, VersionMismatch when there is no version in common."""
+    hello = _decode(body, Hello, "HELLO")
+    if VERSION not in hello.versions:
+        raise VersionMismatch(
+            f"expected a participant that speaks version {VERSION}, found {list(hello.versions)}: upgrade one side",
+            expected=VERSION,
+            found=list(hello.versions),
+        )
+    for incarnation in hello.incarnations:
+        _incarnation_bytes(incarnation)
+    return hello
+
+
+def encode_welcome(welcome: Welcome) -> bytes:
+    return msgspec.msgpack.encode(welcome)
+
+
+def decode_welcome(body: memoryview) -> Welcome:
+    return _decode(body, Welcome, "the answer to HELLO")
+
+
+def encode_open(term: int, incarnation: str, ledger_id: int) -> bytes:
+    """Raises InvalidArgument when the incarnation is not 32 hexadecimal digits."""
+    return _OPEN.pack(term, ledger_id, _incarnation_bytes(incarnation))
+
+
+def decode_open(body: memoryview) -> OpenRequest:
+    term, ledger_id, incarnation = _unpack(_OPEN, body, "OPEN")
+    return OpenRequest(term, incarnation.hex(), ledger_id)
+
+
+def encode_shard(shard: int) -> bytes:
+    return _SHARD.pack(shard)
+
+
+def decode_shard(body: memoryview) -> int:
+    (shard,) = _unpack(_SHARD, body, "the answer to OPEN")
+    return int(shard)
+
+
+def encode_report(term: int, ends: Mapping[int, tuple[int, int]]) -> bytes:
+    """`ends`: shard → (records_end, entries_end)."""
+    return b"".join(
+        [
+            _PAIR.pack(term, len(ends)),
+            *(_ROW.pack(shard, records, entries) for shard, (records, entries) in ends.items()),
+        ]
+    )
+
+
+def decode_report(body: memoryview) -> Report:
+    if len(body) < _PAIR.size:
+        raise ProtocolError(f"expected a report of at least {_PAIR.size} bytes, found {len(body)}")
+    term, count = _PAIR.unpack_from(body)
+    if count > limits.TERM_SHARDS or len(body) != _PAIR.size + count * _ROW.size:
+        raise ProtocolError(f"a report of {len(body)} bytes cannot hold {count} shards")
+    return Report(term, tuple(map(ShardEnd._make, _ROW.iter_unpack(body[_PAIR.size :]))))
+
+
+def encode_close(term: int, shard: int) -> bytes:
+    return _PAIR.pack(term, shard)
+
+
+def decode_close(body: memoryview) -> tuple[int, int]:
+    """(term, shard)"""
+    term, shard = _unpack(_PAIR, body, "CLOSE")
+    return term, shard
+
+
+def encode_subscribe(term: int, next_entry: int) -> bytes:
+    return _SUBSCRIBE.pack(term, next_entry)
+
+
+def decode_subscribe(body: memoryview) -> Subscribe:
+    return Subscribe(*_unpack(_SUBSCRIBE, body, "SUBSCRIBE"))
+
+
+def encode_subscribed(first: int, acked_end: int) -> bytes:
+    return _SUBSCRIBED.pack(first, acked_end)
+
+
+def decode_subscribed(body: memoryview) -> Subscribed:
+    return Subscribed(*_unpack(_SUBSCRIBED, body, "the answer to SUBSCRIBE"))
+
+
+def encode_entries(term: int, first: int, payloads: Sequence[bytes]) -> list[Buffer]:
+    """The body of ENTRIES, as buffers; the entries are not copied."""
+    buffers: list[Buffer] = [_ENTRIES.pack(term, len(payloads), first)]
+    for payload in payloads:
+        buffers += (_LENGTH.pack(len(payload)), payload)
+    return buffers
+
+
+def decode_entries(body: memoryview) -> Entries:
+    if len(body) < _ENTRIES.size:
+        raise ProtocolError(f"expected ENTRIES of at least {_ENTRIES.size} bytes, found {len(body)}")
+    term, count, first = _ENTRIES.unpack_from(body)
+    if _ENTRIES.size + count * _LENGTH.size > len(body):
+        raise ProtocolError(f"a message of {len(body)} bytes cannot hold {count} metalog entries")
+    payloads: list[memoryview] = []
+    offset = _ENTRIES.size
+    for _ in range(count):
+        length = _LENGTH.unpack_from(body, offset)[0] if offset + _LENGTH.size <= len(body) else len(body)
+        offset += _LENGTH.size
+        if offset + length > len(body):
+            raise ProtocolError(f"metalog entry {first + len(payloads)} ends after its message of {len(body)} bytes")
+        payloads.append(body[offset : offset + length])
+        offset += length
+    if offset != len(body):
+        raise ProtocolError(f"a message of {count} metalog entries has {len(body) - offset} bytes after its end")
+    return Entries(term, first, payloads)
+
+
+def encode_term(term: int) -> bytes:
+    """The body of LAGGED and TERM_OVER."""
+    return _SHARD.pack(term)
+
+
+def decode_term(body: memoryview) -> int:
+    (term,) = _unpack(_SHARD, body, "a term")
+    return int(term)
+
+
+def _unpack(layout: Struct, body: memoryview, what: str) -> tuple[Any, ...]:
+    if len(body) != layout.size:
+        raise ProtocolError(f"expected {layout.size} bytes for {what}, found {len(body)}", found=len(body))
+    return layout.unpack(body)
+
+
+def _decode(body: memoryview, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"{what} cannot be read: {error}") from error
+
+
+def _incarnation_bytes(incarnation: str) -> bytes:
+    try:
+        decoded = bytes.fromhex(incarnation)
+    except ValueError as error:
+        raise InvalidArgument(f"an incarnation is 32 hexadecimal digits, not {incarnation!r}") from error
+    if len(decoded) != 16 or decoded.hex() != incarnation:
+        raise InvalidArgument(f"an incarnation is 32 lower-case hexadecimal digits, not {incarnation!r}")
+    return decoded

@@ -1,0 +1,59 @@
+"""Settings of the sequencer and of whoever follows a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boki_common import limits
+from boki_common.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequencerSettings:
+    """One sequencer process."""
+
+    replicas: int = setting(3, unit="bookies", help="Copies of each metalog entry.", minimum=1)
+    acks: int = setting(2, unit="bookies", help="Copies that must be durable before an entry counts.", minimum=1)
+    engine_grace_s: float = setting(
+        1.0, unit="s", help="An engine whose connection is lost keeps its shards for this long.", minimum=0.0
+    )
+    standby_check_s: float = setting(
+        1.0, unit="s", help="A standby asks the serving sequencer this often whether it lives.", minimum=0.01
+    )
+    confirm_timeout_s: float = setting(
+        limits.CONNECT_TIMEOUT_S, unit="s", help="A sequencer that does not answer a direct call so long is gone.",
+        minimum=0.01,
+    )  # fmt: skip
+    retry_first_s: float = setting(
+        0.1, unit="s", help="First pause after a failed step on the way to a term; it doubles.", minimum=0.001
+    )
+    retry_limit_s: float = setting(5.0, unit="s", help="The longest such pause.", minimum=0.001)
+    recent_entries: int = setting(
+        4_096, unit="entries", help="Metalog entries kept in memory for participants that reconnect.", minimum=1
+    )
+    recent_bytes: int = setting(
+        2 * limits.MIB, unit="bytes", help="Bytes of these entries; the newest is always kept.", minimum=1
+    )
+    subscriber_unsent_bytes: int = setting(
+        limits.CONNECTION_UNSENT_BYTES, unit="bytes", help="A participant that takes no more than this is dropped.",
+        minimum=1,
+    )  # fmt: skip
+
+    def faults(self) -> list[str]:
+        if self.acks > self.replicas:
+            return [f"acks ({self.acks}) cannot exceed replicas ({self.replicas})"]
+        return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerSettings:
+    """One follower of a log, in an engine."""
+
+    retry_first_s: float = setting(
+        0.05, unit="s", help="First pause before the sequencer or a store is tried again; it doubles.", minimum=0.001
+    )
+    retry_limit_s: float = setting(1.0, unit="s", help="The longest such pause.", minimum=0.001)
+    read_bytes: int = setting(
+        1 * limits.MIB, unit="bytes", help="Metalog bytes read from a ledger at once, about.", minimum=1
+    )
+    read_entries: int = setting(1_024, unit="entries", help="Metalog entries read at once, at most.", minimum=1)

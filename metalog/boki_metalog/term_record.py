@@ -1,0 +1,91 @@
+"""The record of a sealed term: what it ordered, for ever (DESIGN §5, §8).
+
+`/boki/terms/<term>`, JSON:
+
+    {"version": 1, "term": 7, "log": 0, "slots": [[0, 1023]], "metalog_ledger": 31, "last_entry": 1204, "end_pos": 90210,
+     "last_time_ms": 1767225600000, "location": {"kind": "ledgers", "path": ""}}
+
+Rules:
+- Created once, after the term's metalog is closed and before the view drops the term. Its content follows from the closed
+  metalog and the view, so any driver writes the same bytes and "exists" is success.
+- Only `location` changes later, by compare-and-swap: the ledgers, or where the term was moved to.
+- `last_entry` is -1 for a term that ordered nothing; its final vector is in its last entry.
+
+Pure: values and their bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from boki_common.errors import CorruptData
+from boki_common.runtime.ports import Buffer
+from boki_metalog.metalog_entry import MetalogEntry
+from boki_metalog.view import Installed, SlotRange, decode_versioned
+
+VERSION: Final = 1
+TERMS_PATH: Final = "/boki/terms"
+IN_LEDGERS: Final = "ledgers"
+
+
+class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the term's records are. `kind` "ledgers": in the ledgers that its metalog names."""
+
+    kind: str = IN_LEDGERS
+    path: str = ""
+
+
+class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """See the module."""
+
+    version: int
+    term: int
+    log: int
+    slots: tuple[SlotRange, ...]
+    metalog_ledger: int
+    last_entry: int
+    end_pos: int
+    last_time_ms: int
+    location: Location
+
+    def same_term_as(self, other: TermRecord) -> bool:
+        """Whether both say the same, apart from the location."""
+        return msgspec.structs.replace(self, location=other.location) == other
+
+
+def term_path(term: int) -> str:
+    """Where a term's record is."""
+    return f"{TERMS_PATH}/{term}"
+
+
+def record_of(
+    log: int, installed: Installed, slots: tuple[SlotRange, ...], last_entry: int, last: MetalogEntry | None
+) -> TermRecord:
+    """The record of a term whose metalog is closed; `last` is its last entry, None when it has none."""
+    assert (last is None) == (last_entry < 0), "the last entry of a closed metalog decides its record"
+    return TermRecord(
+        version=VERSION,
+        term=installed.term,
+        log=log,
+        slots=slots,
+        metalog_ledger=installed.metalog_ledger,
+        last_entry=last_entry,
+        end_pos=0 if last is None else last.end_pos,
+        last_time_ms=installed.start_time_ms if last is None else last.time_ms,
+        location=Location(),
+    )
+
+
+def encode_record(record: TermRecord) -> bytes:
+    """The bytes of a record: equal records have equal bytes."""
+    return msgspec.json.encode(record)
+
+
+def decode_record(data: Buffer, term: int) -> TermRecord:
+    """Reads the record of `term`. Raises VersionMismatch, CorruptData."""
+    record = decode_versioned(data, TermRecord, path=term_path(term), version=VERSION)
+    if record.term != term or record.last_entry < -1 or record.end_pos < 0:
+        raise CorruptData(f"{term_path(term)} holds the record of term {record.term}", expected=term, found=record.term)
+    return record

@@ -1,0 +1,294 @@
+"""One term, as its sequencer runs it: reports in, metalog entries out, acknowledged entries to all subscribers.
+
+Rules:
+- One entry is in flight. A report that finds none goes to the ledger in the same callback; the acknowledgement of an entry
+  pushes it and submits the next one in the same callback. There are no timers between: what is reported meanwhile is
+  merged, so the load decides how much one entry orders.
+- Only acknowledged entries leave this process, and so do the answers to OPEN and CLOSE.
+- An engine whose connection is lost keeps its shards for a grace; then they are closed at what is known of them.
+- Who takes pushes too slowly is dropped, told so (LAGGED), and subscribes again. Nobody waits for it.
+- The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are told.
+
+Runs on the event loop without awaiting anything; work is per message and per entry, never per record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from boki_common import errors
+from boki_common.errors import BokiError, TermOver
+from boki_common.logs import get_logger
+from boki_common.net import messages
+from boki_common.net.messages import MessagePeer
+from boki_common.runtime.ports import Clock
+from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
+from boki_metalog.ledgers import LedgerWriter
+from boki_metalog.metalog_entry import MetalogEntry, ShardEnd, encode
+from boki_metalog.progress import CutBuilder, ProgressVector
+from boki_metalog.recent_entries import RecentEntries
+from boki_metalog.sequencer_metrics import SequencerMetrics
+from boki_metalog.settings import SequencerSettings
+from boki_metalog.view import Installed
+
+_log = get_logger("sequencer")
+
+
+class _InFlight(NamedTuple):
+    entry: MetalogEntry
+    data: bytes
+    submitted_s: float
+
+
+class _Asked(NamedTuple):
+    """An OPEN or CLOSE that waits for the acknowledgement of its entry."""
+
+    opcode: int
+    peer: MessagePeer
+    request_id: int
+    shard: int
+
+
+class TermServer:
+    """See the module.
+
+    Invariant: `recent.end` entries are acknowledged, `vector` is the state after them, and the ledger holds at most one more.
+    """
+
+    def __init__(
+        self,
+        installed: Installed,
+        writer: LedgerWriter,
+        *,
+        clock: Clock,
+        settings: SequencerSettings,
+        metrics: SequencerMetrics,
+        ended: Callable[[BokiError], None],
+    ) -> None:
+        assert writer.ledger_id == installed.metalog_ledger, "a sequencer writes only the ledger that it made"
+        self.term = installed.term
+        self.over: BokiError | None = None
+        """Why nothing more is ordered."""
+        self.vector = ProgressVector(time_ms=installed.start_time_ms)
+        self.recent = RecentEntries(entries_limit=settings.recent_entries, bytes_limit=settings.recent_bytes)
+        self._writer = writer
+        self._clock = clock
+        self._settings = settings
+        self._metrics = metrics
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._builder = CutBuilder(time_ms=installed.start_time_ms)
+        self._in_flight: _InFlight | None = None
+        self._peers: dict[MessagePeer, None] = {}
+        self._subscribers: dict[MessagePeer, None] = {}
+        self._asked: list[_Asked] = []
+        self._engines: dict[str, MessagePeer] = {}
+        """Engines with shards → the newest connection they came on."""
+        self._graces: dict[str, asyncio.TimerHandle] = {}
+        writer.listen(self._acked, self._writer_failed)
+
+    # -- messages
+
+    def hello(self, peer: MessagePeer, incarnations: Sequence[str]) -> None:
+        """A participant connected; the engines behind it are back."""
+        self._peers[peer] = None
+        known = set(self._builder.shards.values())
+        for incarnation in incarnations:
+            if incarnation in known:
+                self._attach(peer, incarnation)
+
+    def open(self, peer: MessagePeer, request_id: int, request: protocol.OpenRequest) -> None:
+        """Answers once the OPEN is acknowledged. Raises TermOver, ShardNotOpen."""
+        self._check_term(request.term)
+        try:
+            shard = self._builder.open(request.incarnation, request.ledger_id)
+        except TermFull as full:
+            self.end(full)
+            raise self._term_over() from full
+        self._attach(peer, request.incarnation)
+        self._asked.append(_Asked(protocol.OP_OPEN, peer, request_id, shard))
+        self._answer_asked()
+        self._advance()
+
+    def close_shard(self, peer: MessagePeer, request_id: int, term: int, shard: int) -> None:
+        """Answers once the CLOSE is acknowledged. Raises TermOver, ShardNotOpen."""
+        self._check_term(term)
+        self._builder.close(shard)
+        self._asked.append(_Asked(protocol.OP_CLOSE, peer, request_id, shard))
+        self._answer_asked()
+        self._advance()
+
+    def report(self, peer: MessagePeer, term: int, rows: Sequence[ShardEnd]) -> None:
+        """Merges progress; what is refused is told, and the rest counts."""
+        if term != self.term or self.over is not None:
+            peer.push(protocol.OP_TERM_OVER, protocol.encode_term(term))
+            return
+        merge = self._builder.report
+        for shard, records_end, entries_end in rows:
+            try:
+                merge(shard, records_end, entries_end)
+            except (ShardNotOpen, ImpossibleReport) as error:
+                self._refuse(peer, error)
+        self._advance()
+
+    def subscribe(self, peer: MessagePeer, request_id: int, request: protocol.Subscribe) -> None:
+        """Answers from where entries are pushed; what is older is to be read from the ledger. Raises TermOver."""
+        self._check_term(request.term)
+        recent = self.recent
+        first = max(request.next_entry, recent.first)
+        peer.respond(request_id, protocol.OP_SUBSCRIBE, protocol.encode_subscribed(first, recent.end))
+        if first > request.next_entry:
+            return
+        if first < recent.end:
+            peer.push(protocol.OP_ENTRIES, *protocol.encode_entries(self.term, first, recent.since(first)))
+        self._subscribers[peer] = None
+
+    def peer_lost(self, peer: MessagePeer) -> None:
+        """The connection ended: its engines have the grace to come back."""
+        self._peers.pop(peer, None)
+        self._subscribers.pop(peer, None)
+        self._asked = [asked for asked in self._asked if asked.peer is not peer]
+        for incarnation in [one for one, owner in self._engines.items() if owner is peer]:
+            del self._engines[incarnation]
+            if self.over is None:
+                self._graces[incarnation] = self._loop.call_later(
+                    self._settings.engine_grace_s, self._engine_lost, incarnation
+                )
+
+    def end(self, error: BokiError) -> None:
+        """Nothing more is ordered: tells everybody. Idempotent."""
+        if self.over is not None:
+            return
+        self.over = error
+        _log.info("term over", term=self.term, entries=self.recent.end, end_pos=self.vector.end_pos, reason=error)
+        for handle in self._graces.values():
+            handle.cancel()
+        asked, self._asked = self._asked, []
+        for one in asked:
+            one.peer.respond_error(one.request_id, self._term_over())
+        for peer in self._peers:
+            peer.push(protocol.OP_TERM_OVER, protocol.encode_term(self.term))
+        self._subscribers.clear()
+        self._writer.abandon()
+        self._ended(error)
+
+    def status(self) -> dict[str, Any]:
+        """For people: where the term is."""
+        return {
+            "term": self.term,
+            "metalog_ledger": self._writer.ledger_id,
+            "entries": self.recent.end,
+            "end_pos": self.vector.end_pos,
+            "time_ms": self.vector.time_ms,
+            "subscribers": len(self._subscribers),
+            "engines": sorted(self._engines),
+            "shards": [
+                {"shard": shard, "incarnation": incarnation, "records": end.records_end, "entries": end.entries_end}
+                for shard, incarnation in self._builder.shards.items()
+                if (end := self.vector.shards.get(shard)) is not None
+            ],
+            "over": None if self.over is None else str(self.over),
+        }
+
+    # -- the loop: one entry in flight
+
+    def _advance(self) -> None:
+        if self._in_flight is not None or self.over is not None:
+            return
+        expected = self.recent.end
+        try:
+            entry = self._builder.take(self._clock.now_ms())
+            if entry is None:
+                return
+            data = encode(entry)
+            self._in_flight = _InFlight(entry, data, self._loop.time())
+            submitted = self._writer.submit(data)
+        except BokiError as error:
+            self.end(error)
+            return
+        assert submitted == expected, f"metalog entry {expected} became {submitted}: somebody else wrote to the ledger"
+
+    def _acked(self, last_acked: int) -> None:
+        if self._in_flight is None or last_acked < self.recent.end or self.over is not None:
+            return
+        entry, data, submitted_s = self._in_flight
+        self._in_flight = None
+        first = self.recent.end
+        self.recent.append(data)
+        self._push(first, data)
+        self._advance()
+        self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
+        if entry.commands:
+            self._answer_asked()
+        self._metrics.acked(entry.end_pos - entry.start_pos, self._loop.time() - submitted_s)
+
+    def _push(self, first: int, data: bytes) -> None:
+        if not self._subscribers:
+            return
+        body = protocol.encode_entries(self.term, first, (data,))
+        encoded = messages.encode(protocol.OP_ENTRIES, 0, 0, tuple(body))
+        lagging = []
+        for peer in self._subscribers:
+            if peer.unsent_bytes > self._settings.subscriber_unsent_bytes:
+                lagging.append(peer)
+            else:
+                peer.send_encoded(encoded)
+        for peer in lagging:
+            del self._subscribers[peer]
+            peer.push(protocol.OP_LAGGED, protocol.encode_term(self.term))
+            self._metrics.lagged()
+            _log.info("subscriber dropped, it lags", term=self.term, peer=peer.peer, unsent_bytes=peer.unsent_bytes)
+
+    def _answer_asked(self) -> None:
+        """Answers the OPENs and CLOSEs whose entries are acknowledged."""
+        waiting = []
+        for asked in self._asked:
+            opcode, peer, request_id, shard = asked
+            opened = shard in self.vector.shards
+            closed = not opened and shard < self.vector.next_shard
+            if opcode == protocol.OP_OPEN and opened:
+                peer.respond(request_id, opcode, protocol.encode_shard(shard))
+            elif opcode == protocol.OP_OPEN and closed:
+                peer.respond_error(request_id, ShardNotOpen(f"shard {shard} is closed again", shard=shard))
+            elif opcode == protocol.OP_CLOSE and closed:
+                peer.respond(request_id, opcode)
+            else:
+                waiting.append(asked)
+        self._asked = waiting
+
+    def _writer_failed(self, error: BokiError) -> None:
+        self.end(error)
+
+    # -- engines
+
+    def _attach(self, peer: MessagePeer, incarnation: str) -> None:
+        self._engines[incarnation] = peer
+        grace = self._graces.pop(incarnation, None)
+        if grace is not None:
+            grace.cancel()
+
+    def _engine_lost(self, incarnation: str) -> None:
+        del self._graces[incarnation]
+        shards = self._builder.close_all_of(incarnation)
+        if shards:
+            _log.info("engine lost, its shards are closed", term=self.term, engine=incarnation, shards=shards)
+        self._advance()
+
+    def _refuse(self, peer: MessagePeer, error: BokiError) -> None:
+        self._metrics.refused()
+        _log.debug("report refused", term=self.term, peer=peer.peer, error=error)
+        peer.push(protocol.OP_REFUSED, errors.to_wire(error))
+
+    def _check_term(self, term: int) -> None:
+        if term != self.term or self.over is not None:
+            raise TermOver(
+                f"expected a message of term {self.term}, {'which is over' if self.over else 'which runs'}, found term "
+                f"{term}; read /boki/view",
+                term=term,
+            )
+
+    def _term_over(self) -> TermOver:
+        return TermOver(f"term {self.term} is over; read /boki/view for the next one", term=self.term)
