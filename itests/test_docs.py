@@ -1,0 +1,172 @@
+"""README and docs tell the truth: every Python block runs, every link leads somewhere.
+
+A line before a block says how it is run:
+
+| mark | meaning |
+|---|---|
+| (none) | runs inside of this process; blocks of one page share their names, top to bottom |
+| `<!-- needs: boki dev -->` | a whole program: runs as a process against a fresh `boki dev`, whose address replaces the one in it |
+| `<!-- not run: reason -->` | must only compile, because of the reason |
+
+In `.md` pages a block is Python when its fence says so; other languages are not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Final
+
+import pytest
+from sybil import Document, Example
+from sybil.parsers.markdown import CodeBlockParser
+
+ROOT: Final = Path(__file__).parents[1]
+PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DEFAULT_URL: Final = "boki://127.0.0.1:7040"
+
+_MARK: Final = re.compile(r"<!-- (needs|not run): (.+?) -->\s*\Z")
+_FENCED: Final = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(path: Path) -> list[Example]:
+    parser = CodeBlockParser("python", evaluator=lambda example: None)
+    return list(Document.parse(str(path), parser).examples())
+
+
+def mark_of(example: Example) -> tuple[str, str]:
+    """(kind, argument) of the comment right before a block; ("", "") without one."""
+    found = _MARK.search(example.document.text[: example.region.start])
+    return (found[1], found[2]) if found else ("", "")
+
+
+def compiled(path: Path, example: Example) -> CodeType:
+    # As many empty lines before it as on the page: a traceback then names the line of the page.
+    return compile("\n" * example.line + str(example.parsed), str(path), "exec")
+
+
+def page_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_python_blocks(path: Path) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    for example in blocks(path):
+        kind, _ = mark_of(example)
+        code = compiled(path, example)
+        if not kind:
+            exec(code, names)
+
+
+PROGRAMS: Final = [
+    pytest.param(str(example.parsed), id=f"{page_name(path)}:{example.line}")
+    for path in PAGES
+    for example in blocks(path)
+    if mark_of(example) == ("needs", "boki dev")
+]
+
+
+@pytest.fixture
+def dev_url(tmp_path: Path) -> Iterator[str]:
+    """A fresh `boki dev` on a free port."""
+    command = [
+        sys.executable,
+        "-m",
+        "boki_cli.main",
+        "dev",
+        "--data",
+        str(tmp_path / "data"),
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if found := re.search(r"boki://[\w.]+:[1-9]\d*", line):
+                    yield found[0]
+                    break
+            else:
+                pytest.fail(f"boki dev ended without a line that names its address:\n{(tmp_path / 'log').read_text()}")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_against_boki_dev(program: str, dev_url: str, tmp_path: Path) -> None:
+    assert DEFAULT_URL in program, "the program names the address that `boki dev` has by default"
+    file = tmp_path / "program.py"
+    file.write_text(program.replace(DEFAULT_URL, dev_url))
+
+    def lines() -> list[str]:
+        ran = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=30, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()
+
+    once = lines()
+    assert [line.split(" ", 1)[1] for line in once] == ["two apples"]
+    twice = lines()
+    assert twice[0] == once[0], "a record keeps its number"
+    assert [line.split(" ", 1)[1] for line in twice] == ["two apples", "two apples"]
+
+
+def test_the_first_screen_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    program = str(blocks(ROOT / "README.md")[0].parsed)
+    assert len(program.strip().splitlines()) <= 12
+    assert text.index("```sh") < text.index("```python") < text.index("Do not use this")
+    assert text[: text.index("Do not use this")].count("\n") <= 40
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = _FENCED.sub("", path.read_text())
+    missing = [
+        target
+        for target in _LINK.findall(text)
+        if "://" not in target and not target.startswith("#") and not (path.parent / target.partition("#")[0]).exists()
+    ]
+    assert not missing, f"{page_name(path)} links to what does not exist: {missing}"
+
+
+def test_an_example_that_fails_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        textwrap.dedent(
+            """
+            # A page
+            ```python
+            x = 1
+            ```
+            <!-- not run: it never ends -->
+            ```python
+            while x: ...
+            ```
+            ```python
+            assert x == 2
+            ```
+            """
+        )
+    )
+    found = blocks(page)
+    assert [mark_of(example)[0] for example in found] == ["", "not run", ""]
+    names: dict[str, object] = {}
+    exec(compiled(page, found[0]), names)
+    with pytest.raises(AssertionError) as raised:
+        exec(compiled(page, found[2]), names)
+    assert raised.traceback[-1].lineno + 1 == 11
