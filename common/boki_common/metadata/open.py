@@ -1,0 +1,35 @@
+"""From an address to a metadata store: the one place that knows all implementations.
+
+- `sqlite:///absolute/path.db`: a file shared by the processes of one machine.
+- `zk://host:port,host:port/chroot`: ZooKeeper; the chroot may be left out.
+- `memory://`: a tree of its own, gone with the object (to share one, build `MemoryStore`s yourself).
+"""
+
+from __future__ import annotations
+
+from boki_common import limits
+from boki_common.errors import SettingsError
+from boki_common.metadata.memory import MemoryStore
+from boki_common.metadata.sqlite import SqliteStore
+from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.zookeeper import ZookeeperStore
+
+
+def open_store(uri: str, *, session_timeout_s: float = limits.SESSION_TIMEOUT_S) -> MetadataStore:
+    """The store of an address, not started yet.
+
+    Raises:
+        SettingsError: an unknown scheme, a relative path, no host.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if separator and scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/"):
+        return SqliteStore(rest, session_timeout_s=session_timeout_s)
+    if separator and scheme == "zk" and rest.partition("/")[0]:
+        return ZookeeperStore(rest, session_timeout_s=session_timeout_s)
+    if uri == "memory://":
+        return MemoryStore()
+    raise SettingsError(
+        f"expected a metadata address sqlite:///absolute/path.db, zk://host:port,host:port/chroot or memory://, "
+        f"found {uri!r}",
+        found=uri,
+    )

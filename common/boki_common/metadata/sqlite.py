@@ -1,0 +1,453 @@
+"""The metadata store in a SQLite file that several processes of one machine share: no Java, no Docker.
+
+All SQLite work happens in one thread of the store; the event loop only hands it jobs. `sqlite_tree` has the tables.
+
+Sessions. Each store has a row in `sessions` and renews it every third of the session time-out. Who sees a dead session
+removes it with its ephemeral nodes, at start and at each renewal. A session is dead when its boot id is not this boot's;
+when its process, in the same pid namespace, is gone (proof at once, after kill -9); or when its row was not renewed for
+a session time-out (a paused process). A process that finds its own row gone begins a new session and calls back.
+
+Clocks. Renewals are written on CLOCK_MONOTONIC: every process of one boot sees the same one, it never jumps, and it
+stands still while the machine sleeps, so neither a corrected wall clock nor a closed laptop lid kills a session. The boot
+id says whether a row's clock is ours. Without a boot id (no Linux) the wall clock takes its place. In both cases the
+age of others is judged only by who has itself renewed on time for a whole session time-out: after a pause of this
+process, a jump of its clock or an outage of the file everybody gets one time-out to come back. Processes in different
+*time* namespaces must not share a file.
+
+Watches. While any is open the thread asks `PRAGMA data_version` every 50 ms and compares the stamps of watched paths.
+
+A file on a network file system is refused where the mount table shows it: SQLite's locks do not hold there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from boki_common import limits
+from boki_common.errors import (
+    BokiError,
+    ClosedError,
+    MetadataUnavailable,
+    Overloaded,
+    StorageError,
+    WrongDirectory,
+)
+from boki_common.logs import get_logger
+from boki_common.metadata import paths
+from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
+from boki_common.metadata.store import Versioned
+
+T = TypeVar("T")
+
+WATCH_INTERVAL_S: Final = 0.05
+BUSY_TIMEOUT_S: Final = 2.0
+"""How long a statement waits for another process's transaction (these last about a millisecond)."""
+CALLS: Final = 4_096
+"""Bound of the calls that wait for the thread."""
+WATCHES: Final = 65_536
+RENEWALS_PER_TIMEOUT: Final = 3
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    ("afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs")
+    + ("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs")
+)
+
+_log = get_logger("metadata")
+
+
+class _SqliteWatch:
+    """See `store.Watch`. Told once for nothing as soon as the thread looks at its path."""
+
+    def __init__(self, store: SqliteStore, path: str) -> None:
+        self.path = path
+        self._store = store
+        self._told = asyncio.Event()
+        self._closed = False
+
+    def tell(self) -> None:
+        self._told.set()
+
+    async def changed(self) -> None:
+        await self._told.wait()
+        if self._closed:
+            raise ClosedError(f"the watch of {self.path} is closed")
+        self._told.clear()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._told.set()
+            self._store.forget_watch(self)
+
+
+class SqliteStore:
+    """A session on a metadata file; see the module, and `MetadataStore` for the methods.
+
+    Args:
+        path: the file; made when absent, its folder must exist.
+        session_timeout_s: an ephemeral node outlives its paused process by at most this and a third.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, session_timeout_s: float = limits.SESSION_TIMEOUT_S) -> None:
+        self.path = os.fspath(path)
+        self._session_timeout_s = session_timeout_s
+        self._worker: _Worker | None = None
+        self._watches: list[_SqliteWatch] = []
+        self._callbacks: list[Callable[[], None]] = []
+
+    async def start(self) -> None:
+        if self._worker is not None:
+            return
+        worker = _Worker(self.path, self._session_timeout_s, asyncio.get_running_loop(), self._session_lost, self._tell)
+        await worker.start()
+        self._worker = worker
+
+    async def close(self) -> None:
+        """Also when the file cannot be written any more: then the session dies of age."""
+        worker, self._worker = self._worker, None
+        for watch in list(self._watches):
+            watch.close()
+        if worker is not None:
+            await worker.stop()
+
+    async def get(self, path: str) -> Versioned:
+        paths.check_path(path)
+        return await self._read(lambda tree: tree.get(path))
+
+    async def exists(self, path: str) -> bool:
+        paths.check_path(path)
+        return await self._read(lambda tree: tree.exists(path))
+
+    async def children(self, path: str) -> list[str]:
+        paths.check_path(path)
+        return await self._read(lambda tree: tree.children(path))
+
+    async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        paths.check_new_path(path)
+        paths.check_value(value, path)
+        await self._write(lambda tree, session: tree.create(path, value, session if ephemeral else None))
+
+    async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
+        paths.check_prefix(prefix)
+        paths.check_value(value, prefix)
+        return await self._write(
+            lambda tree, session: tree.create_sequential(prefix, value, session if ephemeral else None)
+        )
+
+    async def set(self, path: str, value: bytes, *, version: int) -> int:
+        paths.check_path(path)
+        paths.check_value(value, path)
+        paths.check_version(version, path)
+        return await self._write(lambda tree, _session: tree.set(path, value, version))
+
+    async def delete(self, path: str, *, version: int) -> None:
+        paths.check_new_path(path)
+        paths.check_version(version, path)
+        await self._write(lambda tree, _session: tree.delete(path, version))
+
+    def watch(self, path: str) -> _SqliteWatch:
+        paths.check_path(path)
+        worker = self._running()
+        if len(self._watches) >= WATCHES:
+            raise Overloaded(f"{WATCHES} watches are open: close those that are no longer waited for")
+        watch = _SqliteWatch(self, path)
+        self._watches.append(watch)
+        worker.watch(path)
+        return watch
+
+    def forget_watch(self, watch: _SqliteWatch) -> None:
+        """What a watch calls when it is closed."""
+        self._watches.remove(watch)
+        if self._worker is not None and all(other.path != watch.path for other in self._watches):
+            self._worker.unwatch(watch.path)
+
+    def on_session_lost(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def _read(self, job: Callable[[SqliteTree], T]) -> Coroutine[Any, Any, T]:
+        worker = self._running()
+        return worker.call(lambda: worker.read(job))
+
+    def _write(self, job: Callable[[SqliteTree, str], T]) -> Coroutine[Any, Any, T]:
+        worker = self._running()
+        return worker.call(lambda: worker.write(job))
+
+    def _running(self) -> _Worker:
+        if self._worker is None:
+            raise ClosedError(f"the metadata store {self.path} is not started or was closed")
+        return self._worker
+
+    def _tell(self, path: str) -> None:
+        for watch in self._watches:
+            if watch.path == path:
+                watch.tell()
+
+    def _session_lost(self) -> None:
+        for callback in self._callbacks:
+            callback()
+
+
+class _Worker:
+    """The thread: runs jobs in their order, renews the session, removes dead ones, polls watched paths.
+
+    `start`, `call`, `watch`, `unwatch` and `stop` belong to the event loop, everything else to the thread.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        session_timeout_s: float,
+        loop: asyncio.AbstractEventLoop,
+        session_lost: Callable[[], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._timeout_s = session_timeout_s
+        self._loop = loop
+        self._session_lost = session_lost
+        self._tell = tell
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="boki-metadata", daemon=True)
+        self._opened: Future[None] = Future()
+        self._ended: Future[None] = Future()
+        self._tree: SqliteTree
+        self._session = ""
+        self._process = ("", 0, 0, "")
+        self._stamps: dict[str, Stamp | None] = {}
+        self._seen_version = -1
+        self._written = False
+        self._renewed = 0.0
+        self._on_time_since = 0.0
+
+    async def start(self) -> None:
+        """Raises what `open_database` raises."""
+        self._thread.start()
+        await asyncio.wrap_future(self._opened)
+
+    async def stop(self) -> None:
+        """Ends the session and the thread."""
+        self._jobs.put(None)
+        await asyncio.wrap_future(self._ended)
+
+    async def call(self, job: Callable[[], T]) -> T:
+        if self._ended.done():
+            raise MetadataUnavailable(f"the thread of the metadata file {self._path} has failed", path=self._path)
+        if self._jobs.qsize() >= CALLS:
+            raise Overloaded(f"{CALLS} calls wait for the metadata file {self._path}")
+        future: Future[T] = Future()
+        self._jobs.put((future, job))
+        return await asyncio.wrap_future(future)
+
+    def watch(self, path: str) -> None:
+        self._jobs.put((Future(), lambda: self._watch(path)))
+
+    def unwatch(self, path: str) -> None:
+        self._jobs.put((Future(), lambda: self._stamps.pop(path, None)))
+
+    def read(self, job: Callable[[SqliteTree], T]) -> T:
+        return self._tree.read(lambda: job(self._tree))
+
+    def write(self, job: Callable[[SqliteTree, str], T]) -> T:
+        before = self._session
+        self._written = True
+        try:
+            return self._tree.write(lambda: job(self._tree, self._own_session()))
+        except BaseException as error:
+            if isinstance(error, (MetadataUnavailable, StorageError)) or not isinstance(error, BokiError):
+                self._session = before  # nothing was committed, a new session neither
+            raise
+        finally:
+            self._notice_new_session(before)
+
+    def _run(self) -> None:
+        try:
+            _refuse_network_file_system(self._path)
+            self._tree = SqliteTree(open_database(self._path, busy_timeout_s=BUSY_TIMEOUT_S), self._path)
+        except Exception as error:  # noqa: BLE001  # handed to whoever awaits `start`
+            self._opened.set_exception(error)
+            return
+        try:
+            self._begin_session()
+            self._opened.set_result(None)
+            self._serve()
+        except Exception as error:  # noqa: BLE001  # a thread has no caller: handed over, or logged
+            if not self._opened.done():
+                self._opened.set_exception(error)
+            else:
+                _log.error("metadata thread failed", path=self._path, error=error, exc_info=True)
+        finally:
+            self._tree.close()
+            self._ended.set_result(None)
+            self._fail_waiting()
+
+    def _begin_session(self) -> None:
+        self._process = _process_identity()
+        self._renewed = self._on_time_since = time.monotonic()
+        self._tree.write(self._own_session)
+        self._renew()
+
+    def _fail_waiting(self) -> None:
+        while not self._jobs.empty():
+            entry = self._jobs.get()
+            if entry is not None and entry[0].set_running_or_notify_cancel():
+                entry[0].set_exception(MetadataUnavailable(f"the thread of {self._path} ended", path=self._path))
+
+    def _serve(self) -> None:
+        renew_at = poll_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= renew_at:
+                renew_at = now + self._timeout_s / RENEWALS_PER_TIMEOUT
+                self._in_background(self._renew)
+            if self._stamps and (self._written or now >= poll_at):
+                poll_at = now + WATCH_INTERVAL_S
+                self._in_background(self._poll)
+            wake_at = min(renew_at, poll_at) if self._stamps else renew_at
+            try:
+                entry = self._jobs.get(timeout=max(0.0, wake_at - time.monotonic()))
+            except queue.Empty:
+                continue
+            if entry is None:
+                self._in_background(self._end_session)
+                return
+            future, job = entry
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001  # handed to the caller
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def _in_background(self, job: Callable[[], None]) -> None:
+        """Runs what has no caller. It is tried again at its next time."""
+        try:
+            job()
+        except (BokiError, sqlite3.Error) as error:
+            _log.warning("metadata file not reachable", path=self._path, error=error)
+
+    def _own_session(self) -> str:
+        """The row of this session, made anew when somebody removed it. Inside a write."""
+        if not self._session or not self._tree.has_session(self._session):
+            self._session = os.urandom(16).hex()
+            expires_ms = self._clock_ms() + int(self._timeout_s * 1_000)
+            self._tree.begin_session(SessionRow(self._session, *self._process, expires_ms))
+        return self._session
+
+    def _notice_new_session(self, before: str) -> None:
+        if before != self._session:
+            _log.info("metadata session lost, a new one begun", path=self._path)
+            self._on_loop(self._session_lost)
+
+    def _renew(self) -> None:
+        now = time.monotonic()
+        if now - self._renewed >= self._timeout_s:
+            self._on_time_since = now
+        judge_age = now - self._on_time_since >= self._timeout_s
+
+        def renew(tree: SqliteTree, session: str) -> None:
+            tree.renew_session(session, self._clock_ms() + int(self._timeout_s * 1_000))
+            for row in tree.sessions():
+                if row.session != session and self._dead(row, judge_age=judge_age):
+                    tree.end_session(row.session)
+
+        self.write(renew)
+        self._renewed = time.monotonic()
+
+    def _dead(self, row: SessionRow, *, judge_age: bool) -> bool:
+        boot, _pid, _started, namespace = self._process
+        if row.boot != boot:
+            return True
+        if namespace and row.pid_namespace == namespace and _process_started(row.pid) != row.process_started:
+            return True
+        return judge_age and row.expires_ms < self._clock_ms()
+
+    def _end_session(self) -> None:
+        self._tree.write(lambda: self._tree.end_session(self._session))
+
+    def _clock_ms(self) -> int:
+        has_boot_id = bool(self._process[0])
+        return (time.monotonic_ns() if has_boot_id else time.time_ns()) // 1_000_000
+
+    def _watch(self, path: str) -> None:
+        if path not in self._stamps:
+            self._stamps[path] = self._tree.read(lambda: self._tree.stamp(path))
+        self._on_loop(lambda: self._tell(path))
+
+    def _poll(self) -> None:
+        version = self._tree.data_version()
+        if version == self._seen_version and not self._written:
+            return
+        stamps = self._tree.read(lambda: {path: self._tree.stamp(path) for path in self._stamps})
+        self._seen_version = version
+        self._written = False
+        changed = [path for path, stamp in stamps.items() if stamp != self._stamps[path]]
+        self._stamps = stamps
+        for path in changed:
+            self._on_loop(lambda path=path: self._tell(path))  # type: ignore[misc]
+
+    def _on_loop(self, callback: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback)
+
+
+def _process_identity() -> tuple[str, int, int, str]:
+    """Boot id, pid, when the process started (in clock ticks since boot), pid namespace; empty where there is no /proc."""
+    pid = os.getpid()
+    return _read_text("/proc/sys/kernel/random/boot_id").strip(), pid, _process_started(pid), _pid_namespace()
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _process_started(pid: int) -> int:
+    """Field 22 of /proc/<pid>/stat; 0 when there is no such process. A zombie holds nothing any more: 0."""
+    fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in ("Z", "X"):
+        return 0
+    return int(fields[19])
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _refuse_network_file_system(path: str) -> None:
+    kind = file_system_of(os.path.realpath(os.path.dirname(path)), _read_text("/proc/self/mounts"))
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise WrongDirectory(
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold: expected a local disk. "
+            "Use a local path, or ZooKeeper for several machines (zk://host:port)",
+            path=path,
+            found=kind,
+        )
+
+
+def file_system_of(folder: str, mounts: str) -> str:
+    """The type of the file system that holds `folder`, by the longest mount point of a /proc/self/mounts; else empty."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        inside = point == "/" or folder == point or folder.startswith(point + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind

