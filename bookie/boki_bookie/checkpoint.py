@@ -1,0 +1,203 @@
+"""Checkpoints: entries leave memory for the entry log, what changed goes into the index, and the journal may be recycled.
+
+The order is the whole point; each step is durable before the next one begins:
+
+    1. cut         all that is fresh is flushing from this moment; note the journal's position
+    2. journal     what was appended before the cut is durable there
+    3. entry log   the flushing entries, sorted by ledger and entry
+    4. index       every ledger that changed: new places, fence, key, sight; also those without a single new entry
+    5. mark        the file CHECKPOINT names the journal position and the ends of index and entry log
+    6. journal     segments before that position are recycled
+
+A crash before 5 leaves the old mark: replay repeats what it does not cover, and the next checkpoint overwrites what lies
+behind the ends it names. A full disk stops a checkpoint at its step; the next call goes on from there with the same cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from boki_bookie.entry_log import EntryLog, EntryLogEnd
+from boki_bookie.journal import JournalPosition
+from boki_bookie.ledger_index import LEDGER_ENCODED_BYTES, PLACE_ENCODED_BYTES, Ledger, LedgerIndex
+from boki_bookie.ledger_index_format import (
+    CheckpointMark,
+    Columns,
+    decode_blocks,
+    decode_mark,
+    encode_blocks,
+    encode_mark,
+)
+from boki_bookie.settings import BookieSettings
+from boki_common.errors import CorruptData
+from boki_common.limits import MIB
+from boki_common.runtime.ports import Disk, DiskFile
+
+MARK_NAME: Final = "CHECKPOINT"
+INDEX_FOLDER: Final = "index"
+INDEX_SLACK_BYTES: Final = 1 * MIB
+"""An index file is rewritten when it is twice what the index needs, and this much more."""
+_NOTHING: Final[Columns] = ((), (), ())
+
+
+class JournalSource(Protocol):
+    """What a checkpoint needs of the journal; while the journal is replayed, of the replay."""
+
+    @property
+    def position(self) -> JournalPosition: ...
+
+    async def flushed(self) -> None: ...
+
+    async def release(self, generation: int) -> None: ...
+
+
+class _Cut:
+    """One checkpoint under way: `columns` once the entries are stored."""
+
+    def __init__(self, position: JournalPosition, ledgers: list[Ledger]) -> None:
+        self.position = position
+        self.ledgers = ledgers
+        self.columns: list[tuple[Ledger, Columns]] | None = None
+
+
+def index_name(number: int) -> str:
+    return f"{INDEX_FOLDER}/{number:010d}.index"
+
+
+class Checkpointer:
+    """Owns the checkpoint mark. One call at a time. Make it with `load`."""
+
+    def __init__(self, disk: Disk, index: LedgerIndex, entry_log: EntryLog, mark: CheckpointMark) -> None:
+        self.mark = mark
+        self._disk = disk
+        self._index = index
+        self._entry_log = entry_log
+        self._cut: _Cut | None = None
+
+    @staticmethod
+    async def format(disk: Disk, bookie_id: bytes) -> None:
+        """Lays down the first mark: nothing stored, journal from generation 1."""
+        await (await disk.open(index_name(1), create=True)).close()
+        await disk.replace_all(MARK_NAME, encode_mark(CheckpointMark(1, 0, 0, bookie_id, 1, 0, 1, 0)))
+
+    @classmethod
+    async def load(cls, disk: Disk, bookie_id: bytes, settings: BookieSettings) -> Checkpointer:
+        """Reads mark and index.
+
+        Raises:
+            CorruptData: absent, damaged or another bookie's. VersionMismatch.
+        """
+        name = disk.describe(MARK_NAME)
+        mark = decode_mark(await disk.read_all(MARK_NAME), name=name)
+        if mark.bookie_id != bookie_id:
+            raise CorruptData(
+                f"{name}: expected the checkpoint of bookie {bookie_id.hex()}, found that of {mark.bookie_id.hex()}: "
+                "files of two bookies are mixed; restore the directory from one copy",
+                path=name,
+                offset=0,
+            )
+        index = LedgerIndex()
+        await _load_index(disk, mark, index)
+        for other in await disk.names(INDEX_FOLDER):
+            if f"{INDEX_FOLDER}/{other}" != index_name(mark.index_file):
+                await disk.remove(f"{INDEX_FOLDER}/{other}")
+        entry_log = EntryLog(
+            disk,
+            bookie_id=bookie_id,
+            end=EntryLogEnd(mark.entry_file, mark.entry_bytes),
+            file_bytes=settings.entry_log_bytes,
+            open_files=settings.entry_log_open_files,
+        )
+        return cls(disk, index, entry_log, mark)
+
+    @property
+    def index(self) -> LedgerIndex:
+        return self._index
+
+    @property
+    def entry_log(self) -> EntryLog:
+        return self._entry_log
+
+    async def run(self, journal: JournalSource) -> None:
+        """One checkpoint, or the rest of the one that a full disk stopped. Raises DiskFull, DiskFailed."""
+        if self._cut is None:
+            self._cut = _Cut(journal.position, self._index.cut())
+        cut = self._cut
+        await journal.flushed()
+        if cut.columns is None:
+            cut.columns = await self._store_entries(cut.ledgers)
+        number = self.mark.number + 1
+        index_file, index_bytes = await self._write_index(cut.columns, number)
+        previous = self.mark.index_file
+        mark = CheckpointMark(
+            generation=cut.position.generation,
+            group=cut.position.group,
+            number=number,
+            bookie_id=self.mark.bookie_id,
+            index_file=index_file,
+            index_bytes=index_bytes,
+            entry_file=self._entry_log.committed.file_number,
+            entry_bytes=self._entry_log.committed.offset,
+        )
+        assert mark[:2] >= self.mark[:2], "the mark never goes back"
+        await self._disk.replace_all(MARK_NAME, encode_mark(mark))
+        self.mark = mark
+        self._cut = None
+        if previous != index_file:
+            await self._disk.remove(index_name(previous))
+        await journal.release(cut.position.generation)
+
+    async def _store_entries(self, ledgers: Sequence[Ledger]) -> list[tuple[Ledger, Columns]]:
+        self._entry_log.begin()
+        locations = [
+            await self._entry_log.append(ledger.ledger_id, ledger.flushing, sorted(ledger.flushing))
+            for ledger in ledgers
+        ]
+        await self._entry_log.commit()
+        columns: list[tuple[Ledger, Columns]] = []
+        for ledger, places in zip(ledgers, locations, strict=True):
+            columns.append((ledger, self._index.store(ledger, places)))
+        self._index.cut_is_stored()
+        return columns
+
+    async def _write_index(self, changes: list[tuple[Ledger, Columns]], number: int) -> tuple[int, int]:
+        """Appends the changes, or begins a new file with everything; returns file and its bytes."""
+        index_file, offset = self.mark.index_file, self.mark.index_bytes
+        added = sum(len(columns[0]) for _, columns in changes) * PLACE_ENCODED_BYTES + len(changes) * LEDGER_ENCODED_BYTES
+        if offset + added > 2 * self._index.encoded_bytes + INDEX_SLACK_BYTES:
+            index_file, offset = index_file + 1, 0
+            everything = sorted(self._index.ledgers.items())
+            changes = [(ledger, (ledger.entries, ledger.locations, ledger.body_bytes)) for _, ledger in everything]
+        file: DiskFile = await self._disk.open(index_name(index_file), create=True)
+        try:
+            for block in encode_blocks(changes, number):
+                await file.write(offset, [block], durable=False)
+                offset += len(block)
+            await file.sync()
+        finally:
+            await file.close()
+        return index_file, offset
+
+
+async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> None:
+    file = await disk.open(index_name(mark.index_file))
+    try:
+        data = memoryview(await file.read(0, mark.index_bytes))
+    finally:
+        await file.close()
+    name = disk.describe(index_name(mark.index_file))
+    if len(data) != mark.index_bytes:
+        raise CorruptData(
+            f"{name}: expected {mark.index_bytes} bytes, as the checkpoint says, found {len(data)}: the file was cut; "
+            "restore the directory from a copy, or start with --replace-lost-disk as a new bookie",
+            path=name,
+            offset=len(data),
+        )
+    for update in decode_blocks(data, name=name):
+        ledger = index.ledgers.get(update.ledger_id)
+        if ledger is None:
+            ledger = index.restore(update.ledger_id, update.master_key)
+        ledger.fenced |= update.fenced
+        ledger.sighted |= update.sighted
+        index.restore_places(ledger, update.entries, update.locations, update.body_bytes)

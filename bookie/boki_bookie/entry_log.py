@@ -1,0 +1,193 @@
+"""The entry log: where checkpoints put entries for good, and reads find them (bytes: `entry_log_format`).
+
+Written by one checkpoint at a time: `begin` goes back to the end of the last committed one, `append` puts entries behind
+each other in large writes, `commit` makes them durable. What an interrupted checkpoint left behind the committed end is
+overwritten. Read by anybody, at any time, at locations that the index knows; each read checks the stored checksum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from boki_bookie.entry_log_format import (
+    ENTRY_HEADER_BYTES,
+    PAGE_BYTES,
+    check_file_header,
+    decode_entry,
+    encode_entry_header,
+    encode_file_header,
+    pack_location,
+    unpack_location,
+)
+from boki_bookie.ledger_index import Place
+from boki_common.errors import StorageError
+from boki_common.limits import MIB
+from boki_common.runtime.ports import Buffer, Disk, DiskFile
+
+FOLDER: Final = "entries"
+WRITE_BYTES: Final = 1 * MIB
+READ_BYTES: Final = 1 * MIB
+"""Neighbours are read together up to this."""
+
+
+class EntryLogEnd(NamedTuple):
+    """Where the committed bytes end."""
+
+    file_number: int
+    offset: int
+
+
+def file_name(file_number: int) -> str:
+    return f"{FOLDER}/{file_number:010d}.entries"
+
+
+class EntryLog:
+    """See the module. A new log ends at file 1, offset 0: nothing exists yet."""
+
+    def __init__(
+        self, disk: Disk, *, bookie_id: bytes, end: EntryLogEnd, file_bytes: int, open_files: int
+    ) -> None:
+        self.committed = end
+        self._disk = disk
+        self._bookie_id = bookie_id
+        self._file_bytes = file_bytes
+        self._open_files = open_files
+        self._open: OrderedDict[int, DiskFile] = OrderedDict()
+        self._opening = asyncio.Lock()
+        self._end = end
+        self._buffers: list[Buffer] = []
+        self._buffers_at = 0
+        self._buffered_bytes = 0
+        self._written: dict[int, None] = {}
+
+    # -- writing
+
+    def begin(self) -> None:
+        """Everything appended since the last commit is forgotten."""
+        self._end = self.committed
+        self._buffers = []
+        self._buffered_bytes = 0
+        self._buffers_at = self._end.offset
+        self._written = {}
+
+    async def append(self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int]) -> array[int]:
+        """Adds entries of one ledger in `order`; returns their locations. Raises DiskFull, DiskFailed."""
+        locations: array[int] = array("Q")
+        for entry_id in order:
+            body = bodies[entry_id]
+            number, offset = self._end
+            if offset >= self._file_bytes:
+                await self._flush()
+                number, offset = number + 1, 0
+            if offset == 0:
+                self._buffers_at = 0
+                self._buffers.append(encode_file_header(number, self._bookie_id))
+                self._buffered_bytes += PAGE_BYTES
+                offset = PAGE_BYTES
+            self._buffers.append(encode_entry_header(ledger_id, entry_id, body))
+            self._buffers.append(body)
+            size = ENTRY_HEADER_BYTES + len(body)
+            locations.append(pack_location(number, offset))
+            self._end = EntryLogEnd(number, offset + size)
+            self._buffered_bytes += size
+            if self._buffered_bytes >= WRITE_BYTES:
+                await self._flush()
+        return locations
+
+    async def commit(self) -> None:
+        """What was appended is durable and counts. Raises DiskFull, DiskFailed."""
+        await self._flush()
+        for number in self._written:
+            await (await self._file(number, create=True)).sync()
+        self._written = {}
+        self.committed = self._end
+
+    async def _flush(self) -> None:
+        if not self._buffers:
+            return
+        number = self._end.file_number
+        file = await self._file(number, create=True)
+        await file.write(self._buffers_at, self._buffers, durable=False)
+        self._written[number] = None
+        self._buffers = []
+        self._buffered_bytes = 0
+        self._buffers_at = self._end.offset
+
+    # -- reading
+
+    async def read(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]:
+        """Bodies of stored entries, given as (ledger, place), in their order; neighbours cost one read.
+
+        An entry that cannot be read is a StorageError in its place: it exists, its content is unknown.
+        """
+        results: list[memoryview | StorageError] = []
+        at = 0
+        while at < len(wanted):
+            number, offset = unpack_location(wanted[at][1].location)
+            stop = at
+            end = offset
+            while stop < len(wanted) and wanted[stop][1].location == pack_location(number, end):
+                if stop > at and end - offset >= READ_BYTES:
+                    break
+                end += ENTRY_HEADER_BYTES + wanted[stop][1].body_bytes
+                stop += 1
+            results.extend(await self._read_run(number, offset, end, wanted[at:stop]))
+            at = stop
+        return results
+
+    async def _read_run(
+        self, number: int, offset: int, end: int, wanted: Sequence[tuple[int, Place]]
+    ) -> list[memoryview | StorageError]:
+        try:
+            file = await self._file(number)
+            data = memoryview(await file.read(offset, end - offset))
+        except StorageError as error:
+            return [error for _ in wanted]
+        name = self._disk.describe(file_name(number))
+        results: list[memoryview | StorageError] = []
+        at = 0
+        for ledger_id, place in wanted:
+            stop = at + ENTRY_HEADER_BYTES + place.body_bytes
+            try:
+                body = decode_entry(data[at:stop], ledger_id, place.entry_id, name=name, offset=offset + at)
+                results.append(body)
+            except StorageError as error:
+                results.append(error)
+            at = stop
+        return results
+
+    async def close(self) -> None:
+        for file in self._open.values():
+            await file.close()
+        self._open.clear()
+
+    async def _file(self, number: int, *, create: bool = False) -> DiskFile:
+        """The open file; whoever gets it uses it before anything else runs, so closing the oldest hurts nobody."""
+        file = self._open.get(number)
+        if file is None:
+            async with self._opening:
+                file = self._open.get(number)
+                if file is None:
+                    file = await self._opened(number, create=create)
+                    self._open[number] = file
+        self._open.move_to_end(number)
+        if len(self._open) > self._open_files:
+            _, oldest = self._open.popitem(last=False)
+            await oldest.close()
+        return file
+
+    async def _opened(self, number: int, *, create: bool) -> DiskFile:
+        file = await self._disk.open(file_name(number), create=create)
+        if not create:
+            try:
+                name = self._disk.describe(file_name(number))
+                page = await file.read(0, PAGE_BYTES)
+                check_file_header(page, file_number=number, bookie_id=self._bookie_id, name=name)
+            except StorageError:
+                await file.close()
+                raise
+        return file

@@ -1,0 +1,116 @@
+"""Bytes of the entry log, where entries live once they left the journal. Pure.
+
+All integers are little endian. A file is a header page and then stored entries without gaps:
+
+    file header, one page of 4096 B
+    offset  size  field
+    0       4     magic "BKE1"
+    4       4     crc32c of bytes 8-31
+    8       4     format version, 1
+    12      4     number of the file, from 1
+    16      16    bookie id
+
+    stored entry, 24 B and its body
+    0       4     crc32c of bytes 4-23 and the body
+    4       4     bytes of the body
+    8       8     ledger
+    16      8     entry
+    24      n     the body, as the client sent it
+
+A *location* is one u64: file number in the upper 24 bits, offset of the stored entry in the lower 40. Bytes behind the end
+that the last checkpoint names are leftovers of a checkpoint that did not finish; the next one overwrites them.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+import crc32c as _crc32c
+
+from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.runtime.ports import Buffer
+
+PAGE_BYTES: Final = 4_096
+FORMAT_VERSION: Final = 1
+OFFSET_BITS: Final = 40
+OFFSET_MASK: Final = 2**OFFSET_BITS - 1
+FILE_NUMBER_MAX: Final = 2**24 - 1
+
+_MAGIC: Final = int.from_bytes(b"BKE1", "little")
+_PREFIX: Final = Struct("<II")
+_FILE: Final = Struct("<II16s")
+_ENTRY: Final = Struct("<Iqq")
+_CRC: Final = Struct("<I")
+ENTRY_HEADER_BYTES: Final = _CRC.size + _ENTRY.size
+
+crc32c = _crc32c.crc32c
+
+
+def pack_location(file_number: int, offset: int) -> int:
+    assert 0 < file_number <= FILE_NUMBER_MAX and 0 <= offset <= OFFSET_MASK, (file_number, offset)
+    return file_number << OFFSET_BITS | offset
+
+
+def unpack_location(location: int) -> tuple[int, int]:
+    """File number and offset."""
+    return location >> OFFSET_BITS, location & OFFSET_MASK
+
+
+def encode_file_header(file_number: int, bookie_id: bytes) -> bytes:
+    """One page."""
+    used = _FILE.pack(FORMAT_VERSION, file_number, bookie_id)
+    return (_PREFIX.pack(_MAGIC, crc32c(used)) + used).ljust(PAGE_BYTES, b"\0")
+
+
+def check_file_header(page: Buffer, *, file_number: int, bookie_id: bytes, name: str) -> None:
+    """Raises CorruptData for another file, another bookie's, or a damaged header; VersionMismatch."""
+    size = _PREFIX.size + _FILE.size
+    if len(page) < size or _PREFIX.unpack_from(page)[0] != _MAGIC:
+        raise CorruptData(f"{name}: expected an entry log, found another file at byte 0", path=name, offset=0)
+    if crc32c(page[_PREFIX.size : size]) != _PREFIX.unpack_from(page)[1]:
+        raise CorruptData(f"{name}: the header at byte 0 fails its checksum", path=name, offset=0)
+    version, found_number, found_id = _FILE.unpack_from(page, _PREFIX.size)
+    if version != FORMAT_VERSION:
+        raise VersionMismatch(
+            f"{name}: expected entry log version {FORMAT_VERSION}, found {version}: start the Boki that wrote it",
+            path=name,
+            expected=FORMAT_VERSION,
+            found=version,
+        )
+    if (found_number, found_id) != (file_number, bookie_id):
+        raise CorruptData(
+            f"{name}: expected file {file_number} of bookie {bookie_id.hex()}, "
+            f"found file {found_number} of bookie {found_id.hex()}: it was copied from elsewhere",
+            path=name,
+            offset=0,
+        )
+
+
+def encode_entry_header(ledger_id: int, entry_id: int, body: Buffer) -> bytes:
+    """The 24 bytes before the body."""
+    head = _ENTRY.pack(len(body), ledger_id, entry_id)
+    return _CRC.pack(crc32c(body, crc32c(head))) + head
+
+
+def decode_entry(stored: memoryview, ledger_id: int, entry_id: int, *, name: str, offset: int) -> memoryview:
+    """The body of a stored entry.
+
+    Raises:
+        CorruptData: it fails its checksum, is cut short, or is another entry. Never mistaken for an absent one.
+    """
+    if len(stored) >= ENTRY_HEADER_BYTES:
+        length, found_ledger, found_entry = _ENTRY.unpack_from(stored, _CRC.size)
+        body = stored[ENTRY_HEADER_BYTES : ENTRY_HEADER_BYTES + length]
+        crc = crc32c(body, crc32c(stored[_CRC.size : ENTRY_HEADER_BYTES]))
+        whole = len(body) == length and crc == _CRC.unpack_from(stored)[0]
+        if whole and (found_ledger, found_entry) == (ledger_id, entry_id):
+            return body
+    raise CorruptData(
+        f"{name} at byte {offset}: expected entry {entry_id} of ledger {ledger_id}, found damaged bytes; "
+        "other bookies of the ledger have copies",
+        path=name,
+        offset=offset,
+        ledger_id=ledger_id,
+        entry_id=entry_id,
+    )

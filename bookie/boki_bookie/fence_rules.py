@@ -1,0 +1,126 @@
+"""What a bookie answers to an add and to a fencing request, as tables over the state of one ledger. Pure.
+
+    | add              | unknown ledger | other key    | fenced | not sighted | read-only | else  |
+    |------------------|----------------|--------------|--------|-------------|-----------|-------|
+    | normal           | SIGHT          | UNAUTHORIZED | FENCED | SIGHT       | READ_ONLY | STORE |
+    | recovery         | STORE          | UNAUTHORIZED | STORE  | STORE       | STORE     | STORE |
+
+    | fencing request  | unknown ledger | other key    | fenced         | else  |
+    |------------------|----------------|--------------|----------------|-------|
+    |                  | CREATE_FENCED  | UNAUTHORIZED | ALREADY_FENCED | FENCE |
+
+Columns are asked from the second on, left to right; an unknown ledger has no key, is not fenced and not sighted, so its
+first column only says what it comes to. A read-only bookie refuses a new ledger's normal add before it asks the metadata.
+
+- **Whatever a fencing request is answered, the answer leaves only after the fence is durable** (also for ALREADY_FENCED:
+  its record may still be on the way). That is `storage`'s part.
+- A wrong key does not fence. Keys are compared in constant time and never logged.
+- *Sighted*: the metadata of the ledger once named this bookie and OPEN. Without that, a normal add could come from a
+  writer whose ledger was recovered and closed while this disk did not exist (first sight, DESIGN §4 rule 5). Recovery adds
+  and repairs do not count as sight.
+
+**A repeated add** of an entry that is held is accepted when it is the same entry: writers resend, recoverers write back.
+A recoverer sends the payload it read under its own LAC, so header and digest may differ; ledger, entry, cumulative length
+and payload may not. An add that contradicts the held entry is refused as BAD_REQUEST and logged: one incarnation writes a
+ledger, so somebody broke that rule; neither replacing what was perhaps acknowledged nor acknowledging what is not stored
+is right, and repeating the request is of no use. What is held stays.
+"""
+
+from __future__ import annotations
+
+import hmac
+import zlib
+from enum import Enum, IntEnum
+from struct import Struct
+from typing import Final
+
+import crc32c as _crc32c
+
+from boki_common.bookkeeper.status import V2Status
+
+MASTER_KEY_BYTES: Final = 20
+ENTRY_HEADER_BYTES: Final = 32
+ENTRY_BYTES_MAX: Final = 2**62
+"""Ledger and entry numbers, and lengths, are below this: room to count without overflow."""
+
+_BODY: Final = Struct(">qqqq")
+_LONGEST_DIGEST_BYTES: Final = 20
+
+
+class AddVerdict(IntEnum):
+    """What to do with an add; the refusals are numbered as their wire status."""
+
+    STORE = 0
+    SIGHT = 1
+    BAD_REQUEST = V2Status.BAD_REQUEST
+    UNAUTHORIZED = V2Status.UNAUTHORIZED
+    FENCED = V2Status.FENCED
+    READ_ONLY = V2Status.READ_ONLY
+
+
+class FenceVerdict(Enum):
+    """What to do with a fencing request."""
+
+    CREATE_FENCED = "create fenced"
+    FENCE = "fence"
+    ALREADY_FENCED = "already fenced"
+    UNAUTHORIZED = "unauthorized"
+
+
+class Repeat(Enum):
+    """How an add relates to the entry that is held under its number."""
+
+    SAME = "same"
+    CONTRADICTION = "contradiction"
+
+
+def decide_add(
+    held_key: bytes | None, master_key: bytes, *, fenced: bool, sighted: bool, recovery: bool, read_only: bool
+) -> AddVerdict:
+    """The first table; `held_key` is None for an unknown ledger."""
+    if held_key is not None and not hmac.compare_digest(held_key, master_key):
+        return AddVerdict.UNAUTHORIZED
+    if recovery:
+        return AddVerdict.STORE
+    if fenced:
+        return AddVerdict.FENCED
+    if read_only:
+        return AddVerdict.READ_ONLY
+    return AddVerdict.STORE if sighted else AddVerdict.SIGHT
+
+
+def decide_fence(held_key: bytes | None, master_key: bytes, *, fenced: bool) -> FenceVerdict:
+    """The second table; `held_key` is None for an unknown ledger."""
+    if held_key is None:
+        return FenceVerdict.CREATE_FENCED
+    if not hmac.compare_digest(held_key, master_key):
+        return FenceVerdict.UNAUTHORIZED
+    return FenceVerdict.ALREADY_FENCED if fenced else FenceVerdict.FENCE
+
+
+def is_possible(ledger_id: int, entry_id: int, lac: int, length: int) -> bool:
+    """Whether the header of a body can be right, whatever its digest: numbers not negative, LAC below the entry."""
+    return ledger_id >= 0 and 0 <= entry_id < ENTRY_BYTES_MAX and -1 <= lac < entry_id and 0 <= length < ENTRY_BYTES_MAX
+
+
+def compare_repeat(held: memoryview, sent: memoryview) -> Repeat:
+    """Whether a repeated add is the entry that is held; see the module's description."""
+    if held == sent:
+        return Repeat.SAME
+    held_ids, sent_ids = _BODY.unpack_from(held), _BODY.unpack_from(sent)
+    same_place = held_ids[:2] == sent_ids[:2] and held_ids[3] == sent_ids[3]
+    if same_place and held_ids[2] != sent_ids[2] and len(held) == len(sent):
+        start = ENTRY_HEADER_BYTES + _digest_bytes(held)
+        if held[start:] == sent[start:]:
+            return Repeat.SAME
+    return Repeat.CONTRADICTION
+
+
+def _digest_bytes(body: memoryview) -> int:
+    """Bytes of the digest that the body carries, by trying; the keyed one is as long as any and cannot be tried."""
+    head = body[:ENTRY_HEADER_BYTES]
+    if _crc32c.crc32c(body[36:], _crc32c.crc32c(head)).to_bytes(4, "big") == body[32:36]:
+        return 4
+    if zlib.crc32(body[40:], zlib.crc32(head)).to_bytes(8, "big") == body[32:40]:
+        return 8
+    return _LONGEST_DIGEST_BYTES

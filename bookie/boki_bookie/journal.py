@@ -1,0 +1,278 @@
+"""The journal: what is appended is durable when its group's callback comes. Group commit without timers.
+
+While one group is written and flushed, everything that is appended meanwhile collects in the next one; when the flush
+returns, that one goes out as one write and one flush. So a lone add waits for one flush, and under load one flush serves
+hundreds. Appending costs two list operations; checksums are made in one loop when the group goes out.
+
+Rules:
+- Callbacks run in order, on the loop, after the flush, once; with an error when the journal failed before.
+- Any error of a write or flush is final: `failed` is set, nothing more is written, nothing is acknowledged. A flush that
+  failed is never tried again: the system may have dropped the pages and would report success.
+- The next segment is prepared while the current one fills. A full disk only makes the journal wait for it.
+- The queue is bounded in bytes and records: `append` raises Overloaded and has then taken nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from boki_bookie import metric_definitions
+from boki_bookie.journal_format import (
+    PAGE_BYTES,
+    RECORD_HEADER_BYTES,
+    SEGMENT_OVERHEAD_BYTES,
+    encode_group,
+    group_bytes,
+)
+from boki_bookie.journal_segments import Segment, SegmentFiles
+from boki_bookie.settings import BookieSettings
+from boki_common.errors import BokiError, ClosedError, DiskFull, InvalidArgument, Overloaded, StorageError
+from boki_common.logs import get_logger
+from boki_common.metrics import Metrics
+from boki_common.runtime.ports import Buffer
+
+FULL_DISK_RETRY_S: Final = 1.0
+"""How soon a segment is tried again that a full disk refused, if no segment is recycled before."""
+
+Done = Callable[[BokiError | None], None]
+
+_log = get_logger("bookie")
+
+
+class JournalPosition(NamedTuple):
+    """Everything appended from now on is in this group or later ones, in this segment or later ones."""
+
+    generation: int
+    group: int
+
+
+class _Group:
+    """Records that are durable together; columns, because there may be thousands a millisecond."""
+
+    __slots__ = ("bodies", "body_bytes", "done", "kinds")
+
+    def __init__(self) -> None:
+        self.kinds = bytearray()
+        self.bodies: list[Buffer] = []
+        self.body_bytes = 0
+        self.done: list[Done] = []
+
+
+class Journal:
+    """See the module. `start` before the first append."""
+
+    def __init__(self, files: SegmentFiles, settings: BookieSettings, metrics: Metrics) -> None:
+        self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
+        self.live: deque[int] = deque()
+        """Generations whose records a checkpoint still has to cover, ascending; the last is being written."""
+        self.groups_written = 0
+        self._files = files
+        self._record_bytes_limit = settings.journal_segment_bytes - SEGMENT_OVERHEAD_BYTES - RECORD_HEADER_BYTES
+        self._group_bytes_limit = min(settings.journal_group_bytes, self._record_bytes_limit)
+        self._queue_bytes_limit = settings.journal_queue_bytes
+        self._queue_records_limit = settings.journal_queue_records
+        self._queued_bytes = 0
+        self._queued_records = 0
+        self._waiting: deque[_Group] = deque()
+        self._flying: _Group | None = None
+        self._wake = asyncio.Event()
+        self._segment: Segment | None = None
+        self._offset = 0
+        self._next_number = 0
+        self._next_segment: asyncio.Task[Segment] | None = None
+        self._recycled = asyncio.Event()
+        self._files_lock = asyncio.Lock()
+        self._writer: asyncio.Task[None] | None = None
+        self._closing = False
+        self._write_seconds = metrics.histogram(metric_definitions.JOURNAL_WRITE)
+        self._records_total = metrics.counter(metric_definitions.JOURNAL_RECORDS)
+        self._bytes_total = metrics.counter(metric_definitions.JOURNAL_BYTES)
+
+    async def start(self, generation: int, first_group: int, *, older: Sequence[int] = ()) -> None:
+        """Prepares the first segment and begins; `older` ones wait for a checkpoint. Raises DiskFull, DiskFailed."""
+        self._segment = await self._files.prepare(generation)
+        self.live.extend(older)
+        self._offset = PAGE_BYTES
+        self._next_number = first_group
+        self.live.append(generation)
+        self._writer = asyncio.create_task(self._run(), name="bookie journal")
+        self._next_segment = asyncio.create_task(self._prepare(generation + 1), name="bookie journal segment")
+
+    # -- appending
+
+    def append(self, kind: int, body: Buffer) -> None:
+        """Takes one record; it is durable once a later `when_durable` calls back.
+
+        Raises:
+            Overloaded: the queue is full. InvalidArgument: no segment can hold it. What failed the journal.
+        """
+        size = len(body) + RECORD_HEADER_BYTES
+        if self._queued_bytes + size > self._queue_bytes_limit or self._queued_records >= self._queue_records_limit:
+            raise Overloaded(
+                f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
+            )
+        if size > self._record_bytes_limit:
+            raise InvalidArgument(
+                f"expected an entry of at most {self._record_bytes_limit} bytes, found {len(body)}; "
+                "journal_segment_bytes bounds it"
+            )
+        self._check_open()
+        group = self._waiting[-1] if self._waiting else None
+        if group is None or group.body_bytes + len(group.bodies) * RECORD_HEADER_BYTES + size > self._group_bytes_limit:
+            group = _Group()
+            self._waiting.append(group)
+            self._wake.set()
+        group.kinds.append(kind)
+        group.bodies.append(body)
+        group.body_bytes += len(body)
+        self._queued_bytes += size
+        self._queued_records += 1
+
+    def when_durable(self, done: Done) -> None:
+        """Calls `done` once all that was appended so far is durable: at once if it is."""
+        if self.failed.done():
+            done(self.failed.result())
+        elif self._waiting:
+            self._waiting[-1].done.append(done)
+        elif self._flying is not None:
+            self._flying.done.append(done)
+        else:
+            done(None)
+
+    async def flushed(self) -> None:
+        """Returns when all that was appended so far is durable. Raises what failed the journal."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BokiError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self.when_durable(done)
+        await future
+
+    @property
+    def position(self) -> JournalPosition:
+        """Before everything that is not on its way to the disk yet."""
+        return JournalPosition(self.live[-1], self._next_number)
+
+    # -- segments
+
+    async def release(self, generation: int) -> None:
+        """Segments below `generation` are no longer needed: recycles them."""
+        while self.live and self.live[0] < generation:
+            async with self._files_lock:
+                await self._files.recycle(self.live[0])
+            self.live.popleft()
+            self._recycled.set()
+
+    async def close(self) -> None:
+        """Writes what was appended, then ends. Idempotent."""
+        self._closing = True
+        self._wake.set()
+        self._recycled.set()
+        if self._next_segment is not None and not self._waiting:
+            self._next_segment.cancel()
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+        if self._next_segment is not None:
+            self._next_segment.cancel()
+            await asyncio.wait([self._next_segment])
+            if not self._next_segment.cancelled() and self._next_segment.exception() is None:
+                await self._next_segment.result().file.close()
+        if self._segment is not None:
+            await self._segment.file.close()
+
+    # -- the writer
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._write(self._waiting[0])
+                if self._closing:
+                    self._fail_with(ClosedError("the journal is closed"), quietly=True)
+                    return
+        except StorageError as error:
+            self._fail_with(error)
+        except asyncio.CancelledError:
+            self._fail_with(ClosedError("the journal was stopped"), quietly=True)
+            raise
+        except Exception as fault:
+            self._fail_with(StorageError(f"the journal stopped on a defect of Boki: {fault!r}"))
+            raise
+
+    async def _write(self, group: _Group) -> None:
+        """One group, the oldest that waits, made durable; until it leaves the queue it may still grow."""
+        assert self._segment is not None
+        while self._offset + group_bytes(len(group.bodies), group.body_bytes) > self._segment.header.segment_bytes:
+            await self._roll()
+        self._waiting.popleft()
+        self._flying = group
+        number, self._next_number = self._next_number, self._next_number + 1
+        buffers, size = encode_group(self._segment.header, number, group.kinds, group.bodies)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await self._segment.file.write(self._offset, buffers, durable=True)
+        self._write_seconds.observe(loop.time() - begun)
+        self._records_total.inc(len(group.bodies))
+        self._bytes_total.inc(size)
+        self._offset += size
+        self.groups_written += 1
+        self._flying = None
+        self._queued_bytes -= group.body_bytes + len(group.bodies) * RECORD_HEADER_BYTES
+        self._queued_records -= len(group.bodies)
+        for done in group.done:
+            done(None)
+
+    async def _roll(self) -> None:
+        """Goes on in the next segment, waiting for it if the disk is full."""
+        assert self._segment is not None and self._next_segment is not None
+        following = await asyncio.shield(self._next_segment)
+        full, self._segment = self._segment, following
+        self._offset = PAGE_BYTES
+        generation = following.header.generation
+        self.live.append(generation)
+        self._next_segment = asyncio.create_task(self._prepare(generation + 1), name="bookie journal segment")
+        await full.file.close()
+
+    async def _prepare(self, generation: int) -> Segment:
+        while True:
+            self._recycled.clear()
+            try:
+                async with self._files_lock:
+                    return await self._files.prepare(generation)
+            except DiskFull as error:
+                if self._closing:
+                    raise
+                _log.warning("no space for the next journal segment", generation=generation, error=error)
+            try:
+                async with asyncio.timeout(FULL_DISK_RETRY_S):
+                    await self._recycled.wait()
+            except TimeoutError:
+                continue
+
+    def _check_open(self) -> None:
+        if self.failed.done():
+            raise self.failed.result()
+        if self._closing:
+            raise ClosedError("the journal is closed")
+
+    def _fail_with(self, error: BokiError, *, quietly: bool = False) -> None:
+        if not quietly:
+            _log.error("the journal failed; nothing more is acknowledged", error=error)
+        self.failed.set_result(error)
+        groups = [self._flying] if self._flying is not None else []
+        groups.extend(self._waiting)
+        self._waiting.clear()
+        for group in groups:
+            for done in group.done:
+                done(error)

@@ -1,0 +1,138 @@
+"""The files of the journal: prepared ahead, recycled behind.
+
+    journal/0000000007.segment   generation 7; its header is valid whenever the file has this name
+    journal/0000000003.spare     once segment 3, waits to become another one
+    journal/preparing            a new file that is being filled with zeros; worthless after a crash
+
+Growing files make every flush a transaction of the file system, and so do merely allocated ones, so a file is really
+written once, with zeros, and then used over and over. Knows names and headers, not what groups are in a segment.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from boki_bookie.journal_format import (
+    PAGE_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    encode_segment_header,
+)
+from boki_common.errors import CorruptData
+from boki_common.limits import MIB
+from boki_common.runtime.ports import Disk, DiskFile, Random
+
+FOLDER: Final = "journal"
+_SEGMENT: Final = ".segment"
+_SPARE: Final = ".spare"
+_PREPARING: Final = f"{FOLDER}/preparing"
+_FILL_BYTES: Final = 1 * MIB
+
+
+class Segment(NamedTuple):
+    """A segment ready to be written."""
+
+    header: SegmentHeader
+    file: DiskFile
+
+
+def segment_name(generation: int) -> str:
+    return f"{FOLDER}/{generation:010d}{_SEGMENT}"
+
+
+class SegmentFiles:
+    """Makes, finds and recycles segments. One call at a time."""
+
+    def __init__(self, disk: Disk, rng: Random, *, bookie_id: bytes, segment_bytes: int, spares_kept: int) -> None:
+        self._disk = disk
+        self._rng = rng
+        self._bookie_id = bookie_id
+        self._segment_bytes = segment_bytes
+        self._spares_kept = spares_kept
+        self._spares: list[str] = []
+
+    async def find(self) -> list[int]:
+        """Generations that exist, ascending. Spares of the right size are taken into stock, other leftovers removed."""
+        generations = []
+        self._spares = []
+        for name in await self._disk.names(FOLDER):
+            path = f"{FOLDER}/{name}"
+            stem, dot, kind = name.rpartition(".")
+            if dot + kind == _SEGMENT and stem.isdigit():
+                generations.append(int(stem))
+            elif dot + kind == _SPARE and await self._usable(path):
+                self._spares.append(path)
+            elif dot + kind == _SPARE or path == _PREPARING:
+                await self._disk.remove(path)
+        return sorted(generations)
+
+    async def prepare(self, generation: int) -> Segment:
+        """Makes the segment of a new generation, from a spare if there is one. Raises DiskFull, DiskFailed."""
+        if self._spares:
+            source = self._spares.pop()
+            file = await self._disk.open(source)
+        else:
+            source = _PREPARING
+            file = await self._zero_filled()
+        salt = int.from_bytes(self._rng.token(4), "little")
+        header = SegmentHeader(generation, self._segment_bytes, self._bookie_id, salt)
+        await file.write(0, [encode_segment_header(header)], durable=True)
+        await self._disk.rename(source, segment_name(generation))
+        return Segment(header, file)
+
+    async def load(self, generation: int) -> tuple[SegmentHeader, memoryview]:
+        """Header and bytes of a segment that must be there.
+
+        Raises:
+            CorruptData: absent, another bookie's, of another size, or its header is damaged. VersionMismatch.
+        """
+        file = await self._disk.open(segment_name(generation))
+        try:
+            data = memoryview(await file.read(0, await file.size()))
+        finally:
+            await file.close()
+        name = self._disk.describe(segment_name(generation))
+        header = decode_segment_header(data[:PAGE_BYTES], name=name)
+        expected = (generation, len(data), self._bookie_id)
+        found = (header.generation, header.segment_bytes, header.bookie_id)
+        if found != expected:
+            raise CorruptData(
+                f"{name}: expected generation {generation}, {len(data)} bytes, of bookie {self._bookie_id.hex()}; found "
+                f"generation {found[0]}, {found[1]} bytes, of bookie {found[2].hex()}: the file was cut or is foreign",
+                path=name,
+                offset=0,
+            )
+        return header, data
+
+    async def recycle(self, generation: int) -> None:
+        """The segment's records are no longer needed."""
+        if len(self._spares) < self._spares_kept:
+            spare = f"{FOLDER}/{generation:010d}{_SPARE}"
+            await self._disk.rename(segment_name(generation), spare)
+            if await self._usable(spare):
+                self._spares.append(spare)
+                return
+            await self._disk.remove(spare)
+        else:
+            await self._disk.remove(segment_name(generation))
+
+    async def _usable(self, name: str) -> bool:
+        file = await self._disk.open(name)
+        try:
+            return await file.size() == self._segment_bytes
+        finally:
+            await file.close()
+
+    async def _zero_filled(self) -> DiskFile:
+        await self._disk.remove(_PREPARING)
+        file = await self._disk.open(_PREPARING, create=True)
+        zeros = memoryview(bytes(min(_FILL_BYTES, self._segment_bytes)))
+        try:
+            for offset in range(0, self._segment_bytes, _FILL_BYTES):
+                await file.write(offset, [zeros[: self._segment_bytes - offset]], durable=False)
+            await file.sync()
+        except BaseException:
+            await file.close()
+            await self._disk.remove(_PREPARING)
+            raise
+        return file

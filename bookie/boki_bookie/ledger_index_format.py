@@ -1,0 +1,230 @@
+"""Bytes of the ledger index on disk and of the checkpoint mark. Pure.
+
+All integers are little endian. The index file is a sequence of blocks, appended by checkpoints; each tells what changed of
+some ledgers. Applying all blocks in order gives the index. When a file holds much more than the index needs, a checkpoint
+begins a new file with blocks of everything (so the cost of a checkpoint follows what changed, also with 100,000 ledgers).
+
+    block header, 32 B
+    offset  size  field
+    0       4     magic "BKI1"
+    4       4     crc32c of bytes 8-31 and the ledgers
+    8       4     format version, 1
+    12      4     number of ledgers
+    16      8     bytes of the ledgers
+    24      8     number of the checkpoint
+
+    ledger, 40 B and its columns, padded with zeros to 8 B
+    0       8     ledger
+    8       4     number of entries
+    12      1     flags: 1 fenced, 2 sighted
+    13      3     zero
+    16      20    master key
+    36      4     zero
+    40      8 n   entries i64, ascending, then locations u64 [n], then bytes of the bodies u32 [n]
+
+    checkpoint mark: the file CHECKPOINT, replaced as a whole
+    0       4     magic "BKC1"
+    4       4     crc32c of the rest
+    8       4     format version, 1
+    12      4     generation of the journal segment where replay begins; it exists
+    16      8     number of the first journal group to replay
+    24      8     number of the checkpoint
+    32      16    bookie id
+    48      8     number of the index file
+    56      8     bytes of it that count
+    64      8     number of the entry log file that is written
+    72      8     bytes of it that count
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+import crc32c as _crc32c
+
+from boki_bookie.ledger_index import Ledger
+from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.runtime.ports import Buffer
+
+FORMAT_VERSION: Final = 1
+BLOCK_BYTES: Final = 1024 * 1024
+"""A block is closed at this size; one ledger is never split."""
+
+_INDEX_MAGIC: Final = int.from_bytes(b"BKI1", "little")
+_MARK_MAGIC: Final = int.from_bytes(b"BKC1", "little")
+_PREFIX: Final = Struct("<II")
+_BLOCK: Final = Struct("<IIQQ")
+_LEDGER: Final = Struct("<qIB3x20s4x")
+_MARK: Final = Struct("<IIQQ16sQQQQ")
+_FENCED: Final = 1
+_SIGHTED: Final = 2
+_ENTRY_COLUMN_BYTES: Final = 20
+
+assert sys.byteorder == "little", "columns are written as they lie in memory: Boki runs on little-endian machines"
+BLOCK_HEADER_BYTES: Final = _PREFIX.size + _BLOCK.size
+Columns = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Entries, locations and body bytes of one ledger."""
+
+
+class LedgerUpdate(NamedTuple):
+    """What a block says of one ledger; the columns are added to what earlier blocks said."""
+
+    ledger_id: int
+    fenced: bool
+    sighted: bool
+    master_key: bytes
+    entries: array[int]
+    locations: array[int]
+    body_bytes: array[int]
+
+
+class CheckpointMark(NamedTuple):
+    """Everything before this is in the entry log and the index; see the module's table."""
+
+    generation: int
+    group: int
+    number: int
+    bookie_id: bytes
+    index_file: int
+    index_bytes: int
+    entry_file: int
+    entry_bytes: int
+
+
+def encoded_ledger_bytes(entries: int) -> int:
+    """Bytes of one ledger in a block."""
+    size = _LEDGER.size + _ENTRY_COLUMN_BYTES * entries
+    return size + -size % 8
+
+
+def encode_blocks(ledgers: Sequence[tuple[Ledger, Columns]], checkpoint: int) -> Iterator[bytes]:
+    """Blocks of about BLOCK_BYTES: flags as the ledgers have them now, and the columns given."""
+    parts: list[bytes] = []
+    size = count = 0
+    for ledger, columns in ledgers:
+        encoded = _encode_ledger(ledger, columns)
+        parts.append(encoded)
+        size += len(encoded)
+        count += 1
+        if size >= BLOCK_BYTES:
+            yield _block(parts, count, size, checkpoint)
+            parts, size, count = [], 0, 0
+    if count:
+        yield _block(parts, count, size, checkpoint)
+
+
+def _encode_ledger(ledger: Ledger, columns: Columns) -> bytes:
+    entries, locations, body_bytes = columns
+    flags = (_FENCED if ledger.fenced else 0) | (_SIGHTED if ledger.sighted else 0)
+    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, ledger.master_key)
+    body = b"".join((head, _column("q", entries), _column("Q", locations), _column("I", body_bytes)))
+    return body.ljust(encoded_ledger_bytes(len(entries)), b"\0")
+
+
+def _column(kind: str, values: Sequence[int]) -> bytes:
+    return (values if isinstance(values, array) else array(kind, values)).tobytes()
+
+
+def _read_column(kind: str, data: memoryview) -> array[int]:
+    column: array[int] = array(kind)
+    column.frombytes(data)
+    return column
+
+
+def _block(parts: Sequence[bytes], count: int, size: int, checkpoint: int) -> bytes:
+    head = _BLOCK.pack(FORMAT_VERSION, count, size, checkpoint)
+    crc = _crc32c.crc32c(head)
+    for part in parts:
+        crc = _crc32c.crc32c(part, crc)
+    return b"".join((_PREFIX.pack(_INDEX_MAGIC, crc), head, *parts))
+
+
+def decode_blocks(data: memoryview, *, name: str) -> Iterator[LedgerUpdate]:
+    """All updates of an index file, cut to the bytes that count.
+
+    Raises:
+        CorruptData: naming file and offset. VersionMismatch: written by another version of Boki.
+    """
+    offset = 0
+    while offset < len(data):
+        body = _checked_block(data, offset, name)
+        yield from _decode_ledgers(body, offset + BLOCK_HEADER_BYTES, name)
+        offset += BLOCK_HEADER_BYTES + len(body)
+
+
+def _checked_block(data: memoryview, offset: int, name: str) -> memoryview:
+    if len(data) - offset < BLOCK_HEADER_BYTES:
+        raise _damaged(name, offset, f"expected a block, found {len(data) - offset} bytes")
+    magic, crc = _PREFIX.unpack_from(data, offset)
+    version, _, size, _ = _BLOCK.unpack_from(data, offset + _PREFIX.size)
+    if magic != _INDEX_MAGIC:
+        raise _damaged(name, offset, "expected a block, found other bytes")
+    if version != FORMAT_VERSION:
+        raise _other_version(name, "ledger index", version)
+    end = offset + BLOCK_HEADER_BYTES + size
+    if end > len(data) or _crc32c.crc32c(data[offset + _PREFIX.size : end]) != crc:
+        raise _damaged(name, offset, "a block fails its checksum")
+    return data[offset + BLOCK_HEADER_BYTES : end]
+
+
+def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerUpdate]:
+    at = 0
+    while at < len(body):
+        if len(body) - at < _LEDGER.size:
+            raise _damaged(name, start + at, "a block ends inside a ledger")
+        ledger_id, count, flags, key = _LEDGER.unpack_from(body, at)
+        end = at + encoded_ledger_bytes(count)
+        if end > len(body):
+            raise _damaged(name, start + at, f"ledger {ledger_id} claims {count} entries, more than its block has")
+        entries_at = at + _LEDGER.size
+        locations_at = entries_at + 8 * count
+        bytes_at = locations_at + 8 * count
+        yield LedgerUpdate(
+            ledger_id,
+            bool(flags & _FENCED),
+            bool(flags & _SIGHTED),
+            key,
+            _read_column("q", body[entries_at:locations_at]),
+            _read_column("Q", body[locations_at:bytes_at]),
+            _read_column("I", body[bytes_at : bytes_at + 4 * count]),
+        )
+        at = end
+
+
+def encode_mark(mark: CheckpointMark) -> bytes:
+    used = _MARK.pack(FORMAT_VERSION, *mark)
+    return _PREFIX.pack(_MARK_MAGIC, _crc32c.crc32c(used)) + used
+
+
+def decode_mark(data: Buffer, *, name: str) -> CheckpointMark:
+    """Raises CorruptData, VersionMismatch."""
+    if len(data) != _PREFIX.size + _MARK.size or _PREFIX.unpack_from(data)[0] != _MARK_MAGIC:
+        raise _damaged(name, 0, f"expected a checkpoint mark of {_PREFIX.size + _MARK.size} bytes, found another file")
+    if _crc32c.crc32c(data[_PREFIX.size :]) != _PREFIX.unpack_from(data)[1]:
+        raise _damaged(name, 0, "the checkpoint mark fails its checksum")
+    version, *fields = _MARK.unpack_from(data, _PREFIX.size)
+    if version != FORMAT_VERSION:
+        raise _other_version(name, "checkpoint", version)
+    return CheckpointMark(*fields)
+
+
+def _damaged(name: str, offset: int, what: str) -> CorruptData:
+    return CorruptData(
+        f"{name} at byte {offset}: {what}. The bookie no longer knows what it stores: restore the directory from a copy, "
+        "or start with --replace-lost-disk as a new bookie",
+        path=name,
+        offset=offset,
+    )
+
+
+def _other_version(name: str, what: str, found: int) -> VersionMismatch:
+    return VersionMismatch(
+        f"{name}: expected {what} version {FORMAT_VERSION}, found {found}: start the Boki that wrote it",
+        path=name,
+        expected=FORMAT_VERSION,
+        found=found,
+    )

@@ -1,0 +1,34 @@
+"""All metrics of a bookie."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition
+
+JOURNAL_WRITE: Final = MetricDefinition(
+    "boki_bookie_journal_write_seconds", HISTOGRAM, "seconds", "Time of one durable write of the journal."
+)
+JOURNAL_RECORDS: Final = MetricDefinition(
+    "boki_bookie_journal_records_total", COUNTER, "", "Records that the journal made durable."
+)
+JOURNAL_BYTES: Final = MetricDefinition(
+    "boki_bookie_journal_bytes_total", COUNTER, "bytes", "Bytes that the journal made durable, with headers and padding."
+)
+CACHED_BYTES: Final = MetricDefinition(
+    "boki_bookie_write_cache_bytes", GAUGE, "bytes", "Entries in memory that no checkpoint has stored."
+)
+CHECKPOINT: Final = MetricDefinition(
+    "boki_bookie_checkpoint_seconds", HISTOGRAM, "seconds", "Time of one checkpoint.",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
+)  # fmt: skip
+LEDGERS: Final = MetricDefinition("boki_bookie_ledgers", GAUGE, "", "Ledgers this bookie knows.")
+ADDS: Final = MetricDefinition(
+    "boki_bookie_adds_total", COUNTER, "", "Add requests answered, by status.", labels=("status",)
+)
+READS: Final = MetricDefinition(
+    "boki_bookie_reads_total", COUNTER, "", "Read requests answered, by status.", labels=("status",)
+)
+READ_ONLY: Final = MetricDefinition(
+    "boki_bookie_read_only", GAUGE, "", "1 while the disk is too full for normal adds."
+)

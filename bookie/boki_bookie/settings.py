@@ -1,0 +1,91 @@
+"""Settings of one bookie. Tests make everything tiny; the defaults suit one disk that is shared with nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from boki_bookie import journal_format
+from boki_common.limits import FRAME_BYTES, KIB, MIB
+from boki_common.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieSettings:
+    """See each field; sizes are of this bookie alone."""
+
+    host: str = setting("", unit="", help="Name under which clients reach this bookie; empty: the address it binds.")
+    replace_lost_disk: bool = setting(
+        False, unit="", help="Start on an empty directory as a new bookie and retire the one whose disk is gone."
+    )
+
+    journal_segment_bytes: int = setting(
+        64 * MIB, unit="bytes", help="Size of one journal segment, zero-filled once and recycled.", minimum=16 * KIB
+    )
+    journal_group_bytes: int = setting(
+        4 * MIB, unit="bytes", help="Most that one flush of the journal takes.", minimum=4 * KIB
+    )
+    journal_queue_bytes: int = setting(
+        32 * MIB, unit="bytes", help="Bytes that wait for the journal before adds are refused.", minimum=4 * KIB
+    )
+    journal_queue_records: int = setting(
+        65_536, unit="records", help="Records that wait for the journal before adds are refused.", minimum=1
+    )
+    journal_spare_segments: int = setting(
+        2, unit="segments", help="Recycled segments that are kept for later; more are deleted.", minimum=0
+    )
+    journal_live_segments: int = setting(
+        8, unit="segments", help="A checkpoint begins when more segments wait for it: bounds replay.", minimum=2
+    )
+
+    write_cache_bytes: int = setting(
+        64 * MIB,
+        unit="bytes",
+        help="Entries kept in memory until a checkpoint stored them. At half of it a checkpoint begins, at three "
+        "quarters acknowledgements wait for it, when it is full adds are refused.",
+        minimum=4 * KIB,
+    )
+    checkpoint_interval_s: float = setting(
+        60.0, unit="seconds", help="The longest that a changed ledger waits for a checkpoint.", minimum=0.01
+    )
+    entry_log_bytes: int = setting(
+        256 * MIB, unit="bytes", help="An entry log file is followed by a new one at this size.", minimum=8 * KIB
+    )
+    entry_log_open_files: int = setting(64, unit="files", help="Entry log files kept open for reading.", minimum=1)
+
+    read_only_below_bytes: int = setting(
+        256 * MIB,
+        unit="bytes",
+        help="With less space left on the disk the bookie is read-only; the rest is for recovery and checkpoints.",
+        minimum=0,
+    )
+    writable_above_bytes: int = setting(
+        512 * MIB, unit="bytes", help="With this much space left again it takes adds again.", minimum=0
+    )
+    disk_check_interval_s: float = setting(10.0, unit="seconds", help="How often free space is looked at.", minimum=0.01)
+
+    sight_timeout_s: float = setting(
+        30.0, unit="seconds", help="The longest a first add waits for the metadata store.", minimum=0.01
+    )
+    sight_patience_s: float = setting(
+        2.0,
+        unit="seconds",
+        help="How long metadata that does not name this bookie (yet) is read again before the add is refused.",
+        minimum=0.0,
+    )
+    sight_waiting_bytes: int = setting(
+        16 * MIB, unit="bytes", help="First adds that wait for the metadata store; more are refused.", minimum=0
+    )
+    connection_requests: int = setting(
+        16_384, unit="requests", help="Unanswered requests of one connection; more are refused.", minimum=1
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Rules between the fields."""
+        room = self.journal_segment_bytes - journal_format.SEGMENT_OVERHEAD_BYTES
+        if self.journal_segment_bytes % journal_format.PAGE_BYTES:
+            yield f"journal_segment_bytes: expected a multiple of {journal_format.PAGE_BYTES}"
+        if self.journal_segment_bytes >= MIB and room < FRAME_BYTES:
+            yield f"journal_segment_bytes: expected room for the largest entry ({FRAME_BYTES} bytes), found {room}"
+        if self.writable_above_bytes < self.read_only_below_bytes:
+            yield "writable_above_bytes: expected at least read_only_below_bytes"
