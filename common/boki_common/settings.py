@@ -115,11 +115,12 @@ def load_settings(
         collector.take_file(file)
     collector.take_environment(environ)
     collector.take_flags(flags or {})
-    if not collector.faults:
-        made = _build(cls, (), collector.values)
-        collector.faults.extend(_faults(made, declared, collector.sources))
     if collector.faults:
         raise _error(collector.faults)
+    made = _build(cls, (), collector.values)
+    faults = list(_faults(made, declared, collector.sources))
+    if faults:
+        raise _error(faults)
     return made
 
 
