@@ -1,0 +1,73 @@
+"""Boki: a shared log for Python. Many totally ordered LogBooks with tags and selective reads.
+
+    async with boki.connect("boki://127.0.0.1:7040") as client:
+        book = client.book("orders")
+        seqnum = await book.append(b"...", tags=["user/1"])
+        record = await book.read_next("user/1", at_least=seqnum)
+        async for record in book.read("user/1", follow=True): ...
+
+- Appends of one session to one book are decided in the order of the calls, and applied once, whatever fails.
+- Reads of a session see all that it has seen and appended before.
+- `boki.sync` is the same for scripts and notebooks; `boki.testing.MemoryCluster` is a cluster in memory, for tests.
+- Errors are a tree under `BokiError`; `error.definite` says whether something may have been applied, `error.retryable`
+  whether the same call may succeed later, `error.facts` what was expected and found.
+"""
+
+from boki._appender import WriterForgotten
+from boki._book import Book
+from boki._client import Client, connect
+from boki._pending import Ticket
+from boki._reader import RecordIterator
+from boki._record import Record
+from boki_common.errors import (
+    BokiError,
+    CallTimeout,
+    ClosedError,
+    Conflict,
+    ConnectionLost,
+    InvalidArgument,
+    InvalidTag,
+    LogBookError,
+    Lost,
+    NetworkError,
+    OutcomeUnknown,
+    Overloaded,
+    ProtocolError,
+    RecordTooLarge,
+    RemoteError,
+    Trimmed,
+    Unreachable,
+    UsageError,
+    VersionMismatch,
+    WindowFull,
+)
+
+__all__ = [
+    "Book",
+    "BokiError",
+    "CallTimeout",
+    "Client",
+    "ClosedError",
+    "Conflict",
+    "ConnectionLost",
+    "InvalidArgument",
+    "InvalidTag",
+    "LogBookError",
+    "Lost",
+    "NetworkError",
+    "OutcomeUnknown",
+    "Overloaded",
+    "ProtocolError",
+    "Record",
+    "RecordIterator",
+    "RecordTooLarge",
+    "RemoteError",
+    "Ticket",
+    "Trimmed",
+    "Unreachable",
+    "UsageError",
+    "VersionMismatch",
+    "WindowFull",
+    "WriterForgotten",
+    "connect",
+]

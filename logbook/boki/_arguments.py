@@ -1,0 +1,237 @@
+"""Checks and encodes what callers pass, before anything is numbered or sent. Pure.
+
+An append that could be refused must not get a number: numbers are dense, so a refused one would be a hole that blocks its
+writer (DESIGN §6.1). Everything an engine might object to is therefore refused here, each fault with its own message.
+
+Encoded tags are kept: programs use few tag combinations, and hashing names is most of the cost of a small append. Only
+combinations of names are kept, because 1, 1.0 and True are one dictionary key but not one tag.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from boki_common import limits
+from boki_common.engine_protocol import Consistency
+from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
+from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, U64_MAX, tag_id
+from boki_common.record_batch import pack_names
+
+Tag: TypeAlias = str | int
+"""A tag as callers give it: a name, or a number from 1 to 2**64-2."""
+Data: TypeAlias = bytes | bytearray | memoryview
+Expect: TypeAlias = Mapping[Tag, int | None]
+"""Expectations of an append: {tag: newest seqnum it may have, or None for none at all, ever}."""
+ConsistencyName: TypeAlias = Literal["session", "any"]
+
+TAG_CACHE_COMBINATIONS: Final = 4_096
+"""Combinations of tag names whose encoding a process keeps."""
+
+_U64: Final = Struct("<Q")
+_CONSISTENCIES: Final[dict[str, Consistency]] = {"session": Consistency.SESSION, "any": Consistency.ANY}
+
+
+class EncodedTags(NamedTuple):
+    """The tags of a record as they travel."""
+
+    packed: bytes
+    """u64s, in the order given."""
+    tag_count: int
+    names: bytes
+    """What opens the payload: the names of the tags that have one."""
+    overhead_bytes: int
+    """Bytes that the tags, and what surrounds them, take in a frame."""
+
+
+_cache: dict[tuple[Tag, ...], EncodedTags] = {}
+
+
+def encode_tags(tags: Sequence[Tag]) -> EncodedTags:
+    """Checks and encodes the tags of one record.
+
+    Raises:
+        InvalidArgument: not a list or tuple. InvalidTag: a tag is no tag, is given twice, or there are too many.
+    """
+    try:
+        encoded = _cache.get(tuple(tags)) if type(tags) in (list, tuple) else None
+    except TypeError:  # an unhashable tag: it gets its message below
+        encoded = None
+    return _encode_tags(tags) if encoded is None else encoded
+
+
+def _encode_tags(tags: Sequence[Tag]) -> EncodedTags:
+    if isinstance(tags, (str, bytes)) or not isinstance(tags, Sequence):
+        raise InvalidArgument(
+            f"expected tags as a list or tuple of names and numbers, found {type(tags).__name__}"
+            + (f"; write tags=[{tags[:40]!r}]" if isinstance(tags, str) else "")
+        )
+    key = tuple(tags)
+    if len(key) > limits.RECORD_TAGS:
+        raise InvalidTag(f"expected at most {limits.RECORD_TAGS} tags, found {len(key)}", found=len(key))
+    numbers: dict[int, Tag] = {}
+    names: list[tuple[int, bytes]] = []
+    for index, tag in enumerate(key):
+        number = tag_number(tag)
+        if number in numbers:
+            raise InvalidTag(f"a record joins a stream once: tag {tag!r} is given twice", found=tag)
+        numbers[number] = tag
+        if isinstance(tag, str):
+            names.append((index, tag.encode()))
+    packed = b"".join(map(_U64.pack, numbers))
+    encoded = EncodedTags(packed, len(key), pack_names(names), 16 + len(packed))
+    if len(names) == len(key):
+        if len(_cache) >= TAG_CACHE_COMBINATIONS:
+            del _cache[next(iter(_cache))]
+        _cache[key] = encoded
+    return encoded
+
+
+def tag_number(tag: Tag) -> int:
+    """The number of a tag that a record may carry. Raises InvalidTag."""
+    if isinstance(tag, str):
+        try:
+            return tag_id(tag)
+        except UnicodeEncodeError as fault:
+            raise InvalidTag(f"a tag name must be encodable as UTF-8: {fault}") from fault
+    return tag_id(tag)
+
+
+def stream_number(tag: Tag | None) -> int:
+    """The number of a stream to read or to expect something of: None and 0 are every record of the book."""
+    if tag is None or (type(tag) is int and tag == ALL_RECORDS):
+        return ALL_RECORDS
+    return tag_number(tag)
+
+
+def as_bytes(data: Data) -> bytes:
+    """The record's data, immutable: it is kept until the record is decided."""
+    if type(data) is bytes:
+        return data
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    hint = "; encode it first: text.encode()" if isinstance(data, str) else ""
+    raise InvalidArgument(f"expected the data of a record as bytes, found {type(data).__name__}{hint}")
+
+
+def check_size(data: bytes, tags: EncodedTags) -> None:
+    """Raises RecordTooLarge over 1 MiB of data, tag names and their framing."""
+    size = len(data) + len(tags.names)
+    if size > limits.RECORD_BYTES:
+        raise RecordTooLarge(
+            f"expected a record of at most {limits.RECORD_BYTES} bytes with {len(tags.names)} bytes for its tag names, "
+            f"found {size}; split it, or append a reference to where it is stored",
+            expected=limits.RECORD_BYTES,
+            found=size,
+        )
+
+
+class Expectations(NamedTuple):
+    """The expectations of one record: `pairs` as they travel, `keys` to name the tags in a Conflict."""
+
+    pairs: tuple[tuple[int, int], ...]
+    keys: Mapping[int, Tag]
+
+    @property
+    def highest(self) -> int:
+        """The highest seqnum expected; 0 when all expect none."""
+        return max(seqnum for _, seqnum in self.pairs)
+
+
+NO_EXPECTATIONS: Final = Expectations((), {})
+
+
+def encode_expectations(expect: Expect | None) -> Expectations:
+    """Checks and encodes expectations; whether their seqnums are in the session's past is the caller's to check.
+
+    Raises:
+        InvalidArgument: no mapping, too many, two keys that are one stream, or a value that is no seqnum.
+    """
+    if expect is None:
+        return NO_EXPECTATIONS
+    if not isinstance(expect, Mapping):
+        raise InvalidArgument(f"expected expect={{tag: seqnum or None}}, found {type(expect).__name__}")
+    if len(expect) > limits.RECORD_EXPECTATIONS:
+        raise InvalidArgument(
+            f"expected at most {limits.RECORD_EXPECTATIONS} expectations, found {len(expect)}", found=len(expect)
+        )
+    keys: dict[int, Tag] = {}
+    pairs = []
+    for tag, newest in expect.items():
+        number = stream_number(tag)
+        if tag is None or number in keys:
+            raise InvalidArgument(f"expect names a stream once, by a name or a number (0 = every record): {tag!r}")
+        keys[number] = tag
+        pairs.append((number, 0 if newest is None else check_seqnum(newest, f"expect[{tag!r}]")))
+    return Expectations(tuple(pairs), keys)
+
+
+def check_seqnum(value: int, name: str) -> int:
+    """A seqnum: 1 to 2**63-1. Raises InvalidArgument naming the argument."""
+    if type(value) is not int:
+        raise InvalidArgument(f"expected {name} to be a seqnum, found {type(value).__name__}")
+    if not 0 < value <= SEQNUM_MAX:
+        raise InvalidArgument(f"expected {name} to be a seqnum from 1 to 2**63-1, found {value}", found=value)
+    return value
+
+
+def check_bound(value: int | None, name: str, default: int) -> int:
+    """A bound of a range of seqnums, clipped to what seqnums can be. Raises InvalidArgument naming the argument."""
+    if value is None:
+        return default
+    if type(value) is not int:
+        raise InvalidArgument(f"expected {name} to be a seqnum or None, found {type(value).__name__}")
+    if not 0 <= value <= U64_MAX:
+        raise InvalidArgument(f"expected {name} from 0 to 2**64-1, found {value}", found=value)
+    return min(value, SEQNUM_MAX + 1)
+
+
+def check_consistency(name: str) -> Consistency:
+    """Raises InvalidArgument naming the choices."""
+    consistency = _CONSISTENCIES.get(name) if isinstance(name, str) else None
+    if consistency is None:
+        raise InvalidArgument(f"expected consistency to be one of {sorted(_CONSISTENCIES)}, found {name!r}", found=name)
+    return consistency
+
+
+def check_seconds(value: float | None, name: str, default: float) -> float:
+    """A duration in seconds, not negative; infinity is allowed. Raises InvalidArgument naming the argument."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidArgument(f"expected {name} in seconds, found {type(value).__name__}")
+    if math.isnan(value) or value < 0:
+        raise InvalidArgument(f"expected {name} to be 0 or more seconds, found {value}", found=value)
+    return float(value)
+
+
+def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[EncodedTags, bytes]]:
+    """Checks and encodes the records of an `append_many`, all of them before the first is numbered.
+
+    Raises:
+        InvalidArgument: with the index of the record at fault as its fact `index`.
+    """
+    encoded: list[tuple[EncodedTags, bytes]] = []
+    if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview)):
+        raise InvalidArgument(f"expected a list of (data, tags) pairs, found {type(records).__name__}")
+    for index, record in enumerate(records):
+        try:
+            if not isinstance(record, (tuple, list)) or len(record) != 2:
+                raise InvalidArgument(f"expected a (data, tags) pair, found {type(record).__name__}")
+            data, given = record
+            tags = encode_tags(given)
+            checked = as_bytes(data)
+            if len(checked) + len(tags.names) > limits.RECORD_BYTES:
+                check_size(checked, tags)
+        except InvalidArgument as fault:
+            facts = {**fault.facts, "index": index}
+            raise type(fault)(f"in record {index}: {fault}", **facts) from fault
+        encoded.append((tags, checked))
+    return encoded
+
+
+def carries(tag: Tag | None, tags: Sequence[Tag]) -> bool:
+    """Whether a read of stream `tag` returns a record with these tags: a read by name is filtered by the name."""
+    return not isinstance(tag, str) or tag in tags

@@ -1,0 +1,379 @@
+"""A LogBook: append to it, read it.
+
+Every call checks its arguments first: what could be refused is refused before it has a number or leaves this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from boki import _arguments as arguments
+from boki._appender import Appender
+from boki._arguments import ConsistencyName, Data, Expect, Expectations, Tag
+from boki._connection import Connection
+from boki._pending import Chunk, Ticket
+from boki._reader import Reader, RecordIterator, next_query, prev_query
+from boki._record import Record
+from boki._session import Session
+from boki._window import FRAME_TARGET_BYTES
+from boki_common import limits
+from boki_common.errors import BokiError, InvalidArgument
+from boki_common.ids import SEQNUM_MAX, book_id
+
+CHUNK_RECORDS: Final = 256
+"""Records of an `append_many` that are pending as one item; their places in the window become free together."""
+
+
+class Book:
+    """One LogBook in one session: a totally ordered log of records with tags. Made by `client.book(...)`.
+
+    Seqnums are ints, increasing along the book, not dense. A stream is the records of the book that carry a tag; tag
+    None (or 0) is all of them.
+    """
+
+    def __init__(self, connection: Connection, session: Session, name: str | int) -> None:
+        self.name: Final = name
+        """As given to `client.book`."""
+        self.id: Final[int] = _book_number(name)
+        """The number of the book: itself, or xxh3-64 of its name."""
+        self._connection = connection
+        self._appender = Appender(connection, session, self.id)
+        self._reader = Reader(connection, self._appender, name)
+
+    def __repr__(self) -> str:
+        return f"<boki.Book {self.name!r}>"
+
+    @property
+    def position(self) -> int | None:
+        """The highest seqnum that this session's view of the book's log covers, or None before anything was seen.
+
+        Everything of the book at or below it is visible to the session. It may be used in `expect=`.
+        """
+        return self._appender.position or None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no append of this book and session is undecided."""
+        return not self._appender.window.undecided
+
+    # -- appending
+
+    async def append(
+        self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
+    ) -> int:
+        """Appends one record; returns its seqnum once it is durable and ordered.
+
+        Waits for a place while `limits.WINDOW_RECORDS` records of this book are undecided. A lost connection is made
+        again and the record sent again under its number: it is applied once.
+
+        Args:
+            data: the record's bytes. With its tag names it may have 1 MiB less 2 bytes of framing.
+            tags: up to 255 names (1 to 255 bytes of UTF-8) or numbers (1 to 2**64-2), each once; the streams it joins.
+            expect: {tag: s}: append only if the stream has no record newer than seqnum s, or none at all, ever, for
+                None. Up to 256; the tags need not be among `tags`; 0 is the whole book. A seqnum must lie in what the
+                session has seen: a record it read or appended, or a `position`.
+            timeout: seconds until the call gives up waiting, by default what `connect` was given.
+
+        Raises:
+            Conflict: an expectation fails. The record joined no stream and never will.
+            OutcomeUnknown: given up after it was sent: it may or may not be in the log.
+            Unreachable: given up before it was sent. WindowFull: no place became free in time.
+            InvalidArgument, InvalidTag, RecordTooLarge: nothing was sent. ClosedError.
+
+        Source: DESIGN §6; Boki (SOSP 2021) §3, `logAppend`, and Halfmoon's conditional append.
+        """
+        encoded = arguments.encode_tags(tags)
+        if type(data) is not bytes:
+            data = arguments.as_bytes(data)
+        if len(data) + len(encoded.names) > limits.RECORD_BYTES:
+            arguments.check_size(data, encoded)
+        expectations = arguments.NO_EXPECTATIONS
+        if expect is not None:
+            expectations = await self._expectations(expect)
+        appender = self._appender
+        if timeout is not None:
+            return await self._append_in(
+                encoded, data, expectations, arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
+            )
+        if not appender.free:
+            await appender.place(None)
+        return await appender.submit(encoded, data, expectations)
+
+    async def _append_in(
+        self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations, timeout_s: float
+    ) -> int:
+        deadline = self._connection.now() + timeout_s
+        await self._appender.place(timeout_s)
+        ticket = self._appender.submit(encoded, data, expectations)
+        await self._wait(ticket, deadline, timeout_s)
+        return await ticket
+
+    async def _wait(self, item: Ticket | Chunk, deadline: float, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await item.wait()
+        except TimeoutError as error:
+            if item.decided:
+                return
+            if self._appender.withdraw(item):
+                raise self._connection.unreachable(timeout_s) from error
+            raise self._appender.unknown(f"no verdict within {timeout_s} s", item.first) from error
+
+    async def _expectations(self, expect: Expect) -> Expectations:
+        expectations = arguments.encode_expectations(expect)
+        if expectations.pairs and expectations.highest > self._appender.position:
+            await self._reader.refresh(self._connection.give_up_s)
+        self._check_past(expectations)
+        return expectations
+
+    def _check_past(self, expectations: Expectations, hint: str = "") -> None:
+        position = self._appender.position
+        for tag, seqnum in expectations.pairs:
+            if seqnum > position:
+                raise InvalidArgument(
+                    f"expected expect[{expectations.keys[tag]!r}] in what this session has seen (up to {position}), "
+                    f"found {seqnum}; use the seqnum of a record it read, or book.position{hint}",
+                    expected=position,
+                    found=seqnum,
+                )
+
+    def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
+        """Appends without waiting; the ticket can be awaited for the seqnum, or for what `append` raises.
+
+        Records of one book submitted by one session are decided in the order of the calls.
+
+        Raises:
+            WindowFull: `limits.WINDOW_RECORDS` records of this book are undecided; `await book.ready()`.
+            InvalidArgument, InvalidTag, RecordTooLarge, ClosedError: nothing was sent. An expectation newer than
+                `position` is an InvalidArgument here, because nothing can be asked without waiting.
+        """
+        encoded = arguments.encode_tags(tags)
+        if type(data) is not bytes:
+            data = arguments.as_bytes(data)
+        if len(data) + len(encoded.names) > limits.RECORD_BYTES:
+            arguments.check_size(data, encoded)
+        expectations = arguments.NO_EXPECTATIONS
+        if expect is not None:
+            expectations = arguments.encode_expectations(expect)
+            self._check_past(expectations, "; read first, or use `await book.append(...)`")
+        appender = self._appender
+        if not appender.free:
+            raise appender.full()
+        return appender.submit(encoded, data, expectations)
+
+    async def ready(self) -> None:
+        """Waits until `submit` finds a place."""
+        await self._appender.ready()
+
+    async def append_many(
+        self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None
+    ) -> list[int]:
+        """Appends records in order, in few large frames; returns their seqnums.
+
+        Not atomic: a *prefix* is committed. Other appends to the book may come between the records.
+
+        Args:
+            records: (data, tags) pairs, as for `append`. All are checked before the first is sent.
+            timeout: seconds until the call gives up waiting, by default what `connect` was given.
+
+        Raises:
+            OutcomeUnknown, Unreachable, WindowFull, LogBookError: with the facts `committed`, how many records
+                certainly are in the log, and `seqnums`, theirs. With Unreachable and WindowFull it is no more than these.
+            InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
+        """
+        encoded = arguments.encode_many(records)
+        timeout_s = arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
+        deadline = self._connection.now() + timeout_s
+        chunks: list[Chunk] = []
+        try:
+            await self._submit_chunks(encoded, chunks, deadline)
+            for chunk in chunks:
+                await self._wait(chunk, deadline, timeout_s)
+                if chunk.error is not None:
+                    raise chunk.error
+        except BokiError as error:
+            raise self._prefix_error(error, chunks, len(encoded)) from error
+        return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
+
+    async def _submit_chunks(
+        self, encoded: list[tuple[arguments.EncodedTags, bytes]], chunks: list[Chunk], deadline: float
+    ) -> None:
+        start = 0
+        while start < len(encoded):
+            free = await self._appender.place(max(deadline - self._connection.now(), 0.0))
+            failed = next((chunk.error for chunk in chunks if chunk.error is not None), None)
+            if failed is not None:
+                return
+            end = min(start + free, start + CHUNK_RECORDS, len(encoded))
+            size, stop = 0, start
+            while stop < end and size < FRAME_TARGET_BYTES:
+                tags, data = encoded[stop]
+                size += tags.overhead_bytes + len(data)
+                stop += 1
+            chunks.append(self._appender.submit_many(encoded[start:stop], size))
+            start = stop
+
+    def _prefix_error(self, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
+        """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
+        stuck = [chunk for chunk in reversed(chunks) if not chunk.decided and not self._appender.withdraw(chunk)]
+        if stuck and error.definite:
+            error = self._appender.unknown(f"{error}", stuck[-1].first)
+        seqnums = _committed(chunks)
+        facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums}
+        return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log)", **facts)
+
+    # -- reading
+
+    async def read_next(
+        self,
+        tag: Tag | None = None,
+        *,
+        at_least: int | None = None,
+        wait: float | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Record | None:
+        """The first record of a stream with a seqnum of at least `at_least` (default: the first there is), or None.
+
+        Args:
+            tag: a name, a number, or None for every record of the book.
+            at_least: inclusive bound.
+            wait: seconds to wait for such a record when there is none yet; wakes when one is ordered.
+            consistency: "session": sees at least all that this session has seen and appended. "any": whatever the
+                engine knows now, without waiting.
+            timeout: seconds, beside `wait`, until the call gives up, by default what `connect` was given.
+
+        Raises:
+            InvalidArgument, InvalidTag. Unreachable, CallTimeout: given up. ClosedError.
+        """
+        start = arguments.check_bound(at_least, "at_least", 0)
+        wait_s = arguments.check_seconds(wait, "wait", 0.0)
+        query = next_query(
+            self.id, arguments.stream_number(tag), start, SEQNUM_MAX + 1, arguments.check_consistency(consistency)
+        )
+        return await self._reader.one(query, tag, wait_s=wait_s, timeout_s=self._timeout(timeout))
+
+    async def read_prev(
+        self,
+        tag: Tag | None = None,
+        *,
+        at_most: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Record | None:
+        """The last record of a stream with a seqnum of at most `at_most` (default: the last there is), or None.
+
+        Arguments and errors as for `read_next`.
+        """
+        start = arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
+        query = prev_query(self.id, arguments.stream_number(tag), start, arguments.check_consistency(consistency))
+        return await self._reader.one(query, tag, wait_s=0.0, timeout_s=self._timeout(timeout))
+
+    async def check_tail(
+        self, tag: Tag | None = None, *, consistency: ConsistencyName = "session", timeout: float | None = None
+    ) -> Record | None:
+        """The newest record of a stream, or None when it is empty. Arguments and errors as for `read_next`."""
+        return await self.read_prev(tag, consistency=consistency, timeout=timeout)
+
+    async def read_at(
+        self, seqnum: int, *, consistency: ConsistencyName = "session", timeout: float | None = None
+    ) -> Record | None:
+        """The record that has this seqnum, or None when no record of this book has it.
+
+        Errors as for `read_next`; also Trimmed, Lost.
+        """
+        arguments.check_seqnum(seqnum, "seqnum")
+        query = next_query(self.id, 0, seqnum, seqnum + 1, arguments.check_consistency(consistency))
+        return await self._reader.one(query, None, wait_s=0.0, timeout_s=self._timeout(timeout))
+
+    async def read_prev_many(
+        self,
+        queries: Sequence[tuple[Tag | None, int | None]],
+        *,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> list[Record | None]:
+        """`read_prev` for many streams in one round trip, all of one moment.
+
+        Args:
+            queries: up to 4,096 pairs (tag, at_most); None as in `read_prev`.
+
+        Returns:
+            One record or None per query, in the order of the queries. Errors as for `read_next`.
+        """
+        chosen = arguments.check_consistency(consistency)
+        if isinstance(queries, (str, bytes)) or not isinstance(queries, Sequence):
+            raise InvalidArgument(f"expected a list of (tag, at_most) pairs, found {type(queries).__name__}")
+        if len(queries) > limits.READ_MANY_QUERIES:
+            raise InvalidArgument(
+                f"expected at most {limits.READ_MANY_QUERIES} queries, found {len(queries)}", found=len(queries)
+            )
+        tags: list[Tag | None] = []
+        pairs: list[tuple[int, int]] = []
+        for query in queries:
+            if not isinstance(query, (tuple, list)) or len(query) != 2:
+                raise InvalidArgument(f"expected (tag, at_most) pairs, found {query!r:.80}")
+            tag, at_most = query
+            tags.append(tag)
+            pairs.append((arguments.stream_number(tag), arguments.check_bound(at_most, "at_most", SEQNUM_MAX)))
+        timeout_s = self._timeout(timeout)
+        if not pairs:
+            return []
+        return await self._reader.prev_many(pairs, tags, consistency=chosen, timeout_s=timeout_s)
+
+    def read(
+        self,
+        tag: Tag | None = None,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> RecordIterator:
+        """The records of a stream in order, for `async for`: batches of up to 4,096 records or 1 MiB underneath.
+
+        Args:
+            tag: as in `read_next`.
+            start: first seqnum, inclusive; default: the beginning.
+            stop: last seqnum, exclusive; default: what is there when the reading begins.
+            follow: wait for new records and never end, or only at `stop`.
+            consistency, timeout: as in `read_next`, for each batch; waiting for new records does not count.
+
+        Raises:
+            InvalidArgument, InvalidTag at once; the errors of `read_next` while iterating.
+        """
+        if type(follow) is not bool:
+            raise InvalidArgument(f"expected follow to be True or False, found {follow!r}")
+        query = next_query(
+            self.id,
+            arguments.stream_number(tag),
+            arguments.check_bound(start, "start", 0),
+            arguments.check_bound(stop, "stop", SEQNUM_MAX + 1),
+            arguments.check_consistency(consistency),
+            max_records=limits.READ_RECORDS,
+        )
+        return RecordIterator(self._reader, query, tag, follow=follow, timeout_s=self._timeout(timeout))
+
+    def _timeout(self, timeout: float | None) -> float:
+        return arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
+
+
+def _book_number(name: str | int) -> int:
+    try:
+        return book_id(name)
+    except UnicodeEncodeError as fault:
+        raise InvalidArgument(f"a book name must be encodable as UTF-8: {fault}") from fault
+
+
+def _committed(chunks: list[Chunk]) -> list[int]:
+    """Seqnums of the committed prefix."""
+    seqnums: list[int] = []
+    for chunk in chunks:
+        for seqnum in chunk.seqnums:
+            if seqnum <= 0:
+                return seqnums
+            seqnums.append(seqnum)
+    return seqnums

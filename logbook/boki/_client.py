@@ -1,0 +1,152 @@
+"""Connecting, clients and sessions."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Final
+
+from boki import _arguments as arguments
+from boki._book import Book
+from boki._connection import Connection
+from boki._dial import Dialer, dialer_for
+from boki._session import Session, parse_token, token_text
+from boki_common import limits
+from boki_common.errors import ClosedError, InvalidArgument
+from boki_common.runtime.ports import Random
+from boki_common.runtime.process import SystemRandom
+
+SESSION_BOOKS: Final = 16_384
+"""Books that a session keeps; beyond that the longest unused one without undecided appends is dropped."""
+CLOSE_PATIENCE_S: Final = limits.CALL_TIMEOUT_S
+
+
+class Client:
+    """A connection to a cluster, and one session on it. Made by `boki.connect`.
+
+        async with boki.connect("boki://127.0.0.1:7040") as client: ...
+        client = await boki.connect("boki://127.0.0.1:7040")       # close it yourself
+
+    Belongs to the event loop it was opened in. Any number of tasks may use it at once.
+    """
+
+    def __init__(self, dialer: Dialer, *, timeout_s: float, rng: Random) -> None:
+        self._dialer = dialer
+        self._timeout_s = timeout_s
+        self._rng = rng
+        self._connection: Connection | None = None
+        self._owner: Client = self
+        self._session = Session()
+        self._books: OrderedDict[str | int, Book] = OrderedDict()
+
+    # -- opening and closing
+
+    async def open(self) -> Client:
+        """Connects to the first engine of the URL that answers; returns this client.
+
+        Raises:
+            Unreachable: none does; the message says why, for each. VersionMismatch. ClosedError: was open before.
+        """
+        if self._connection is not None:
+            raise ClosedError("this client was opened before; make a new one with boki.connect(...)")
+        connection = Connection(self._dialer, self._rng, give_up_s=self._timeout_s)
+        await connection.open()
+        self._connection = connection
+        return self
+
+    async def close(self) -> None:
+        """Waits up to 5 s for undecided appends, then closes. Idempotent.
+
+        What is undecided then fails with OutcomeUnknown. Closing a session that `session()` made closes nothing.
+        """
+        if self._owner is self and self._connection is not None:
+            await self._connection.close(CLOSE_PATIENCE_S)
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Client:
+        return await self.open() if self._owner is self else self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- books and sessions
+
+    def book(self, name: str | int) -> Book:
+        """A LogBook, by name (its number is xxh3-64 of it) or by number (0 to 2**64-1). It need not be created.
+
+        Raises:
+            InvalidArgument: neither. ClosedError: the client is not open.
+        """
+        books = self._books
+        book = books.get(name) if type(name) in (str, int) else None
+        if book is None:
+            book = Book(self._open_connection(), self._session, name)
+            books[name] = book
+            self._drop_unused()
+        else:
+            books.move_to_end(name)
+        return book
+
+    def _drop_unused(self) -> None:
+        if len(self._books) > SESSION_BOOKS:
+            unused = next((name for name, book in self._books.items() if book.idle), None)
+            if unused is not None:
+                del self._books[unused]
+
+    def session_token(self) -> str:
+        """What this session has seen, as text safe in URLs, headers and environment variables.
+
+        Whoever continues from it, in any process, sees at least all that this session has seen and appended.
+        """
+        return token_text(self._session.positions)
+
+    def session(self, token: str | None = None) -> Client:
+        """A session of its own on this client's connection: its own view and its own order of appends.
+
+        Args:
+            token: what `session_token()` of another session returned: this one continues from there.
+
+        Raises:
+            InvalidArgument: no token, or a damaged one. ClosedError.
+        """
+        other = Client(self._dialer, timeout_s=self._timeout_s, rng=self._rng)
+        other._connection = self._open_connection()
+        other._owner = self._owner
+        other._session = Session(None if token is None else parse_token(token))
+        return other
+
+    def _open_connection(self) -> Connection:
+        if self._connection is None:
+            raise ClosedError("the client is not open yet: `async with boki.connect(...)`, or `await` it")
+        self._connection.check_open()
+        return self._connection
+
+
+def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
+    """A client of the cluster at a URL; it connects when entered (`async with`) or awaited.
+
+    Args:
+        url: `boki://host:port` (port 7040 by default), `unix:///path`, or several engines of one cluster separated by
+            commas: the first that answers is used, the others when it fails. Default: the environment's BOKI_URL.
+        timeout: seconds a call keeps trying before it gives up, by default 540 (DESIGN §6.9).
+
+    Raises:
+        InvalidArgument: no URL, or not one of these.
+    """
+    found = os.environ.get("BOKI_URL") if url is None else url  # noqa: TID251  # no setting: it says which cluster
+    if found is None:
+        raise InvalidArgument('expected boki.connect("boki://host:port"), or BOKI_URL in the environment')
+    timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
+    if timeout_s > limits.SDK_GIVE_UP_S:
+        raise InvalidArgument(
+            f"expected a timeout of at most {limits.SDK_GIVE_UP_S} s (the log forgets writers that are silent for long), "
+            f"found {timeout}",
+            found=timeout,
+        )
+    return Client(dialer_for(found), timeout_s=timeout_s, rng=SystemRandom())

@@ -1,0 +1,381 @@
+"""The connection of a client to its cluster: one engine at a time, another one when it fails.
+
+All sessions of a client share it. Appends of one turn of the event loop, over all books, leave in one frame (or a few,
+when they are large): `wants_flush` marks a book, and one callback at the end of the turn collects what the marked books
+have queued. Verdicts come back as rows and go to the window they are about, found by its writer.
+
+When a connection ends:
+- it is made again, to the next engine of the URL, after 50 ms that double up to 2 s, with jitter;
+- every undecided append is sent again under its number; only pushes of the new connection count;
+- reads are repeated by their callers (`call`).
+An engine that is silent while something is owed is asked once, then dropped. What gets no verdict is given up after
+`give_up_s`. An engine that keeps refusing the SDK's bytes ends the client: sending the same again cannot help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from boki._appender import WRITER_BYTES, Appender
+from boki._dial import Dialer, EnginePeer
+from boki._window import FRAME_TARGET_BYTES
+from boki_common import engine_protocol as wire
+from boki_common import limits
+from boki_common.errors import (
+    BokiError,
+    CallTimeout,
+    ClosedError,
+    ConnectionLost,
+    NetworkError,
+    ProtocolError,
+    Unreachable,
+    UsageError,
+    VersionMismatch,
+)
+from boki_common.ids import Position
+from boki_common.logs import get_logger
+from boki_common.record_batch import BatchBuilder
+from boki_common.runtime.ports import Buffer, Random
+
+T = TypeVar("T")
+
+BACKOFF_LEAST_S: Final = 0.05
+BACKOFF_MOST_S: Final = 2.0
+WATCH_S: Final = limits.CALL_TIMEOUT_S
+"""How often an engine that owes something must be heard, and undecided appends are looked at."""
+REFUSALS: Final = 3
+"""Connections in a row that may end with a protocol error before the client gives up."""
+
+_log = get_logger("sdk")
+
+
+class Hello(msgspec.Struct):
+    """The engine's answer to HELLO."""
+
+    version: int
+    features: list[str] = []
+    engine: str = ""
+
+
+class Connection:
+    """See the module. Implements `EngineHandler`."""
+
+    def __init__(self, dialer: Dialer, rng: Random, *, give_up_s: float) -> None:
+        self.loop: Final = asyncio.get_running_loop()
+        self.engine = ""
+        """Incarnation of the engine that answers now."""
+        self.give_up_s: Final = give_up_s
+        self.now: Final = self.loop.time
+        self._dialer = dialer
+        self._rng = rng
+        self._peer: EnginePeer | None = None
+        self._seen: dict[int, Position] = {}
+        self._undecided: dict[bytes, Appender] = {}
+        self._dirty: list[Appender] = []
+        self._flush_scheduled = False
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._calls = 0
+        self._heard = True
+        self._probing = False
+        self._refusals = 0
+        self._attempts = 0
+        self._closed = False
+        self._failure: BokiError | None = None
+        self._last_error: BokiError | None = None
+
+    # -- opening and closing
+
+    async def open(self) -> None:
+        """Connects to the first engine that answers. Raises Unreachable, VersionMismatch."""
+        faults: list[BokiError] = []
+        for _ in range(self._dialer.engines):
+            try:
+                await self._connect()
+                return
+            except BokiError as error:
+                faults.append(error)
+        definite = [fault for fault in faults if not isinstance(fault, NetworkError)]
+        if definite:
+            raise definite[0]
+        raise Unreachable("no engine answers: " + "; ".join(map(str, faults))) from faults[0]
+
+    async def close(self, patience_s: float) -> None:
+        """Waits up to `patience_s` for verdicts, then ends everything; what is undecided gets OutcomeUnknown."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while self._undecided and not self._closed:
+                    await self._change()
+        except TimeoutError:
+            pass  # not swallowed: each undecided append hears of it below
+        finally:
+            self._end(ClosedError("the client is closed"), "the client was closed before the verdict came")
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def check_open(self) -> None:
+        """Raises ClosedError, or what ended the client."""
+        if self._closed:
+            raise self._failure or ClosedError("the client is closed")
+
+    def _end(self, error: BokiError, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._failure = error
+        cause = None if isinstance(error, ClosedError) else error
+        for appender in list(self._undecided.values()):
+            appender.give_up(reason, cause)
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.close()
+        self._notify()
+
+    # -- connecting
+
+    async def _connect(self) -> None:
+        peer = await self._dialer.dial(self)
+        try:
+            body = msgspec.msgpack.encode({"versions": [wire.PROTOCOL_VERSION], "features": [], "auth": None})
+            async with asyncio.timeout(limits.CALL_TIMEOUT_S):
+                answer = await peer.request(wire.OP_HELLO, body)
+            hello = msgspec.msgpack.decode(answer, type=Hello)
+        except TimeoutError as error:
+            peer.connection.abort(ConnectionLost("no answer to HELLO"))
+            raise Unreachable(f"{peer.peer} does not answer; is it a Boki engine?", address=peer.peer) from error
+        except msgspec.DecodeError as error:
+            peer.close()
+            raise ProtocolError(f"{peer.peer} answers HELLO with something else: {error}") from error
+        except BaseException:
+            peer.close()
+            raise
+        if hello.version != wire.PROTOCOL_VERSION:
+            peer.close()
+            raise VersionMismatch(
+                f"{peer.peer} speaks version {hello.version} of the engine protocol, this SDK "
+                f"{wire.PROTOCOL_VERSION}: upgrade the older one",
+                expected=wire.PROTOCOL_VERSION,
+                found=hello.version,
+            )
+        self._established(peer, hello)
+
+    def _established(self, peer: EnginePeer, hello: Hello) -> None:
+        self._peer = peer
+        self.engine = hello.engine
+        self._heard, self._probing = True, False
+        for appender in self._undecided.values():
+            self.wants_flush(appender)
+        self._notify()
+
+    async def _reconnect(self) -> None:
+        while True:
+            await asyncio.sleep(self.backoff_s(self._attempts))
+            self._attempts += 1
+            try:
+                await self._connect()
+                return
+            except BokiError as error:
+                self._last_error = error
+                if isinstance(error, ProtocolError):
+                    self._refused(error)
+
+    def backoff_s(self, attempt: int) -> float:
+        """Half to the whole of 50 ms × 2^attempt, at most 2 s."""
+        most: float = min(BACKOFF_LEAST_S * 2.0 ** min(attempt, 10), BACKOFF_MOST_S)
+        return most * (512 + self._rng.below(513)) / 1024
+
+    def _refused(self, error: BokiError) -> None:
+        self._refusals += 1
+        if self._refusals >= REFUSALS:
+            _log.error("the engine refuses what this client sends; the client ends", error=error)
+            self._end(error, f"the engine refused this client's messages ({error})")
+
+    # -- EngineHandler
+
+    def message_received(self, peer: EnginePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        if opcode != wire.OP_ANSWERS:
+            raise ProtocolError(f"expected pushes of opcode {wire.OP_ANSWERS} from an engine, found {opcode}")
+        if peer is not self._peer:
+            return  # of a connection given up: whatever it says about numbers sent again since does not count
+        token, rows = wire.decode_answers(body)
+        self._heard = True
+        wire.merge_tokens(self._seen, token)
+        undecided, now = self._undecided, self.now()
+        for row in rows:
+            appender = undecided.get(row.writer)
+            if appender is not None and appender.book == row.book:
+                appender.answered(row, token, now)
+        self._refusals = self._attempts = 0
+        if not undecided:
+            self._notify()
+
+    def peer_lost(self, peer: EnginePeer, error: BokiError | None) -> None:
+        if peer is not self._peer or self._closed:
+            return
+        self._peer = None
+        self._last_error = error
+        for appender in self._undecided.values():
+            appender.connection_lost()
+        if isinstance(error, (ProtocolError, UsageError)):
+            self._refused(error)
+        self._notify()
+        if not self._closed:
+            self._reconnecting = self.loop.create_task(self._reconnect(), name="boki reconnects")
+
+    # -- appends
+
+    def new_writer(self) -> bytes:
+        """A random session writer, 128 bits."""
+        return self._rng.token(WRITER_BYTES)
+
+    def register(self, appender: Appender) -> None:
+        """Appender has something undecided now."""
+        self._undecided[appender.window.writer] = appender
+        if self._watching is None:
+            self._watch()
+
+    def unregister(self, appender: Appender) -> None:
+        self._undecided.pop(appender.window.writer, None)
+
+    def wants_flush(self, appender: Appender) -> None:
+        """Appender has queued something; it leaves at the end of this turn of the loop."""
+        if not appender.dirty:
+            appender.dirty = True
+            self._dirty.append(appender)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        dirty, self._dirty = self._dirty, []
+        peer = self._peer
+        builder = BatchBuilder()
+        for appender in dirty:
+            appender.dirty = False
+            window = appender.window
+            while window.queued and not appender.stalled and peer is not None:
+                if builder.size >= FRAME_TARGET_BYTES:
+                    self._send(peer, builder)
+                    builder = BatchBuilder()
+                window.fill(builder, appender.book)
+        if builder.record_count and peer is not None:
+            self._send(peer, builder)
+
+    def _send(self, peer: EnginePeer, builder: BatchBuilder) -> None:
+        peer.push(wire.OP_APPEND, wire.encode_token(self._seen), *builder.finish())
+
+    # -- calls
+
+    async def call(
+        self, opcode: int, body: Callable[[], Sequence[Buffer]], decode: Callable[[memoryview], T], timeout_s: float
+    ) -> T:
+        """One request, repeated on the next connection when one ends, and after a back-off when the engine asks for it.
+
+        Raises:
+            CallTimeout: no answer within `timeout_s`. Unreachable: no engine could be reached in that time.
+        """
+        self._calls += 1
+        if self._watching is None:
+            self._watch()
+        attempt = 0
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self.check_open()
+                    peer = self._peer
+                    try:
+                        if peer is None:
+                            await self._change()
+                            continue
+                        answer = await peer.request(opcode, *body())
+                        self._heard, self._attempts = True, 0
+                        return decode(answer)
+                    except BokiError as error:
+                        if not error.retryable:
+                            raise
+                        if peer is not None and peer.closed:
+                            await self._until_lost(peer)
+                            continue
+                        await asyncio.sleep(self.backoff_s(attempt))
+                        attempt += 1
+        except TimeoutError as error:
+            if self._peer is None:
+                raise self.unreachable(timeout_s) from error
+            raise CallTimeout(f"{self._peer.peer} did not answer within {timeout_s} s") from error
+        finally:
+            self._calls -= 1
+
+    def unreachable(self, timeout_s: float) -> Unreachable:
+        """The error of a call that could not be sent in its time."""
+        reason = "the engine took nothing" if self._peer is not None else self._last_error or "no engine is connected"
+        return Unreachable(f"nothing could be sent within {timeout_s} s: {reason}")
+
+    def start_call(self, opcode: int, body: Sequence[Buffer]) -> asyncio.Future[memoryview] | None:
+        """One request now, never repeated; None while there is no connection."""
+        if self._peer is None:
+            return None
+        try:
+            return self._peer.request(opcode, *body)
+        except NetworkError:
+            return None
+
+    async def _until_lost(self, peer: EnginePeer) -> None:
+        """Requests fail a moment before the connection is told lost: waits for that."""
+        while self._peer is peer and not self._closed:
+            await self._change()
+
+    async def _change(self) -> None:
+        """Waits for a connection to come or go, or for everything to be decided."""
+        if self._changed is None:
+            self._changed = self.loop.create_future()
+        await asyncio.shield(self._changed)
+
+    def _notify(self) -> None:
+        if self._changed is not None:
+            if not self._changed.done():
+                self._changed.set_result(None)
+            self._changed = None
+
+    # -- watching
+
+    def _watch(self) -> None:
+        """Runs every few seconds while something is owed."""
+        self._watching = None
+        if self._closed or not (self._undecided or self._calls):
+            return
+        now = self.now()
+        for appender in list(self._undecided.values()):
+            if now - appender.progressed_at > self.give_up_s:
+                appender.give_up(f"no verdict within {self.give_up_s} s ({self._last_error or 'no error'})")
+        self._probe()
+        self._watching = self.loop.call_later(min(WATCH_S, self.give_up_s / 2 + 0.01), self._watch)
+
+    def _probe(self) -> None:
+        peer = self._peer
+        if peer is None:
+            return
+        if self._heard:
+            self._heard = self._probing = False
+        elif self._probing:
+            peer.connection.abort(CallTimeout(f"{peer.peer} has been silent for {2 * WATCH_S} s", peer=peer.peer))
+        else:
+            self._probing = True
+            future = self.start_call(wire.OP_POSITION, wire.encode_position({}, 0))
+            if future is not None:
+                future.add_done_callback(self._probed)
+
+    def _probed(self, future: asyncio.Future[memoryview]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._heard = True

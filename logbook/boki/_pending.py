@@ -1,0 +1,150 @@
+"""What was appended and is not decided yet: tickets (one record) and chunks (part of an `append_many`).
+
+A pending item covers the numbers first … first+count-1 of its writer. It encodes itself into batches as often as they are
+sent, and is told the verdict of each of its numbers once; later verdicts of the same numbers change nothing.
+
+No future is made before somebody waits: most tickets of a pipeline are decided before anybody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+
+from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
+from boki_common.errors import BokiError
+from boki_common.record_batch import BatchBuilder
+
+
+class Ticket:
+    """One submitted record. `await ticket` gives its seqnum, or raises what became of it.
+
+    Awaiting is possible any number of times and by several tasks. A ticket that nobody awaits tells nobody. Cancelling
+    an await withdraws nothing: the record stays in the pipeline.
+    """
+
+    __slots__ = ("_outcome", "_waiters", "data", "expectations", "first", "size", "tags")
+
+    count: Final = 1
+
+    def __init__(self, tags: EncodedTags, data: bytes, expectations: Expectations = NO_EXPECTATIONS) -> None:
+        self.first = 0
+        self.tags = tags
+        self.data = data
+        self.expectations = expectations
+        self.size = len(data) + tags.overhead_bytes
+        self._outcome: int | BokiError | None = None
+        self._waiters: asyncio.Future[None] | list[asyncio.Future[None]] | None = None
+
+    def done(self) -> bool:
+        """Whether awaiting it would return or raise at once."""
+        return self._outcome is not None
+
+    def __await__(self) -> Generator[Any, None, int]:
+        if self._outcome is None:
+            yield from self.wait()
+        outcome = self._outcome
+        if type(outcome) is int:
+            return outcome
+        assert isinstance(outcome, BokiError)
+        raise outcome
+
+    def __repr__(self) -> str:
+        state = "undecided" if self._outcome is None else repr(self._outcome)
+        return f"<boki.Ticket number={self.first} {state}>"
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that ends when the record is decided. Cancelling it disturbs no other."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiters is None:
+            self._waiters = future
+        elif isinstance(self._waiters, list):
+            self._waiters.append(future)
+        else:
+            self._waiters = [self._waiters, future]
+        return future
+
+    # -- Pending (see `_window`)
+
+    @property
+    def decided(self) -> bool:
+        return self._outcome is not None
+
+    def encode(self, builder: BatchBuilder) -> None:
+        tags = self.tags
+        builder.add(tags.packed, tags.tag_count, tags.names, self.data)
+        for tag, seqnum in self.expectations.pairs:
+            builder.expect(tag, seqnum)
+
+    def committed(self, first: int, end: int, first_seqnum: int) -> None:
+        self._decide(first_seqnum + self.first - first)
+
+    def failed(self, first: int, end: int, error: BokiError) -> None:
+        self._decide(error)
+
+    def _decide(self, outcome: int | BokiError) -> None:
+        if self._outcome is not None:
+            return
+        self._outcome = outcome
+        waiters = self._waiters
+        if waiters is not None:
+            self._waiters = None
+            for future in waiters if isinstance(waiters, list) else (waiters,):
+                if not future.done():
+                    future.set_result(None)
+
+
+class Chunk:
+    """Consecutive records of one `append_many`, without expectations. Seqnum 0 means undecided, -1 failed."""
+
+    __slots__ = ("_future", "_records", "_undecided", "count", "error", "first", "seqnums", "size")
+
+    def __init__(self, records: Sequence[tuple[EncodedTags, bytes]], size: int) -> None:
+        self.first = 0
+        self.count = len(records)
+        self.size = size
+        self.seqnums = [0] * len(records)
+        self.error: BokiError | None = None
+        self._records = records
+        self._undecided = len(records)
+        self._future: asyncio.Future[None] | None = None
+
+    @property
+    def decided(self) -> bool:
+        return not self._undecided
+
+    async def wait(self) -> None:
+        """Waits until every record is decided. For one waiter."""
+        if self._undecided:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+
+    def encode(self, builder: BatchBuilder) -> None:
+        add = builder.add
+        for tags, data in self._records:
+            add(tags.packed, tags.tag_count, tags.names, data)
+
+    def committed(self, first: int, end: int, first_seqnum: int) -> None:
+        start, stop = max(first - self.first, 0), min(end - self.first, self.count)
+        first_seqnum += self.first + start - first
+        new = self.seqnums[start:stop].count(0)
+        if new == stop - start:
+            self.seqnums[start:stop] = range(first_seqnum, first_seqnum + new)
+        else:  # part of it was known: what was told stays
+            for index in range(start, stop):
+                self.seqnums[index] = self.seqnums[index] or first_seqnum + index - start
+        self._decided(new)
+
+    def failed(self, first: int, end: int, error: BokiError) -> None:
+        start, stop = max(first - self.first, 0), min(end - self.first, self.count)
+        new = self.seqnums[start:stop].count(0)
+        if new:
+            self.error = self.error or error
+            self.seqnums[start:stop] = [seqnum or -1 for seqnum in self.seqnums[start:stop]]
+            self._decided(new)
+
+    def _decided(self, count: int) -> None:
+        self._undecided -= count
+        if not self._undecided and self._future is not None and not self._future.done():
+            self._future.set_result(None)

@@ -1,0 +1,220 @@
+"""Reads of one book: pages of a range, and the iterator over them.
+
+A *page* is the answer of one request: up to 4,096 records or 1 MiB. A read by tag name drops records of the same stream
+that do not carry the name (two names with one hash), and goes on behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from boki._arguments import Tag, carries
+from boki._record import Record, decode_columns
+from boki_common import engine_protocol as wire
+from boki_common import limits
+from boki_common.engine_protocol import Consistency, Direction, Query, ReadReply
+from boki_common.errors import BokiError, ClosedError, RecordTooLarge
+from boki_common.runtime.ports import Buffer
+
+if TYPE_CHECKING:
+    from boki._appender import Appender
+    from boki._connection import Connection
+
+
+class Page(NamedTuple):
+    """One answer: matching records, where the next page starts, and whether it would have some at once."""
+
+    records: list[Record]
+    next: int
+    more: bool
+    position: int
+
+
+class Reader:
+    """Requests of one book in one session."""
+
+    def __init__(self, connection: Connection, appender: Appender, book: str | int) -> None:
+        self.book: Final = book
+        self._connection = connection
+        self._view = appender
+
+    async def page(self, query: Query, tag: Tag | None, *, timeout_s: float) -> Page:
+        """Reads one page."""
+        wait_s = query.wait_ms / 1000
+        reply = await self._connection.call(
+            wire.OP_READ, lambda: self._encode(query), wire.decode_read_reply, timeout_s + wait_s
+        )
+        return self._page(reply, query, tag)
+
+    def start_page(self, query: Query) -> asyncio.Future[memoryview] | None:
+        """Requests a page ahead of time; None when there is no connection."""
+        return self._connection.start_call(wire.OP_READ, self._encode(query))
+
+    def finish_page(self, answer: memoryview, query: Query, tag: Tag | None) -> Page:
+        """The page whose answer came."""
+        return self._page(wire.decode_read_reply(answer), query, tag)
+
+    async def one(self, query: Query, tag: Tag | None, *, wait_s: float, timeout_s: float) -> Record | None:
+        """The first record of a range; waits up to `wait_s` for one."""
+        deadline = self._connection.now() + wait_s
+        while True:
+            left_s = min(max(deadline - self._connection.now(), 0), limits.READ_WAIT_MS / 1000)
+            wait_ms = math.ceil(left_s * 1000)
+            page = await self.page(query._replace(wait_ms=wait_ms), tag, timeout_s=timeout_s)
+            if page.records:
+                return page.records[0]
+            if page.next != query.start:
+                query = query._replace(start=page.next)  # a record without the name: go on behind it
+            elif self._connection.now() >= deadline:
+                return None
+
+    async def prev_many(
+        self,
+        queries: list[tuple[int, int]],
+        tags: list[Tag | None],
+        *,
+        consistency: Consistency,
+        timeout_s: float,
+    ) -> list[Record | None]:
+        """For each (tag, at most) the newest record at or below it. An engine waits for nothing without a token."""
+        view = self._view
+
+        def encode() -> list[Buffer]:
+            token = view.session.positions if consistency == Consistency.SESSION else {}
+            return wire.encode_prev_many(token, view.book, queries)
+
+        try:
+            reply = await self._connection.call(wire.OP_READ_PREV_MANY, encode, wire.decode_read_reply, timeout_s)
+        except RecordTooLarge:
+            if len(queries) == 1:
+                raise
+            half = len(queries) // 2  # the records do not fit one answer
+            parts = ((queries[:half], tags[:half]), (queries[half:], tags[half:]))
+            return [
+                record
+                for pairs, names in parts
+                for record in await self.prev_many(pairs, names, consistency=consistency, timeout_s=timeout_s)
+            ]
+        self._saw(reply)
+        found: list[Record | None] = []
+        records = decode_columns(reply.records, self.book)
+        for record, tag, (number, _) in zip(records, tags, queries, strict=True):
+            if record is not None and not carries(tag, record.tags):
+                older = prev_query(view.book, number, record.seqnum - 1, consistency)
+                record = await self.one(older, tag, wait_s=0, timeout_s=timeout_s)
+            found.append(record)
+        return found
+
+    async def refresh(self, timeout_s: float) -> int:
+        """Asks for the position of the book as this session sees it now."""
+        token, position = await self._connection.call(
+            wire.OP_POSITION,
+            lambda: wire.encode_position(self._view.session.positions, self._view.book),
+            wire.decode_position,
+            timeout_s,
+        )
+        self._view.saw(token, position)
+        return position
+
+    def _encode(self, query: Query) -> list[Buffer]:
+        return wire.encode_read(self._view.session.positions, query)
+
+    def _saw(self, reply: ReadReply) -> None:
+        self._view.saw(reply.token, reply.position)
+
+    def _page(self, reply: ReadReply, query: Query, tag: Tag | None) -> Page:
+        self._saw(reply)
+        found = decode_columns(reply.records, self.book)
+        records = [record for record in found if record is not None]
+        following = query.start
+        if records:
+            step = 1 if query.direction == Direction.NEXT else -1
+            following = records[-1].seqnum + step
+        if isinstance(tag, str):
+            records = [record for record in records if tag in record.tags]
+        return Page(records, following, reply.more, reply.position)
+
+
+def next_query(
+    book: int, tag: int, start: int, stop: int, consistency: Consistency, *, max_records: int = 1
+) -> Query:
+    """Upwards from `start` (inclusive) to `stop` (exclusive)."""
+    return Query(book, tag, start, stop, max_records, limits.READ_BYTES, 0, Direction.NEXT, consistency)
+
+
+def prev_query(book: int, tag: int, start: int, consistency: Consistency) -> Query:
+    """Downwards from `start` (inclusive)."""
+    return Query(book, tag, start, 0, 1, limits.READ_BYTES, 0, Direction.PREV, consistency)
+
+
+class RecordIterator(AsyncIterator[Record]):
+    """What `book.read(...)` returns: records in order, in batches underneath, one batch read ahead.
+
+    Without `follow` it ends at what the first batch saw as the end of the book; records appended later do not make it
+    endless. It holds nothing that must be closed: dropping it in mid-course is fine.
+    """
+
+    def __init__(
+        self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float
+    ) -> None:
+        self._reader = reader
+        self._query = query
+        self._tag = tag
+        self._follow = follow
+        self._timeout_s = timeout_s
+        self._records: list[Record] = []
+        self._index = 0
+        self._first = True
+        self._ended = False
+        self._ahead: asyncio.Future[memoryview] | None = None
+
+    def __aiter__(self) -> RecordIterator:
+        return self
+
+    async def __anext__(self) -> Record:
+        index = self._index
+        if index >= len(self._records):
+            self._records = await self.next_batch()
+            if not self._records:
+                raise StopAsyncIteration
+            index = 0
+        self._index = index + 1
+        return self._records[index]
+
+    async def next_batch(self) -> list[Record]:
+        """The next records that are there, at least one; none at the end of the range. Waits when following."""
+        while not self._ended:
+            page = await self._next_page()
+            query = self._query = self._query._replace(start=page.next)
+            if self._first and not self._follow and page.position:
+                self._query = query = query._replace(stop=min(query.stop, page.position + 1))
+            self._first = False
+            if query.start >= query.stop or not (page.more or self._follow):
+                self._ended = True
+            elif self._follow and not page.more and page.position + 1 >= query.stop:
+                self._ended = True  # all that the range can ever hold has been seen
+            elif page.more and page.records:
+                self._ahead = self._reader.start_page(self._query)
+            if page.records:
+                return page.records
+        return []
+
+    async def _next_page(self) -> Page:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    answer = await ahead
+                return self._reader.finish_page(answer, self._query, self._tag)
+            except ClosedError:
+                raise
+            except (BokiError, TimeoutError):
+                pass  # asked again below, where failures are retried and named
+        return await self._reader.page(self._waiting_query(), self._tag, timeout_s=self._timeout_s)
+
+    def _waiting_query(self) -> Query:
+        """When following, the request may be parked: records are wanted as soon as there are some."""
+        return self._query._replace(wait_ms=limits.READ_WAIT_MS) if self._follow else self._query

@@ -1,0 +1,237 @@
+"""The numbers of one writer in one book: which are given, sent, decided. Pure: no loop, no clock, no IO.
+
+    1 … low-1         decided; the caller was told
+    low … sent        on the current connection, undecided (or decided ahead of a lower one)
+    … next_number-1   queued: not on the current connection yet
+
+Rules (DESIGN §6.1, §6.6):
+- Numbers are dense and given in the order of the calls. At most `limits.WINDOW_RECORDS` lie between `low` and the end.
+- What is undecided when a connection ends goes back to the queue and is sent again on the next one, in order, under the
+  same numbers, marked RESENT. Verdicts of an earlier connection are never applied: who owns the connections sees to it.
+- A number is decided once. Verdicts may come out of order: a record without expectations is answered at the cut, one with
+  expectations only when an index has passed it, a conflict that is already certain at once.
+- A gap verdict names the last number the log has decided. It may lie below `low - 1` by numbers that were answered as
+  conflicts before they were ordered: these are filled. Below anything that was *ordered*, the writer was forgotten.
+
+Invariant: `in_flight` and `queued` together cover low … next_number-1 (and fillers below `low`) without a hole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import chain
+from typing import Final, Protocol
+
+from boki_common import limits
+from boki_common.errors import BokiError, ProtocolError
+from boki_common.record_batch import NO_NAMES, RUN_RESENT, BatchBuilder
+
+WINDOW_BYTES: Final = 16 * limits.MIB
+"""Data of undecided records that one book keeps; one more record is taken while they are below it."""
+FRAME_TARGET_BYTES: Final = limits.BATCH_FLUSH_BYTES
+"""A frame of appends is closed at this size."""
+FILLED_NUMBERS: Final = limits.BATCH_RECORDS
+"""Holes that are filled before the writer is given up."""
+
+
+class Pending(Protocol):
+    """What a window keeps."""
+
+    first: int
+
+    @property
+    def count(self) -> int:
+        """How many numbers."""
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes in a frame, roughly."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether every number has its verdict."""
+
+    def encode(self, builder: BatchBuilder) -> None:
+        """Adds the records to the open run of a batch."""
+
+    def committed(self, first: int, end: int, first_seqnum: int) -> None:
+        """Numbers first … end-1 have the seqnums first_seqnum …; some may lie outside of this item."""
+
+    def failed(self, first: int, end: int, error: BokiError) -> None:
+        """Numbers first … end-1 joined nothing, or will not be asked for any more."""
+
+
+class Filler:
+    """Fills a number that was answered before it was ordered, and whose record was lost on the way.
+
+    An engine may answer a conflict at once and order the record later (DESIGN §6.6). If it dies in between, the number is
+    a hole, and all later ones are refused. The filler takes the number with an expectation that must fail: a conflict
+    proves that the book has records, and tag 0 outlives them.
+    """
+
+    __slots__ = ("first",)
+
+    count: Final = 1
+    size: Final = 64
+    decided: Final = True
+
+    def __init__(self, number: int) -> None:
+        self.first = number
+
+    def encode(self, builder: BatchBuilder) -> None:
+        builder.add(b"", 0, NO_NAMES, b"")
+        builder.expect(0, 0)
+
+    def committed(self, first: int, end: int, first_seqnum: int) -> None:
+        raise AssertionError(f"number {self.first} was answered as a conflict and is ordered as a record now")
+
+    def failed(self, first: int, end: int, error: BokiError) -> None: ...
+
+
+class Window:
+    """The undecided numbers of one writer in one book."""
+
+    __slots__ = ("bytes", "in_flight", "low", "next_number", "ordered", "queued", "sent", "writer")
+
+    def __init__(self, writer: bytes) -> None:
+        self.writer: Final = writer
+        self.next_number = 1
+        self.low = 1
+        self.ordered = 0
+        """Highest number that certainly is in the log; so are all below it."""
+        self.sent = 0
+        """Highest number that ever was sent."""
+        self.bytes = 0
+        self.in_flight: deque[Pending] = deque()
+        self.queued: deque[Pending] = deque()
+
+    @property
+    def undecided(self) -> int:
+        return self.next_number - self.low
+
+    @property
+    def free(self) -> int:
+        """Numbers that may be given now."""
+        return limits.WINDOW_RECORDS - (self.next_number - self.low) if self.bytes < WINDOW_BYTES else 0
+
+    def add(self, item: Pending) -> None:
+        """Gives the next numbers to an item and queues it."""
+        item.first = self.next_number
+        self.next_number += item.count
+        self.bytes += item.size
+        self.queued.append(item)
+
+    def withdraw(self, item: Pending) -> bool:
+        """Takes back an item that was never sent; later ones move up. False when it was sent or is decided."""
+        if item.first <= self.sent or item.decided or item not in self.queued:
+            return False
+        self.queued.remove(item)
+        self.bytes -= item.size
+        self.next_number -= item.count
+        for later in self.queued:
+            if later.first > item.first:
+                later.first -= item.count
+        return True
+
+    # -- sending
+
+    def fill(self, builder: BatchBuilder, book: int) -> None:
+        """Moves queued items into a batch, as one run, until the batch has its size. At least one."""
+        queued, in_flight = self.queued, self.in_flight
+        assert queued and builder.size < FRAME_TARGET_BYTES
+        first = queued[0].first
+        builder.start_run(book, self.writer, first, min(self.low, first), RUN_RESENT if first <= self.sent else 0)
+        size = builder.size
+        while queued and size < FRAME_TARGET_BYTES:
+            item = queued.popleft()
+            item.encode(builder)
+            size += item.size
+            in_flight.append(item)
+        self.sent = max(self.sent, in_flight[-1].first + in_flight[-1].count - 1)
+
+    def connection_lost(self) -> None:
+        """All that is undecided has to be sent again."""
+        self.in_flight.extend(self.queued)
+        self.in_flight, self.queued = self.queued, self.in_flight
+        self.in_flight.clear()
+
+    # -- verdicts
+
+    def committed(self, first: int, count: int, first_seqnum: int) -> None:
+        """Numbers first … first+count-1 are records with seqnums from `first_seqnum` on."""
+        end = first + count
+        self._check(first, end)
+        self.ordered = max(self.ordered, end - 1)
+        for item in chain(self.in_flight, self.queued):
+            if item.first >= end:
+                break
+            if item.first + item.count > first:
+                item.committed(first, end, first_seqnum)
+        self._advance()
+
+    def failed(self, first: int, count: int, error: BokiError, *, ordered: bool) -> None:
+        """Numbers first … first+count-1 joined nothing. `ordered`: the log has decided them, not only an engine."""
+        end = first + count
+        self._check(first, end)
+        if ordered:
+            self.ordered = max(self.ordered, end - 1)
+        for item in chain(self.in_flight, self.queued):
+            if item.first >= end:
+                break
+            if item.first + item.count > first:
+                item.failed(first, end, error)
+        self._advance()
+
+    def find(self, number: int) -> Pending | None:
+        """The undecided item that has a number."""
+        for item in chain(self.in_flight, self.queued):
+            if item.first <= number < item.first + item.count:
+                return None if item.decided else item
+        return None
+
+    def gap(self, last: int) -> bool:
+        """The log refused a number, because the last one it has is `last`: all from there on is sent again.
+
+        Returns:
+            False when the log has forgotten this writer: it had decided numbers above `last`.
+        """
+        if last > self.sent:
+            raise ProtocolError(f"expected the log to have numbers up to {self.sent}, it says {last}", found=last)
+        if last < self.ordered or self.low - 1 - last > FILLED_NUMBERS:
+            return False
+        self.connection_lost()
+        start = self.queued[0].first if self.queued else self.next_number
+        self.queued.extendleft(Filler(number) for number in range(start - 1, last, -1))
+        return True
+
+    def abandon(self) -> list[tuple[Pending, bool]]:
+        """Ends the window: all undecided items, each with whether any of it was ever sent."""
+        items = [
+            (item, item.first <= self.sent) for item in chain(self.in_flight, self.queued) if not item.decided
+        ]
+        self.in_flight.clear()
+        self.queued.clear()
+        self.low = self.next_number
+        self.bytes = 0
+        return items
+
+    def _check(self, first: int, end: int) -> None:
+        if not 0 < first < end <= self.sent + 1:
+            raise ProtocolError(
+                f"expected verdicts of numbers 1 to {self.sent}, found {first} to {end - 1}", found=first
+            )
+
+    def _advance(self) -> None:
+        in_flight = self.in_flight
+        while in_flight and in_flight[0].decided:
+            self._drop(in_flight.popleft())
+        queued = self.queued
+        if not in_flight:
+            while queued and queued[0].decided and queued[0].first >= self.low:
+                self._drop(queued.popleft())
+        head = in_flight[0] if in_flight else queued[0] if queued else None
+        self.low = max(self.low, head.first) if head is not None else self.next_number
+
+    def _drop(self, item: Pending) -> None:
+        if item.first >= self.low:
+            self.bytes -= item.size

@@ -1,0 +1,251 @@
+"""The SDK for programs without an event loop: scripts, notebooks, Spark workers.
+
+    with boki.sync.connect("boki://127.0.0.1:7040") as client:
+        seqnum = client.book("orders").append(b"...", tags=["user/1"])
+        for record in client.book("orders").read("user/1"): ...
+
+Same names, arguments, results and errors as the asynchronous classes, whose docstrings are the reference; each method
+here only runs its namesake and waits. One thread per client runs an event loop; any number of threads may use a client.
+Ctrl-C while waiting cancels the wait, and as everywhere it withdraws no append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import boki
+from boki._arguments import ConsistencyName, Data, Expect, Tag
+from boki._record import Record
+from boki_common.errors import ClosedError
+from boki_common.runtime.process import loop_factory
+
+__all__ = ["Book", "Client", "RecordIterator", "Ticket", "connect"]
+
+T = TypeVar("T")
+
+
+class _LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = loop_factory()()
+        self._thread = threading.Thread(target=self._main, name="boki.sync", daemon=True)
+        self._thread.start()
+
+    def run(self, routine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the loop, from any other thread, and waits for it."""
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            routine.close()
+            raise ClosedError(
+                "the client is closed"
+                if self._loop.is_closed()
+                else "boki.sync was called inside of its own event loop: use the asynchronous classes there"
+            )
+        future = asyncio.run_coroutine_threadsafe(routine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def do(self, call: Callable[[], T]) -> T:
+        """Runs a plain function in the loop and waits for it."""
+
+        async def routine() -> T:
+            return call()
+
+        return self.run(routine())
+
+    def stop(self) -> None:
+        """Ends the loop and its thread. Idempotent."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        finally:
+            self._loop.close()
+
+
+class Ticket:
+    """One submitted record."""
+
+    def __init__(self, thread: _LoopThread, ticket: boki.Ticket) -> None:
+        self._thread = thread
+        self._ticket = ticket
+
+    def done(self) -> bool:
+        """Whether `result` would return or raise at once."""
+        return self._ticket.done()
+
+    def result(self, timeout: float | None = None) -> int:
+        """The seqnum, once decided, or what `append` raises; TimeoutError after `timeout` seconds."""
+        return self._thread.run(_wait(self._ticket, timeout))
+
+
+async def _wait(ticket: boki.Ticket, timeout: float | None) -> int:
+    async with asyncio.timeout(timeout):
+        return await ticket
+
+
+class RecordIterator(Iterator[Record]):
+    """Records of `Book.read`, in batches underneath."""
+
+    def __init__(self, thread: _LoopThread, records: boki.RecordIterator) -> None:
+        self._thread = thread
+        self._records = records
+        self._batch: Iterator[Record] = iter(())
+
+    def __next__(self) -> Record:
+        record = next(self._batch, None)
+        if record is None:
+            self._batch = iter(self._thread.run(self._records.next_batch()))
+            record = next(self._batch)
+        return record
+
+
+class Book:
+    """One LogBook in one session. Made by `client.book(...)`."""
+
+    def __init__(self, thread: _LoopThread, book: boki.Book) -> None:
+        self.name: Final = book.name
+        self.id: Final = book.id
+        self._thread = thread
+        self._book = book
+
+    def __repr__(self) -> str:
+        return f"<boki.sync.Book {self.name!r}>"
+
+    @property
+    def position(self) -> int | None:
+        return self._book.position
+
+    def append(
+        self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
+    ) -> int:
+        return self._thread.run(self._book.append(data, tags=tags, expect=expect, timeout=timeout))
+
+    def append_many(self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None) -> list[int]:
+        return self._thread.run(self._book.append_many(records, timeout=timeout))
+
+    def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
+        return Ticket(self._thread, self._thread.do(lambda: self._book.submit(data, tags=tags, expect=expect)))
+
+    def ready(self) -> None:
+        self._thread.run(self._book.ready())
+
+    def read_next(
+        self,
+        tag: Tag | None = None,
+        *,
+        at_least: int | None = None,
+        wait: float | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Record | None:
+        return self._thread.run(
+            self._book.read_next(tag, at_least=at_least, wait=wait, consistency=consistency, timeout=timeout)
+        )
+
+    def read_prev(
+        self,
+        tag: Tag | None = None,
+        *,
+        at_most: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Record | None:
+        return self._thread.run(self._book.read_prev(tag, at_most=at_most, consistency=consistency, timeout=timeout))
+
+    def check_tail(
+        self, tag: Tag | None = None, *, consistency: ConsistencyName = "session", timeout: float | None = None
+    ) -> Record | None:
+        return self._thread.run(self._book.check_tail(tag, consistency=consistency, timeout=timeout))
+
+    def read_at(
+        self, seqnum: int, *, consistency: ConsistencyName = "session", timeout: float | None = None
+    ) -> Record | None:
+        return self._thread.run(self._book.read_at(seqnum, consistency=consistency, timeout=timeout))
+
+    def read_prev_many(
+        self,
+        queries: Sequence[tuple[Tag | None, int | None]],
+        *,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> list[Record | None]:
+        return self._thread.run(self._book.read_prev_many(queries, consistency=consistency, timeout=timeout))
+
+    def read(
+        self,
+        tag: Tag | None = None,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> RecordIterator:
+        records = self._book.read(
+            tag, start=start, stop=stop, follow=follow, consistency=consistency, timeout=timeout
+        )
+        return RecordIterator(self._thread, records)
+
+
+class Client:
+    """A connected client. Made by `boki.sync.connect`; `with` closes it."""
+
+    def __init__(self, thread: _LoopThread, client: boki.Client, *, owner: bool) -> None:
+        self._thread = thread
+        self._client = client
+        self._owner = owner
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._owner:
+            try:
+                self._thread.run(self._client.close())
+            except ClosedError:
+                pass  # closed before
+            finally:
+                self._thread.stop()
+
+    def book(self, name: str | int) -> Book:
+        return Book(self._thread, self._thread.do(lambda: self._client.book(name)))
+
+    def session_token(self) -> str:
+        return self._thread.do(self._client.session_token)
+
+    def session(self, token: str | None = None) -> Client:
+        return Client(self._thread, self._thread.do(lambda: self._client.session(token)), owner=False)
+
+
+def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
+    """Connects and returns the client. Arguments as for `boki.connect`; also raises what entering it raises."""
+    client = boki.connect(url, timeout=timeout)
+    thread = _LoopThread()
+    try:
+        thread.run(client.open())
+    except BaseException:
+        thread.stop()
+        raise
+    return Client(thread, client, owner=True)

@@ -1,0 +1,13 @@
+"""A Boki cluster in memory, for tests of what is built on LogBooks.
+
+    async with boki.testing.MemoryCluster() as cluster:
+        client = await cluster.connect()
+        seqnum = await client.book("orders").append(b"...", tags=["user/1"])
+
+No process, socket, thread or file; nothing survives the cluster. The SDK is the real one, down to the bytes it sends: only
+the engine behind it is a model, written apart from the real engine and held to the same conformance suite.
+"""
+
+from boki.testing._cluster import MemoryCluster
+
+__all__ = ["MemoryCluster"]

@@ -1,0 +1,252 @@
+"""The model behind the protocol of an engine: messages in, verdicts and records out.
+
+Implements `MessageHandler`, so it serves connections inside of the process (`MemoryCluster`) and sockets alike. One
+instance serves all connections; it knows no socket and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, Protocol
+
+import msgspec
+
+from boki.testing._model import TERM, Answer, Append, Model, Outcome, Stored
+from boki_common import engine_protocol as wire
+from boki_common import limits
+from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query, Verdict
+from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge
+from boki_common.ids import Position
+from boki_common.record_batch import RUN_END, RUN_VOID, RecordBatch
+from boki_common.runtime.ports import Buffer, Clock
+
+LOG: Final = 0
+"""All books of a model are on one physical log."""
+PARKED_READS: Final = 65_536
+
+_U64: Final = Struct("<Q")
+_VERDICTS: Final = {
+    Outcome.COMMITTED: Verdict.COMMITTED,
+    Outcome.CONFLICT: Verdict.CONFLICT,
+    Outcome.NEVER: Verdict.NEVER,
+    Outcome.GAP: Verdict.GAP,
+    Outcome.FORGOTTEN: Verdict.FORGOTTEN,
+}
+
+
+class Peer(Protocol):
+    """One connection, as this end sees it: what is needed of `MessagePeer`."""
+
+    def push(self, opcode: int, *body: Buffer) -> None: ...
+
+    def respond(self, request_id: int, opcode: int, *body: Buffer) -> None: ...
+
+    def respond_error(self, request_id: int, error: BaseException) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Parked:
+    """A request that waits: for the view it asks for, or for a record."""
+
+    peer: Peer
+    request_id: int
+    token: dict[int, Position]
+    query: Query
+    deadline: float
+    timer: asyncio.TimerHandle | None = None
+
+
+class ModelEngine:
+    """Answers requests from a model.
+
+    Attributes:
+        model: what it serves.
+        mute: while True, verdicts are not pushed (records are ordered all the same), as if the answers were lost.
+        frames: APPEND frames received so far.
+    """
+
+    def __init__(self, model: Model, clock: Clock) -> None:
+        self.model: Final = model
+        self.mute = False
+        self.frames = 0
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._parked: dict[_Parked, None] = {}
+
+    def message_received(self, peer: Peer, opcode: int, request_id: int, body: memoryview) -> None:
+        if opcode == wire.OP_APPEND:
+            self._append(peer, body)
+        elif opcode == wire.OP_READ:
+            self._read(peer, request_id, body)
+        elif opcode == wire.OP_READ_PREV_MANY:
+            self._read_prev_many(peer, request_id, body)
+        elif opcode == wire.OP_POSITION:
+            wire.decode_position(body)
+            answer = wire.encode_token(self._token()) + _U64.pack(self.model.position)
+            peer.respond(request_id, wire.OP_POSITION, answer)
+        elif opcode == wire.OP_HELLO:
+            hello = {"version": wire.PROTOCOL_VERSION, "features": [], "engine": "memory"}
+            peer.respond(request_id, wire.OP_HELLO, msgspec.msgpack.encode(hello))
+        elif opcode == wire.OP_STATUS:
+            peer.respond(request_id, wire.OP_STATUS, msgspec.json.encode({"records_ordered": self.model.end}))
+        else:
+            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_POSITION}, found {opcode}", found=opcode)
+
+    def peer_lost(self, peer: Peer, error: BokiError | None) -> None:
+        for parked in [one for one in self._parked if one.peer is peer]:
+            self._unpark(parked)
+
+    def close(self) -> None:
+        """Forgets all that waits."""
+        for parked in list(self._parked):
+            self._unpark(parked)
+
+    def _token(self) -> dict[int, Position]:
+        return {LOG: Position(TERM, self.model.end)}
+
+    # -- appends
+
+    def _append(self, peer: Peer, body: memoryview) -> None:
+        _, rest = wire.decode_token(body)
+        batch = RecordBatch.parse(rest)
+        self.frames += 1
+        now_ms = self._clock.now_ms()
+        rows: list[AnswerRow] = []
+        for item in appends_of(batch):
+            answer = self.model.append(item, now_ms)
+            rows.append(self._row(item, answer))
+        if rows and not self.mute:
+            peer.push(wire.OP_ANSWERS, *wire.encode_answers(self._token(), _joined(rows)))
+        self._wake()
+
+    def _row(self, item: Append, answer: Answer) -> AnswerRow:
+        verdict = _VERDICTS[answer.outcome]
+        return AnswerRow(
+            item.book, item.writer, item.number, answer.seqnum, self.model.position, 1, verdict, answer.actual
+        )
+
+    # -- reads
+
+    def _read(self, peer: Peer, request_id: int, body: memoryview) -> None:
+        token, query = wire.decode_read(body)
+        parked = _Parked(peer, request_id, token, query, self._loop.time() + query.wait_ms / 1000)
+        if self._answered(parked):
+            return
+        if len(self._parked) >= PARKED_READS:
+            raise Overloaded(f"{len(self._parked)} reads wait already")
+        self._parked[parked] = None
+        if query.wait_ms:
+            parked.timer = self._loop.call_at(parked.deadline, self._expired, parked)
+
+    def _answered(self, parked: _Parked, *, last: bool = False) -> bool:
+        """Answers a read, unless its view is not reached, or it waits for a record and time is left."""
+        query, model = parked.query, self.model
+        behind = parked.token.get(LOG, Position(0, 0)) > Position(TERM, model.end)
+        if behind and query.consistency == Consistency.SESSION:
+            return False
+        if query.direction == Direction.NEXT:
+            found = model.upwards(query.book, query.tag, query.start, query.stop, query.max_records + 1)
+        else:
+            found = model.downwards(query.book, query.tag, query.start, query.stop, query.max_records + 1)
+        if not found and query.wait_ms and not last and model.position < query.stop - 1:
+            return False
+        page = _clipped(found[: query.max_records], query.max_bytes)
+        reply = wire.encode_read_reply(
+            self._token(), model.position, more=len(page) < len(found), records=_columns(list(page))
+        )
+        parked.peer.respond(parked.request_id, wire.OP_READ, *reply)
+        return True
+
+    def _read_prev_many(self, peer: Peer, request_id: int, body: memoryview) -> None:
+        _, book, queries = wire.decode_prev_many(body)
+        model = self.model
+        found = [next(iter(model.downwards(book, tag, at_most, 0, 1)), None) for tag, at_most in queries]
+        size = sum(len(record.payload) for record in found if record is not None)
+        if size > limits.ENTRY_BYTES:
+            raise RecordTooLarge(f"{len(queries)} records of {size} bytes do not fit one answer; ask for fewer at once")
+        reply = wire.encode_read_reply(self._token(), model.position, more=False, records=_columns(found))
+        peer.respond(request_id, wire.OP_READ_PREV_MANY, *reply)
+
+    def _wake(self) -> None:
+        for parked in list(self._parked):
+            if self._answered(parked):
+                self._unpark(parked)
+
+    def _expired(self, parked: _Parked) -> None:
+        if parked in self._parked and self._answered(parked, last=True):
+            self._unpark(parked)
+
+    def _unpark(self, parked: _Parked) -> None:
+        self._parked.pop(parked, None)
+        if parked.timer is not None:
+            parked.timer.cancel()
+
+
+def appends_of(batch: RecordBatch) -> list[Append]:
+    """The records of a batch, one by one."""
+    items: list[Append] = []
+    expectations = iter(batch.expectations)
+    record = 0
+    for run in batch.runs:
+        if run.flags & RUN_END:
+            continue
+        expected: dict[int, list[tuple[int, int]]] = {}
+        for _ in range(run.expectation_count):
+            row = next(expectations)
+            expected.setdefault(row.record, []).append((row.tag, row.seqnum))
+        for index in range(run.count):
+            items.append(
+                Append(
+                    run.book,
+                    run.writer,
+                    run.first + index,
+                    run.low,
+                    tuple(batch.record_tags(record).tolist()),
+                    bytes(batch.payload(record)),
+                    tuple(expected.get(index, ())),
+                    bool(run.flags & RUN_VOID),
+                )
+            )
+            record += 1
+    return items
+
+
+def _joined(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
+    """Consecutive numbers with consecutive seqnums as one row, as engines send them."""
+    joined: list[AnswerRow] = []
+    for row in rows:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and before.verdict == row.verdict == Verdict.COMMITTED
+            and (before.book, before.writer) == (row.book, row.writer)
+            and before.first + before.count == row.first
+            and before.first_seqnum + before.count == row.first_seqnum
+        ):
+            joined[-1] = before._replace(count=before.count + 1, position=row.position)
+        else:
+            joined.append(row)
+    return joined
+
+
+def _clipped(found: list[Stored], max_bytes: int) -> list[Stored]:
+    """As many as fit, and at least one."""
+    size = 0
+    for index, record in enumerate(found):
+        size += len(record.payload)
+        if size > max_bytes and index:
+            return found[:index]
+    return found
+
+
+def _columns(records: Sequence[Stored | None]) -> list[Buffer]:
+    return wire.encode_records(
+        [0 if record is None else record.seqnum for record in records],
+        [0 if record is None else record.time_ms for record in records],
+        [b"" if record is None else b"".join(map(_U64.pack, record.tags)) for record in records],
+        [0 if record is None else len(record.tags) for record in records],
+        [b"" if record is None else record.payload for record in records],
+    )
