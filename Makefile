@@ -35,7 +35,7 @@ $(stamp): requirements.lock pyproject.toml
 	@$(bin)/python -c 'import sys, pathlib; sys.exit(pathlib.Path(sys.prefix).resolve() != pathlib.Path(".venv").resolve())' 2>/dev/null \
 		|| $(PYTHON) -m venv --clear .venv
 	@echo "installing into .venv"
-	@$(bin)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(bin)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --requirement requirements.lock
 	@$(bin)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
