@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +23,9 @@ from boki_cli.record_lines import RecordLines
 from boki_cli.stopwatch import seconds_now
 from boki_common.errors import BokiError
 from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from boki import Book, Record
 
 _BOOK = click.option("--book", required=True, metavar="B", help="Name of the book.")
 _TAG = click.option("--tag", metavar="T", help="Only records that carry this tag.")
@@ -75,7 +79,7 @@ async def _append(
 ) -> int:
     import boki
 
-    async with boki.connect(invocation.url) as client:
+    async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
         with _progress(invocation, input_chunks.size_of(descriptor)) as bar:
             ingest = Ingest(client.book(book_name), progress=bar)
             started = seconds_now()
@@ -190,7 +194,7 @@ class _Bar:
 
 
 def _progress(invocation: Invocation, total: int | None) -> AbstractContextManager[_Bar | None]:
-    if invocation.json or not click.get_text_stream("stderr").isatty():
+    if invocation.json or not sys.stderr.isatty():
         return nullcontext()
     return _Bar(total)
 
@@ -235,7 +239,7 @@ async def _read(
 ) -> int:
     import boki
 
-    async with boki.connect(invocation.url) as client:
+    async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
         book = client.book(book_name)
         if prev:
             items = newest_first(book, tag, start=start, stop=stop)
@@ -252,8 +256,8 @@ async def _read(
 
 
 async def newest_first(
-    book: Any, tag: str | None, *, start: int | None = None, stop: int | None = None
-) -> AsyncIterator[Any]:
+    book: Book, tag: str | None, *, start: int | None = None, stop: int | None = None
+) -> AsyncIterator[Record]:
     """The records of a book from the newest below `stop` down to `start`."""
     at_most = None if stop is None else stop - 1
     while at_most is None or at_most > 0:
@@ -285,7 +289,7 @@ async def _tail(
     import boki
 
     async def print_all() -> None:
-        async with boki.connect(invocation.url) as client:
+        async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
             book = client.book(book_name)
             newest = await book.check_tail()
             records = []
@@ -321,24 +325,19 @@ async def until_stopped(work: Any, stop: asyncio.Event) -> None:
         task.result()
 
 
-def show(invocation: Invocation, item: Any) -> None:
-    """Prints one record, or one gap in what can be read."""
-    if not hasattr(item, "data"):
-        if invocation.json:
-            invocation.emit({"gap": str(getattr(item, "kind", item))})
-        else:
-            click.echo(f"Gap: {item}", err=True)
-    elif invocation.json:
-        invocation.emit(record_object(item))
+def show(invocation: Invocation, record: Record) -> None:
+    """Prints one record."""
+    if invocation.json:
+        invocation.emit(record_object(record))
     else:
-        write_line(bytes(item.data))
+        write_line(record.data)
 
 
-def record_object(record: Any) -> dict[str, object]:
+def record_object(record: Record) -> dict[str, object]:
     """A record as JSON has it."""
     shown: dict[str, object] = {"seqnum": record.seqnum, "time_ms": record.time_ms, "tags": list(record.tags)}
     try:
-        shown["data"] = bytes(record.data).decode()
+        shown["data"] = record.data.decode()
     except UnicodeDecodeError:
-        shown["data_base64"] = base64.b64encode(bytes(record.data)).decode()
+        shown["data_base64"] = base64.b64encode(record.data).decode()
     return shown

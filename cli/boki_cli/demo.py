@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.console import Console
@@ -139,7 +139,7 @@ class Demo:
         self.report.total_s = seconds_now() - started
         return self.report
 
-    async def _append(self, book: Any) -> None:
+    async def _append(self, book: boki.Book) -> None:
         given, report = self._given, self.report
         async with self._steps.counting(f"append {report.records:,} records", report.records) as progress:
             ingest = Ingest(book, progress=lambda records, _: progress(records))
@@ -181,7 +181,7 @@ class Demo:
                 await client.book(BOOK).check_tail()
             self.report.restart_s = seconds_now() - started
 
-    async def _read_back(self, book: Any) -> None:
+    async def _read_back(self, book: boki.Book) -> None:
         given = self._given
         places = stream_check.by_tag(given.tags)
         tags = stream_check.chosen_tags(places, all_below=ALL_TAGS_BELOW, sample=TAG_SAMPLE)
@@ -198,7 +198,7 @@ class Demo:
         self.report.checks += demo_report.joined_by_field(by_tag)
 
     async def _compare(
-        self, book: Any, name: str, tag: str | None, places: Sequence[int], progress: demo_report.Progress
+        self, book: boki.Book, name: str, tag: str | None, places: Sequence[int], progress: demo_report.Progress
     ) -> CheckResult:
         records, seqnums = self._given.records, self._seqnums
         check = StreamCheck(name, [records[at] for at in places], [seqnums[at] for at in places])
@@ -211,7 +211,7 @@ class Demo:
         progress.advance(count % 4096)
         return check.result()
 
-    async def _append_again(self, book: Any) -> None:
+    async def _append_again(self, book: boki.Book) -> None:
         """After everything was killed appends go on, behind all that was there; one at a time, they show the latency."""
         seconds = []
         seqnums = []

@@ -19,20 +19,24 @@ import asyncio
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from boki_cli.stopwatch import seconds_now
 from boki_common import limits
+from boki_common.errors import BokiError
 
 BATCH_RECORDS: Final = 256
 BATCH_DATA_BYTES: Final = limits.BATCH_FLUSH_BYTES
 IN_FLIGHT: Final = limits.WINDOW_RECORDS // BATCH_RECORDS
 
+Batch: TypeAlias = Sequence[tuple[bytes, Sequence[str]]]
+"""Data and tags of each record."""
+
 
 class AppendsMany(Protocol):
     """What is needed of a book."""
 
-    async def append_many(self, records: Sequence[tuple[bytes, Sequence[str]]]) -> Sequence[int]: ...
+    async def append_many(self, records: Batch) -> Sequence[int]: ...
 
 
 class BatchTime(NamedTuple):
@@ -61,7 +65,7 @@ class Ingest:
         self._book = book
         self._in_flight = in_flight
         self._progress = progress
-        self._pending: deque[tuple[asyncio.Task[Sequence[int]], int]] = deque()
+        self._pending: deque[tuple[asyncio.Task[Sequence[int]], Batch]] = deque()
 
     @property
     def last_seqnum(self) -> int | None:
@@ -72,13 +76,12 @@ class Ingest:
         """Whether the seqnums ascend in the order in which the records were added."""
         return all(self.seqnums[at] < self.seqnums[at + 1] for at in range(len(self.seqnums) - 1))
 
-    async def add(self, batch: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+    async def add(self, batch: Batch) -> None:
         """Hands over one batch; waits while too many are in flight. Raises what an earlier batch failed with."""
         while len(self._pending) >= self._in_flight:
             await self._oldest()
-        data_bytes = sum(len(data) for data, _ in batch)
         task = asyncio.create_task(self._append(batch))
-        self._pending.append((task, data_bytes))
+        self._pending.append((task, batch))
         await asyncio.sleep(0)  # the task takes its numbers now, before the next batch is made
 
     async def finish(self) -> None:
@@ -86,29 +89,32 @@ class Ingest:
         while self._pending:
             await self._oldest()
 
-    async def _append(self, batch: Sequence[tuple[bytes, Sequence[str]]]) -> Sequence[int]:
+    async def _append(self, batch: Batch) -> Sequence[int]:
         started = seconds_now()
         seqnums = await self._book.append_many(batch)
         self.batch_times.append(BatchTime(len(batch), seconds_now() - started))
         return seqnums
 
     async def _oldest(self) -> None:
-        task, data_bytes = self._pending[0]
+        task, batch = self._pending[0]
         try:
             seqnums = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        except BokiError as error:
             waiting = [other for other, _ in self._pending]
             self._pending.clear()
             await asyncio.gather(*waiting, return_exceptions=True)
+            prefix: Sequence[int] = error.facts.get("seqnums", ())  # `append_many` commits a prefix and says which
+            self._commit(batch, prefix)
             raise
         self._pending.popleft()
-        self.seqnums.extend(seqnums)
-        self.committed += len(seqnums)
-        self.committed_bytes += data_bytes
+        self._commit(batch, seqnums)
         if self._progress is not None:
             self._progress(self.committed, self.committed_bytes)
+
+    def _commit(self, batch: Batch, seqnums: Sequence[int]) -> None:
+        self.seqnums.extend(seqnums)
+        self.committed += len(seqnums)
+        self.committed_bytes += sum(len(data) for data, _ in batch[: len(seqnums)])
 
 
 def latency_ms(batch_times: Sequence[BatchTime], share: float) -> float:

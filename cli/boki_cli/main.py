@@ -40,7 +40,7 @@ def boki() -> None:
 
 
 for commands in (role_commands, book_commands, status_command, ledger_commands):
-    commands.register(boki)  # type: ignore[arg-type]
+    commands.register(boki)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

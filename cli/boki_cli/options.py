@@ -28,11 +28,12 @@ import msgspec
 from rich.console import Console
 
 from boki_cli import exit_codes
-from boki_common import logs
+from boki_common import limits, logs
 from boki_common.errors import BokiError
 
 DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
+DEFAULT_TIMEOUT_S: Final = 30.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +47,7 @@ class Invocation:
     writes: bool = False
     config: Path | None = None
     url: str = DEFAULT_URL
+    timeout_s: float = DEFAULT_TIMEOUT_S
 
     def emit(self, value: object) -> None:
         """Writes one JSON object as a line to standard output."""
@@ -88,6 +90,7 @@ def command(
             invocation.config = values.pop("config")
             if client:
                 invocation.url = values.pop("url")
+                invocation.timeout_s = values.pop("timeout")
             logs.configure(level="debug" if invocation.debug else "warning")
             return function(invocation, **values)
 
@@ -104,7 +107,7 @@ def command(
 def _shared(*, client: bool) -> list[click.Option]:
     options = []
     if client:
-        options.append(
+        options += [
             click.Option(
                 ["--url"],
                 envvar=URL_VARIABLE,
@@ -113,8 +116,16 @@ def _shared(*, client: bool) -> list[click.Option]:
                 show_envvar=True,
                 metavar="URL",
                 help="Where the engines listen: boki://host:port, several with commas, or unix:///path.",
-            )
-        )
+            ),
+            click.Option(
+                ["--timeout"],
+                type=click.FloatRange(0.1, limits.SDK_GIVE_UP_S),
+                default=DEFAULT_TIMEOUT_S,
+                show_default=True,
+                metavar="S",
+                help="Seconds to go on trying while engines are away.",
+            ),
+        ]
     options += [
         click.Option(
             ["--config"],
@@ -185,9 +196,9 @@ def _refuse(invocation: Invocation, error: BokiError) -> int:
 
 def write_line(line: bytes) -> None:
     """Writes bytes and a line end to standard output. Raises BrokenPipeError when nobody reads any more."""
-    click.get_binary_stream("stdout").write(line + b"\n")
+    sys.stdout.buffer.write(line + b"\n")
 
 
 def flush() -> None:
     """Lets a reader of standard output see what was written."""
-    click.get_binary_stream("stdout").flush()
+    sys.stdout.buffer.flush()

@@ -124,7 +124,10 @@ def test_csv_agrees_with_the_csv_module_at_any_chunk_size(rows: list[list[str]],
     assert b"".join(line + b"\n" for line in [header, *(line.data for line in found)]) == content
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers() | st.text(max_size=5))), st.integers(1, 9))
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers() | st.text(max_size=5))),
+    st.integers(1, 9),
+)
 def test_json_lines_come_back_at_any_chunk_size(values: list[dict[str, object]], size: int) -> None:
     content = b"".join(json.dumps(value).encode() + b"\n" for value in values)
     lines = RecordLines(source="-", format="jsonl", tag_fields=("a",))

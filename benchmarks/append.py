@@ -1,0 +1,275 @@
+"""Durable appends through the whole path, on processes of their own, beside what the machine can do without Boki.
+
+    python -m benchmarks.append [--quick] [--json FILE] [--plot FILE] [--rounds N]       (`make bench`)
+
+Three bookies, a sequencer and an engine (each a process, on SQLite metadata) and the SDK in this one, over a Unix socket.
+Rounds are interleaved: each measures every workload and every yardstick once, and what is shown are medians over rounds, so
+a noisy minute spoils a round and not a figure. A workload is a closed loop: N tasks, each awaiting one append at a time.
+
+    yardstick of one append = 2 × (echo p50 + fdatasync p50): to the engine and its bookies, to the sequencer and its bookies
+
+Processor time counts all processes, this one and its loop included. The exit code is 0 whatever falls short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from array import array
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+import boki
+from benchmarks import machine, report, yardsticks
+from benchmarks.report import Ratio, Row
+from boki_cli.local_cluster import LocalCluster
+from boki_common.runtime.process import loop_factory, tune_memory
+
+MANY_RECORDS: Final = 256
+MANY_TASKS: Final = 4
+WARM_UP_S: Final = 0.15
+REBUILD_RECORDS: Final = 1_000_000
+READ_BOOK_RECORDS: Final = 2_000
+
+Once = Callable[[int], Awaitable[int]]
+"""Does one step of a task; returns how many records it was."""
+
+
+class Workload(NamedTuple):
+    """A closed loop of `tasks` tasks."""
+
+    name: str
+    tasks: int
+    make: Callable[[Any], Once]
+
+
+class Yardsticks(NamedTuple):
+    """What the machine did in one round."""
+
+    fdatasync_us: float
+    echo_us: float
+
+    @property
+    def append_ms(self) -> float:
+        return 2 * (self.fdatasync_us + self.echo_us) / 1000
+
+
+def appending(data_bytes: int) -> Callable[[Any], Once]:
+    data = os.urandom(data_bytes)
+
+    def make(client: Any) -> Once:
+        book = client.book("bench")
+
+        async def once(task: int) -> int:
+            await book.append(data, tags=(f"task/{task}",))
+            return 1
+
+        return once
+
+    return make
+
+
+def appending_many(client: Any) -> Once:
+    data = os.urandom(1024)
+    book = client.book("bench")
+
+    async def once(task: int) -> int:
+        await book.append_many([(data, (f"task/{task}",))] * MANY_RECORDS)
+        return MANY_RECORDS
+
+    return once
+
+
+def reading(client: Any) -> Once:
+    """Point reads of records that the engine holds in memory, by tag, from all over the book."""
+    book = client.book("bench-read")
+    at = 0
+
+    async def once(task: int) -> int:
+        nonlocal at
+        at = (at + 997) % READ_BOOK_RECORDS
+        record = await book.read_next(tag=f"number/{at}")
+        assert record is not None and len(record.data) == 1024
+        return 1
+
+    return once
+
+
+APPEND_WORKLOADS: Final = tuple(
+    Workload(f"append {size}, {tasks:,} outstanding", tasks, appending(data_bytes))
+    for size, data_bytes in (("1 KB", 1024), ("100 B", 100))
+    for tasks in (1, 64, 1024)
+)
+MANY: Final = Workload(f"append_many({MANY_RECORDS}) × {MANY_TASKS}, 1 KB", MANY_TASKS, appending_many)
+READ: Final = Workload("cached read, 1 KB", 1, reading)
+WORKLOADS: Final = (*APPEND_WORKLOADS, MANY, READ)
+
+
+async def closed_loop(workload: Workload, client: Any, pids: Mapping[str, int], seconds: float) -> Row:
+    """Runs one workload for a while; the row of this round."""
+    once = workload.make(client)
+    taken = array("d")
+    records = 0
+    end = 0.0
+    measured = False
+
+    async def task(number: int) -> None:
+        nonlocal records
+        while True:
+            started = perf_counter()
+            if started >= end:
+                return
+            count = await once(number)
+            if measured:
+                records += count
+                taken.append(perf_counter() - started)
+
+    end = perf_counter() + WARM_UP_S
+    await asyncio.gather(*(task(number) for number in range(workload.tasks)))
+    measured = True
+    groups = _groups(pids)
+    before = {name: machine.cpu_seconds(group) for name, group in groups.items()}
+    started = perf_counter()
+    end = started + seconds
+    await asyncio.gather(*(task(number) for number in range(workload.tasks)))
+    elapsed = perf_counter() - started
+    used = {name: machine.cpu_seconds(group) - before[name] for name, group in groups.items()}
+    ordered = sorted(taken)
+    return Row(
+        workload.name,
+        records / elapsed,
+        ordered[len(ordered) // 2] * 1000,
+        ordered[len(ordered) * 99 // 100] * 1000,
+        {name: one * 1e6 / records for name, one in used.items()},
+    )
+
+
+def _groups(pids: Mapping[str, int]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = {"sdk": [os.getpid()], "engine": [], "sequencer": [], "bookies": []}
+    for name, pid in pids.items():
+        kind = name.partition("-")[0]
+        groups["bookies" if kind == "bookie" else kind].append(pid)
+    return groups
+
+
+def index_rebuild(records: int) -> dict[str, float]:
+    """One rebuild, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.index_rebuild", str(records)], check=True, capture_output=True, text=True
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+class Rounds:
+    """All rounds of one run, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Row]] = {workload.name: [] for workload in WORKLOADS}
+        self.yardsticks: list[Yardsticks] = []
+        self.rebuilds: list[dict[str, float]] = []
+
+    async def measure(
+        self, cluster: LocalCluster, directory: Path, socket: Path, arguments: argparse.Namespace
+    ) -> None:
+        """One round more."""
+        self.yardsticks.append(Yardsticks(yardsticks.fdatasync_us(directory), await yardsticks.echo_us(socket)))
+        async with boki.connect(cluster.url) as client:
+            for workload in WORKLOADS:
+                row = await closed_loop(workload, client, cluster.pids, arguments.seconds)
+                self.rows[workload.name].append(row)
+        self.rebuilds.append(index_rebuild(REBUILD_RECORDS))
+
+    def medians(self) -> list[Row]:
+        return [report.median_row(rows) for rows in self.rows.values()]
+
+    def ratios(self) -> list[Ratio]:
+        medians = {row.name: row for row in self.medians()}
+        one, many64, many1024 = (medians[workload.name] for workload in APPEND_WORKLOADS[:3])
+        over = statistics.median(
+            row.p50_ms / yard.append_ms for row, yard in zip(self.rows[one.name], self.yardsticks, strict=True)
+        )
+        rebuilt = statistics.median(one["records_per_s"] for one in self.rebuilds)
+        weight = statistics.median(one["process_bytes_per_row"] for one in self.rebuilds)
+        return [
+            Ratio("append_p50_1_outstanding_over_yardstick", over, "<=", 4),
+            Ratio("appends_per_s_64_1KB", many64.per_s, ">=", 20_000),
+            Ratio("appends_per_s_1024_1KB", many1024.per_s, ">=", 60_000),
+            Ratio("append_many_records_per_s", medians[MANY.name].per_s, ">=", 150_000),
+            Ratio("cached_read_p50_ms", medians[READ.name].p50_ms, "<=", 0.2),
+            Ratio("index_rebuild_records_per_s", rebuilt, ">=", 1_000_000),
+            Ratio("index_bytes_per_dense_entry", weight, "<=", 16),
+            Ratio("cpu_us_per_record_1024", sum(many1024.cpu_us.values()), "<=", 20),
+        ]
+
+    def facts(self) -> dict[str, str]:
+        sync = statistics.median(one.fdatasync_us for one in self.yardsticks)
+        echo = statistics.median(one.echo_us for one in self.yardsticks)
+        append = statistics.median(one.append_ms for one in self.yardsticks)
+        return {
+            "fdatasync 4 KiB p50": f"{sync:.0f} µs",
+            "framed echo 1 KiB p50": f"{echo:.0f} µs (Unix socket, two processes)",
+            "yardstick of an append": f"{append:.3f} ms = 2 × (fdatasync + echo)",
+            "index rebuild": f"{statistics.median(one['records_per_s'] for one in self.rebuilds):,.0f} records/s, "
+            f"{statistics.median(one['process_bytes_per_row'] for one in self.rebuilds):.1f} B a row",
+        }
+
+
+async def run(directory: Path, arguments: argparse.Namespace) -> Rounds:
+    """Starts the cluster, makes all rounds."""
+    rounds = Rounds()
+    socket = directory / "echo.sock"
+    with yardsticks.echo_server(socket):
+        async with LocalCluster(directory, bookies=3, unix_sockets=True) as cluster:
+            async with boki.connect(cluster.url) as client:
+                book = client.book("bench-read")
+                batch = [(os.urandom(1024), (f"number/{at}",)) for at in range(READ_BOOK_RECORDS)]
+                await book.append_many(batch)
+            for number in range(arguments.rounds):
+                sys.stderr.write(f"round {number + 1} of {arguments.rounds}\n")
+                await rounds.measure(cluster, directory, socket, arguments)
+    return rounds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.append", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two short rounds: does it run at all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each workload in each round")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="PNG or SVG; needs matplotlib")
+    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds = 2, 0.3
+    tune_memory()
+    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
+        directory = Path(name)
+        facts = machine.facts(directory)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            rounds = runner.run(run(directory, arguments))
+    rows, ratios = rounds.medians(), rounds.ratios()
+    title = f"Boki: durable appends, medians of {arguments.rounds} rounds"
+    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
+    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    report.draw(title, {**shown, **rounds.facts()}, rows, ratios)
+    if arguments.json:
+        samples = {name: [row._asdict() for row in found] for name, found in rounds.rows.items()}
+        whole = {"benchmark": "append", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
+        whole |= {"yardsticks": [one._asdict() for one in rounds.yardsticks], "rebuilds": rounds.rebuilds}
+        report.write_json(arguments.json, {**whole, "samples": samples}, rows, ratios)
+    if arguments.plot:
+        report.plot(arguments.plot, title, rows, ratios)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""How every benchmark of the project shows what it found: a table, the ratios against their goals, JSON, a plot.
+
+    ratio NAME VALUE <=|>= GOAL
+
+is one line per goal, at the end of the output, for programs that compare runs. A goal in absolute units has the unit in its
+name. Falling short changes nothing about the exit code: a figure of one run on one machine is no test.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+
+class Ratio(NamedTuple):
+    """A figure and its goal."""
+
+    name: str
+    value: float
+    comparison: Literal["<=", ">="]
+    goal: float
+
+    @property
+    def reached(self) -> bool:
+        return self.value <= self.goal if self.comparison == "<=" else self.value >= self.goal
+
+    def line(self) -> str:
+        return f"ratio {self.name} {plain(self.value)} {self.comparison} {plain(self.goal)}"
+
+
+class Row(NamedTuple):
+    """One line of the table: medians over all rounds."""
+
+    name: str
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: Mapping[str, float]
+    """Processor time per record, by process."""
+
+
+def plain(value: float) -> str:
+    """Four significant digits, never in exponents."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def median_row(rows: Sequence[Row]) -> Row:
+    """The median of each column over the rounds of one workload."""
+    processes = rows[0].cpu_us
+    return Row(
+        rows[0].name,
+        statistics.median(row.per_s for row in rows),
+        statistics.median(row.p50_ms for row in rows),
+        statistics.median(row.p99_ms for row in rows),
+        {name: statistics.median(row.cpu_us[name] for row in rows) for name in processes},
+    )
+
+
+def draw(title: str, facts: Mapping[str, str], rows: Sequence[Row], ratios: Sequence[Ratio]) -> None:
+    """The table for a person, then the ratios for everybody."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{title}[/bold]")
+    for name, value in facts.items():
+        console.print(f"  [dim]{name:>22}[/dim]  {value}")
+    processes = list(rows[0].cpu_us)
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("", "per s", "p50 ms", "p99 ms", "CPU µs a record", *processes):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    for row in rows:
+        cpu = [plain(sum(row.cpu_us.values())), *(plain(row.cpu_us[name]) for name in processes)]
+        table.add_row(row.name, f"{row.per_s:,.0f}", f"{row.p50_ms:.3f}", f"{row.p99_ms:.3f}", *cpu)
+    console.print(table)
+    console.print()
+    for ratio in ratios:
+        # soft_wrap: a line for programs stays one line on a narrow terminal.
+        console.print(f"[{'green' if ratio.reached else 'yellow'}]{ratio.line()}[/]", soft_wrap=True)
+
+
+def write_json(path: Path, content: Mapping[str, object], rows: Sequence[Row], ratios: Sequence[Ratio]) -> None:
+    """One run, for comparing with others."""
+    whole = {
+        **content,
+        "rows": [row._asdict() for row in rows],
+        "ratios": [{**ratio._asdict(), "reached": ratio.reached} for ratio in ratios],
+    }
+    path.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def plot(path: Path, title: str, rows: Sequence[Row], ratios: Sequence[Ratio]) -> None:
+    """Rates and latencies as bars, and how far each goal is reached; the suffix of the path says the format."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    rates, latencies, goals = figure.subplots(1, 3)
+    names = [row.name for row in rows]
+    rates.barh(names, [row.per_s for row in rows], color="#4c78a8")
+    rates.set(xscale="log", xlabel="per second")
+    latencies.barh(names, [row.p99_ms for row in rows], color="#f2cf8f", label="p99")
+    latencies.barh(names, [row.p50_ms for row in rows], color="#e08b2f", label="p50")
+    latencies.set(xscale="log", xlabel="ms")
+    latencies.tick_params(labelleft=False)
+    latencies.legend()
+    share = [ratio.value / ratio.goal if ratio.comparison == ">=" else ratio.goal / ratio.value for ratio in ratios]
+    colours = ["#59a14f" if ratio.reached else "#e15759" for ratio in ratios]
+    goals.barh([ratio.name.replace("_", " ") for ratio in ratios], share, color=colours)
+    goals.axvline(1.0, color="black", linewidth=0.8)
+    goals.set(xscale="log", xlabel="goal = 1, more is better")
+    goals.tick_params(axis="y", labelsize=7)
+    for axes in (rates, latencies, goals):
+        axes.invert_yaxis()
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,171 @@
+"""`boki dev`: all roles in one process, on one directory, for trying things out and for small single machines.
+
+    DATA/metadata.db      the metadata store
+    DATA/bookie-1 …       one directory per bookie
+
+The data survives a restart, kill -9 and, on a disk that honours flushes, the loss of power. With one bookie it does not
+survive the loss of the disk; three on one machine only rehearse replication.
+
+Rules:
+- Bookies that have a directory are started although fewer are asked for: old ledgers need them, new ones do not.
+- One bookie: ledgers have one copy. More: ledgers have up to three, and two must be durable. What is in the settings wins.
+- A sequencer or engine that fails is started again in place, with growing pauses; a bookie that fails ends the process,
+  because whatever it met (a full or broken disk) needs a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from boki_cli.roles import (
+    Parts,
+    ProcessSettings,
+    RunningRole,
+    open_parts,
+    running_bookie,
+    running_engine,
+    running_sequencer,
+)
+from boki_common.errors import BokiError, WrongDirectory
+from boki_common.logs import get_logger
+from boki_common.net.connection import Address
+from boki_common.runtime import process
+
+LISTEN: Final = "127.0.0.1:7040"
+FREE_PORT: Final = Address("127.0.0.1", 0)
+PAUSE_FIRST_S: Final = 0.1
+PAUSE_LIMIT_S: Final = 10.0
+SOUND_S: Final = 60.0
+"""A role that served this long begins again with the first pause."""
+
+_log = get_logger("dev")
+
+
+def copies(bookies: int) -> dict[str, object]:
+    """Settings of replication for so many bookies, beneath what the user says."""
+    replicas, acks = (1, 1) if bookies == 1 else (min(bookies, 3), 2)
+    return {
+        f"{role}.{name}": value
+        for role in ("sequencer", "engine")
+        for name, value in (("replicas", replicas), ("acks", acks))
+    }
+
+
+def what_it_survives(bookies: int) -> str:
+    """Said at start, so that nobody has to guess."""
+    if bookies == 1:
+        return "one bookie: survives kill -9 and power loss of a disk that honours flush, not the loss of the disk"
+    return (
+        f"{bookies} bookies on one machine: rehearses replication; survives kill -9, power loss of a disk that honours "
+        "flush, and the loss of one bookie's directory, not the loss of the machine"
+    )
+
+
+def metadata_address(data: Path) -> str:
+    """The metadata store of a data directory, which is made when absent. Raises WrongDirectory."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongDirectory(
+            f"cannot make the data directory {data}: {error.strerror}; choose another with --data", path=str(data)
+        ) from error
+    return f"sqlite:///{data.resolve() / 'metadata.db'}"
+
+
+async def serve(
+    settings: ProcessSettings,
+    *,
+    bookies: int,
+    announce: Callable[[Sequence[str]], None],
+    stop: asyncio.Event,
+) -> None:
+    """Runs all roles until `stop`.
+
+    Args:
+        announce: told the engine's addresses once they answer; they stay the same when it is started again.
+
+    Raises:
+        What a bookie failed with, and what keeps any role from starting the first time.
+    """
+    async with open_parts(settings) as parts, AsyncExitStack() as stack:
+        fatal: list[asyncio.Future[object]] = []
+        for number in range(1, max(bookies, _bookies_there(settings.data)) + 1):
+            data = settings.data / f"bookie-{number}"
+            role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
+            fatal.append(asyncio.ensure_future(role.failed))
+        sequencer = _Kept(lambda _: running_sequencer(parts, settings, address=FREE_PORT))
+        engine = _Kept(lambda before: _engine(parts, settings, before))
+        for kept in (sequencer, engine):
+            fatal.append(await kept.start())
+            stack.push_async_callback(kept.close)
+        assert engine.role is not None
+        announce(engine.role.addresses)
+        process.settle_garbage()
+        waiting = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([waiting, *fatal], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        for ended in fatal:
+            if ended.done():
+                await ended
+
+
+def _bookies_there(data: Path) -> int:
+    """The highest number of a bookie that has a directory."""
+    numbers = [path.name.removeprefix("bookie-") for path in data.glob("bookie-*")]
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def _engine(parts: Parts, settings: ProcessSettings, before: Sequence[str]) -> AbstractAsyncContextManager[RunningRole]:
+    addresses = [Address.parse(text) for text in (before or settings.listen or (LISTEN,))]
+    return running_engine(parts, settings, addresses=addresses)
+
+
+class _Kept:
+    """A role that is started again whenever it fails."""
+
+    def __init__(self, make: Callable[[Sequence[str]], AbstractAsyncContextManager[RunningRole]]) -> None:
+        self.role: RunningRole | None = None
+        self._make = make
+        self._stack = AsyncExitStack()
+        self._task: asyncio.Task[object] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self) -> asyncio.Future[object]:
+        """The first start; its errors are the caller's. What is returned ends only when nobody keeps the role any more."""
+        self.role = await self._stack.enter_async_context(self._make(()))
+        self._task = asyncio.ensure_future(self._keep())
+        return self._task
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def _keep(self) -> object:
+        pause_s = PAUSE_FIRST_S
+        role = self.role
+        assert role is not None
+        while True:
+            started = self._loop.time()
+            try:
+                await role.failed
+            except BokiError as error:
+                _log.warning("a role failed and is started again", role=role.kind, error=error, pause_s=pause_s)
+            if self._loop.time() - started > SOUND_S:
+                pause_s = PAUSE_FIRST_S
+            await self._stack.aclose()
+            while True:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_LIMIT_S)
+                try:
+                    self.role = role = await self._stack.enter_async_context(self._make(role.addresses))
+                    break
+                except BokiError as error:
+                    _log.warning("a role cannot be started", role=role.kind, error=error, pause_s=pause_s)

@@ -1,0 +1,233 @@
+"""`boki dev`, `boki init` and one command per role: what runs.
+
+A role prints one line on standard output once it serves, then nothing; it logs to standard error. It ends cleanly on
+SIGTERM or Ctrl-C, and with an error, its reason and its exit code when the role fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_common import logs
+from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from boki_cli.roles import Kind, ProcessSettings
+
+_METADATA = click.option(
+    "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
+)
+_LISTEN = click.option(
+    "--listen", multiple=True, metavar="ADDRESS", help="host:port (port 0: a free one) or unix:///path."
+)
+_STOP_WITH_STDIN = click.option(
+    "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
+)
+
+
+def register(group: CommandGroup) -> None:
+    """Adds the commands of this module."""
+    _register_dev(group)
+    _register_init(group)
+    _register_role(group, "bookie", "Stores ledger entries in a directory.", data=True)
+    _register_role(group, "sequencer", "Orders the log: the primary of its current term, or a standby.")
+    _register_role(group, "engine", "Serves books to programs: appends, index, reads.")
+
+
+def _register_dev(group: CommandGroup) -> None:
+    @command(group, "dev", writes=False, short_help="Run everything in one process, on one directory.")
+    @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: ./.boki.")
+    @click.option("--bookies", type=click.IntRange(1, 9), default=1, show_default=True, help="3 rehearse replication.")
+    @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
+    @_STOP_WITH_STDIN
+    def dev(
+        invocation: Invocation, data: Path | None, bookies: int, listen: tuple[str, ...], stop_with_stdin: bool
+    ) -> int:
+        """Run a bookie, a sequencer and an engine in one process, without anything else to install.
+
+        The data is in DIR and survives a restart, kill -9 and power loss of a disk that honours flush. With one bookie
+        it does not survive the loss of the disk. Ctrl-C ends it.
+
+        \b
+            boki dev
+            boki dev --data /tmp/try --bookies 3 --listen 127.0.0.1:0
+        """
+        from boki_cli import dev as all_roles
+        from boki_cli.roles import process_settings
+
+        chosen = process_settings(invocation.config, {"data": data, "listen": listen or None})
+        # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
+        flags = {"data": data, "listen": listen or None, "metadata": all_roles.metadata_address(chosen.data)}
+        defaults = all_roles.copies(bookies)
+        settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
+        _begin_logs(invocation, settings)
+
+        def announce(addresses: Sequence[str]) -> None:
+            if invocation.json:
+                _announce(invocation, "dev", addresses)
+                return
+            click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
+            click.echo(all_roles.what_it_survives(bookies))
+            _warn_if_open(addresses)
+            flush()
+
+        async def main(stop: asyncio.Event) -> int:
+            _watch_stdin(stop, wanted=stop_with_stdin)
+            await all_roles.serve(settings, bookies=bookies, announce=announce, stop=stop)
+            return exit_codes.OK
+
+        process.tune_memory()
+        return process.run(main)
+
+
+def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
+    """Those defaults whose settings the user left as they come."""
+    from boki_cli.roles import ProcessSettings
+
+    plain = ProcessSettings()
+
+    def value(settings: Any, key: str) -> object:
+        for name in key.split("."):
+            settings = getattr(settings, name)
+        return settings
+
+    return {key: default for key, default in defaults.items() if value(chosen, key) == value(plain, key)}
+
+
+def _register_init(group: CommandGroup) -> None:
+    @command(group, "init", writes=True, short_help="Create a cluster's metadata.")
+    @_METADATA
+    def init(invocation: Invocation, metadata: str | None) -> int:
+        """Create what a cluster keeps in its metadata store, unless it is there.
+
+        Optional: the first role that finds nothing there does the same. It shows early whether the store answers.
+        """
+        from boki_cli import roles
+
+        settings = roles.process_settings(invocation.config, {"metadata": metadata})
+
+        async def main() -> int:
+            async with roles.open_parts(settings):
+                pass
+            if invocation.json:
+                invocation.emit({"metadata": settings.metadata, "ready": True})
+            else:
+                click.echo(f"{settings.metadata} holds a cluster now; start bookies, a sequencer and an engine on it")
+            return exit_codes.OK
+
+        return process.run_command(main)
+
+
+def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = False) -> None:
+    def role(
+        invocation: Invocation,
+        metadata: str | None,
+        listen: tuple[str, ...],
+        stop_with_stdin: bool,
+        data: Path | None = None,
+    ) -> int:
+        return _run_role(invocation, kind, metadata, listen, data, stop_with_stdin=stop_with_stdin)
+
+    role.__doc__ = (
+        f"{what}\n\nPrints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error."
+    )
+    options = [_METADATA, _LISTEN, _STOP_WITH_STDIN]
+    if data:
+        options.insert(
+            1,
+            click.option(
+                "--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where it stores."
+            ),
+        )
+    for option in reversed(options):
+        role = option(role)
+    command(group, kind, writes=False, short_help=f"Run one {kind}.")(role)
+
+
+def _run_role(
+    invocation: Invocation,
+    kind: Kind,
+    metadata: str | None,
+    listen: tuple[str, ...],
+    data: Path | None,
+    *,
+    stop_with_stdin: bool,
+) -> int:
+    from boki_cli import roles
+
+    flags = {"metadata": metadata, "listen": listen or None, "data": data}
+    settings = roles.process_settings(invocation.config, flags)
+    _begin_logs(invocation, settings)
+
+    async def main(stop: asyncio.Event) -> int:
+        _watch_stdin(stop, wanted=stop_with_stdin)
+        async with roles.open_parts(settings) as parts, roles.running(kind, parts, settings) as role:
+            _announce(invocation, kind, role.addresses)
+            _warn_if_open(role.addresses)
+            process.settle_garbage()
+            await _until_failed(role.failed, stop)
+        return exit_codes.OK
+
+    process.tune_memory()
+    return process.run(main)
+
+
+async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
+    """Returns when `stop` is set; raises what the role failed with."""
+    ended = asyncio.ensure_future(failed)
+    waiting = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([ended, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if ended.done():
+        await ended
+
+
+def _announce(invocation: Invocation, kind: str, addresses: Sequence[str]) -> None:
+    if invocation.json:
+        invocation.emit({"role": kind, "pid": os.getpid(), "addresses": list(addresses)})
+    else:
+        click.echo(f"{kind} listens on {', '.join(addresses)}")
+    flush()
+
+
+def _url(address: str) -> str:
+    return address if address.startswith("unix://") else f"boki://{address}"
+
+
+def _warn_if_open(addresses: Sequence[str]) -> None:
+    from boki_cli.roles import open_to_all
+
+    for address in open_to_all(addresses):
+        click.echo(
+            f"Warning: {address} can be reached from other machines, and there is no authentication yet.", err=True
+        )
+
+
+def _begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:
+    logs.configure(level="debug" if invocation.debug else settings.log_level, json=settings.log_json)
+
+
+def _watch_stdin(stop: asyncio.Event, *, wanted: bool) -> None:
+    """Sets `stop` when whoever holds the other end of standard input is gone."""
+    if not wanted:
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, readable)

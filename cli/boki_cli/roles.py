@@ -1,0 +1,214 @@
+"""Builds roles from settings: the one place that puts the parts of the system together.
+
+    async with open_parts(settings) as parts:                  # metadata store, clock, randomness
+        async with running_bookie(parts, settings, ...) as role:
+            await role.failed                                   # raises the error that ended the role
+
+A role is a bookie, a sequencer or an engine: its server, its disk or its ledger client, and in which order they end. A
+process runs one (`role_commands`) or all of them (`dev`); nothing else differs between the two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from boki_bookie.bookie import Bookie
+from boki_bookie.settings import BookieSettings
+from boki_common.bookkeeper.layout import init_cluster
+from boki_common.errors import SettingsError
+from boki_common.metadata.open import open_store
+from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address
+from boki_common.runtime.posix_disk import PosixDisk
+from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.settings import load_settings, setting, table
+from boki_ledger.client import LedgerClient
+from boki_ledger.settings import LedgerSettings
+from boki_logbook.engine import Engine
+from boki_logbook.settings import EngineSettings
+from boki_metalog.metadata_tree import ensure_view
+from boki_metalog.sequencer import Sequencer
+from boki_metalog.settings import SequencerSettings
+
+Kind = Literal["bookie", "sequencer", "engine"]
+
+DATA: Final = Path(".boki")
+DEFAULT_LISTEN: Final[Mapping[Kind, str]] = {
+    "bookie": "127.0.0.1:3181",
+    "sequencer": "127.0.0.1:7041",
+    "engine": "127.0.0.1:7040",
+}
+LOCAL_HOSTS: Final = frozenset({"", "127.0.0.1", "localhost", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """Everything that a process of Boki can be told."""
+
+    metadata: str = setting("", unit="", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
+    data: Path = setting(DATA, unit="", help="Data directory of a bookie, or of boki dev.")
+    listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
+    log_json: bool = setting(False, unit="", help="Log JSON instead of key=value.")
+    bookie: BookieSettings = table(BookieSettings)
+    ledger: LedgerSettings = table(LedgerSettings)
+    sequencer: SequencerSettings = table(SequencerSettings)
+    engine: EngineSettings = table(EngineSettings)
+
+
+class Parts(NamedTuple):
+    """What all roles of a process share."""
+
+    metadata: MetadataStore
+    clock: SystemClock
+    rng: SystemRandom
+
+
+class RunningRole(NamedTuple):
+    """A role that serves."""
+
+    kind: Kind
+    addresses: tuple[str, ...]
+    failed: Awaitable[object]
+    """Raises the error that ended the role; never returns before."""
+
+
+def process_settings(file: Path | None, flags: Mapping[str, object]) -> ProcessSettings:
+    """Settings of this process: file, then environment, then flags. Raises SettingsError."""
+    return load_settings(ProcessSettings, file=file, environ=os.environ, flags=flags)
+
+
+def metadata_uri(text: str) -> str:
+    """A metadata address with an absolute path: people write sqlite:///./dev.db. Raises SettingsError when empty."""
+    if not text:
+        raise SettingsError(
+            "expected --metadata (or BOKI_METADATA), found none; the roles of one cluster share it: "
+            "sqlite:///absolute/path.db on one machine, zk://host:2181 on several"
+        )
+    return text
+
+
+def listen_addresses(kind: Kind, settings: ProcessSettings) -> list[Address]:
+    """Where a role of this process listens; by default where everybody looks for it on this machine."""
+    return [Address.parse(text) for text in (settings.listen or (DEFAULT_LISTEN[kind],))]
+
+
+def open_to_all(addresses: Sequence[str]) -> list[str]:
+    """Addresses that other machines may reach."""
+    parsed = [(text, Address.parse(text)) for text in addresses]
+    return [text for text, address in parsed if not address.path and address.host not in LOCAL_HOSTS]
+
+
+@asynccontextmanager
+async def open_metadata(settings: ProcessSettings) -> AsyncIterator[Parts]:
+    """The metadata store, connected, beside clock and randomness. Nothing is created in it.
+
+    Raises:
+        SettingsError: the address is wrong. MetadataUnavailable: nothing answers there.
+    """
+    store = open_store(metadata_uri(settings.metadata))
+    try:
+        await store.start()
+        yield Parts(store, SystemClock(), SystemRandom())
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
+    """As `open_metadata`; what a cluster keeps there is created unless it is there."""
+    async with open_metadata(settings) as parts:
+        await init_cluster(parts.metadata)
+        await ensure_view(parts.metadata)
+        yield parts
+
+
+@asynccontextmanager
+async def running_bookie(
+    parts: Parts, settings: ProcessSettings, *, data: Path, address: Address
+) -> AsyncIterator[RunningRole]:
+    """A bookie on a directory.
+
+    Raises:
+        WrongDirectory, DirectoryInUse, CorruptData: what is there cannot be served. SettingsError: cannot listen.
+    """
+    bookie = await Bookie.start(
+        disk=PosixDisk(data),
+        metadata=parts.metadata,
+        address=address,
+        clock=parts.clock,
+        rng=parts.rng,
+        settings=settings.bookie,
+    )
+    try:
+        yield RunningRole("bookie", (str(bookie.address),), bookie.failed)
+    finally:
+        await bookie.close()
+
+
+@asynccontextmanager
+async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterator[LedgerClient]:
+    """A ledger client on the bookies that the metadata store names."""
+    client = LedgerClient(metadata=parts.metadata, rng=parts.rng, settings=settings.ledger)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address: Address) -> AsyncIterator[RunningRole]:
+    """A sequencer; it serves or stands by. Raises SettingsError: cannot listen."""
+    async with ledger_client(parts, settings) as ledgers:
+        sequencer = await Sequencer.start(
+            metadata=parts.metadata,
+            ledgers=ledgers,
+            address=address,
+            clock=parts.clock,
+            rng=parts.rng,
+            settings=settings.sequencer,
+        )
+        try:
+            yield RunningRole("sequencer", (str(sequencer.address),), sequencer.failed)
+        finally:
+            await sequencer.close()
+
+
+@asynccontextmanager
+async def running_engine(
+    parts: Parts, settings: ProcessSettings, *, addresses: Sequence[Address]
+) -> AsyncIterator[RunningRole]:
+    """An engine. Raises SettingsError: cannot listen."""
+    async with ledger_client(parts, settings) as ledgers:
+        engine = await Engine.start(
+            metadata=parts.metadata,
+            ledgers=ledgers,
+            addresses=addresses,
+            clock=parts.clock,
+            rng=parts.rng,
+            settings=settings.engine,
+        )
+        try:
+            yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)
+        finally:
+            await engine.close()
+
+
+def running(kind: Kind, parts: Parts, settings: ProcessSettings) -> AbstractAsyncContextManager[RunningRole]:
+    """One role as the settings say. Raises SettingsError when it cannot listen on so many addresses."""
+    addresses = listen_addresses(kind, settings)
+    if kind == "engine":
+        return running_engine(parts, settings, addresses=addresses)
+    if len(addresses) != 1:
+        raise SettingsError(
+            f"a {kind} listens on one address, found {len(addresses)}: {', '.join(map(str, addresses))}"
+        )
+    if kind == "bookie":
+        return running_bookie(parts, settings, data=settings.data, address=addresses[0])
+    return running_sequencer(parts, settings, address=addresses[0])

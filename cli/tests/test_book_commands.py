@@ -1,0 +1,134 @@
+"""append, read and tail against a cluster in memory: what goes in comes out, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from boki_cli.book_commands import size_text
+from boki_common import limits
+
+if TYPE_CHECKING:
+    from conftest import RunBoki
+
+
+@pytest.fixture
+def flights(tmp_path: Path) -> Path:
+    rows = [f"{number},{('UA', 'AA', 'B6')[number % 3]},{'EWR' if number % 2 else ''}" for number in range(1, 1001)]
+    path = tmp_path / "flights.csv"
+    path.write_text("\n".join(["number,carrier,origin", *rows]) + "\n")
+    return path
+
+
+def test_a_file_comes_back_whole_and_by_tag(run_boki: RunBoki, memory_url: str, flights: Path) -> None:
+    tags = ("--tag-field", "carrier", "--tag-field", "origin")
+    done = run_boki("append", str(flights), "--book", "f", *tags, "--url", memory_url)
+    assert done.code == 0, done.err
+    assert done.out.startswith("1,000 records (")
+    assert "committed to f in " in done.out
+    lines = flights.read_text().splitlines()[1:]
+    assert run_boki("read", "--book", "f", "--url", memory_url).out.splitlines() == lines
+    by_tag = run_boki("read", "--book", "f", "--tag", "carrier/AA", "--url", memory_url).out.splitlines()
+    assert by_tag == [line for line in lines if ",AA," in line]
+    newest = run_boki("read", "--book", "f", "--tag", "origin/EWR", "--prev", "--limit", "2", "--url", memory_url)
+    assert newest.out.splitlines() == [lines[998], lines[996]]
+    assert run_boki("tail", "--book", "f", "-n", "3", "--url", memory_url).out.splitlines() == lines[-3:]
+
+
+def test_json_and_ranges(run_boki: RunBoki, memory_url: str) -> None:
+    stdin = b'{"user": 1}\n{"user": 2}\n{"user": "\xc3\xa9"}\n'
+    appended = run_boki("append", "-", "--book", "b", "--tag-field", "user", "--json", "--url", memory_url, stdin=stdin)
+    assert appended.code == 0, appended.err
+    report = json.loads(appended.out)
+    assert (report["records"], report["bytes"], report["complete"]) == (3, len(stdin) - 3, True)
+    records = [
+        json.loads(line) for line in run_boki("read", "--book", "b", "--json", "--url", memory_url).out.splitlines()
+    ]
+    assert [record["data"] for record in records] == ['{"user": 1}', '{"user": 2}', '{"user": "é"}']
+    assert [record["tags"] for record in records] == [["user/1"], ["user/2"], ["user/é"]]
+    assert (records[0]["seqnum"], records[-1]["seqnum"]) == (report["first_seqnum"], report["last_seqnum"])
+    middle, last = str(records[1]["seqnum"]), str(records[2]["seqnum"])
+    found = run_boki("read", "--book", "b", "--from", middle, "--to", last, "--url", memory_url).out
+    assert found == '{"user": 2}\n'
+    back = run_boki("read", "--book", "b", "--from", middle, "--to", last, "--prev", "--url", memory_url).out
+    assert back == '{"user": 2}\n'
+
+
+def test_an_empty_book_and_an_empty_file(run_boki: RunBoki, memory_url: str) -> None:
+    assert run_boki("read", "--book", "none", "--url", memory_url) == (0, "", "")
+    assert run_boki("tail", "--book", "none", "--url", memory_url) == (0, "", "")
+    done = run_boki("append", "-", "--book", "none", "--url", memory_url)
+    assert (done.code, done.out[:10]) == (0, "0 records ")
+
+
+def test_a_wrong_line_names_itself_and_what_is_committed(run_boki: RunBoki, memory_url: str) -> None:
+    stdin = b"".join(b'{"n": %d}\n' % number for number in range(300)) + b"{oops\n"
+    done = run_boki("append", "-", "--book", "b", "--url", memory_url, "--format", "jsonl", stdin=stdin)
+    assert done.code == 2
+    assert "standard input, line 301: expected a JSON value, found '{oops'" in done.err
+    assert "300 records are committed, the last with seqnum" in done.err
+    assert "--skip 300" in done.err
+    fixed = stdin.replace(b"{oops", b'{"n": 300}')
+    assert run_boki("append", "-", "--book", "b", "--skip", "300", "--url", memory_url, stdin=fixed).code == 0
+    found = run_boki("read", "--book", "b", "--url", memory_url).out.splitlines()
+    assert found == fixed.decode().splitlines()
+
+
+def test_a_field_that_no_record_has_is_noted(run_boki: RunBoki, memory_url: str) -> None:
+    done = run_boki("append", "-", "--book", "b", "--tag-field", "usr", "--url", memory_url, stdin=b'{"user": 1}\n')
+    assert done.code == 0
+    assert "none of the 1 records has a value in the field 'usr'" in done.err
+
+
+def test_skip_beyond_the_first_chunk(run_boki: RunBoki, memory_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "big.jsonl"
+    line = b'"' + b"x" * 1000 + b'"'
+    path.write_bytes(b"\n".join([line] * 2500 + [b'"last"']))
+    assert path.stat().st_size > 2 * limits.MIB
+    assert run_boki("append", str(path), "--book", "b", "--skip", "2499", "--url", memory_url).code == 0
+    assert run_boki("read", "--book", "b", "--url", memory_url).out.splitlines() == [line.decode(), '"last"']
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["append", "{tmp}/no.csv", "--book", "b"], 2, "cannot read {tmp}/no.csv: No such file or directory"),
+        (["append", "{tmp}/flihgts.csv", "--book", "b"], 2, "did you mean {tmp}/flights.csv?"),
+        (["append", "{tmp}", "--book", "b"], 2, "cannot read {tmp}: it is a folder"),
+        (["append", "{tmp}/flights.csv", "--book", "b", "--tag-field", "carier"], 2, "did you mean 'carrier'?"),
+        (["append", "-", "--book", "b", "--format", "xml"], 2, "'xml' is not one of 'auto', 'jsonl', 'csv'"),
+        (["append", "-"], 2, "Missing option '--book'"),
+        (["append", "-", "--book", "b", "--tag-fields", "x"], 2, "--tag-field"),
+        (["read", "--book", "b", "--limit", "0"], 2, "0 is not in the range x>=1"),
+        (["read", "--book", ""], 2, "expected a book name of 1 to 1024 bytes, found 0"),
+        (["read", "--book", "b", "--tag", ""], 2, "expected a tag name of 1 to 255 bytes, found 0"),
+        (["red", "--book", "b"], 2, "no such command 'red'. Did you mean 'read'?"),
+        (["read", "--book", "b", "--url", "http://x"], 2, "expected a URL such as boki://host:port"),
+        (["read", "--book", "b", "--url", "unix:///none/such.sock"], 3, "no engine answers"),
+    ],
+)
+def test_wrong_calls_say_what_to_do(
+    run_boki: RunBoki, memory_url: str, flights: Path, arguments: list[str], code: int, message: str
+) -> None:
+    tmp = str(flights.parent)
+    given = [argument.replace("{tmp}", tmp) for argument in arguments]
+    if "--url" not in given and "--tag-fields" not in given and given[0] != "red":
+        given += ["--url", memory_url]
+    done = run_boki(*given)
+    assert done.code == code, done
+    assert message.replace("{tmp}", tmp) in " ".join(done.err.replace("│", " ").split())
+    assert "Traceback" not in done.err
+
+
+def test_sizes_for_people() -> None:
+    assert [size_text(size) for size in (0, 999, 1000, 31_053_850, 10**9, 10**13)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "31.1 MB",
+        "1.0 GB",
+        "10000.0 GB",
+    ]
