@@ -172,7 +172,7 @@ def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -
         return _refuse(invocation, error)
     except Exception as error:  # noqa: BLE001 - the outermost frame: shown, never swallowed
         if invocation.debug:
-            traceback.print_exception(error)
+            click.echo("".join(traceback.format_exception(error)), err=True)
         else:
             click.echo(f"Internal error: {error!r}. This is a fault of boki; --debug shows where.", err=True)
         return exit_codes.INTERNAL
@@ -180,14 +180,21 @@ def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -
 
 def _refuse(invocation: Invocation, error: BokiError) -> int:
     code = exit_codes.exit_code(error, writes=invocation.writes)
+    notes: list[str] = getattr(error, "__notes__", [])
     if invocation.debug:
-        traceback.print_exception(error)
+        click.echo("".join(traceback.format_exception(error)), err=True)
     if invocation.json:
-        message = {"error": type(error).__name__, "message": str(error), "exit_code": code, "facts": dict(error.facts)}
+        message = {
+            "error": type(error).__name__,
+            "message": str(error),
+            "exit_code": code,
+            "facts": dict(error.facts),
+            "notes": notes,
+        }
         click.echo(msgspec.json.encode(message, enc_hook=str), err=True)
     else:
         click.echo(f"Error: {error}", err=True)
-        for note in getattr(error, "__notes__", ()):
+        for note in notes:
             click.echo(note, err=True)
         if code == exit_codes.OUTCOME_UNKNOWN:
             click.echo("The outcome is unknown: what was sent may or may not be committed; read to find out.", err=True)
