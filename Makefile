@@ -26,8 +26,8 @@ help: ## Lists what there is to make.
 setup: $(stamp) ## Makes .venv; a no-op when it is up to date.
 
 $(stamp): requirements.lock pyproject.toml
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "expected Python 3.11 or newer as python3, found $$(python3 --version 2>&1 || true);" >&2; \
+	@if ! $(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "expected Python 3.11 or newer, found $$($(or $(PYTHON),python3) --version 2>&1 || true);" >&2; \
 		echo "install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; fi
 	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
 		echo "expected the venv module beside $(PYTHON), found none; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; fi
