@@ -33,9 +33,7 @@ class RecoveryPlan:
     Invariant: every entry in start + 1 … present_to is PRESENT; `end`, once set, equals `present_to` for ever.
     """
 
-    def __init__(
-        self, *, start: int, ensemble_size: int, write_quorum: int, ack_quorum: int, floor: int = 0
-    ) -> None:
+    def __init__(self, *, start: int, ensemble_size: int, write_quorum: int, ack_quorum: int, floor: int = 0) -> None:
         """`floor` is the number of entries known to have been acknowledged."""
         self.start = start
         self.present_to = start

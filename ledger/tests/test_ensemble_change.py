@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from boki_common.ids import BookieId
 from boki_ledger.ensemble_change import change_ensemble, choose_replacements, fragment_of

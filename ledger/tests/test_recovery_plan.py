@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from boki_ledger.answers import Answer, Verdict
 from boki_ledger.recovery_plan import RecoveryPlan, recovery_start
@@ -14,9 +15,7 @@ H, N, U = Answer.HAVE, Answer.NEVER_HAD, Answer.UNKNOWN
 
 
 def plan(*, start: int = -1, floor: int = 0, size: int = 3, write_quorum: int = 3, ack_quorum: int = 2) -> RecoveryPlan:
-    return RecoveryPlan(
-        start=start, ensemble_size=size, write_quorum=write_quorum, ack_quorum=ack_quorum, floor=floor
-    )
+    return RecoveryPlan(start=start, ensemble_size=size, write_quorum=write_quorum, ack_quorum=ack_quorum, floor=floor)
 
 
 def test_recovery_starts_at_the_last_fragment_even_if_its_bookies_know_no_lac() -> None:
@@ -108,9 +107,7 @@ def test_the_order_of_answers_does_not_move_the_end_below_what_was_acknowledged(
     size = data.draw(st.integers(1, 5))
     write_quorum = data.draw(st.integers(1, size))
     ack_quorum = data.draw(st.integers(1, write_quorum))
-    held = {
-        entry: data.draw(st.sets(st.sampled_from(write_set(entry, size, write_quorum)))) for entry in range(6)
-    }
+    held = {entry: data.draw(st.sets(st.sampled_from(write_set(entry, size, write_quorum)))) for entry in range(6)}
     acked = 0
     while acked < 6 and len(held[acked]) >= ack_quorum:
         acked += 1

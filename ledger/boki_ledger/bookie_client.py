@@ -1,0 +1,75 @@
+"""The real `BookieTransport`: bookies over the network, by id, one or a few links to each.
+
+The first link to a bookie stays; further ones exist only while a second lane of one ledger needs its own connection (a
+writer and a recovery in one process, a slot that changed away and back), see `bookie_link`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from boki_common.errors import Overloaded
+from boki_common.ids import BookieId
+from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.bookie_link import BookieLink, Lane
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import LaneListener, ReadAnswer
+
+LINKS_PER_BOOKIE: Final = 16
+
+
+class BookieNetwork:
+    """See `transport.BookieTransport`."""
+
+    def __init__(self, directory: BookieDirectory, settings: LedgerSettings) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._links: dict[BookieId, list[BookieLink]] = {}
+        self._closing: dict[asyncio.Task[None], None] = {}
+
+    def open_lane(self, bookie: BookieId, ledger_id: int, listener: LaneListener) -> Lane:
+        links = self._links.setdefault(bookie, [])
+        for link in links:
+            if link.can_carry(ledger_id):
+                return link.open_lane(ledger_id, listener)
+        if len(links) >= LINKS_PER_BOOKIE:
+            raise Overloaded(
+                f"{LINKS_PER_BOOKIE} connections to bookie {bookie} carry adds of ledger {ledger_id} already; "
+                "too many recoveries of one ledger run at once",
+                bookie_id=bookie,
+            )
+        return self._new_link(bookie).open_lane(ledger_id, listener)
+
+    def read(
+        self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
+    ) -> asyncio.Future[ReadAnswer]:
+        links = self._links.get(bookie)
+        link = links[0] if links else self._new_link(bookie)
+        return link.read(ledger_id, entry_id, fence_key)
+
+    def seems_up(self, bookie: BookieId) -> bool:
+        links = self._links.get(bookie)
+        return not links or links[0].error is None
+
+    async def close(self) -> None:
+        """Ends all links. Idempotent."""
+        links = [link for links in self._links.values() for link in links]
+        self._links.clear()
+        for link in links:
+            await link.close()
+        if self._closing:
+            await asyncio.wait(tuple(self._closing))
+
+    def _new_link(self, bookie: BookieId) -> BookieLink:
+        link = BookieLink(bookie, self._directory, self._settings, self._idle)
+        self._links.setdefault(bookie, []).append(link)
+        return link
+
+    def _idle(self, link: BookieLink) -> None:
+        links = self._links.get(link.bookie, [])
+        if link in links[1:]:
+            links.remove(link)
+            task = asyncio.create_task(link.close(), name=f"closing a link to bookie {link.bookie}")
+            self._closing[task] = None
+            task.add_done_callback(lambda done: self._closing.pop(done, None) and None)

@@ -1,0 +1,393 @@
+"""One connection to one bookie: keeps it alive, matches answers to requests, tells a hung bookie from a slow one.
+
+BookKeeper's v2 answers name ledger and entry, not the request. So that no answer reaches the wrong asker:
+- a link carries at most one lane per ledger, and none while answers of an earlier lane of that ledger are outstanding
+  (`can_carry`); a second lane goes to another link;
+- reads of one (ledger, entry) are answered in order of asking, and one with another fence key (or none) is held back until
+  the earlier ones are answered: a plain answer proves no fence.
+
+Requests outstanding and no frame for `answer_timeout_s`: the connection is dropped, everything on it is *unknown*. After a
+loss the link reconnects with growing pauses for as long as somebody wants it.
+
+One loop over the frames of a network read; acks of consecutive entries travel as runs, without an object per entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final
+
+from boki_common import limits
+from boki_common.bookkeeper import v2
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError
+from boki_common.ids import BookieId
+from boki_common.logs import get_logger
+from boki_common.net.connection import FrameConnection, connect
+from boki_common.runtime.ports import Buffer
+from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import LaneListener, ReadAnswer
+
+UNSENT_BYTES: Final = 4 * limits.CONNECTION_UNSENT_BYTES
+"""More than one writer's window: a bookie that takes no more bytes than this behind is dropped as failed."""
+UNSENT_CHECK_MASK: Final = 63
+"""The bound above is looked at once per 64 adds."""
+
+_ANSWER: Final = Struct(">BBHIqq")
+"""What every v2 response begins with: version, opcode, flags, status, ledger, entry."""
+
+_log = get_logger("ledger")
+
+
+class Lane:
+    """See `transport.AddLane`. `unanswered` counts its adds on the present connection."""
+
+    __slots__ = ("_link", "ledger_id", "listener", "unanswered")
+
+    def __init__(self, link: BookieLink, ledger_id: int, listener: LaneListener) -> None:
+        self._link = link
+        self.ledger_id = ledger_id
+        self.listener = listener
+        self.unanswered = 0
+
+    @property
+    def up(self) -> bool:
+        return self._link.connection is not None
+
+    def send(self, frame: Sequence[Buffer]) -> None:
+        link = self._link
+        if link.connection is not None:
+            self.unanswered += 1
+            link.send_add(frame)
+
+    def drop(self, error: BokiError) -> None:
+        self._link.drop(error)
+
+    def close(self) -> None:
+        self._link.close_lane(self)
+
+
+class _Read:
+    __slots__ = ("fence_key", "future", "sent")
+
+    def __init__(self, future: asyncio.Future[ReadAnswer], fence_key: bytes | None) -> None:
+        self.future = future
+        self.fence_key = fence_key
+        self.sent = False
+
+    def resolve(self, answer: ReadAnswer) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
+class BookieLink:
+    """See the module. Invariant: `connection` is set exactly while frames may be sent on it."""
+
+    def __init__(
+        self,
+        bookie: BookieId,
+        directory: BookieDirectory,
+        settings: LedgerSettings,
+        on_idle: Callable[[BookieLink], None],
+    ) -> None:
+        self.bookie = bookie
+        self.connection: FrameConnection | None = None
+        self.error: BokiError | None = None
+        self._directory = directory
+        self._settings = settings
+        self._on_idle = on_idle
+        self._loop = asyncio.get_running_loop()
+        self._lanes: dict[int, Lane] = {}
+        self._leftover: dict[int, int] = {}
+        self._reads: dict[tuple[int, int], deque[_Read]] = {}
+        self._read_count = 0
+        self._adds_sent = 0
+        self._lost: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._poked = asyncio.Event()
+        self._tick: asyncio.TimerHandle | None = None
+        self._frames_seen = 0
+        self._frames_at_tick = 0
+        self._quiet_since = 0.0
+        self._closed = False
+
+    # -- requests
+
+    def can_carry(self, ledger_id: int) -> bool:
+        """Whether a lane of the ledger may be opened here."""
+        return ledger_id not in self._lanes and ledger_id not in self._leftover
+
+    def open_lane(self, ledger_id: int, listener: LaneListener) -> Lane:
+        assert self.can_carry(ledger_id) and not self._closed
+        lane = self._lanes[ledger_id] = Lane(self, ledger_id, listener)
+        if self.error is not None:
+            self._loop.call_soon(self._tell_late, lane, self.error)
+            self._poked.set()
+        self._want()
+        return lane
+
+    def close_lane(self, lane: Lane) -> None:
+        if self._lanes.get(lane.ledger_id) is not lane:
+            return
+        del self._lanes[lane.ledger_id]
+        if lane.unanswered:
+            self._leftover[lane.ledger_id] = lane.unanswered
+        self._check_idle()
+
+    def send_add(self, frame: Sequence[Buffer]) -> None:
+        """Sends an add of one of the lanes; the link must be up."""
+        connection = self.connection
+        assert connection is not None
+        connection.send(*frame)
+        if self._tick is None:
+            self._start_ticking()
+        self._adds_sent += 1
+        if not self._adds_sent & UNSENT_CHECK_MASK and connection.unsent_bytes > UNSENT_BYTES:
+            self._loop.call_soon(
+                self.drop, Overloaded(f"bookie {self.bookie} is {UNSENT_BYTES} bytes behind", bookie_id=self.bookie)
+            )
+
+    def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None) -> asyncio.Future[ReadAnswer]:
+        """See `transport.BookieTransport.read`."""
+        future: asyncio.Future[ReadAnswer] = self._loop.create_future()
+        if self._read_count >= limits.CONNECTION_CALLS:
+            error = Overloaded(f"{limits.CONNECTION_CALLS} reads of bookie {self.bookie} are unanswered")
+            future.set_result(ReadAnswer(None, error=error))
+            return future
+        if self.connection is None and self.error is not None and self._task is not None:
+            self._poked.set()
+            future.set_result(ReadAnswer(None, error=self.error))
+            return future
+        self._reads.setdefault((ledger_id, entry_id), deque()).append(_Read(future, fence_key))
+        self._read_count += 1
+        if self.connection is not None:
+            self._send_reads(ledger_id, entry_id)
+        self._want()
+        return future
+
+    def drop(self, error: BokiError) -> None:
+        """Ends the connection; whoever has requests on it hears that they are unknown."""
+        if self.connection is not None:
+            connection, self.connection = self.connection, None
+            connection.abort(error)
+
+    async def close(self) -> None:
+        """Ends the link for good; reads end as unknown, listeners are not called. Idempotent."""
+        self._closed = True
+        self._lanes.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        error = ConnectionLost(f"the client of bookie {self.bookie} is closed", bookie_id=self.bookie)
+        self.drop(error)
+        if self._lost is not None:
+            await self._lost
+        self._stop_ticking()
+        self._fail_reads(error)
+
+    # -- what the connection calls
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        try:
+            self._take(frames)
+        except ProtocolError as error:
+            self.drop(error)
+
+    def _take(self, frames: list[memoryview]) -> None:
+        self._frames_seen += len(frames)
+        unpack, size = _ANSWER.unpack_from, _ANSWER.size
+        runs: dict[int, list[tuple[int, int]]] = {}
+        refused: dict[int, list[tuple[int, V2Status]]] = {}
+        run_ledger, run_first, run_next = -1, 0, 0
+        for frame in frames:
+            if len(frame) < size:
+                raise ProtocolError(f"expected a response of at least {size} bytes, found {len(frame)}")
+            version, opcode, _, code, ledger_id, entry_id = unpack(frame)
+            if opcode != v2.OP_ADD or version != v2.VERSION:
+                self._other_answer(frame)
+            elif code != 0:
+                refused.setdefault(ledger_id, []).append((entry_id, _status(code)))
+            elif ledger_id == run_ledger and entry_id == run_next:
+                run_next += 1
+            else:
+                if run_ledger >= 0:
+                    runs.setdefault(run_ledger, []).append((run_first, run_next - run_first))
+                run_ledger, run_first, run_next = ledger_id, entry_id, entry_id + 1
+        if run_ledger >= 0:
+            runs.setdefault(run_ledger, []).append((run_first, run_next - run_first))
+        for ledger_id in dict.fromkeys((*runs, *refused)):
+            self._adds_answered(ledger_id, runs.get(ledger_id, []), refused.get(ledger_id, []))
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.connection = None
+        self.error = error or ConnectionLost(
+            f"the connection to bookie {self.bookie} was closed", bookie_id=self.bookie
+        )
+        self._leftover.clear()
+        self._stop_ticking()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+        if not self._closed:
+            _log.info("bookie lost", bookie_id=self.bookie, error=self.error)
+            self._tell_down(self.error)
+
+    def _adds_answered(self, ledger_id: int, acked: list[tuple[int, int]], refused: list[tuple[int, V2Status]]) -> None:
+        count = len(refused)
+        for _, length in acked:
+            count += length
+        lane = self._lanes.get(ledger_id)
+        outstanding = lane.unanswered if lane is not None else self._leftover.get(ledger_id, 0)
+        if count > outstanding:
+            raise ProtocolError(
+                f"bookie {self.bookie} answered {count} adds of ledger {ledger_id}, {outstanding} were outstanding"
+            )
+        if lane is not None:
+            lane.unanswered -= count
+            lane.listener.adds_answered(acked, refused)
+        elif count == outstanding:
+            del self._leftover[ledger_id]
+            self._check_idle()
+        else:
+            self._leftover[ledger_id] = outstanding - count
+
+    def _other_answer(self, frame: memoryview) -> None:
+        response = v2.decode_response(frame)
+        if not isinstance(response, v2.ReadResponse):
+            raise ProtocolError(f"bookie {self.bookie} answered what nobody asked: {type(response).__name__}")
+        key = (response.ledger_id, response.entry_id)
+        reads = self._reads.get(key)
+        if not reads or not reads[0].sent:
+            raise ProtocolError(
+                f"bookie {self.bookie} answered a read of entry {key[1]} of ledger {key[0]}: none is open"
+            )
+        self._read_count -= 1
+        reads.popleft().resolve(ReadAnswer(response.status, response.body))
+        if reads:
+            self._send_reads(*key)
+        else:
+            del self._reads[key]
+            self._check_idle()
+
+    def _send_reads(self, ledger_id: int, entry_id: int) -> None:
+        """Sends what may be sent: the unsent reads that have the fence key of the first."""
+        reads = self._reads[ledger_id, entry_id]
+        assert self.connection is not None
+        key = reads[0].fence_key
+        for read in reads:
+            if read.fence_key != key:
+                break
+            if not read.sent:
+                read.sent = True
+                fencing = key is not None
+                self.connection.send(v2.encode_read(ledger_id, entry_id, fence_key=key, high_priority=fencing))
+        if self._tick is None:
+            self._start_ticking()
+
+    # -- life of the connection
+
+    @property
+    def idle(self) -> bool:
+        """Nobody wants anything of the link."""
+        return not (self._lanes or self._leftover or self._reads)
+
+    def _check_idle(self) -> None:
+        if self.idle:
+            self._on_idle(self)
+
+    def _want(self) -> None:
+        if self._task is None and not self._closed:
+            self.error = None
+            self._task = asyncio.create_task(self._run(), name=f"link to bookie {self.bookie}")
+
+    async def _run(self) -> None:
+        """Connects, waits for the loss, connects again: while somebody wants the link."""
+        pause = self._settings.retry_least_s
+        while not self.idle:
+            if await self._connect():
+                assert self._lost is not None
+                await asyncio.shield(self._lost)
+                pause = self._settings.retry_least_s
+            self._poked.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._poked.wait()
+            except TimeoutError:
+                pause = min(2 * pause, self._settings.retry_most_s)
+        self._task = None
+
+    async def _connect(self) -> bool:
+        try:
+            address = await self._directory.address(self.bookie)
+            connection = await connect(address, lambda _: self, timeout_s=self._settings.connect_timeout_s)
+        except BokiError as error:
+            known = self.error is not None
+            self.error = error
+            if not known:
+                _log.info("bookie unreachable", bookie_id=self.bookie, error=error)
+                self._tell_down(error)
+            self._fail_reads(error)
+            return False
+        if connection.closed:
+            return False
+        self._lost = self._loop.create_future()
+        self.connection, self.error = connection, None
+        _log.info("bookie connected", bookie_id=self.bookie, peer=connection.peer)
+        for lane in tuple(self._lanes.values()):
+            lane.listener.lane_up()
+        for key in tuple(self._reads):
+            self._send_reads(*key)
+        return True
+
+    def _tell_late(self, lane: Lane, error: BokiError) -> None:
+        if self._lanes.get(lane.ledger_id) is lane and not lane.up:
+            lane.listener.lane_down(error)
+
+    def _tell_down(self, error: BokiError) -> None:
+        for lane in tuple(self._lanes.values()):
+            lane.unanswered = 0
+            lane.listener.lane_down(error)
+        self._fail_reads(error)
+
+    def _fail_reads(self, error: BokiError) -> None:
+        reads, self._reads, self._read_count = self._reads, {}, 0
+        for queue in reads.values():
+            for read in queue:
+                read.resolve(ReadAnswer(None, error=error))
+
+    # -- a bookie that hangs
+
+    def _start_ticking(self) -> None:
+        self._quiet_since = self._loop.time()
+        self._frames_at_tick = self._frames_seen
+        self._tick = self._loop.call_later(self._settings.answer_timeout_s / 4, self._check_progress)
+
+    def _stop_ticking(self) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+
+    def _check_progress(self) -> None:
+        self._tick = None
+        if self.connection is None or not self._outstanding():
+            return
+        now, limit = self._loop.time(), self._settings.answer_timeout_s
+        if self._frames_seen != self._frames_at_tick:
+            self._frames_at_tick, self._quiet_since = self._frames_seen, now
+        elif now - self._quiet_since >= limit:
+            self.drop(CallTimeout(f"bookie {self.bookie} has answered nothing for {limit} s", bookie_id=self.bookie))
+            return
+        self._tick = self._loop.call_later(limit / 4, self._check_progress)
+
+    def _outstanding(self) -> bool:
+        return bool(self._reads or self._leftover) or any(lane.unanswered for lane in self._lanes.values())
+
+
+def _status(code: int) -> V2Status:
+    try:
+        return V2Status(code)
+    except ValueError as error:
+        raise ProtocolError(f"expected a known result code, found {code}", found=code) from error

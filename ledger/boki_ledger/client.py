@@ -1,0 +1,200 @@
+"""The ledger client: make, open, list and delete ledgers on bookies, with metadata in the metadata store.
+
+    client = LedgerClient(metadata=store, rng=SystemRandom())
+    await client.start()
+    writer = await client.create(replicas=3, acks=2)
+    reader = await client.open(writer.ledger_id, recover=True)      # fences the writer
+
+One client serves a whole process; it holds one connection to each bookie it talks to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.digests import digest_for
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.errors import ClosedError, InvalidArgument, NotEnoughBookies, Unauthorized
+from boki_common.metadata.store import MetadataStore
+from boki_common.metrics import Metrics
+from boki_common.runtime.ports import Random
+from boki_ledger.acks import ENSEMBLE_SIZE_MAX
+from boki_ledger.bookie_client import BookieNetwork
+from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
+from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.reader import LedgerReader
+from boki_ledger.recovery import LedgerRecovery, check_floor
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import BookieChooser, Bookies, BookieTransport
+from boki_ledger.writer import LedgerWriter
+
+
+class LedgerClient:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        rng: Random,
+        settings: LedgerSettings | None = None,
+        metrics: Metrics | None = None,
+        bookies: Bookies | None = None,
+    ) -> None:
+        """`bookies` stands in for the network and the registrations; without it they are the real ones."""
+        self._store = metadata
+        self._rng = rng
+        self._settings = settings or LedgerSettings()
+        self._metrics = LedgerMetrics(metrics or Metrics())
+        self._updates = LedgerUpdates(metadata, rng, self._settings)
+        self._directory = BookieDirectory(metadata, retry_s=self._settings.retry_most_s)
+        self._network: BookieNetwork | None = None
+        self._transport: BookieTransport | None = bookies
+        self._chooser: BookieChooser = bookies or self._directory
+        self._writers: dict[LedgerWriter, None] = {}
+
+    async def start(self) -> None:
+        """Reads which bookies are up. Raises MetadataUnavailable."""
+        if self._transport is None:
+            await self._directory.start()
+            self._transport = self._network = BookieNetwork(self._directory, self._settings)
+
+    async def close(self) -> None:
+        """Abandons open writers and ends all connections. Idempotent."""
+        for writer in tuple(self._writers):
+            writer.abandon()
+        network, self._network, self._transport = self._network, None, None
+        if network is not None:
+            await network.close()
+        await self._directory.close()
+
+    async def create(
+        self,
+        *,
+        replicas: int = 3,
+        acks: int = 2,
+        password: bytes = b"",
+        digest: str = "CRC32C",
+        custom: Mapping[str, bytes] | None = None,
+    ) -> LedgerWriter:
+        """Makes a ledger and its writer.
+
+        Args:
+            replicas: copies of each entry; fewer if fewer bookies are up, but never fewer than `acks`.
+            acks: copies that must be durable before an entry is acknowledged (Qa).
+            password: guards adds, recovery and opening; stored in the metadata in clear, as BookKeeper does.
+            digest: CRC32C, CRC32, HMAC or DUMMY.
+            custom: stored in the metadata.
+
+        Raises:
+            NotEnoughBookies: fewer than `acks` bookies take writes. InvalidArgument.
+            MetadataUnavailable; MetadataUnknown: an unnamed ledger may exist.
+        """
+        if not 0 < acks <= replicas <= ENSEMBLE_SIZE_MAX:
+            raise InvalidArgument(
+                f"expected 0 < acks <= replicas <= {ENSEMBLE_SIZE_MAX}, found acks {acks} and replicas {replicas}"
+            )
+        transport = self._connected()
+        digest_for(digest, password)
+        up = self._chooser.writable()
+        size = min(replicas, len(up))
+        if size < acks:
+            raise NotEnoughBookies(
+                f"expected at least {acks} bookies that take writes, found {len(up)}; start more, or ask for fewer acks",
+                expected=acks,
+                found=len(up),
+            )
+        metadata = LedgerMetadata(
+            ensemble_size=size,
+            write_quorum=size,
+            ack_quorum=acks,
+            state=LedgerState.OPEN,
+            last_entry=-1,
+            length=0,
+            ensembles=((0, tuple(self._rng.shuffled(up)[:size])),),
+            digest_type=digest,
+            password=password,
+            custom=tuple(sorted((custom or {}).items())),
+        )
+        ledger_id = await self._updates.patiently(lambda: layout.next_ledger_id(self._store))
+        seen = await self._updates.create(ledger_id, metadata)
+        writer = LedgerWriter(
+            ledger_id,
+            seen,
+            transport=transport,
+            chooser=self._chooser,
+            updates=self._updates,
+            rng=self._rng,
+            settings=self._settings,
+            metrics=self._metrics,
+            on_end=lambda ended: self._writers.pop(ended, None),
+        )
+        self._writers[writer] = None
+        return writer
+
+    async def open(self, ledger_id: int, *, recover: bool, floor: int = 0, password: bytes = b"") -> LedgerReader:
+        """Opens a ledger for reading.
+
+        Args:
+            ledger_id: the ledger.
+            recover: close it first if it is not closed: fences its writer, for good. Without, nobody is disturbed.
+            floor: number of entries known to have been acknowledged.
+            password: the ledger's.
+
+        Raises:
+            NoSuchLedger, MetadataUnavailable. Unauthorized: wrong password; nothing was fenced.
+            RecoveryFailed, NotEnoughBookies: try again when bookies are back; the ledger stays in recovery.
+            LedgerDataMissing: it ends, or would end, below `floor`; it was not closed there by this call.
+        """
+        transport = self._connected()
+        seen = await self._updates.read(ledger_id)
+        if seen.metadata.password != password:
+            raise Unauthorized(
+                f"the password is not that of ledger {ledger_id}; nothing was fenced", ledger_id=ledger_id
+            )
+        if recover and seen.metadata.state is not LedgerState.CLOSED:
+            seen = await self._recover(ledger_id, floor, transport)
+        if seen.metadata.state is LedgerState.CLOSED:
+            check_floor(ledger_id, seen.metadata.last_entry, floor)
+        return LedgerReader(
+            ledger_id,
+            seen,
+            floor=floor,
+            store=self._store,
+            transport=transport,
+            updates=self._updates,
+            settings=self._settings,
+            metrics=self._metrics,
+        )
+
+    async def delete(self, ledger_id: int) -> None:
+        """Deletes a ledger, whatever its state. Raises NoSuchLedger, MetadataUnavailable, MetadataUnknown (try again)."""
+        await self._updates.delete(ledger_id)
+
+    async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
+        """Raises NoSuchLedger, CorruptData, MetadataUnavailable."""
+        return (await self._updates.read(ledger_id)).metadata
+
+    async def list(self) -> list[int]:
+        """Ids of all ledgers, ascending. Raises MetadataUnavailable."""
+        return sorted(await self._updates.patiently(lambda: layout.list_ledgers(self._store)))
+
+    async def _recover(self, ledger_id: int, floor: int, transport: BookieTransport) -> SeenMetadata:
+        recovery = LedgerRecovery(
+            ledger_id,
+            floor=floor,
+            transport=transport,
+            chooser=self._chooser,
+            updates=self._updates,
+            rng=self._rng,
+            settings=self._settings,
+            metrics=self._metrics,
+        )
+        return await recovery.run()
+
+    def _connected(self) -> BookieTransport:
+        if self._transport is None:
+            raise ClosedError("the ledger client is not started, or closed")
+        return self._transport

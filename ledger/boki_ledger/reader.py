@@ -1,0 +1,237 @@
+"""Reading one ledger, closed or still being written.
+
+Rules:
+- Only entries that are certainly part of the ledger are read: up to the last entry of a closed ledger, up to the LAC of an
+  open one. A copy on a bookie beyond the LAC proves nothing; recovery may drop it.
+- The LAC of an open ledger is learned from bookies (`read_lac`; it rides in entries, so it lags one behind an idle
+  writer), or from a caller who knows better, because the writer told him or a cut names the entries (`confirm`).
+- Payloads are verified against their digest; a damaged copy is passed over for the next replica.
+
+An open ledger's metadata is watched, so that changed ensembles and the close are noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from boki_common.bookkeeper import layout, v2
+from boki_common.bookkeeper.digests import digest_for
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.errors import (
+    BokiError,
+    ClosedError,
+    DigestMismatch,
+    EntryUnknown,
+    InvalidArgument,
+    MetadataUnavailable,
+    NoSuchEntry,
+    NoSuchLedger,
+)
+from boki_common.logs import get_logger
+from boki_common.metadata.store import MetadataStore, Watch
+from boki_ledger.answers import Answer, answer_of
+from boki_ledger.coverage import covered
+from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
+from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.replica_reads import ReplicaReads
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import BookieTransport, ReadAnswer
+
+_log = get_logger("ledger")
+
+
+class LedgerReader:
+    """See the module. Made by `LedgerClient.open`; `last_entry` never goes back."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        seen: SeenMetadata,
+        *,
+        floor: int,
+        store: MetadataStore,
+        transport: BookieTransport,
+        updates: LedgerUpdates,
+        settings: LedgerSettings,
+        metrics: LedgerMetrics,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self._transport = transport
+        self._updates = updates
+        self._settings = settings
+        self._digest = digest_for(seen.metadata.digest_type, seen.metadata.password)
+        self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics)
+        self._ended: BokiError | None = None
+        self._last_entry = floor - 1
+        self._seen = seen
+        self._take(seen)
+        self._task: asyncio.Task[None] | None = None
+        if not self.closed:
+            watch = store.watch(layout.ledger_path(ledger_id))
+            self._task = asyncio.create_task(self._follow(watch), name=f"metadata of ledger {ledger_id}")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the ledger is closed: `last_entry` is final then."""
+        return self.metadata.state is LedgerState.CLOSED
+
+    @property
+    def last_entry(self) -> int:
+        """The last entry of a closed ledger, the known LAC of an open one; -1 for none."""
+        return self._last_entry
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as last seen."""
+        return self._seen.metadata
+
+    def confirm(self, entry_id: int) -> None:
+        """Tells the reader that entries up to `entry_id` were acknowledged, which the caller knows from elsewhere."""
+        if not self.closed:
+            self._last_entry = max(self._last_entry, entry_id)
+
+    async def read(self, first: int, last: int) -> list[memoryview]:
+        """Payloads of the entries `first` … `last`, both inclusive.
+
+        Raises:
+            InvalidArgument: not 0 <= first <= last.
+            NoSuchEntry: beyond the end of a closed ledger, or every replica denies an entry that was acknowledged.
+            EntryUnknown: beyond the LAC of an open ledger, or its bookies did not answer within `patience_s`.
+            DigestMismatch: every copy that exists is damaged. NoSuchLedger: deleted. ClosedError: the reader is closed.
+        """
+        if not 0 <= first <= last:
+            raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
+        self._check_open()
+        if last > self._last_entry:
+            await self._reach(last)
+        entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh)
+        return [payload for _, payload in entries]
+
+    async def read_lac(self) -> int:
+        """Asks the bookies of the last fragment how far the ledger is acknowledged; the last entry if it is closed.
+
+        Raises:
+            EntryUnknown: no bookie gave a definite answer. NoSuchLedger, ClosedError.
+        """
+        self._check_open()
+        if self.closed:
+            return self._last_entry
+        metadata = self.metadata
+        first, bookies = metadata.ensembles[-1]
+        answers = [Answer.UNKNOWN] * len(bookies)
+        lac = first - 1
+        slots = {
+            self._transport.read(bookie, self.ledger_id, v2.LAST_ENTRY): slot for slot, bookie in enumerate(bookies)
+        }
+        waiting = set(slots)
+        give_up_at = asyncio.get_running_loop().time() + self._settings.answer_timeout_s
+        while waiting and not covered(answers, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum):
+            left = max(0.0, give_up_at - asyncio.get_running_loop().time())
+            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for future in done:
+                answers[slots[future]], seen_lac = self._take_last(future.result())
+                lac = max(lac, seen_lac)
+        for future in waiting:
+            future.cancel()
+        self._check_open()
+        if not any(answer.definite for answer in answers):
+            raise EntryUnknown(
+                f"no bookie of {', '.join(bookies)} tells how far ledger {self.ledger_id} is acknowledged; try again when "
+                "they are back",
+                ledger_id=self.ledger_id,
+            )
+        self.confirm(lac)
+        return self._last_entry
+
+    async def close(self) -> None:
+        """Stops following the metadata; later reads raise ClosedError. Idempotent."""
+        if self._ended is None:
+            self._ended = ClosedError(f"the reader of ledger {self.ledger_id} is closed", ledger_id=self.ledger_id)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _take_last(self, answer: ReadAnswer) -> tuple[Answer, int]:
+        taken = answer_of(answer.status)
+        if taken is not Answer.HAVE:
+            return taken, -1
+        assert answer.body is not None
+        try:
+            header, _ = v2.verify_body(answer.body, self.ledger_id, v2.LAST_ENTRY, self._digest)
+        except DigestMismatch as error:
+            _log.warning("damaged last entry met", ledger_id=self.ledger_id, error=error)
+            return Answer.UNKNOWN, -1
+        return taken, header.lac
+
+    async def _reach(self, last: int) -> None:
+        """Makes sure that `last` is part of the ledger, or raises."""
+        if not self.closed:
+            await self._refresh()
+        if not self.closed:
+            await self.read_lac()
+        if last <= self._last_entry:
+            return
+        if self.closed:
+            raise NoSuchEntry(
+                f"ledger {self.ledger_id} is closed and ends at entry {self._last_entry}; there is no entry {last}",
+                ledger_id=self.ledger_id,
+                entry_id=last,
+                last_entry=self._last_entry,
+            )
+        raise EntryUnknown(
+            f"entry {last} of ledger {self.ledger_id} is not known to be acknowledged (LAC {self._last_entry}); wait, or "
+            "confirm() it if its writer or a cut says so",
+            ledger_id=self.ledger_id,
+            entry_id=last,
+            lac=self._last_entry,
+        )
+
+    # -- metadata
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _take(self, seen: SeenMetadata) -> None:
+        self._seen = seen
+        metadata = seen.metadata
+        if metadata.state is LedgerState.CLOSED:
+            if metadata.last_entry < self._last_entry:
+                _log.error(
+                    "a ledger was closed below what was acknowledged",
+                    ledger_id=self.ledger_id,
+                    expected=self._last_entry,
+                    found=metadata.last_entry,
+                )
+            self._last_entry = metadata.last_entry
+        else:
+            self._last_entry = max(self._last_entry, metadata.ensembles[-1][0] - 1)
+
+    async def _refresh(self) -> None:
+        """Reads the metadata again. While the store is away, what is known must do."""
+        try:
+            seen = await self._updates.read_now(self.ledger_id)
+        except MetadataUnavailable as error:
+            _log.info("metadata not read again", ledger_id=self.ledger_id, error=error)
+            return
+        except NoSuchLedger as error:
+            self._ended = error
+            raise
+        if seen.version > self._seen.version:
+            self._take(seen)
+
+    async def _follow(self, watch: Watch) -> None:
+        try:
+            while not self.closed:
+                await self._refresh()
+                if not self.closed:
+                    await watch.changed()
+        except NoSuchLedger:
+            _log.info("a ledger that is being read was deleted", ledger_id=self.ledger_id)
+        except BokiError as error:
+            self._ended = error
+        finally:
+            watch.close()

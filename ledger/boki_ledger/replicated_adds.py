@@ -1,0 +1,274 @@
+"""Sends entries to their write sets, counts acks, sends again: the machinery under the writer and under recovery.
+
+Invariants:
+- Every slot that is *ready* has been sent every entry in flight that it should hold and has not acknowledged, on its present
+  connection. So coming back and taking over a slot are the same step: send what is pending.
+- Entries are forgotten once they complete. Frames are kept for entries in flight only, and are shared by all replicas.
+- After `replace` the order is: clear all acks of all replaced slots, send again, and only then may the owner complete.
+
+A slot that fails keeps its place until its owner replaces it; meanwhile its bookie is tried again, and entries complete as
+long as Qa others acknowledge them. It decides nothing about metadata: the owner (`AddsOwner`) does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError, CallTimeout, LedgerError, LedgerFenced, Unauthorized
+from boki_common.ids import BookieId
+from boki_common.logs import get_logger
+from boki_common.runtime.ports import Buffer
+from boki_ledger.acks import AckTracker
+from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import AddLane, BookieTransport
+from boki_ledger.write_set import write_sets
+
+_log = get_logger("ledger")
+
+
+class AddsOwner(Protocol):
+    """Who uses `ReplicatedAdds`. Called synchronously from the network's callbacks, after a whole batch."""
+
+    def acks_arrived(self) -> None:
+        """Some entries may be complete: call `advance`."""
+
+    def slots_failed(self) -> None:
+        """Some slots are failing (told again from time to time while entries are in flight): see `failing_slots`."""
+
+    def adds_refused(self, error: BokiError) -> None:
+        """The ledger is fenced, or the password is wrong. Nothing more is told."""
+
+
+class ReplicatedAdds:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        ledger_id: int,
+        ensemble: Sequence[BookieId],
+        write_quorum: int,
+        ack_quorum: int,
+        lac: int,
+        owner: AddsOwner,
+        transport: BookieTransport,
+        settings: LedgerSettings,
+        metrics: LedgerMetrics,
+    ) -> None:
+        self.acks = AckTracker(ensemble_size=len(ensemble), write_quorum=write_quorum, ack_quorum=ack_quorum, lac=lac)
+        self.bytes_in_flight = 0
+        self.ledger_id = ledger_id
+        self.owner = owner
+        self.transport = transport
+        self.settings = settings
+        self.metrics = metrics
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self._write_sets = write_sets(len(ensemble), write_quorum)
+        self._frames: deque[Sequence[Buffer]] = deque()
+        self._sizes: deque[int] = deque()
+        self._tick: asyncio.TimerHandle | None = None
+        self._head = -1
+        self._head_since = 0.0
+        self._slots = [_Slot(self, index, bookie) for index, bookie in enumerate(ensemble)]
+        for slot in self._slots:
+            slot.open()
+
+    @property
+    def ensemble(self) -> tuple[BookieId, ...]:
+        return tuple(slot.bookie for slot in self._slots)
+
+    def add(self, frame: Sequence[Buffer], size: int) -> int:
+        """Sends the next entry; returns its id. `size` counts towards `bytes_in_flight`."""
+        entry_id = self.acks.submit()
+        self._frames.append(frame)
+        self._sizes.append(size)
+        self.bytes_in_flight += size
+        slots = self._slots
+        for index in self._write_sets[entry_id % len(slots)]:
+            slot = slots[index]
+            if slot.ready:
+                assert slot.lane is not None
+                slot.lane.send(frame)
+        if self._tick is None:
+            self._start_ticking()
+        return entry_id
+
+    def advance(self) -> int:
+        """Completes entries; returns by how many LAC moved."""
+        done = self.acks.advance()
+        for _ in range(done):
+            self._frames.popleft()
+            self.bytes_in_flight -= self._sizes.popleft()
+        if done:
+            self.metrics.entries_acked.inc(done)
+        return done
+
+    def failing_slots(self) -> list[int]:
+        """Slots whose bookie failed and did not come back yet, ascending."""
+        return [slot.index for slot in self._slots if slot.failure is not None]
+
+    def ready_slots(self) -> int:
+        """How many bookies take adds now."""
+        return sum(slot.ready for slot in self._slots)
+
+    def replace(self, replacements: Mapping[int, BookieId]) -> None:
+        """Other bookies take slots. Only while frozen and once the change is committed, wherever that is."""
+        self.acks.replace(sorted(replacements))
+        for index in sorted(replacements):
+            self._slots[index].close()
+            self._slots[index] = _Slot(self, index, replacements[index])
+        for index in sorted(replacements):
+            self._slots[index].open()
+
+    def close(self) -> None:
+        """Forgets all entries in flight; nothing is told any more. Idempotent."""
+        self.closed = True
+        for slot in self._slots:
+            slot.close()
+        if self._tick is not None:
+            self._tick.cancel()
+        self._frames.clear()
+        self._sizes.clear()
+        self.bytes_in_flight = 0
+
+    def resend(self, slot: _Slot) -> None:
+        """Sends a slot what it lacks."""
+        assert slot.lane is not None
+        pending = iter(self.acks.pending(slot.index))
+        entry_id = next(pending, None)
+        resent = 0
+        first = self.acks.lac + 1
+        for offset, frame in enumerate(self._frames):
+            if entry_id is None:
+                break
+            if first + offset == entry_id:
+                slot.lane.send(frame)
+                resent += 1
+                entry_id = next(pending, None)
+        if resent:
+            self.metrics.entries_resent.inc(resent)
+
+    def _start_ticking(self) -> None:
+        """Begins with the first entry in flight: the owner hears at once of what failed while it was idle."""
+        self._head, self._head_since = self.acks.lac + 1, self.loop.time()
+        if self.failing_slots():
+            self.loop.call_soon(self._tell_failing)
+        self._tick = self.loop.call_later(self.settings.answer_timeout_s / 4, self._check_head)
+
+    def _tell_failing(self) -> None:
+        if not self.closed and self.failing_slots():
+            self.owner.slots_failed()
+
+    def _check_head(self) -> None:
+        """A bookie that leaves the oldest entry unanswered for the time-out is taken as lost, though others answer."""
+        self._tick = None
+        if self.closed or not self.acks.in_flight:
+            return
+        now, limit, head = self.loop.time(), self.settings.answer_timeout_s, self.acks.lac + 1
+        if head != self._head or self.acks.frozen:
+            self._head, self._head_since = head, now
+        elif now - self._head_since >= limit:
+            for index in self._write_sets[head % len(self._slots)]:
+                slot = self._slots[index]
+                if slot.ready and now - slot.ready_since >= limit and not self.acks.has_ack(index, head):
+                    slot.drop(
+                        CallTimeout(
+                            f"bookie {slot.bookie} left entry {head} of ledger {self.ledger_id} unanswered for {limit} s",
+                            bookie_id=slot.bookie,
+                        )
+                    )
+        self._tick = self.loop.call_later(limit / 4, self._check_head)
+        self._tell_failing()
+
+
+class _Slot:
+    """One (slot, generation): a bookie and the lane to it. Listens to the lane."""
+
+    def __init__(self, adds: ReplicatedAdds, index: int, bookie: BookieId) -> None:
+        self.index = index
+        self.bookie = bookie
+        self.lane: AddLane | None = None
+        self.ready = False
+        self.ready_since = 0.0
+        self.failure: BokiError | None = None
+        self._adds = adds
+        self._generation = adds.acks.generation(index)
+        self._retry: asyncio.TimerHandle | None = None
+        self._pause = adds.settings.retry_least_s
+
+    def open(self) -> None:
+        self._retry = None
+        self.lane = self._adds.transport.open_lane(self.bookie, self._adds.ledger_id, self)
+        if self.lane.up:
+            self.lane_up()
+
+    def close(self) -> None:
+        self.ready = False
+        lane, self.lane = self.lane, None
+        if lane is not None:
+            lane.close()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def drop(self, error: BokiError) -> None:
+        if self.lane is not None:
+            self.lane.drop(error)
+
+    def lane_up(self) -> None:
+        self.failure = None
+        self.ready_since = self._adds.loop.time()
+        self._adds.resend(self)
+        self.ready = True
+
+    def lane_down(self, error: BokiError) -> None:
+        self.ready = False
+        self._failed(error)
+
+    def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
+        adds = self._adds
+        if acked:
+            self._pause = adds.settings.retry_least_s
+            for first, count in acked:
+                adds.acks.acked(self.index, self._generation, first, count)
+            adds.owner.acks_arrived()
+        if refused and self.lane is not None:
+            self._refused(*refused[0])
+
+    def _refused(self, entry_id: int, status: V2Status) -> None:
+        adds = self._adds
+        facts = {"ledger_id": adds.ledger_id, "entry_id": entry_id, "bookie_id": self.bookie}
+        if status is V2Status.FENCED:
+            adds.owner.adds_refused(
+                LedgerFenced(
+                    f"ledger {adds.ledger_id} is fenced on bookie {self.bookie}: someone recovers or recovered it; open it "
+                    "to see what it holds, and write to a new one",
+                    **facts,
+                )
+            )
+            return
+        if status is V2Status.UNAUTHORIZED:
+            adds.owner.adds_refused(
+                Unauthorized(f"bookie {self.bookie} refuses the password of ledger {adds.ledger_id}", **facts)
+            )
+            return
+        self.close()
+        self._retry = adds.loop.call_later(self._pause, self.open)
+        self._pause = min(2 * self._pause, adds.settings.retry_most_s)
+        self._failed(
+            LedgerError(f"bookie {self.bookie} answered {status.name} to entry {entry_id}", status=int(status), **facts)
+        )
+
+    def _failed(self, error: BokiError) -> None:
+        adds = self._adds
+        if self.failure is None:
+            adds.metrics.slot_failures.inc()
+            _log.info("bookie of a ledger fails", ledger_id=adds.ledger_id, bookie_id=self.bookie, error=error)
+        self.failure = error
+        adds.owner.slots_failed()

@@ -1,0 +1,55 @@
+"""Settings of the ledger client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from boki_common import limits
+from boki_common.settings import setting
+
+WINDOW_ENTRIES: Final = 8_192
+WINDOW_BYTES: Final = 32 * limits.MIB
+READS_IN_FLIGHT: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSettings:
+    """One client's limits and time-outs. The defaults suit bookies in one data centre."""
+
+    window_entries: int = setting(
+        WINDOW_ENTRIES, unit="entries", help="Entries of one writer that wait for their ack quorum.", minimum=1
+    )
+    window_bytes: int = setting(
+        WINDOW_BYTES, unit="bytes", help="Bytes of one writer that wait for their ack quorum.", minimum=1
+    )
+    answer_timeout_s: float = setting(
+        limits.CALL_TIMEOUT_S,
+        unit="seconds",
+        help="A bookie that leaves a request unanswered for this long is taken as lost.",
+        minimum=0.001,
+    )
+    connect_timeout_s: float = setting(
+        limits.CONNECT_TIMEOUT_S, unit="seconds", help="Time for one attempt to connect to a bookie.", minimum=0.001
+    )
+    retry_least_s: float = setting(
+        0.05, unit="seconds", help="First pause before a bookie or the metadata store is tried again.", minimum=0.001
+    )
+    retry_most_s: float = setting(2.0, unit="seconds", help="Longest such pause; each doubles.", minimum=0.001)
+    suspect_s: float = setting(
+        10.0, unit="seconds", help="A failed bookie is not taken as a replacement for this long.", minimum=0.0
+    )
+    reads_in_flight: int = setting(
+        READS_IN_FLIGHT, unit="entries", help="Entries that one read or recovery asks for at once.", minimum=1
+    )
+    patience_s: float = setting(
+        10.0,
+        unit="seconds",
+        help="How long reads, recovery and metadata changes wait for bookies and the store to come back.",
+        minimum=0.0,
+    )
+
+    def faults(self) -> Iterable[str]:
+        if self.retry_least_s > self.retry_most_s:
+            yield f"retry_least_s ({self.retry_least_s}) must not exceed retry_most_s ({self.retry_most_s})"

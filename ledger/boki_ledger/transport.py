@@ -1,0 +1,100 @@
+"""The seam between the ledger client's coroutines and the network: adds in lanes, reads as futures.
+
+A *lane* carries the adds of one writer (or one recovery) of one ledger to one bookie. It reconnects by itself; going down
+means that every unanswered add is unknown, coming up that they may be sent again.
+
+Rules of every implementation:
+- An answer is delivered to the lane whose add it answers, never to another lane of the same ledger, though BookKeeper's v2
+  answers name only ledger and entry. The same for reads: an answer to a plain read never counts for a fencing one.
+- A listener is never called from within a call of the lane or of the transport; always later, from the event loop.
+- Answers come in batches: one call per lane and network read.
+- Nobody here retries a request, and no time-out is ever turned into a *no*.
+
+`bookie_client.BookieNetwork` is the real one; the tests have one that is stepped by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError
+from boki_common.ids import BookieId
+from boki_common.runtime.ports import Buffer
+
+
+class LaneListener(Protocol):
+    """Who sends adds through a lane."""
+
+    def lane_up(self) -> None:
+        """Adds can be sent now; what was sent before and not answered must be sent again."""
+
+    def lane_down(self, error: BokiError) -> None:
+        """The connection ended, or the first attempt to make one failed. Told once per change, the lane keeps trying."""
+
+    def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
+        """Answers of one network read.
+
+        Args:
+            acked: runs (first entry, count) that the bookie made durable.
+            refused: (entry, status), never OK.
+        """
+
+
+class AddLane(Protocol):
+    """See the module."""
+
+    @property
+    def up(self) -> bool:
+        """Whether adds reach the bookie now."""
+
+    def send(self, frame: Sequence[Buffer]) -> None:
+        """Sends one whole add frame. Ignored while the lane is down."""
+
+    def drop(self, error: BokiError) -> None:
+        """The bookie answers no more: ends the connection. `lane_down(error)` follows, then reconnecting."""
+
+    def close(self) -> None:
+        """Ends the lane: the listener is not called any more. Idempotent."""
+
+
+class ReadAnswer(NamedTuple):
+    """What one bookie said to one read; `status` is None if no answer came, and `error` then says why."""
+
+    status: V2Status | None
+    body: memoryview | None = None
+    error: BokiError | None = None
+
+
+class BookieTransport(Protocol):
+    """All bookies, by id."""
+
+    def open_lane(self, bookie: BookieId, ledger_id: int, listener: LaneListener) -> AddLane:
+        """A lane, perhaps up at once (`lane_up` is told only of later changes). Raises Overloaded."""
+
+    def read(
+        self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
+    ) -> asyncio.Future[ReadAnswer]:
+        """Asks for an entry, -1 for the last one held; with `fence_key` (the master key) the bookie fences the ledger.
+
+        The future never fails; it may never end if the bookie hangs, so wait with a time-out. Cancel it to forget it.
+        """
+
+    def seems_up(self, bookie: BookieId) -> bool:
+        """Whether the last attempt to reach the bookie succeeded, or none was made: an order of preference, no proof."""
+
+
+class BookieChooser(Protocol):
+    """Which bookies new entries may go to."""
+
+    def writable(self) -> tuple[BookieId, ...]:
+        """Bookies that are registered and not read-only, sorted."""
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back, on the event loop, after each change of them; returns what ends that."""
+
+
+class Bookies(BookieTransport, BookieChooser, Protocol):
+    """Both at once: a whole network of bookies, as tests and simulations give it to `LedgerClient`."""

@@ -1,0 +1,370 @@
+"""The writer of one ledger: the only process that ever adds normal entries to it.
+
+    writer = await client.create(replicas=3, acks=2)
+    writer.listen(acked, failed)
+    entry_id = writer.submit(header, payload)          # pipelined; acked(lac) comes later, once per batch of acks
+    last = await writer.close()
+
+Rules:
+- Entries complete in order; `last_acked` is the LAC and rides in the header of every later entry.
+- Bookies that are down never fail the writer. If another bookie is free it takes the place: freeze completing, commit the
+  new fragment from LAC + 1 by compare-and-swap, clear the acks, send again, complete. One change at a time; what fails
+  meanwhile is taken by the next. Without a free bookie the ensemble stays, and the failed bookie gets what it lacks when
+  it returns. An idle writer changes nothing.
+- The metadata store being away fails nobody either: a change that was not sent is put off, one that may have been sent
+  keeps completion frozen until it is settled.
+- What fails it: the ledger is fenced, the password is wrong, or the metadata is not OPEN and ours any more. Then the outcome
+  of every entry in flight is unknown, and only the ledger once recovered tells.
+
+Nothing is allocated per entry but its frame and a place in two queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from boki_common.bookkeeper import v2
+from boki_common.bookkeeper.digests import digest_for, master_key
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.errors import (
+    BokiError,
+    ClosedError,
+    LedgerClosed,
+    LedgerFenced,
+    MetadataUnavailable,
+    Overloaded,
+    RecordTooLarge,
+)
+from boki_common.ids import BookieId
+from boki_common.limits import ENTRY_BYTES
+from boki_common.logs import get_logger
+from boki_common.runtime.ports import Buffer, Random
+from boki_ledger.ensemble_change import Fragment, change_ensemble, choose_replacements
+from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
+from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.replicated_adds import ReplicatedAdds
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import BookieChooser, BookieTransport
+
+_JOINED_BYTES = 8_192
+"""Frames up to this size are joined once, instead of once per replica."""
+
+_log = get_logger("ledger")
+
+
+class LedgerWriter:
+    """See the module. Made by `LedgerClient.create`; belongs to one event loop."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        seen: SeenMetadata,
+        *,
+        transport: BookieTransport,
+        chooser: BookieChooser,
+        updates: LedgerUpdates,
+        rng: Random,
+        settings: LedgerSettings,
+        metrics: LedgerMetrics,
+        on_end: Callable[[LedgerWriter], object] = lambda _: None,
+    ) -> None:
+        metadata = seen.metadata
+        self.ledger_id = ledger_id
+        self.failed: BokiError | None = None
+        self._seen = seen
+        self._chooser = chooser
+        self._updates = updates
+        self._rng = rng
+        self._settings = settings
+        self._metrics = metrics
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._digest = digest_for(metadata.digest_type, metadata.password)
+        self._key = master_key(metadata.password)
+        self._length = 0
+        self._acked_length = 0
+        self._lengths: deque[int] = deque()
+        self._refusal: BokiError | None = None
+        self._listeners: list[tuple[Callable[[int], None], Callable[[BokiError], None]]] = []
+        self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._suspects: dict[BookieId, float] = {}
+        self._change: asyncio.Task[None] | None = None
+        self._change_not_before = 0.0
+        self._closing: asyncio.Task[int] | None = None
+        self._adds = ReplicatedAdds(
+            ledger_id=ledger_id,
+            ensemble=metadata.ensembles[-1][1],
+            write_quorum=metadata.write_quorum,
+            ack_quorum=metadata.ack_quorum,
+            lac=-1,
+            owner=self,
+            transport=transport,
+            settings=settings,
+            metrics=metrics,
+        )
+        self._stop_watching = chooser.on_change(self._consider_change)
+
+    # -- the caller's side
+
+    @property
+    def last_submitted(self) -> int:
+        """The last entry given out by `submit`; -1 before the first."""
+        return self._adds.acks.last
+
+    @property
+    def last_acked(self) -> int:
+        """LAC: every entry up to it is durable on its ack quorum, and its turn has come; -1 for none."""
+        return self._adds.acks.lac
+
+    def submit(self, *payload: Buffer) -> int:
+        """Sends the next entry to its replicas and returns its id, without waiting.
+
+        Args:
+            payload: byte buffers, one after another; they must not change until the entry is acknowledged.
+
+        Raises:
+            Overloaded: the window of entries or bytes in flight is full; nothing was sent.
+            ClosedError: closed or abandoned. Otherwise what failed the writer.
+            RecordTooLarge: over `limits.ENTRY_BYTES`.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        adds = self._adds
+        size = 0
+        for part in payload:
+            size += len(part)
+        if size > ENTRY_BYTES:
+            raise RecordTooLarge(f"expected an entry of at most {ENTRY_BYTES} bytes, found {size}", found=size)
+        acks = adds.acks
+        if acks.in_flight >= self._settings.window_entries or (
+            adds.bytes_in_flight + size > self._settings.window_bytes and acks.in_flight
+        ):
+            raise Overloaded(
+                f"{acks.in_flight} entries of {adds.bytes_in_flight} bytes of ledger {self.ledger_id} wait for their ack "
+                "quorum; wait for acks",
+                ledger_id=self.ledger_id,
+            )
+        self._length += size
+        self._lengths.append(self._length)
+        header = v2.EntryHeader(self.ledger_id, acks.last + 1, acks.lac, self._length)
+        frame = v2.encode_add(header, self._digest, self._key, payload)
+        if size <= _JOINED_BYTES:
+            frame = [b"".join(frame)]
+        return adds.add(frame, size)
+
+    def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
+        """Calls `acked(lac)` once per batch of acks that moves LAC, `failed(error)` once when the writer fails.
+
+        Both are called synchronously from the network's callback: they must be short and must not raise.
+        """
+        self._listeners.append((acked, failed))
+
+    async def append(self, *payload: Buffer) -> int:
+        """`submit`, and waits for the acknowledgement. Cancelling withdraws nothing. Raises what `submit` and failing do."""
+        entry_id = self.submit(*payload)
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._waiting.append((entry_id, future))
+        return await future
+
+    async def close(self) -> int:
+        """Closes the ledger at its LAC; entries in flight fail with LedgerClosed and are not part of it.
+
+        Returns:
+            The last entry, -1 for none.
+
+        Raises:
+            LedgerFenced: someone recovers or closed it otherwise. NoSuchLedger: deleted.
+            MetadataUnavailable: the store is away and the ledger still open; try again.
+            ClosedError: abandoned. Otherwise what failed the writer before.
+        """
+        if self.failed is not None:
+            raise self.failed
+        if self._closing is None:
+            if self._refusal is not None:
+                raise self._refusal
+            self._refusal = ClosedError(f"ledger {self.ledger_id} is closed for writing", ledger_id=self.ledger_id)
+            self._closing = asyncio.create_task(self._close(), name=f"closing ledger {self.ledger_id}")
+            self._closing.add_done_callback(_look_at)
+        return await asyncio.shield(self._closing)
+
+    def abandon(self) -> None:
+        """Forgets the ledger without touching its metadata; what is in flight has an unknown outcome. Idempotent."""
+        if self._refusal is None or self._closing is not None:
+            self._end(ClosedError(f"the writer of ledger {self.ledger_id} was abandoned", ledger_id=self.ledger_id))
+
+    # -- what the adds call
+
+    def acks_arrived(self) -> None:
+        done = self._adds.advance()
+        if not done:
+            return
+        lengths = self._lengths
+        for _ in range(done):
+            self._acked_length = lengths.popleft()
+        lac = self._adds.acks.lac
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= lac:
+            entry_id, future = waiting.popleft()
+            if not future.done():
+                future.set_result(entry_id)
+        for acked, _ in self._listeners:
+            acked(lac)
+
+    def slots_failed(self) -> None:
+        now = self._loop.time()
+        for index in self._adds.failing_slots():
+            self._suspects[self._adds.ensemble[index]] = now + self._settings.suspect_s
+        self._consider_change()
+
+    def adds_refused(self, error: BokiError) -> None:
+        self._fail(error)
+
+    # -- ensemble changes
+
+    def _consider_change(self) -> None:
+        """Starts a change if a slot fails, an entry waits, and a bookie is free; otherwise this is called again later."""
+        if (
+            self._change is None
+            and self._refusal is None
+            and self._adds.acks.in_flight
+            and self._loop.time() >= self._change_not_before
+            and self._replacements()
+        ):
+            self._change = asyncio.create_task(self._change_ensemble(), name=f"ensemble of ledger {self.ledger_id}")
+
+    def _replacements(self) -> dict[int, BookieId]:
+        failing = self._adds.failing_slots()
+        if not failing:
+            return {}
+        now = self._loop.time()
+        self._suspects = {bookie: until for bookie, until in self._suspects.items() if until > now}
+        spares = [bookie for bookie in self._chooser.writable() if bookie not in self._suspects]
+        return choose_replacements(self._adds.ensemble, failing, self._rng.shuffled(spares))
+
+    async def _change_ensemble(self) -> None:
+        """Commits one change after another while there are failing slots and free bookies."""
+        acks = self._adds.acks
+        acks.frozen = True
+        try:
+            while self._refusal is None and (replacements := self._replacements()):
+                await self._commit_change(replacements)
+        except MetadataUnavailable as error:
+            _log.warning("ensemble change put off", ledger_id=self.ledger_id, error=error)
+            self._change_not_before = self._loop.time() + self._settings.retry_most_s
+        except BokiError as error:
+            self._fail(error)
+            return
+        finally:
+            self._change = None
+        if self._closing is None and not self._adds.closed:
+            acks.frozen = False
+            self.acks_arrived()
+
+    async def _commit_change(self, replacements: dict[int, BookieId]) -> None:
+        ensemble, first_entry = self._adds.ensemble, self._adds.acks.lac + 1
+        mine = self._seen.metadata.ensembles[-1]
+        wanted = change_ensemble([mine], first_entry=first_entry, replacements=replacements)[-1]
+
+        def changed(current: LedgerMetadata) -> LedgerMetadata | None:
+            if current.state is LedgerState.OPEN and current.ensembles[-1] == wanted:
+                return None
+            self._check_mine(current, mine)
+            fragments = change_ensemble(current.ensembles, first_entry=first_entry, replacements=replacements)
+            return replace(current, ensembles=fragments)
+
+        self._seen = await self._updates.change(self.ledger_id, changed, known=self._seen)
+        if self._adds.closed:
+            return
+        self._metrics.ensemble_changes.inc()
+        _log.info(
+            "ensemble changed",
+            ledger_id=self.ledger_id,
+            first_entry=first_entry,
+            replaced=[f"{ensemble[slot]} by {bookie}" for slot, bookie in sorted(replacements.items())],
+        )
+        self._adds.replace(replacements)
+
+    def _check_mine(self, current: LedgerMetadata, last_fragment: Fragment) -> None:
+        """Raises LedgerFenced unless the ledger is open and its last fragment the writer's."""
+        if current.state is not LedgerState.OPEN or current.ensembles[-1] != last_fragment:
+            raise LedgerFenced(
+                f"expected ledger {self.ledger_id} to be open with the ensemble {last_fragment[1]}, found it "
+                f"{current.state.name} with {current.ensembles[-1][1]}: someone recovers or closed it; open it to see what "
+                "it holds, and write to a new one",
+                ledger_id=self.ledger_id,
+            )
+
+    # -- the end
+
+    async def _close(self) -> int:
+        if self._change is not None:
+            await asyncio.wait([self._change])
+        if self.failed is not None:
+            raise self.failed
+        acks = self._adds.acks
+        acks.frozen = False
+        self.acks_arrived()
+        acks.frozen = True
+        last, length = acks.lac, self._acked_length
+        mine = self._seen.metadata.ensembles[-1]
+
+        def closed(current: LedgerMetadata) -> LedgerMetadata | None:
+            if current.state is LedgerState.CLOSED and (current.last_entry, current.length) == (last, length):
+                return None
+            self._check_mine(current, mine)
+            return replace(current, state=LedgerState.CLOSED, last_entry=last, length=length)
+
+        try:
+            self._seen = await self._updates.change(
+                self.ledger_id, closed, known=self._seen, patience_s=self._settings.patience_s
+            )
+        except MetadataUnavailable:
+            self._closing = self._refusal = None
+            acks.frozen = False
+            self.acks_arrived()
+            raise
+        except BokiError as error:
+            self._fail(error)
+            raise
+        in_flight = self.last_submitted - last
+        self._end(
+            LedgerClosed(
+                f"ledger {self.ledger_id} was closed at entry {last} with {in_flight} entries in flight: they are not in it",
+                ledger_id=self.ledger_id,
+                last_entry=last,
+            ),
+            refusal=self._refusal,
+        )
+        return last
+
+    def _fail(self, error: BokiError) -> None:
+        if self.failed is not None or self._adds.closed:
+            return
+        _log.info("ledger writer failed", ledger_id=self.ledger_id, last_acked=self.last_acked, error=error)
+        self.failed = error
+        self._end(error)
+        for _, failed in self._listeners:
+            failed(error)
+
+    def _end(self, error: BokiError, *, refusal: BokiError | None = None) -> None:
+        self._refusal = refusal or error
+        self._stop_watching()
+        self._on_end(self)
+        self._adds.close()
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+        current = asyncio.current_task(self._loop)
+        for task in (self._change, self._closing):
+            if task is not None and task is not current and not task.done():
+                task.cancel()
+
+
+def _look_at(task: asyncio.Task[int]) -> None:
+    """Whoever awaits `close` may have been cancelled; its error is kept for the next caller, not reported as lost."""
+    if not task.cancelled():
+        task.exception()
