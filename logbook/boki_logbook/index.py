@@ -44,6 +44,7 @@ class Index:
         self._runs: list[SortedRun] = []
         self._tail: dict[int, dict[int, array[int]]] = {}
         self._tail_rows = 0
+        self._books: dict[int, None] = {}
 
     def __len__(self) -> int:
         """Rows: one per record for tag 0, and one per tag of a record."""
@@ -54,6 +55,10 @@ class Index:
         """Memory of all rows, roughly."""
         streams = sum(map(len, self._tail.values()))
         return sum(run.bytes for run in self._runs) + 8 * self._tail_rows + TAIL_STREAM_BYTES * streams
+
+    @property
+    def book_count(self) -> int:
+        return len(self._books)
 
     @property
     def run_count(self) -> int:
@@ -78,6 +83,7 @@ class Index:
                 streams = tail.get(run.book)
                 if streams is None:
                     streams = tail[run.book] = {ALL_RECORDS: array("Q")}
+                    self._books[run.book] = None
                 streams[ALL_RECORDS].extend(range(first_seqnum + low, first_seqnum + high))
                 self._tail_rows += high - low
                 if low == start and high == end:
@@ -129,7 +135,7 @@ class Index:
     # -- freezing
 
     def freeze(self) -> None:
-        """Makes a run of the tail: above a size, and at the end of a rebuild."""
+        """Makes a run of the tail; done by itself above a size."""
         if not self._tail_rows:
             return
         tail, self._tail = self._tail, {}

@@ -67,7 +67,9 @@ class TermPlaces:
         return 28 * len(self._entries) + 8 * len(self._losers)
 
     def add_entry(self, shard: int, entry: int, record_count: int, time_ms: int) -> None:
-        """The next entry in the order of the log, of `record_count` records."""
+        """The next entry in the order of the log; one without records has no row."""
+        if not record_count:
+            return
         self._first_positions.append(self.end_pos)
         self._shards.append(shard)
         self._entries.append(entry)

@@ -1,0 +1,398 @@
+"""Appends batches of SDKs to this engine's shard of the current term, and has them ordered (DESIGN §6.2-3, §8).
+
+One shard is active at a time: a data ledger made ahead as a *spare* and opened at the sequencer. Batching is natural,
+without timers: what queued up during one turn of the loop, or while `limits.BATCHES_IN_FLIGHT` entries wait for their
+quorum, becomes the next entry. An SDK's batch is never split.
+
+    queue → entry of the shard → acked → reported → cut → applied by the indexer (`take`)
+
+A shard ends by its term's end, a CLOSE, the failure of its ledger, or its size and age. What was not cut then goes back to
+the front of the queue, in order, under the same numbers. The next shard is used only after that, so records of one engine
+are never ordered out of turn (FIFO).
+
+Memory is bounded: batches count from their arrival until they are applied; above the bound appends are refused as
+Overloaded. So is what waits too long for a shard: its SDK resends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from boki_common import limits
+from boki_common.errors import BokiError, Overloaded
+from boki_common.logs import get_logger
+from boki_common.metrics import Metrics
+from boki_common.record_batch import Compress, RecordBatch, join
+from boki_logbook import metric_definitions as definitions
+from boki_logbook.ports import AppendSource, DataLedgers, LedgerWriter, ShardLink
+from boki_logbook.settings import EngineSettings
+from boki_logbook.shard import OwnEntry, Piece, Shard
+from boki_metalog.errors import ShardNotOpen
+
+_log = get_logger("engine.appender")
+
+_AGE_CHECKS: Final = 4
+"""The age of the queue is looked at so many times within the longest age allowed."""
+
+LEDGER_ROLE: Final = {"boki.role": b"data"}
+"""Custom metadata of the ledgers made here, for people who list them."""
+CLOSE_TIMEOUT_S: Final = 1.0
+"""Saying goodbye takes no longer; without it the sequencer closes the shard after its grace."""
+
+ShardKey = tuple[int, int]
+"""Term, shard number."""
+
+
+class Appender:
+    """See the module. `run` opens shards; everything else is synchronous and called on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        ledgers: DataLedgers,
+        incarnation: str,
+        settings: EngineSettings,
+        metrics: Metrics,
+        compress: Compress | None = None,
+    ) -> None:
+        self._ledgers = ledgers
+        self._incarnation = incarnation
+        self._settings = settings
+        self._compress = compress
+        self._loop = asyncio.get_running_loop()
+        self._link: ShardLink | None = None
+        self._shard: Shard | None = None
+        self._shards: dict[ShardKey, Shard] = {}
+        self._writers: dict[ShardKey, LedgerWriter] = {}
+        self._closed: dict[ShardKey, None] = {}
+        self._ended_term = 0
+        self._spare: LedgerWriter | None = None
+        self._spare_term = 0
+        """The term in which the spare was offered as a shard with unknown outcome: of use there or nowhere."""
+        self._queue: deque[Piece] = deque()
+        self.queued_bytes = 0
+        self._flush_due = False
+        self._age_check: asyncio.TimerHandle | None = None
+        self._wake = asyncio.Event()
+        self._background: dict[asyncio.Task[None], None] = {}
+        self._entries_appended = metrics.counter(definitions.APPENDED_ENTRIES)
+        self._records_appended = metrics.counter(definitions.APPENDED_RECORDS)
+        self._ack_seconds = metrics.histogram(definitions.ACK_SECONDS)
+        self._batches_refused = metrics.counter(definitions.REFUSED_BATCHES)
+        self._shards_opened = metrics.counter(definitions.SHARDS_OPENED)
+
+    # -- what the rest of the engine asks
+
+    @property
+    def shard(self) -> Shard | None:
+        """The active shard."""
+        return self._shard
+
+    @property
+    def queued(self) -> int:
+        """Batches that no active shard has yet."""
+        return len(self._queue)
+
+    def spare_ledgers(self) -> list[int]:
+        """Data ledgers made ahead, for the membership node."""
+        return [] if self._spare is None else [self._spare.ledger_id]
+
+    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
+        """Queues a batch. Raises Overloaded."""
+        size = batch.size
+        if self.queued_bytes + size > self._settings.append_queue_bytes:
+            self._batches_refused.inc()
+            raise Overloaded(
+                f"{self.queued_bytes} bytes of appends wait in this engine, of {self._settings.append_queue_bytes}: "
+                "send it again later",
+                found=self.queued_bytes,
+                expected=self._settings.append_queue_bytes,
+            )
+        self.queued_bytes += size
+        self._queue.append(Piece(batch, source, request_id, self._loop.time()))
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_now)
+        if self._age_check is None:
+            self._age_check = self._loop.call_later(self._settings.append_age_s / _AGE_CHECKS, self._drop_old)
+
+    def wrote(self, term: int, number: int) -> bool:
+        """Whether what is cut of a shard can be taken here."""
+        return (term, number) in self._shards
+
+    def take(self, term: int, number: int, entry: int) -> OwnEntry | None:
+        """The entry to apply next, if this engine wrote it."""
+        shard = self._shards.get((term, number))
+        if shard is None:
+            return None
+        own = shard.take(entry)
+        if own is not None:
+            self.queued_bytes -= own.size
+        if shard.drained and shard is not self._shard:
+            del self._shards[term, number]
+        return own
+
+    def writer_of(self, term: int, number: int) -> LedgerWriter | None:
+        """The writer of a shard of ours that ended, handed over once, if it still can close its ledger."""
+        return self._writers.pop((term, number), None)
+
+    # -- what the log says
+
+    def link_up(self, link: ShardLink) -> None:
+        """A sequencer takes reports: of the term of our shard, or of a later one."""
+        self._link = link
+        shard = self._shard
+        if shard is not None and shard.term == link.term and shard.acked_entries:
+            link.report(shard.number, shard.acked_records, shard.acked_entries)
+        self._wake.set()
+
+    def link_down(self) -> None:
+        self._link = None
+
+    def cut(self, term: int, number: int, entries_end: int) -> None:
+        """The metalog orders a shard up to `entries_end`."""
+        shard = self._shards.get((term, number))
+        if shard is not None and entries_end > shard.cut_entries:
+            assert entries_end <= shard.acked_entries, "the sequencer ordered what this engine never reported"
+            shard.cut_entries = entries_end
+            self._end_if_finished(shard)
+
+    def closed(self, term: int, number: int) -> None:
+        """The metalog closed a shard where it is cut."""
+        self._closed[term, number] = None
+        shard = self._shards.get((term, number))
+        if shard is not None:
+            self._end(shard, "closed by the sequencer")
+
+    def term_ended(self, term: int) -> None:
+        """Nothing more is ordered in the term."""
+        self._ended_term = max(self._ended_term, term)
+        self._closed.clear()
+        for shard in [shard for shard in self._shards.values() if shard.term <= term]:
+            self._end(shard, "its term ended")
+        self._wake.set()
+
+    # -- sending
+
+    def _flush_now(self) -> None:
+        self._flush_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        shard = self._shard
+        if shard is None:
+            return
+        while self._queue and shard.accepting and shard.in_flight < limits.BATCHES_IN_FLIGHT:
+            pieces = self._next_pieces()
+            try:
+                self._submit(shard, pieces)
+            except Overloaded:
+                self._queue.extendleft(reversed(pieces))
+                return  # the writer's window is full: the next ack comes back here
+            except BokiError as error:
+                self._queue.extendleft(reversed(pieces))
+                self._failed(shard, error)
+                return
+
+    def _next_pieces(self) -> list[Piece]:
+        """What goes into the next entry: at least one batch, then as many as fit."""
+        queue = self._queue
+        pieces = [queue.popleft()]
+        size, records = pieces[0].batch.size, pieces[0].batch.record_count
+        while queue and size < limits.BATCH_FLUSH_BYTES:
+            batch = queue[0].batch
+            size += batch.size
+            records += batch.record_count
+            if records > limits.BATCH_RECORDS or size > limits.ENTRY_BYTES:
+                break
+            pieces.append(queue.popleft())
+        return pieces
+
+    def _submit(self, shard: Shard, pieces: list[Piece]) -> None:
+        buffers = join(
+            [piece.batch for piece in pieces],
+            term=shard.term,
+            shard=shard.number,
+            first_local_id=shard.submitted_records,
+            compress=self._compress,
+        )
+        if len(pieces) == 1:
+            entry = shard.writer.submit(*buffers)
+            batch = pieces[0].batch
+        else:
+            joined = b"".join(buffers)
+            entry = shard.writer.submit(joined)
+            batch = RecordBatch.parse(memoryview(joined))
+        now_s = self._loop.time()
+        shard.submitted(entry, batch, pieces, now_s)
+        self._entries_appended.inc()
+        self._records_appended.inc(batch.record_count)
+        if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
+            shard.retiring = True  # everything sent is acked and cut before the next shard begins
+
+    def _acked(self, shard: Shard, last_acked: int) -> None:
+        sent_s = shard.acked(last_acked)
+        if sent_s is None or shard is not self._shard:
+            return
+        self._ack_seconds.observe(self._loop.time() - sent_s)
+        if self._link is not None and self._link.term == shard.term:
+            self._link.report(shard.number, shard.acked_records, shard.acked_entries)
+        self._flush()
+
+    def _failed(self, shard: Shard, error: BokiError) -> None:
+        if shard.failed or shard is not self._shard:
+            return
+        _log.warning(
+            "data ledger failed", term=shard.term, shard=shard.number, ledger_id=shard.writer.ledger_id, error=error
+        )
+        shard.failed = True
+        self._writers.pop((shard.term, shard.number), None)
+        shard.writer.abandon()  # closing it takes recovery now
+        self._end_if_finished(shard)
+
+    # -- the end of a shard
+
+    def _end_if_finished(self, shard: Shard) -> None:
+        if shard is self._shard and shard.finished:
+            link = self._link
+            if link is not None and link.term == shard.term:
+                self._in_background(self._close_shard(link, shard.number))
+            self._end(shard, "its data ledger failed" if shard.failed else "rolled")
+
+    def _end(self, shard: Shard, reason: str) -> None:
+        """Nothing of the shard beyond its cut will be ordered: that goes elsewhere."""
+        uncut = shard.take_uncut()
+        self._queue.extendleft(reversed(uncut))
+        if shard.drained:
+            self._shards.pop((shard.term, shard.number), None)
+        if shard is self._shard:
+            _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
+            self._shard = None
+            self._wake.set()
+
+    async def _close_shard(self, link: ShardLink, number: int) -> None:
+        try:
+            await link.close_shard(number)
+        except BokiError as error:  # the sequencer closes it when the term ends, at the latest
+            _log.info("shard not closed at the sequencer", term=link.term, shard=number, error=error)
+
+    # -- the beginning of a shard
+
+    async def run(self) -> None:
+        """Opens a shard whenever there is none and a sequencer to open it at. Ends only when cancelled."""
+        pause_s = self._settings.retry_first_s
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (link := self._opening_link()) is not None:
+                try:
+                    await self._open_shard(link)
+                    pause_s = self._settings.retry_first_s
+                except BokiError as error:
+                    _log.info("no shard yet", term=link.term, error=error)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+
+    def _opening_link(self) -> ShardLink | None:
+        link = self._link
+        if self._shard is not None or link is None or link.term <= self._ended_term:
+            return None
+        return link
+
+    async def _open_shard(self, link: ShardLink) -> None:
+        writer = self._spare
+        if writer is not None and self._spare_term not in (0, link.term):  # it may be a shard of that term
+            self._spare = None
+            self._in_background(self._close_unused(writer))
+            writer = None
+        if writer is None:
+            writer = self._spare = await self._create()
+        self._spare_term = link.term
+        try:
+            number = await link.open_shard(self._incarnation, writer.ledger_id)
+        except ShardNotOpen:
+            self._spare = None
+            self._in_background(self._close_unused(writer))
+            raise
+        self._spare_term = 0
+        self._spare = None
+        key = link.term, number
+        if link.term <= self._ended_term or key in self._closed:
+            self._in_background(self._close_unused(writer))
+            return
+        shard = self._shard = self._shards[key] = Shard(link.term, number, writer, self._loop.time())
+        self._writers[key] = writer
+        writer.listen(lambda last: self._acked(shard, last), lambda error: self._failed(shard, error))
+        self._shards_opened.inc()
+        _log.info("shard opened", term=shard.term, shard=number, ledger_id=writer.ledger_id)
+        self._in_background(self._make_spare())
+        self._flush()
+
+    async def _create(self) -> LedgerWriter:
+        return await self._ledgers.create(
+            replicas=self._settings.replicas, acks=self._settings.acks, custom=LEDGER_ROLE
+        )
+
+    async def _make_spare(self) -> None:
+        try:
+            spare = await self._create()
+        except BokiError as error:
+            _log.info("no spare data ledger yet", error=error)  # one is made when it is needed
+            return
+        if self._spare is None:
+            self._spare = spare
+        else:
+            await self._close_unused(spare)
+
+    async def _close_unused(self, writer: LedgerWriter) -> None:
+        try:
+            await writer.close()
+        except BokiError as error:
+            _log.info("unused data ledger not closed", ledger_id=writer.ledger_id, error=error)
+
+    # -- age, end
+
+    def _drop_old(self) -> None:
+        self._age_check = None
+        oldest_s = self._loop.time() - self._settings.append_age_s
+        while self._queue and self._queue[0].arrived_s <= oldest_s:
+            piece = self._queue.popleft()
+            self.queued_bytes -= piece.batch.size
+            self._batches_refused.inc()
+            piece.source.refused(
+                piece.request_id,
+                Overloaded(
+                    f"no sequencer and bookies took this append within {self._settings.append_age_s} s; "
+                    "it was dropped: send it again"
+                ),
+            )
+        if self._queue:
+            self._age_check = self._loop.call_later(self._settings.append_age_s / _AGE_CHECKS, self._drop_old)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background[task] = None
+        task.add_done_callback(lambda done: self._background.pop(done, None))
+
+    async def close(self) -> None:
+        """Tells the sequencer that the shard ends, as far as it listens in time, and deletes the spare ledger."""
+        shard, link, spare = self._shard, self._link, self._spare
+        self._shard = self._link = self._spare = None
+        if self._age_check is not None:
+            self._age_check.cancel()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                if shard is not None and link is not None and link.term == shard.term:
+                    await self._close_shard(link, shard.number)
+                if spare is not None:
+                    spare.abandon()
+                    await self._ledgers.delete(spare.ledger_id)  # nobody else ever heard of it
+        except (BokiError, TimeoutError) as error:
+            _log.info("engine left without saying so", error=error)
+        for task in list(self._background):
+            task.cancel()
+        while self._background:
+            await asyncio.wait(list(self._background))

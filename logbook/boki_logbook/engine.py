@@ -1,0 +1,153 @@
+"""The engine process: serves LogBook calls to SDKs, next to the application.
+
+    engine = await Engine.start(metadata=…, ledgers=…, addresses=[…], clock=…, rng=…)
+    await engine.ready()          # everything ordered before its start is indexed
+    await engine.failed           # raises what ended it: start a new process
+
+It rebuilds its index from the metalogs and entry headers through a `LogFollower`, lists itself under
+`/boki/members/engine/<incarnation>`, and listens on TCP and Unix sockets. From the start it takes appends, and queues them
+until a shard is open; reads of a session wait until the index has what was ordered before the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from boki_common.logs import get_logger
+from boki_common.metadata.membership import Membership
+from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessageServer
+from boki_ledger.client import LedgerClient
+from boki_logbook.core import EngineCore
+from boki_logbook.server import SdkConnection
+from boki_metalog.follower import LogFollower
+
+ENGINE_ROLE: Final = "engine"
+
+_log = get_logger("engine")
+
+
+class Engine:
+    """See the module. Use `start`."""
+
+    def __init__(self, core: EngineCore, metadata: MetadataStore, ledgers: LedgerClient) -> None:
+        self.core = core
+        self.addresses: list[Address] = []
+        self._follower = LogFollower(metadata=metadata, ledgers=ledgers, listener=core, log=core.log)
+        self._servers: list[MessageServer] = []
+        self._connections: dict[SdkConnection, None] = {}
+        self._membership: Membership | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @classmethod
+    async def start(
+        cls,
+        *,
+        metadata: MetadataStore,
+        ledgers: LedgerClient,
+        addresses: Sequence[Address],
+        clock: Clock,
+        rng: Random,
+        settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
+        metrics: Metrics | None = None,
+        log: int = FIRST_LOG,
+    ) -> Engine:
+        """Listens, lists itself, and begins to follow the log; `ready` tells when it has caught up.
+
+        Args:
+            clock: kept for what will need wall time; nothing here does yet.
+
+        Raises:
+            SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.
+        """
+        core = EngineCore(
+            ledgers=ledgers,
+            incarnation=rng.token(16).hex(),
+            settings=settings,
+            metrics=Metrics() if metrics is None else metrics,
+            log=log,
+        )
+        self = cls(core, metadata, ledgers)
+        try:
+            for address in addresses:
+                server = await MessageServer.start(address, self._connected)
+                self._servers.append(server)
+                self.addresses.append(server.address)
+            value = msgspec.json.encode({"addresses": [str(address) for address in self.addresses], "log": log})
+            path = member_path(ENGINE_ROLE, core.incarnation)
+            self._membership = await Membership.join(metadata, path, value)
+        except BaseException:
+            await self.close()
+            raise
+        self._following = asyncio.get_running_loop().create_task(self._follow(), name="engine follows its log")
+        return self
+
+    @property
+    def incarnation(self) -> str:
+        return self.core.incarnation
+
+    @property
+    def failed(self) -> asyncio.Future[None]:
+        """Gets the error that ended this engine; never a result."""
+        return self.core.failed
+
+    async def ready(self) -> None:
+        """Waits until everything that was ordered before the start is indexed. Raises what ended the engine."""
+        waiting = asyncio.ensure_future(self.core.reader.caught_up())
+        try:
+            await asyncio.wait([waiting, self.failed], return_when=asyncio.FIRST_COMPLETED)
+            if self.failed.done():
+                await self.failed
+        finally:
+            waiting.cancel()
+
+    def status(self) -> dict[str, Any]:
+        """What `boki status` shows of this engine."""
+        return {
+            **self.core.status(),
+            "addresses": [str(address) for address in self.addresses],
+            "connections": len(self._connections),
+        }
+
+    def counted_read(self) -> None:
+        self.core.counted_read()
+
+    def _connected(self, peer: MessagePeer) -> SdkConnection:
+        connection = SdkConnection(
+            peer,
+            engine=self,
+            appender=self.core.appender,
+            reader=self.core.reader,
+            lost=lambda one: self._connections.pop(one, None),
+        )
+        self._connections[connection] = None
+        return connection
+
+    async def _follow(self) -> None:
+        try:
+            await self._follower.run()
+        except Exception as error:  # noqa: BLE001 - the engine ends with it
+            self.core.fail(error)
+
+    async def close(self) -> None:
+        """Leaves: closes its shard, its connections and its sockets. Idempotent."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._membership is not None:
+            try:
+                await self._membership.leave()
+            except BokiError as error:
+                _log.info("membership vanishes with the session", error=error)
+        connections = list(self._connections)
+        for server in self._servers:
+            await server.close()
+        for connection in connections:
+            await connection.close()
+        await self.core.close()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])

@@ -1,0 +1,110 @@
+"""Reads record batches from data ledgers, whoever wrote them.
+
+Ledgers are opened without recovery: what a cut covers has its ack quorum, so it may be read although the ledger is still
+being written. Open readers are kept, up to `OPEN_READERS`; one that failed is dropped, so that the next try re-reads the
+ledger's metadata (its ensemble may have changed). One call is one try: whether "no such entry" is believed, and how often to
+try again, is the caller's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from boki_common.errors import BokiError, CorruptData, ProtocolError
+from boki_common.record_batch import RecordBatch
+from boki_logbook.ports import DataLedgers, LedgerReader
+
+OPEN_READERS: Final = 256
+"""Ledgers kept open for reading by one engine."""
+
+
+class _Opened:
+    """A ledger that is open, or being opened, and how many calls use it now."""
+
+    __slots__ = ("opening", "stale", "users")
+
+    def __init__(self, opening: asyncio.Task[LedgerReader]) -> None:
+        self.opening = opening
+        self.users = 0
+        self.stale = False
+
+
+class EntrySource:
+    """See the module. Close it before the ledgers."""
+
+    def __init__(self, ledgers: DataLedgers, *, readers_limit: int = OPEN_READERS) -> None:
+        self._ledgers = ledgers
+        self._readers_limit = readers_limit
+        self._opened: OrderedDict[int, _Opened] = OrderedDict()
+        self._closing: dict[asyncio.Task[None], None] = {}
+
+    async def read(self, ledger_id: int, first: int, last: int) -> list[RecordBatch]:
+        """The batches of entries first … last, inclusive.
+
+        Raises:
+            LedgerError, NetworkError, MetadataError: as the ledger layer says. CorruptData: an entry is no record batch.
+        """
+        opened = self._opened.get(ledger_id)
+        if opened is None:
+            opening = asyncio.ensure_future(self._ledgers.open(ledger_id, recover=False))
+            opened = self._opened[ledger_id] = _Opened(opening)
+        self._opened.move_to_end(ledger_id)
+        opened.users += 1
+        try:
+            reader = await asyncio.shield(opened.opening)
+            payloads = await reader.read(first, last)
+        except BokiError:
+            if not opened.stale:
+                opened.stale = True
+                self._opened.pop(ledger_id, None)
+            raise
+        finally:
+            opened.users -= 1
+            if opened.stale and not opened.users:
+                self._close_one(opened.opening)
+            self._let_go()
+        if len(payloads) != last - first + 1:
+            raise CorruptData(
+                f"expected entries {first} to {last} of ledger {ledger_id}, found {len(payloads)} of them",
+                ledger_id=ledger_id,
+            )
+        try:
+            return [RecordBatch.parse(memoryview(payload)) for payload in payloads]
+        except ProtocolError as error:
+            raise CorruptData(
+                f"an entry from {first} to {last} of data ledger {ledger_id} holds no record batch: {error}",
+                ledger_id=ledger_id,
+                entry=first,
+            ) from error
+
+    async def close(self) -> None:
+        """Closes all readers. Idempotent."""
+        while self._opened:
+            _, opened = self._opened.popitem()
+            opened.stale = True
+            if not opened.users:
+                self._close_one(opened.opening)
+        while self._closing:
+            await asyncio.wait(list(self._closing))
+
+    def _let_go(self) -> None:
+        """Closes the readers that were not used for longest, beyond the limit."""
+        for ledger_id in [key for key, one in self._opened.items() if not one.users]:
+            if len(self._opened) <= self._readers_limit:
+                break
+            self._close_one(self._opened.pop(ledger_id).opening)
+
+    def _close_one(self, opening: asyncio.Task[LedgerReader]) -> None:
+        task = asyncio.ensure_future(_close_reader(opening))
+        self._closing[task] = None
+        task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+
+async def _close_reader(opening: asyncio.Task[LedgerReader]) -> None:
+    if not opening.done():
+        opening.cancel()
+    await asyncio.wait([opening])
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().close()

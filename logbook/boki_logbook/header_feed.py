@@ -1,0 +1,116 @@
+"""Brings the entries that other engines wrote, in time for the index (DESIGN §6.5).
+
+The indexer says what it will need, in its order (`want`), and takes each entry when its turn comes (`take`). In between up to
+`READS` reads of up to `READ_ENTRIES` neighbouring entries run, and at most about `WINDOW_ENTRIES` entries wait to be taken:
+indexing never needs a later chunk before an earlier one, so bringing them in order cannot block.
+
+What a cut covers is there. So "no such entry" is never believed, nor is anything else: a read that fails is repeated, with a
+pause that doubles, until it works. Only an ordered LOST command may ever skip an entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from boki_common.errors import BokiError
+from boki_common.logs import get_logger
+from boki_common.record_batch import RecordBatch
+from boki_logbook.entry_source import EntrySource
+
+READS: Final = 8
+READ_ENTRIES: Final = 8
+WINDOW_ENTRIES: Final = 128
+
+_log = get_logger("engine.headers")
+
+
+class _Chunk:
+    """Neighbouring entries of one ledger, read at once."""
+
+    __slots__ = ("first", "last", "ledger_id")
+
+    def __init__(self, ledger_id: int, first: int) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        self.last = first
+
+
+class HeaderFeed:
+    """See the module. `arrived` is called whenever entries came."""
+
+    def __init__(
+        self, source: EntrySource, arrived: Callable[[], None], *, retry_first_s: float, retry_limit_s: float
+    ) -> None:
+        self._source = source
+        self._arrived = arrived
+        self._retry_first_s = retry_first_s
+        self._retry_limit_s = retry_limit_s
+        self._wanted: deque[_Chunk] = deque()
+        self._open_chunks: dict[int, _Chunk] = {}
+        self._ready: dict[tuple[int, int], RecordBatch] = {}
+        self._reading: dict[asyncio.Task[None], int] = {}
+        self._closed = False
+
+    def want(self, ledger_id: int, first: int, count: int) -> None:
+        """Entries first … first + count - 1 will be taken, after all that were wanted before."""
+        chunk = self._open_chunks.get(ledger_id)
+        for entry in range(first, first + count):
+            if chunk is None or entry != chunk.last + 1 or chunk.last - chunk.first + 1 >= READ_ENTRIES:
+                chunk = self._open_chunks[ledger_id] = _Chunk(ledger_id, entry)
+                self._wanted.append(chunk)
+            else:
+                chunk.last = entry
+
+    def take(self, ledger_id: int, entry: int) -> RecordBatch | None:
+        """The entry, if it is here; it is not kept any longer."""
+        return self._ready.pop((ledger_id, entry), None)
+
+    def fetch(self) -> None:
+        """Starts reads, as far as the window allows; one at least, because what is here may not be what is needed."""
+        while self._wanted and len(self._reading) < READS and not self._closed:
+            coming = sum(self._reading.values())
+            if self._reading and len(self._ready) + coming >= WINDOW_ENTRIES:
+                return
+            chunk = self._wanted.popleft()
+            if self._open_chunks.get(chunk.ledger_id) is chunk:
+                del self._open_chunks[chunk.ledger_id]
+            task = asyncio.ensure_future(self._read(chunk))
+            self._reading[task] = chunk.last - chunk.first + 1
+            task.add_done_callback(self._read_ended)
+
+    async def _read(self, chunk: _Chunk) -> None:
+        pause_s = self._retry_first_s
+        while True:
+            try:
+                batches = await self._source.read(chunk.ledger_id, chunk.first, chunk.last)
+            except BokiError as error:
+                _log.warning(
+                    "entries that are ordered cannot be read: the index waits for them",
+                    ledger_id=chunk.ledger_id,
+                    first=chunk.first,
+                    last=chunk.last,
+                    error=error,
+                )
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._retry_limit_s)
+                continue
+            for entry, batch in enumerate(batches, chunk.first):
+                self._ready[chunk.ledger_id, entry] = batch
+            return
+
+    def _read_ended(self, task: asyncio.Task[None]) -> None:
+        del self._reading[task]
+        if not task.cancelled():
+            task.result()
+            self._arrived()
+
+    async def close(self) -> None:
+        """Stops reading."""
+        self._closed = True
+        for task in list(self._reading):
+            task.cancel()
+        while self._reading:
+            await asyncio.wait(list(self._reading))

@@ -1,0 +1,33 @@
+"""All metrics of an engine. Counted per batch, per cut and per call, never per record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition
+
+APPENDED_ENTRIES: Final = MetricDefinition(
+    "boki_engine_appended_entries_total", COUNTER, "", "Entries sent to data ledgers."
+)
+APPENDED_RECORDS: Final = MetricDefinition(
+    "boki_engine_appended_records_total", COUNTER, "", "Records in those entries, re-appended ones again."
+)
+ACK_SECONDS: Final = MetricDefinition(
+    "boki_engine_ack_seconds", HISTOGRAM, "seconds", "From sending an entry to its ack quorum."
+)
+REFUSED_BATCHES: Final = MetricDefinition(
+    "boki_engine_refused_batches_total", COUNTER, "", "Appended batches refused or dropped before they were ordered."
+)
+SHARDS_OPENED: Final = MetricDefinition("boki_engine_shards_opened_total", COUNTER, "", "Shards opened.")
+INDEXED_RECORDS: Final = MetricDefinition(
+    "boki_engine_indexed_records_total", COUNTER, "", "Records decided, losers included."
+)
+FETCHED_ENTRIES: Final = MetricDefinition(
+    "boki_engine_fetched_entries_total", COUNTER, "", "Entries read from data ledgers, for the index or for readers."
+)
+INDEX_BYTES: Final = MetricDefinition("boki_engine_index_bytes", GAUGE, "bytes", "Memory of the index, roughly.")
+CACHE_BYTES: Final = MetricDefinition("boki_engine_cache_bytes", GAUGE, "bytes", "Memory of the record cache.")
+QUEUE_BYTES: Final = MetricDefinition(
+    "boki_engine_append_queue_bytes", GAUGE, "bytes", "Appended batches that are not indexed yet."
+)
+READS: Final = MetricDefinition("boki_engine_reads_total", COUNTER, "", "Read requests answered.")

@@ -1,0 +1,85 @@
+"""What an engine needs of the ledgers and of the sequencer, as small protocols.
+
+`boki_ledger.LedgerClient` and `boki_metalog`'s SequencerLink fulfil them as they are; tests put models here whose acks, cuts
+and failures are given by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.errors import BokiError
+from boki_common.runtime.ports import Buffer
+
+
+class LedgerWriter(Protocol):
+    """The one writer of a data ledger."""
+
+    @property
+    def ledger_id(self) -> int: ...
+
+    def submit(self, *payload: Buffer) -> int:
+        """Sends the next entry and returns its id; never waits. Raises what failed the writer, ClosedError, Overloaded."""
+
+    def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
+        """`acked(lac)` once per batch of acknowledgements, from the network callback; `failed` at most once."""
+
+    async def close(self) -> int:
+        """Closes the ledger at its last acknowledged entry, which it returns. Raises LedgerFenced."""
+
+    def abandon(self) -> None:
+        """Forgets the ledger without touching its metadata."""
+
+
+class LedgerReader(Protocol):
+    """A data ledger, for reading."""
+
+    async def read(self, first: int, last: int) -> list[memoryview]:
+        """Payloads of entries first … last, inclusive. Raises NoSuchEntry, EntryUnknown, DigestMismatch."""
+
+    async def close(self) -> None: ...
+
+
+class DataLedgers(Protocol):
+    """Makes and opens data ledgers."""
+
+    async def create(
+        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
+    ) -> LedgerWriter:
+        """A new ledger. Raises NotEnoughBookies, MetadataUnavailable."""
+
+    async def open(self, ledger_id: int, *, recover: bool, floor: int = 0) -> LedgerReader:
+        """Opens for reading; with `recover` the ledger is fenced and closed first, never below `floor` entries.
+
+        Raises:
+            NoSuchLedger, RecoveryFailed, LedgerDataMissing.
+        """
+
+    async def delete(self, ledger_id: int) -> None: ...
+
+
+class ShardLink(Protocol):
+    """The connection to the sequencer that orders the current term."""
+
+    @property
+    def term(self) -> int: ...
+
+    async def open_shard(self, incarnation: str, ledger_id: int) -> int:
+        """The number of a new shard in that data ledger, once its OPEN is ordered."""
+
+    def report(self, shard: int, records_end: int, entries_end: int) -> None:
+        """What is durable of a shard, cumulative; sent with the next write, never waits."""
+
+    async def close_shard(self, shard: int) -> None: ...
+
+
+class AppendSource(Protocol):
+    """Who sent a batch, and hears what becomes of it."""
+
+    def refused(self, request_id: int, error: BokiError) -> None:
+        """The batch was dropped before it was ordered; nothing of this attempt is, or will be, applied."""
+
+    def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+        """Verdicts on runs that this source sent; the index has passed `token`."""

@@ -1,0 +1,200 @@
+"""The SDKs' side of an engine: connections, HELLO first, appends, reads, status (boki_common.engine_protocol).
+
+Rules:
+- The first message is HELLO with a version both sides know; anything else ends the connection.
+- Bytes that cannot be right raise ProtocolError: the peer is told, and its connection ends. What is right but not possible
+  (a batch over a limit, a full queue) is refused by name, for that request only.
+- An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
+- Bounds: requests that wait (`PENDING_READS` a connection), bytes that the peer does not take
+  (`limits.CONNECTION_UNSENT_BYTES`). A peer that does not take its verdicts is dropped: it will ask again by resending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from boki_common import engine_protocol as wire
+from boki_common import limits
+from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, VersionMismatch
+from boki_common.logs import get_logger
+from boki_common.net.messages import MessagePeer
+from boki_common.record_batch import FLAG_ZSTD, RecordBatch
+from boki_common.runtime.ports import Buffer
+from boki_logbook.appender import Appender
+from boki_logbook.reader import Reader
+
+PENDING_READS: Final = 4_096
+"""Reads of one connection that may wait at the same time."""
+COPIED_BYTES: Final = 32 * limits.KIB
+"""Batches below this are copied out of the receive buffer: kept for a while, they would keep all of it."""
+_FLAGS_OFFSET: Final = 1
+
+_log = get_logger("engine.server")
+
+
+class Hello(msgspec.Struct):
+    """The first message of an SDK."""
+
+    versions: list[int]
+    features: list[str] = []
+    auth: Any = None
+
+
+class EngineState(Protocol):
+    """What a connection asks of its engine."""
+
+    @property
+    def incarnation(self) -> str: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def counted_read(self) -> None: ...
+
+
+class SdkConnection:
+    """One SDK. Implements MessageHandler and AppendSource."""
+
+    def __init__(
+        self,
+        peer: MessagePeer,
+        *,
+        engine: EngineState,
+        appender: Appender,
+        reader: Reader,
+        lost: Callable[[SdkConnection], None],
+    ) -> None:
+        self._peer = peer
+        self._engine = engine
+        self._appender = appender
+        self._reader = reader
+        self._lost = lost
+        self._greeted = False
+        self._waiting: dict[asyncio.Task[None], None] = {}
+
+    # -- MessageHandler
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        if not self._greeted:
+            self._greet(opcode, request_id, body)
+        elif opcode == wire.OP_APPEND:
+            self._append(request_id, body)
+        elif opcode == wire.OP_READ:
+            self._read(request_id, body)
+        elif opcode == wire.OP_READ_PREV_MANY:
+            token, book, queries = wire.decode_prev_many(body)
+            self._later(opcode, request_id, self._reader.prev_many(token, book, queries))
+        elif opcode == wire.OP_POSITION:
+            token, _ = wire.decode_position(body)
+            self._later(opcode, request_id, self._reader.position(token))
+        elif opcode == wire.OP_STATUS:
+            peer.respond(request_id, opcode, msgspec.json.encode(self._engine.status()))
+        else:
+            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_POSITION}, found {opcode}")
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        for task in list(self._waiting):
+            task.cancel()
+        self._lost(self)
+
+    # -- AppendSource
+
+    def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+        peer = self._peer
+        if peer.closed:
+            return
+        if peer.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
+            peer.connection.abort(
+                Overloaded(f"{peer.peer} takes no answers: {peer.unsent_bytes} bytes wait; it may connect again")
+            )
+            return
+        peer.push(wire.OP_ANSWERS, *wire.encode_answers(token, rows))
+
+    def refused(self, request_id: int, error: BokiError) -> None:
+        if not self._peer.closed:
+            self._peer.respond_error(request_id, error)
+
+    # -- requests
+
+    def _greet(self, opcode: int, request_id: int, body: memoryview) -> None:
+        if opcode != wire.OP_HELLO:
+            raise ProtocolError(f"expected HELLO ({wire.OP_HELLO}) as the first message, found opcode {opcode}")
+        try:
+            hello = msgspec.msgpack.decode(body, type=Hello)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(
+                f"expected a HELLO of versions, features and auth, found something else: {error}"
+            ) from error
+        if wire.PROTOCOL_VERSION not in hello.versions:
+            raise VersionMismatch(
+                f"expected an SDK that speaks engine protocol {wire.PROTOCOL_VERSION}, found one of {hello.versions}: "
+                "upgrade the older side",
+                expected=wire.PROTOCOL_VERSION,
+                found=list(hello.versions),
+            )
+        self._greeted = True
+        answer = {"version": wire.PROTOCOL_VERSION, "features": [], "engine": self._engine.incarnation}
+        self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
+
+    def _append(self, request_id: int, body: memoryview) -> None:
+        _, view = wire.decode_token(body)
+        if len(view) > limits.ENTRY_BYTES:
+            raise RecordTooLarge(
+                f"expected at most {limits.ENTRY_BYTES} bytes in one append frame, found {len(view)}: send fewer records at once",
+                expected=limits.ENTRY_BYTES,
+                found=len(view),
+            )
+        if len(view) < COPIED_BYTES:
+            view = memoryview(bytes(view))
+        batch = RecordBatch.parse(view)
+        if view[_FLAGS_OFFSET] & FLAG_ZSTD:
+            raise ProtocolError("expected an uncompressed batch from an SDK: the engine compresses")
+        if batch.runs:
+            self._appender.append(batch, self, request_id)
+
+    def _read(self, request_id: int, body: memoryview) -> None:
+        token, query = wire.decode_read(body)
+        self._check_room()
+        self._engine.counted_read()
+        reply = self._reader.answer_now(token, query)
+        if reply is not None:
+            self._peer.respond(request_id, wire.OP_READ, *reply)
+            return
+        self._later(wire.OP_READ, request_id, self._reader.answer(token, query))
+
+    def _check_room(self) -> None:
+        unsent = self._peer.unsent_bytes
+        if unsent > limits.CONNECTION_UNSENT_BYTES:
+            raise Overloaded(f"{unsent} bytes of answers wait for this connection to take them", found=unsent)
+
+    def _later(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:
+        """Answers when the work is done."""
+        if len(self._waiting) >= PENDING_READS:
+            work.close()
+            raise Overloaded(f"{PENDING_READS} reads of this connection wait already", found=len(self._waiting))
+        task = asyncio.ensure_future(self._answer(opcode, request_id, work))
+        self._waiting[task] = None
+        task.add_done_callback(lambda done: self._waiting.pop(done, None))
+
+    async def _answer(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:
+        try:
+            reply = await work
+        except BokiError as error:
+            self._peer.respond_error(request_id, error)
+        except Exception as error:  # noqa: BLE001 - one request must not end the engine for all others
+            _log.error("a read failed inside", peer=self._peer.peer, error=error, exc_info=True)
+            self._peer.respond_error(request_id, error)
+        else:
+            self._peer.respond(request_id, opcode, *reply)
+
+    async def close(self) -> None:
+        """Ends the connection and what still works for it."""
+        self._peer.close()
+        for task in list(self._waiting):
+            task.cancel()
+        while self._waiting:
+            await asyncio.wait(list(self._waiting))

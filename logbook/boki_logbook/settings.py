@@ -1,0 +1,48 @@
+"""Settings of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from boki_common import limits
+from boki_common.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """One engine process."""
+
+    replicas: int = setting(3, unit="bookies", help="Copies of each data ledger's entries.", minimum=1)
+    acks: int = setting(2, unit="bookies", help="Copies that must be durable before an entry counts.", minimum=1)
+    cache_bytes: int = setting(
+        256 * limits.MIB, unit="bytes", help="Record batches kept in memory for reads.", minimum=0
+    )
+    append_queue_bytes: int = setting(
+        64 * limits.MIB,
+        unit="bytes",
+        help="Appended batches that are not indexed yet; above it appends are refused as Overloaded.",
+        minimum=limits.ENTRY_BYTES,
+    )
+    append_age_s: float = setting(
+        limits.REQUEST_AGE_S, unit="s", help="Appended batches that wait longer for a shard are dropped.", minimum=0.01
+    )
+    compress: bool = setting(False, unit="", help="Compress the data of entries with zstd where it saves an eighth.")
+    shard_bytes: int = setting(
+        limits.SHARD_BYTES, unit="bytes", help="Size at which a shard's ledger is rolled.", minimum=1
+    )
+    shard_age_s: float = setting(
+        limits.SHARD_AGE_S, unit="s", help="Age at which a shard's ledger is rolled.", minimum=0.1
+    )
+    retry_first_s: float = setting(
+        0.05, unit="s", help="First pause before bookies or the sequencer are tried again; it doubles.", minimum=0.001
+    )
+    retry_limit_s: float = setting(2.0, unit="s", help="The longest such pause.", minimum=0.001)
+    parked_reads: int = setting(16_384, unit="reads", help="Reads that may wait for a record or a position.", minimum=1)
+    position_wait_s: float = setting(
+        limits.REQUEST_AGE_S, unit="s", help="A read waits so long for the index to reach its session.", minimum=0.01
+    )
+
+    def faults(self) -> Iterable[str]:
+        if self.acks > self.replicas:
+            yield f"acks ({self.acks}) cannot exceed replicas ({self.replicas})"

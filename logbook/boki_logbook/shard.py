@@ -1,0 +1,126 @@
+"""One shard of this engine: one data ledger in one term, and what was sent to it. Pure bookkeeping.
+
+    submitted ≥ acked (reported) ≥ cut (ordered) ≥ applied          entries, counted from 0
+
+Entries are kept until they are applied: the index needs their headers, the cache their data, and what turns out not to be
+cut is appended again elsewhere, under the same numbers and in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from boki_common.record_batch import RecordBatch
+from boki_logbook.ports import AppendSource, LedgerWriter
+
+
+class Piece(NamedTuple):
+    """One batch as an SDK sent it."""
+
+    batch: RecordBatch
+    source: AppendSource
+    request_id: int
+    arrived_s: float
+    """Time of the event loop."""
+
+
+class OwnEntry(NamedTuple):
+    """One entry that this engine wrote: `batch` is the pieces joined."""
+
+    entry: int
+    batch: RecordBatch
+    pieces: Sequence[Piece]
+    size: int
+
+
+class _Unacked(NamedTuple):
+    entry: int
+    records_end: int
+    sent_s: float
+
+
+class Shard:
+    """See the module. Counters only grow; `cut_entries` ≤ `acked_entries` ≤ `submitted_entries`."""
+
+    __slots__ = (
+        "_entries",
+        "_unacked",
+        "acked_entries",
+        "acked_records",
+        "bytes",
+        "cut_entries",
+        "failed",
+        "number",
+        "opened_s",
+        "retiring",
+        "submitted_entries",
+        "submitted_records",
+        "term",
+        "writer",
+    )
+
+    def __init__(self, term: int, number: int, writer: LedgerWriter, opened_s: float) -> None:
+        self.term = term
+        self.number = number
+        self.writer = writer
+        self.opened_s = opened_s
+        self.bytes = 0
+        self.submitted_entries = self.submitted_records = 0
+        self.acked_entries = self.acked_records = 0
+        self.cut_entries = 0
+        self.failed = False
+        self.retiring = False
+        self._entries: deque[OwnEntry] = deque()
+        self._unacked: deque[_Unacked] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Entries that wait for their ack quorum."""
+        return len(self._unacked)
+
+    @property
+    def accepting(self) -> bool:
+        return not self.failed and not self.retiring
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will be reported, and all that was is cut: the next shard may begin."""
+        return (self.failed or (self.retiring and not self._unacked)) and self.cut_entries >= self.acked_entries
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is left that the index or another shard needs."""
+        return not self._entries
+
+    def submitted(self, entry: int, batch: RecordBatch, pieces: Sequence[Piece], now_s: float) -> None:
+        """Takes note of the next entry."""
+        assert entry == self.submitted_entries, f"ledger {self.writer.ledger_id} gave entry id {entry} out of turn"
+        size = sum(piece.batch.size for piece in pieces)
+        self._entries.append(OwnEntry(entry, batch, pieces, size))
+        self.submitted_entries += 1
+        self.submitted_records += batch.record_count
+        self.bytes += size
+        self._unacked.append(_Unacked(entry, self.submitted_records, now_s))
+
+    def acked(self, last_acked: int) -> float | None:
+        """Entries up to `last_acked` are durable. Returns when the newest of them was sent, None if none is new."""
+        sent_s = None
+        while self._unacked and self._unacked[0].entry <= last_acked:
+            entry, self.acked_records, sent_s = self._unacked.popleft()
+            self.acked_entries = entry + 1
+        return sent_s
+
+    def take(self, entry: int) -> OwnEntry | None:
+        """The next entry to apply, in order; it is not kept any longer."""
+        if self._entries and self._entries[0].entry == entry:
+            return self._entries.popleft()
+        return None
+
+    def take_uncut(self) -> list[Piece]:
+        """The pieces of all entries beyond the cut, in order. Only for a shard that ended: they will never be ordered here."""
+        pieces: list[Piece] = []
+        while self._entries and self._entries[-1].entry >= self.cut_entries:
+            pieces[:0] = self._entries.pop().pieces
+        return pieces
