@@ -27,6 +27,8 @@ FORMATS: Final = ("auto", "jsonl", "csv")
 BOM: Final = b"\xef\xbb\xbf"
 LINE_BYTES: Final = limits.RECORD_BYTES + limits.KIB
 """A line that reaches this length without an end is refused, whatever follows."""
+COLUMN_TAGS: Final = 65_536
+"""Tags kept per column: most columns worth a tag have few values, and making a tag is most of the work of a row."""
 
 _JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
 _CSV_SUFFIXES: Final = (".csv",)
@@ -38,6 +40,14 @@ class Line(NamedTuple):
 
     data: bytes
     tags: list[str]
+
+
+class _Column(NamedTuple):
+    """A column of a CSV file whose values become tags, and the tags it gave lately."""
+
+    field: str
+    place: int
+    tags: dict[bytes, str]
 
 
 class RecordLines:
@@ -57,6 +67,8 @@ class RecordLines:
     def __init__(self, *, source: str, format: str = "auto", tag_fields: Sequence[str] = ()) -> None:
         if format not in FORMATS:
             raise InvalidArgument(f"expected a format of {', '.join(FORMATS)}, found {format!r}", found=format)
+        if len(tag_fields) > limits.RECORD_TAGS:
+            raise InvalidArgument(f"expected at most {limits.RECORD_TAGS} tag fields, found {len(tag_fields)}")
         self.source = "standard input" if source == "-" else source
         self.line_number = 0
         self.records = 0
@@ -66,7 +78,7 @@ class RecordLines:
         self._unfinished = b""
         self._row: list[bytes] = []
         self._row_line = self._row_quotes = self._row_bytes = 0
-        self._columns: list[tuple[str, int]] | None = None
+        self._columns: list[_Column] | None = None
         self._column_count = 0
         self._started = False
 
@@ -100,9 +112,7 @@ class RecordLines:
     def _parse(self, lines: Iterable[bytes], *, check_length: bool) -> Iterator[Line]:
         for line in lines:
             self.line_number += 1
-            if line.endswith(b"\r"):
-                line = line[:-1]
-            if not line.strip() and not self._row:
+            if not self._row and not line.strip():
                 continue
             record = self._record(line)
             if record is not None:
@@ -117,6 +127,7 @@ class RecordLines:
             self._format = self._format_by_line(line)
         if self._format == "csv":
             return self._csv_record(line)
+        line = line.removesuffix(b"\r")
         try:
             value = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -165,10 +176,11 @@ class RecordLines:
                 raise self._too_large(self._row_bytes)
             if self._row_quotes % 2:
                 return None
-            line = b"\n".join(self._row)
+            line = b"\n".join(self._row).removesuffix(b"\r")
             self._row = []
             values = self._quoted_values(line)
         else:
+            line = line.removesuffix(b"\r")
             values = line.split(b",")
         if self._columns is None:
             self._columns = self._header(values)
@@ -178,15 +190,23 @@ class RecordLines:
             raise self._wrong(f"expected {self._column_count} values as in the first row, found {len(values)}")
         self._check_length(line)
         tags = []
-        for field, column in self._columns:
-            value = values[column]
+        for column in self._columns:
+            value = values[column.place]
             if value:
-                try:
-                    tags.append(f"{field}/{value.decode()}")
-                except UnicodeDecodeError:
-                    raise self._wrong(f"expected UTF-8 text in column {field!r}, found {_excerpt(value)}") from None
-                self.field_counts[field] += 1
-        return Line(line, self._checked(tags))
+                tags.append(column.tags.get(value) or self._csv_tag(column, value))
+                self.field_counts[column.field] += 1
+        return Line(line, tags)
+
+    def _csv_tag(self, column: _Column, value: bytes) -> str:
+        try:
+            tag = f"{column.field}/{value.decode()}"
+        except UnicodeDecodeError:
+            raise self._wrong(f"expected UTF-8 text in column {column.field!r}, found {_excerpt(value)}") from None
+        self._checked([tag])
+        if len(column.tags) >= COLUMN_TAGS:
+            column.tags.clear()
+        column.tags[value] = tag
+        return tag
 
     def _quoted_values(self, row: bytes) -> list[bytes]:
         values = []
@@ -202,7 +222,7 @@ class RecordLines:
             if row[at - 1 : at] != b",":
                 raise self._wrong(f"expected a comma or the end of the row, found {_excerpt(row[at - 1 :])}")
 
-    def _header(self, values: list[bytes]) -> list[tuple[str, int]]:
+    def _header(self, values: list[bytes]) -> list[_Column]:
         names = [value.decode(errors="replace").strip() for value in values]
         missing = [field for field in self._tag_fields if field not in names]
         if missing:
@@ -212,7 +232,7 @@ class RecordLines:
                 f"Its first row names {_listed(names)}",
                 found=names,
             )
-        return [(field, names.index(field)) for field in self._tag_fields]
+        return [_Column(field, names.index(field), {}) for field in self._tag_fields]
 
     def _checked(self, tags: list[str]) -> list[str]:
         if len(tags) > 1:
