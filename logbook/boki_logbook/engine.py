@@ -12,17 +12,25 @@ until a shard is open; reads of a session wait until the index has what was orde
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import msgspec
+
+from boki_common.errors import BokiError
 from boki_common.logs import get_logger
-from boki_common.metadata.membership import Membership
+from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
+from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessageServer
+from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.runtime.ports import Clock, Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
 from boki_logbook.server import SdkConnection
+from boki_logbook.settings import EngineSettings
 from boki_metalog.follower import LogFollower
+from boki_metalog.view import FIRST_LOG
 
 ENGINE_ROLE: Final = "engine"
 
