@@ -171,6 +171,13 @@ class LogFollower:
                 term=record.term,
             )
         await self._read_ledger(record.metalog_ledger, record.last_entry + 1, closed=True)
+        if self._next_pos not in (None, record.end_pos):
+            raise CorruptData(
+                f"term {record.term} ends at position {record.end_pos} by its record, at {self._next_pos} by its entries",
+                term=record.term,
+                expected=record.end_pos,
+                found=self._next_pos,
+            )
         self._ended_term = record.term
         await self._listener.term_ended(record)
 

@@ -174,11 +174,10 @@ class CutBuilder:
     Invariant: cut ≤ known for every shard, and the entries taken so far are a sequence that `deltas` accepts.
     """
 
-    def __init__(self, *, time_ms: int = 0, position_max: int = limits.POSITION_MAX) -> None:
+    def __init__(self, *, time_ms: int = 0) -> None:
         self.end_pos = 0
         self.time_ms = time_ms
         """Of the last entry; before the first, the newest time of the terms that this one succeeds."""
-        self._position_max = position_max
         self._next_shard = 0
         self._shards: dict[int, _Shard] = {}
         self._by_ledger: dict[int, tuple[int, str]] = {}
@@ -280,10 +279,10 @@ class CutBuilder:
             if isinstance(command, Open):
                 self._shards[command.shard].opened = True
         ends, end_pos = self._ends()
-        if end_pos > self._position_max:
+        if end_pos > limits.POSITION_MAX:
             self._commands.extendleft(reversed(commands))
             raise TermFull(
-                f"{end_pos - self.end_pos} more records do not fit below position {self._position_max} of the term",
+                f"{end_pos - self.end_pos} more records do not fit below position {limits.POSITION_MAX} of the term",
                 end_pos=self.end_pos,
             )
         self._advanced = False

@@ -202,7 +202,7 @@ class Sequencer:
                 if not isinstance(server.over, TermFull):
                     raise server.over or TermOver(f"term {server.term} is over", term=server.term)
         except Exception as error:  # noqa: BLE001 - raised by `failed`
-            _log.error("sequencer ends", incarnation=self.incarnation, error=error)
+            _log.warning("sequencer ends", incarnation=self.incarnation, error=error)
             self._metrics.term(0)
             self.failed.set_exception(error)
             self.failed.exception()  # kept for whoever asks; nobody is warned when no one does

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from boki_common import errors
-from boki_common.errors import BokiError, TermOver
+from boki_common.errors import BokiError, ProtocolError, TermOver
 from boki_common.logs import get_logger
 from boki_common.net import messages
 from boki_common.net.messages import MessagePeer
@@ -138,6 +138,13 @@ class TermServer:
         """Answers from where entries are pushed; what is older is to be read from the ledger. Raises TermOver."""
         self._check_term(request.term)
         recent = self.recent
+        if request.next_entry > recent.end:
+            raise ProtocolError(
+                f"expected a participant that has at most the {recent.end} entries acknowledged in term {self.term}, found "
+                f"one that asks from {request.next_entry} on",
+                expected=recent.end,
+                found=request.next_entry,
+            )
         first = max(request.next_entry, recent.first)
         peer.respond(request_id, protocol.OP_SUBSCRIBE, protocol.encode_subscribed(first, recent.end))
         if first > request.next_entry:

@@ -1,0 +1,346 @@
+"""Cuts: the golden example, each refusal, and a plain model that keeps a list of every record."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from boki_common import limits
+from boki_common.errors import CorruptData
+from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
+from boki_metalog.metalog_entry import Close, MetalogEntry, Open, ShardEnd, decode, encode
+from boki_metalog.progress import CutBuilder, ProgressVector, ShardRange, deltas
+
+A, B, C = ("aa" * 16, "bb" * 16, "cc" * 16)
+
+
+def builder_of(*incarnations: str) -> CutBuilder:
+    """A builder whose shards 0, 1, … are open."""
+    builder = CutBuilder()
+    for number, incarnation in enumerate(incarnations):
+        assert builder.open(incarnation, 100 + number) == number
+    entry = builder.take(0)
+    assert entry is not None and len(entry.commands) == len(incarnations)
+    return builder
+
+
+def take(builder: CutBuilder, now_ms: int = 0) -> MetalogEntry:
+    entry = builder.take(now_ms)
+    assert entry is not None
+    return entry
+
+
+def test_order_of_a_cut_is_shard_then_place_in_the_shard() -> None:
+    """Three shards, as in figure 3 of the Boki paper: vectors (3, 1, 2), then (4, 3, 2)."""
+    builder = builder_of(A, B, C)
+    state = ProgressVector.after(MetalogEntry(0, 0, 0, tuple(ShardEnd(n, 0, 0) for n in range(3))))
+    builder.report(2, 2, 1)
+    builder.report(0, 3, 2)
+    builder.report(1, 1, 1)
+    first = take(builder, 50)
+    assert first == MetalogEntry(0, 6, 50, (ShardEnd(0, 3, 2), ShardEnd(1, 1, 1), ShardEnd(2, 2, 1)))
+    assert state.apply(first) == [
+        ShardRange(0, 0, 3, 0, 2, 0),
+        ShardRange(1, 0, 1, 0, 1, 3),
+        ShardRange(2, 0, 2, 0, 1, 4),
+    ]
+    builder.report(1, 3, 2)
+    builder.report(0, 4, 3)
+    second = take(builder, 40)
+    assert second.time_ms == 50, "time never runs back"
+    assert state.apply(second) == [ShardRange(0, 3, 1, 2, 1, 6), ShardRange(1, 1, 2, 1, 1, 7)]
+    assert state.end_pos == 9
+
+
+def test_nothing_to_say_is_no_entry() -> None:
+    builder = builder_of(A)
+    assert builder.take(1) is None
+    builder.report(0, 5, 1)
+    take(builder)
+    for records, entries in ((5, 1), (4, 1), (0, 0)):
+        builder.report(0, records, entries)
+    assert builder.take(2) is None
+
+
+@pytest.mark.parametrize(
+    ("records", "entries"),
+    [(6, 1), (4, 2), (6, 0), (5 + limits.BATCH_RECORDS + 1, 2)],
+    ids=["records without entries", "fewer records", "fewer entries", "more records than entries hold"],
+)
+def test_impossible_reports_are_refused(records: int, entries: int) -> None:
+    builder = builder_of(A)
+    builder.report(0, 5, 1)
+    with pytest.raises(ImpossibleReport):
+        builder.report(0, records, entries)
+    assert take(builder).shards == (ShardEnd(0, 5, 1),)
+
+
+def test_reports_need_an_open_shard() -> None:
+    builder = builder_of(A)
+    with pytest.raises(ShardNotOpen):
+        builder.report(1, 1, 1)
+    shard = builder.open(B, 7)
+    with pytest.raises(ShardNotOpen):
+        builder.report(shard, 1, 1)  # not ordered yet
+    take(builder)
+    builder.report(shard, 1, 1)
+    builder.close(shard)
+    with pytest.raises(ShardNotOpen):
+        builder.report(shard, 2, 2)
+    entry = take(builder)
+    assert entry.shards == (ShardEnd(0, 0, 0), ShardEnd(shard, 1, 1)) and entry.commands == (Close(shard),)
+    with pytest.raises(ShardNotOpen):
+        builder.report(shard, 2, 2)
+    assert builder.take(0) is None
+
+
+def test_open_is_idempotent_and_never_reuses() -> None:
+    builder = builder_of(A)
+    assert builder.open(A, 100) == 0
+    with pytest.raises(ShardNotOpen):
+        builder.open(B, 100)
+    builder.close(0)
+    with pytest.raises(ShardNotOpen):
+        builder.open(A, 100)
+    assert builder.open(A, 101) == 1
+    builder.close(0)
+    entry = take(builder)
+    assert entry.commands == (Close(0), Open(1, A, 101))
+    builder.close(0)
+    assert builder.take(0) is None
+    with pytest.raises(ShardNotOpen):
+        builder.close(2)
+
+
+def test_a_shard_opened_and_closed_at_once() -> None:
+    builder = CutBuilder()
+    shard = builder.open(A, 1)
+    builder.close(shard)
+    state = ProgressVector()
+    assert state.apply(take(builder)) == []
+    assert state.shards == {} and state.next_shard == 1
+
+
+def test_a_younger_shard_of_an_engine_waits_for_the_older() -> None:
+    builder = builder_of(A, A, B)
+    builder.report(1, 10, 1)
+    assert builder.take(0) is None
+    builder.report(2, 1, 1)
+    assert take(builder).shards == (ShardEnd(0, 0, 0), ShardEnd(1, 0, 0), ShardEnd(2, 1, 1))
+    builder.report(0, 4, 2)
+    builder.close(0)
+    entry = take(builder)
+    assert entry.shards == (ShardEnd(0, 4, 2), ShardEnd(1, 10, 1), ShardEnd(2, 1, 1)) and entry.commands == (Close(0),)
+
+
+def test_a_younger_shard_that_is_closed_first_ends_at_what_was_cut() -> None:
+    builder = builder_of(A, A)
+    builder.report(1, 10, 1)
+    builder.close(1)
+    assert take(builder).shards == (ShardEnd(0, 0, 0), ShardEnd(1, 0, 0))
+
+
+def test_a_lost_engine() -> None:
+    builder = builder_of(A, B, A)
+    builder.report(0, 1, 1)
+    assert builder.close_all_of(A) == [0, 2]
+    assert builder.close_all_of(A) == []
+    entry = take(builder)
+    assert entry.commands == (Close(0), Close(2)) and entry.shards[0] == ShardEnd(0, 1, 1)
+    assert builder.shards == {1: B}
+
+
+def test_the_last_position_of_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "POSITION_MAX", 10)
+    builder = CutBuilder()
+    builder.open(A, 1)
+    take(builder)
+    builder.report(0, 10, 1)
+    assert take(builder).end_pos == 10
+    builder.report(0, 11, 2)
+    builder.open(B, 2)
+    for _ in range(2):
+        with pytest.raises(TermFull):
+            builder.take(0)
+
+
+def test_the_last_shard_of_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TERM_SHARDS", 2)
+    builder = builder_of(A, B)
+    with pytest.raises(TermFull):
+        builder.open(C, 9)
+
+
+def test_many_commands_go_into_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METALOG_COMMANDS", 2)
+    builder = CutBuilder()
+    for ledger in range(3):
+        builder.open(A, ledger)
+    state = ProgressVector()
+    first = take(builder)
+    assert [end.shard for end in first.shards] == [0, 1]
+    state.apply(first)
+    state.apply(take(builder))
+    assert builder.take(0) is None and list(state.shards) == [0, 1, 2]
+
+
+def test_time_begins_where_the_terms_before_ended() -> None:
+    builder = CutBuilder(time_ms=500)
+    builder.open(A, 1)
+    assert take(builder, 400).time_ms == 500
+
+
+BEFORE = ProgressVector(10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)))
+IMPOSSIBLE = {
+    "gap in positions": MetalogEntry(11, 11, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1))),
+    "time runs back": MetalogEntry(10, 10, 99, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1))),
+    "vector falls": MetalogEntry(10, 10, 100, (ShardEnd(0, 5, 2), ShardEnd(1, 5, 2))),
+    "records without entries": MetalogEntry(10, 11, 100, (ShardEnd(0, 7, 2), ShardEnd(1, 4, 1))),
+    "entries fall": MetalogEntry(10, 11, 100, (ShardEnd(0, 7, 1), ShardEnd(1, 4, 1))),
+    "wrong end": MetalogEntry(10, 12, 100, (ShardEnd(0, 7, 3), ShardEnd(1, 4, 1))),
+    "shard missing": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2),)),
+    "shard out of nowhere": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1), ShardEnd(2, 0, 0))),
+    "shard replaced": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(2, 0, 0))),
+    "opened again": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Open(1, A, 5),)),
+    "closed, never there": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Close(7),)),
+    "closed twice": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Close(1), Close(1))),
+    "opened, not listed": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Open(2, A, 5),)),
+}
+
+
+@pytest.mark.parametrize("entry", IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
+def test_an_entry_that_cannot_follow_is_refused_whole(entry: MetalogEntry) -> None:
+    state = ProgressVector(BEFORE.end_pos, BEFORE.time_ms, BEFORE.shards.values())
+    with pytest.raises(CorruptData):
+        state.apply(entry)
+    assert (state.end_pos, state.time_ms, state.shards) == (BEFORE.end_pos, BEFORE.time_ms, BEFORE.shards)
+
+
+class OrderMachine(RuleBasedStateMachine):
+    """A builder and a reader of its entries, beside the plainest model: for each shard the list of its records, and the
+    list of all records in the order they should have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.builder = CutBuilder()
+        self.reader = ProgressVector()
+        self.ledger = 0
+        self.now = 0
+        self.owner: dict[int, str] = {}
+        self.opened: set[int] = set()
+        self.closing: list[int] = []
+        self.acked: dict[int, list[int]] = {}
+        """Shard → records of each entry that its quorum has and that was reported."""
+        self.cut: dict[int, int] = {}
+        """Shard → entries cut."""
+        self.order: list[tuple[int, int]] = []
+        self.read: list[tuple[int, int]] = []
+
+    @rule(owner=st.sampled_from((A, B, C)))
+    def open(self, owner: str) -> None:
+        self.ledger += 1
+        shard = self.builder.open(owner, self.ledger)
+        assert shard == len(self.owner)
+        self.owner[shard] = owner
+        self.acked[shard], self.cut[shard] = [], 0
+
+    @precondition(lambda self: self.owner)
+    @rule(data=st.data(), batches=st.lists(st.integers(1, 4), max_size=3))
+    def report(self, data: st.DataObject, batches: list[int]) -> None:
+        shard = data.draw(st.sampled_from(sorted(self.owner)))
+        known = self.acked[shard]
+        end = [*known, *batches]
+        if shard in self.opened and shard not in self.closing:
+            self.builder.report(shard, sum(end), len(end))
+            known.extend(batches)
+            stale = data.draw(st.integers(0, len(known)))
+            self.builder.report(shard, sum(known[:stale]), stale)
+        else:
+            with pytest.raises(ShardNotOpen):
+                self.builder.report(shard, sum(end), len(end))
+
+    @precondition(lambda self: self.owner)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        shard = data.draw(st.sampled_from(sorted(self.owner)))
+        self.builder.close(shard)
+        if shard not in self.closing:
+            self.closing.append(shard)
+
+    @rule(passed=st.integers(-3, 10))
+    def take(self, passed: int) -> None:
+        self.now += passed
+        entry = self.builder.take(self.now)
+        closed = [shard for shard in self.closing if self.cut[shard] >= 0]
+        opens = sorted(set(self.owner) - self.opened)
+        expected = []
+        leading = set()
+        moved = False
+        for shard, owner in self.owner.items():
+            if self.cut[shard] < 0 or owner in leading:
+                continue
+            if shard not in self.closing:
+                leading.add(owner)
+            first = sum(self.acked[shard][: self.cut[shard]])
+            end = sum(self.acked[shard])
+            expected += [(shard, record) for record in range(first, end)]
+            moved = moved or len(self.acked[shard]) > self.cut[shard]
+            self.cut[shard] = len(self.acked[shard])
+        if entry is None:
+            assert not opens and not closed and not moved
+            return
+        assert opens or closed or moved
+        self.order += expected
+        self.opened.update(opens)
+        for shard in closed:
+            self.cut[shard] = -1
+        self._read(decode(encode(entry)))
+
+    def _read(self, entry: MetalogEntry) -> None:
+        before = self.reader
+        same = ProgressVector(before.end_pos, before.time_ms, before.shards.values(), before.next_shard)
+        ranges = before.apply(entry)
+        assert deltas(same, entry) == ranges
+        for shard, first, count, _, _, pos in ranges:
+            assert pos == len(self.read)
+            self.read += [(shard, record) for record in range(first, first + count)]
+        again = ProgressVector.after(entry)
+        assert (again.end_pos, again.time_ms, again.shards) == (before.end_pos, before.time_ms, before.shards)
+
+    @invariant()
+    def what_is_read_is_what_was_ordered(self) -> None:
+        assert self.read == self.order
+        assert self.reader.end_pos == len(self.order) == self.builder.end_pos
+
+    @invariant()
+    def engines_are_first_in_first_out(self) -> None:
+        for owner in (A, B, C):
+            shards = [shard for shard, _ in self.order if self.owner[shard] == owner]
+            assert shards == sorted(shards)
+
+
+TestOrder = OrderMachine.TestCase
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40), st.integers(1, 7))
+def test_the_order_does_not_depend_on_how_reports_are_cut_within_one_shard(
+    batches: list[tuple[int, int]], every: int
+) -> None:
+    """However often entries are taken, each shard's records keep their order and none is lost."""
+    builder = builder_of(*(character * 32 for character in "abcd"))
+    state = ProgressVector.after(MetalogEntry(0, 0, 0, tuple(ShardEnd(n, 0, 0) for n in range(4))))
+    known = [(0, 0)] * 4
+    got: list[tuple[int, int]] = []
+    for number, (shard, records) in enumerate(batches):
+        known[shard] = known[shard][0] + records, known[shard][1] + 1
+        builder.report(shard, *known[shard])
+        if number % every == 0:
+            got += [(one.shard, one.record_count) for one in state.apply(take(builder))]
+    last = builder.take(0)
+    if last is not None:
+        got += [(one.shard, one.record_count) for one in state.apply(last)]
+    for shard in range(4):
+        assert sum(count for owner, count in got if owner == shard) == known[shard][0]
+    assert state.end_pos == sum(records for records, _ in known)

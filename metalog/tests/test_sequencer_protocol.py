@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.metalog_entry import ShardEnd
+
+ENGINE = "0f" * 16
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+
+
+def view(*buffers: bytes) -> memoryview:
+    return memoryview(b"".join(buffers))
+
+
+@given(u32, st.dictionaries(u32, st.tuples(u64, u64), max_size=5))
+def test_reports(term: int, ends: dict[int, tuple[int, int]]) -> None:
+    body = view(protocol.encode_report(term, ends))
+    assert protocol.decode_report(body) == (term, tuple(ShardEnd(shard, *end) for shard, end in ends.items()))
+    for wrong in (body[:-1], view(body, b"\0"), view()):
+        with pytest.raises(ProtocolError):
+            protocol.decode_report(wrong)
+
+
+@given(u32, u64, st.lists(st.binary(max_size=20), max_size=5))
+def test_entries(term: int, first: int, payloads: list[bytes]) -> None:
+    body = view(*protocol.encode_entries(term, first, payloads))
+    assert protocol.decode_entries(body) == (term, first, payloads)
+    for wrong in (body[:-1], view(body, b"\0")):
+        with pytest.raises(ProtocolError):
+            protocol.decode_entries(wrong)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_a_named_error(garbage: bytes) -> None:
+    for decode in (
+        protocol.decode_hello,
+        protocol.decode_welcome,
+        protocol.decode_open,
+        protocol.decode_shard,
+        protocol.decode_report,
+        protocol.decode_close,
+        protocol.decode_subscribe,
+        protocol.decode_subscribed,
+        protocol.decode_entries,
+        protocol.decode_term,
+    ):
+        try:
+            decode(memoryview(garbage))
+        except (ProtocolError, InvalidArgument):
+            continue
+
+
+def test_huge_counts() -> None:
+    with pytest.raises(ProtocolError, match="cannot hold"):
+        protocol.decode_report(view(b"\0\0\0\0\xff\xff\xff\xff"))
+    with pytest.raises(ProtocolError, match="cannot hold"):
+        protocol.decode_entries(view(b"\0\0\0\0\xff\xff\xff\xff", bytes(8)))
+    with pytest.raises(ProtocolError, match="ends after"):
+        protocol.decode_entries(view(b"\0\0\0\0\1\0\0\0", bytes(8), b"\xff\xff\xff\xff"))
+
+
+def test_the_rest() -> None:
+    assert protocol.decode_open(view(protocol.encode_open(7, ENGINE, 9))) == (7, ENGINE, 9)
+    assert protocol.decode_close(view(protocol.encode_close(7, 3))) == (7, 3)
+    assert protocol.decode_shard(view(protocol.encode_shard(3))) == 3
+    assert protocol.decode_subscribe(view(protocol.encode_subscribe(7, 2**40))) == (7, 2**40)
+    assert protocol.decode_subscribed(view(protocol.encode_subscribed(4, 5))) == (4, 5)
+    assert protocol.decode_hello(view(protocol.encode_hello([ENGINE]))).incarnations == (ENGINE,)
+    welcome = protocol.Welcome(1, ENGINE, 0, 7, True)
+    assert protocol.decode_welcome(view(protocol.encode_welcome(welcome))) == welcome
+
+
+def test_a_participant_of_another_version() -> None:
+    with pytest.raises(VersionMismatch, match="upgrade"):
+        protocol.decode_hello(view(b"\x82\xa8versions\x91\x02\xacincarnations\x90"))
+
+
+@pytest.mark.parametrize("incarnation", ["", "xyz", "0F" * 16, "0f" * 15])
+def test_incarnations_are_32_digits(incarnation: str) -> None:
+    with pytest.raises(InvalidArgument):
+        protocol.encode_open(1, incarnation, 1)
