@@ -166,18 +166,18 @@ class EntryLog:
         self._open.clear()
 
     async def _file(self, number: int, *, create: bool = False) -> DiskFile:
-        """The open file; whoever gets it uses it before anything else runs, so closing the oldest hurts nobody."""
+        """The open file. Whoever gets it begins to use it before anything else runs, and `close` waits for what runs."""
         file = self._open.get(number)
         if file is None:
             async with self._opening:
                 file = self._open.get(number)
                 if file is None:
+                    while len(self._open) >= self._open_files:
+                        _, oldest = self._open.popitem(last=False)
+                        await oldest.close()
                     file = await self._opened(number, create=create)
                     self._open[number] = file
         self._open.move_to_end(number)
-        if len(self._open) > self._open_files:
-            _, oldest = self._open.popitem(last=False)
-            await oldest.close()
         return file
 
     async def _opened(self, number: int, *, create: bool) -> DiskFile:

@@ -1,0 +1,212 @@
+"""A bookie as a whole: lock, identity, replay, serve, register, watch the disk; and the same backwards.
+
+It registers only when it serves, and stops serving when its store failed: `failed` then holds the error, connections end
+without an answer, and the process should end (a restart replays the journal). A disk with too little space makes it
+read-only: it moves to `available/readonly`, takes recovery adds, fences and reads, and comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from boki_bookie import metric_definitions
+from boki_bookie.identity import Identity, establish
+from boki_bookie.server import BookieServer
+from boki_bookie.settings import BookieSettings
+from boki_bookie.sight import FirstSight
+from boki_bookie.storage import Storage
+from boki_common.bookkeeper.layout import BookieService, register_bookie
+from boki_common.errors import BokiError, MetadataError, SettingsError
+from boki_common.ids import BookieId
+from boki_common.logs import get_logger
+from boki_common.metadata.membership import Membership
+from boki_common.metadata.store import MetadataStore
+from boki_common.metrics import Metrics
+from boki_common.net.connection import Address, FrameServer
+from boki_common.runtime.ports import Clock, Disk, Random
+
+_log = get_logger("bookie")
+
+
+class Bookie:
+    """One running bookie; made by `start`. `failed` ends with the error that stopped it, never by `close`."""
+
+    def __init__(
+        self, disk: Disk, metadata: MetadataStore, identity: Identity, storage: Storage, settings: BookieSettings
+    ) -> None:
+        self.bookie_id: BookieId = identity.bookie_id
+        self.address = Address("", 0)
+        self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
+        self.storage = storage
+        self._disk = disk
+        self._metadata = metadata
+        self._settings = settings
+        self._service = BookieService("", 0)
+        self._server: FrameServer | None = None
+        self._membership: Membership | None = None
+        self._registered_read_only = False
+        self._watch: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
+        self._stack = AsyncExitStack()
+        self._closed = False
+
+    @classmethod
+    async def start(
+        cls,
+        *,
+        disk: Disk,
+        metadata: MetadataStore,
+        address: Address,
+        clock: Clock,
+        rng: Random,
+        settings: BookieSettings | None = None,
+        metrics: Metrics | None = None,
+    ) -> Bookie:
+        """Starts a bookie on a directory; port 0 picks a free one, see `.address`.
+
+        Args:
+            disk: the directory; closed by `close`.
+            metadata: started; stays the caller's.
+            address: where to listen, TCP.
+            clock: wall time.
+            rng: for ids and salts.
+            settings: defaults when not given.
+            metrics: of the process; of its own when not given.
+
+        Raises:
+            DirectoryInUse, WrongDirectory: see `identity`. CorruptData: names file and offset. SettingsError: the
+            address is in use. NodeExists: another process is registered under this id. MetadataError, StorageError.
+        """
+        settings = settings or BookieSettings()
+        metrics = metrics or Metrics()
+        faults = list(settings.faults())
+        if address.path:
+            faults.append(f"address: expected host:port, found {address}; clients find a bookie by host and port")
+        if faults:
+            raise SettingsError("; ".join(faults), faults=faults)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(disk.close)
+            await disk.lock()
+            identity = await establish(
+                disk,
+                metadata,
+                host=settings.host or address.host,
+                rng=rng,
+                replace_lost_disk=settings.replace_lost_disk,
+                format_store=lambda raw: Storage.format(disk, raw, rng, settings),
+            )
+            sight = FirstSight(metadata, identity.bookie_id, settings)
+            storage = await Storage.open(disk, identity.raw, sight=sight, rng=rng, settings=settings, metrics=metrics)
+            stack.push_async_callback(storage.close)
+            bookie = cls(disk, metadata, identity, storage, settings)
+            await bookie._serve(address, stack, metrics)
+            bookie._stack = stack.pop_all()
+        _log.info("bookie is up", bookie_id=bookie.bookie_id, address=str(bookie.address), place=identity.place)
+        return bookie
+
+    async def close(self) -> None:
+        """Unregisters, ends connections, stores what is in memory, gives the directory back. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._stack.aclose()
+        _log.info("bookie is down", bookie_id=self.bookie_id)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether normal adds are refused because the disk is full."""
+        return self.storage.read_only
+
+    async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics) -> None:
+        """Listens, registers, and begins to watch; `stack` undoes each."""
+        requests = BookieServer(
+            self.storage, requests_limit=self._settings.connection_requests, metrics=metrics
+        )
+        stack.push_async_callback(requests.close)
+        self._server = await FrameServer.start(address, requests.connected)
+        stack.push_async_callback(self._server.close)
+        self.address = self._server.address
+        self._service = BookieService(self._settings.host or self.address.host, self.address.port)
+        read_only_gauge = metrics.gauge(metric_definitions.READ_ONLY)
+        await self._look_at_space()
+        stack.push_async_callback(self._unregister)
+        await self._register()
+        self._watch = asyncio.create_task(self._watch_disk(read_only_gauge.set), name="bookie disk watch")
+        stack.push_async_callback(self._end_watch)
+        self.storage.failed.add_done_callback(self._storage_failed)
+
+    # -- registration
+
+    async def _register(self) -> None:
+        """Registers as what the bookie is now: writable or read-only."""
+        await self._unregister()
+        read_only = self.storage.read_only
+        self._membership = await register_bookie(
+            self._metadata, self.bookie_id, self._service, read_only=read_only
+        )
+        self._registered_read_only = read_only
+
+    async def _unregister(self) -> None:
+        if self._membership is None:
+            return
+        membership, self._membership = self._membership, None
+        try:
+            await membership.leave()
+        except MetadataError as error:
+            _log.warning("not unregistered; the registration ends with the session", error=error)
+
+    # -- the disk
+
+    async def _watch_disk(self, show: Callable[[float], None]) -> None:
+        """Looks at the space now and then, and when a checkpoint found none; keeps the registration in step."""
+        while not self.failed.done():
+            try:
+                async with asyncio.timeout(self._settings.disk_check_interval_s):
+                    await self.storage.disk_full.wait()
+            except TimeoutError:
+                pass  # time for a look
+            was_told = self.storage.disk_full.is_set()
+            self.storage.disk_full.clear()
+            try:
+                if not was_told:
+                    await self._look_at_space()
+                show(float(self.storage.read_only))
+                if self._membership is None or self._registered_read_only != self.storage.read_only:
+                    await self._register()
+            except BokiError as error:
+                _log.warning("the state of the bookie could not be told; trying again", error=error)
+
+    async def _look_at_space(self) -> None:
+        storage, settings = self.storage, self._settings
+        free = await self._disk.free_bytes()
+        if not storage.read_only and free < settings.read_only_below_bytes:
+            storage.read_only = True
+            _log.warning("read-only: the disk is nearly full", free_bytes=free, bookie_id=self.bookie_id)
+        elif storage.read_only:
+            storage.request_checkpoint()  # perhaps what is left suffices: the journal shrinks then
+            if free >= settings.writable_above_bytes:
+                storage.read_only = False
+                _log.info("writable again: the disk has space", free_bytes=free, bookie_id=self.bookie_id)
+
+    # -- the end
+
+    def _storage_failed(self, failed: asyncio.Future[BokiError]) -> None:
+        error = failed.result()
+        if self._closed or self.failed.done():
+            return
+        _log.error("the bookie stopped: its store failed", bookie_id=self.bookie_id, error=error)
+        self.failed.set_result(error)
+        self.storage.disk_full.set()  # wakes the watch, which then ends
+        assert self._server is not None
+        self._ending = asyncio.ensure_future(self._stop_serving(self._server))
+
+    async def _stop_serving(self, server: FrameServer) -> None:
+        await server.close()
+        await self._unregister()
+
+    async def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])

@@ -1,0 +1,298 @@
+"""BookKeeper's v2 protocol over a Storage: what each request of a connection is answered, and when.
+
+All frames of one read are one batch: their adds are taken one after another, and one callback sends the acknowledgements of
+the whole batch as one buffer when their group is durable. Refusals and cached reads are answered at once; reads that need
+the disk go in one task a batch. Answers carry the ids of their request, so their order does not matter.
+
+| request | answered |
+|---|---|
+| add | OK when durable; see `fence_rules` for refusals; BAD_REQUEST for a body whose 32-byte header cannot be right |
+| fencing read | after the fence is durable, whatever the answer is; UNAUTHORIZED at once, and not fenced |
+| read, batch read | body, NO_ENTRY, NO_LEDGER (certain); IO_ERROR for an entry that is there and cannot be read (unknown) |
+| other version | BAD_VERSION |
+| other opcode | BAD_REQUEST |
+| wrong length | the connection ends: the stream cannot be trusted |
+| too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS |
+
+No failure of a request ends the bookie. When the journal fails, connections end without an answer: the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from prometheus_client import Counter
+
+from boki_bookie import metric_definitions
+from boki_bookie.fence_rules import is_possible
+from boki_bookie.ledger_index import Place
+from boki_bookie.storage import Storage
+from boki_common import limits
+from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import (
+    AddRequest,
+    BatchReadRequest,
+    ReadRequest,
+    Request,
+    UnknownRequest,
+    decode_request,
+    encode_add_response,
+    encode_batch_read_response,
+    encode_read_response,
+    encode_unknown_response,
+)
+from boki_common.errors import BokiError, StorageError
+from boki_common.metrics import Metrics
+from boki_common.net.connection import FrameConnection
+
+BATCH_READ_ENTRIES: Final = 4_096
+"""Entries in one batch read response, whatever its client asks for."""
+LOAD_BYTES: Final = 1 * limits.MIB
+"""What one connection loads at a time."""
+_BATCH_READ_HEADER_BYTES: Final = 32
+_BATCH_READ_SIZE_BYTES: Final = 4
+
+Read = ReadRequest | BatchReadRequest
+_Answer = tuple[V2Status, list[memoryview]]
+
+
+class _Lookup:
+    """One read under way: its bodies in order, some still to be loaded."""
+
+    __slots__ = ("bodies", "request", "status")
+
+    def __init__(self, request: Read, status: V2Status, bodies: list[memoryview | Place]) -> None:
+        self.request = request
+        self.status = status
+        self.bodies = bodies
+
+
+class BookieServer:
+    """What all connections share."""
+
+    def __init__(self, storage: Storage, *, requests_limit: int, metrics: Metrics) -> None:
+        self.storage = storage
+        self.requests_limit = requests_limit
+        self.tasks: dict[asyncio.Task[None], None] = {}
+        self._adds = metrics.counter(metric_definitions.ADDS)
+        self._reads = metrics.counter(metric_definitions.READS)
+        self._adds_ok: Counter = self._adds.labels(status=V2Status.OK.name)
+
+    def connected(self, connection: FrameConnection) -> BookieConnection:
+        """The handler of a new connection."""
+        return BookieConnection(self, connection)
+
+    def count_adds(self, status: V2Status, count: int = 1) -> None:
+        (self._adds_ok if status is V2Status.OK else self._adds.labels(status=status.name)).inc(count)
+
+    def count_read(self, status: V2Status) -> None:
+        self._reads.labels(status=status.name).inc()
+
+    async def close(self) -> None:
+        """Ends what still reads; to be called when no connection is left."""
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(list(self.tasks))
+
+
+class BookieConnection:
+    """One client. `_unanswered` counts requests taken and not answered, in all their ways."""
+
+    def __init__(self, server: BookieServer, connection: FrameConnection) -> None:
+        self._server = server
+        self._storage = server.storage
+        self._connection = connection
+        self._unanswered = 0
+        self._to_load: deque[_Lookup] = deque()
+        self._loading = False
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        """One batch. Raises ProtocolError for a frame whose length cannot be right."""
+        acks: list[bytes] = []
+        reads: list[Read] = []
+        fencing: list[Read] = []
+        add, ok = self._storage.add, V2Status.OK
+        room = self._server.requests_limit - self._unanswered
+        try:
+            for frame in frames:
+                request = decode_request(frame)
+                if type(request) is AddRequest:
+                    _, _, ledger_id, entry_id, lac, body = request
+                    length = int.from_bytes(body[24:32], "big", signed=True)
+                    if len(acks) >= room:
+                        status: V2Status | None = V2Status.TOO_MANY_REQUESTS
+                    elif not is_possible(ledger_id, entry_id, lac, length):
+                        status = V2Status.BAD_REQUEST
+                    else:
+                        status = add(request, self)
+                    if status is ok:
+                        acks.append(encode_add_response(ok, ledger_id, entry_id))
+                    elif status is None:
+                        self._unanswered += 1
+                        room -= 1
+                    else:
+                        self._refuse_add(status, ledger_id, entry_id)
+                else:
+                    self._sort_out(request, reads, fencing, room - len(acks))
+        finally:
+            # also when a later frame is bad: what was taken is answered as far as the connection lives
+            self._finish_batch(acks, reads, fencing)
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        """What was taken is finished without it; its answers go nowhere."""
+
+    def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
+        """A late answer of the storage."""
+        self._unanswered -= 1
+        self._server.count_adds(status)
+        self._connection.send(encode_add_response(status, ledger_id, entry_id))
+
+    # -- adds
+
+    def _refuse_add(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
+        self._server.count_adds(status)
+        self._connection.send(encode_add_response(status, ledger_id, entry_id))
+
+    def _finish_batch(self, acks: list[bytes], reads: list[Read], fencing: list[Read]) -> None:
+        if acks:
+            self._unanswered += len(acks)
+            self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
+        if fencing:
+            self._unanswered += len(fencing)
+            self._storage.journal.when_durable(partial(self._fenced, fencing))
+        if reads:
+            self._unanswered += len(reads)
+            self._serve(reads)
+
+    def _acknowledge(self, acks: bytes, count: int, error: BokiError | None) -> None:
+        self._unanswered -= count
+        if error is not None:
+            self._connection.abort(error)
+            return
+        self._server.count_adds(V2Status.OK, count)
+        self._connection.send(acks)
+
+    # -- reads
+
+    def _sort_out(self, request: Request, reads: list[Read], fencing: list[Read], room: int) -> None:
+        """Everything but adds: into the batch's lists, or answered."""
+        if isinstance(request, UnknownRequest):
+            self._connection.send(encode_unknown_response(request))
+            return
+        assert isinstance(request, ReadRequest | BatchReadRequest)
+        if room <= len(reads) + len(fencing) or self._connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
+            self._answer(request, V2Status.TOO_MANY_REQUESTS, [])
+            return
+        if request.master_key is None:
+            reads.append(request)
+            return
+        status = self._storage.fence(request.ledger_id, request.master_key)
+        if status is V2Status.OK:
+            fencing.append(request)
+        else:
+            self._answer(request, status, [])
+
+    def _fenced(self, requests: list[Read], error: BokiError | None) -> None:
+        if error is not None:
+            self._unanswered -= len(requests)
+            self._connection.abort(error)
+            return
+        self._serve(requests)
+
+    def _serve(self, requests: list[Read]) -> None:
+        """Answers what is in memory; the rest goes into one task."""
+        for request in requests:
+            lookup = self._look_up(request)
+            if any(isinstance(body, Place) for body in lookup.bodies):
+                self._to_load.append(lookup)
+            else:
+                self._unanswered -= 1
+                self._answer(request, lookup.status, [body for body in lookup.bodies if isinstance(body, memoryview)])
+        if self._to_load and not self._loading:
+            self._loading = True
+            task = asyncio.create_task(self._load(), name="bookie read")
+            self._server.tasks[task] = None
+            task.add_done_callback(lambda ended: self._server.tasks.pop(ended, None))
+
+    def _look_up(self, request: Read) -> _Lookup:
+        storage = self._storage
+        if isinstance(request, ReadRequest):
+            found = storage.look_up(request.ledger_id, request.entry_id)
+            held = found.body if found.body is not None else found.place
+            return _Lookup(request, found.status, [] if held is None else [held])
+        count = min(request.max_count if request.max_count > 0 else BATCH_READ_ENTRIES, BATCH_READ_ENTRIES)
+        room = min(request.max_bytes if request.max_bytes > 0 else limits.FRAME_BYTES, limits.FRAME_BYTES)
+        room -= _BATCH_READ_HEADER_BYTES
+        bodies: list[memoryview | Place] = []
+        status = V2Status.OK
+        for entry_id in range(request.entry_id, request.entry_id + count):
+            if entry_id < 0:
+                return _Lookup(request, V2Status.BAD_REQUEST, [])
+            found = storage.look_up(request.ledger_id, entry_id)
+            held = found.body if found.body is not None else found.place
+            if held is None:
+                if not bodies:
+                    status = found.status
+                break
+            room -= _BATCH_READ_SIZE_BYTES + (held.body_bytes if isinstance(held, Place) else len(held))
+            if room < 0 and bodies:
+                break
+            bodies.append(held)
+        return _Lookup(request, status, bodies)
+
+    async def _load(self) -> None:
+        """Answers what waits for the disk, a bounded amount at a time and no faster than the client reads."""
+        try:
+            while self._to_load:
+                await self._load_some()
+        finally:
+            self._loading = False
+
+    async def _load_some(self) -> None:
+        lookups: list[_Lookup] = []
+        wanted: list[tuple[int, Place]] = []
+        size = 0
+        for lookup in self._to_load:
+            places = [(lookup.request.ledger_id, body) for body in lookup.bodies if isinstance(body, Place)]
+            lookups.append(lookup)
+            wanted.extend(places)
+            size += sum(place.body_bytes for _, place in places)
+            if size >= LOAD_BYTES:
+                break
+        loaded = iter(await self._storage.load(wanted))
+        for lookup in lookups:
+            self._to_load.popleft()
+            self._answer_loaded(lookup, loaded)
+        try:
+            await self._connection.drain()
+        except BokiError:
+            self._to_load.clear()  # the client is gone, nobody waits for the rest
+
+    def _answer_loaded(self, lookup: _Lookup, loaded: Iterator[memoryview | StorageError]) -> None:
+        """A batch read ends before the first entry that cannot be read; nothing readable is an IO_ERROR."""
+        bodies: list[memoryview] = []
+        failed = False
+        for body in lookup.bodies:
+            got = next(loaded) if isinstance(body, Place) else body
+            if isinstance(got, StorageError):
+                failed = True
+            elif not failed:
+                bodies.append(got)
+        self._unanswered -= 1
+        self._answer(lookup.request, V2Status.OK if bodies else V2Status.IO_ERROR, bodies)
+
+    def _answer(self, request: Read, status: V2Status, bodies: list[memoryview]) -> None:
+        self._server.count_read(status)
+        if isinstance(request, ReadRequest):
+            body = bodies[0] if bodies else None
+            self._connection.send(*encode_read_response(status, request.ledger_id, request.entry_id, body))
+        else:
+            frame = encode_batch_read_response(
+                status, request.ledger_id, request.entry_id, request.request_id, bodies
+            )
+            self._connection.send(*frame)

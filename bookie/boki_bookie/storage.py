@@ -1,0 +1,513 @@
+"""The store of one bookie: adds, fences and reads over journal, write cache, entry log and index. One event loop owns it.
+
+An add goes into the journal's queue and into the write cache, in the same turn; the caller answers when `when_durable`
+calls back. So an entry may be read before it is durable (plain reads stop at the LAC, which covers only acknowledged
+entries); a fencing read waits for `journal.when_durable` before it looks, whatever it will find.
+
+Back-pressure, by the bytes in the write cache (`write_cache_bytes`):
+
+    from 1/2   a checkpoint runs
+    from 3/4   acknowledgements are held until a checkpoint has ended: writers' windows fill, and they slow down
+    full       adds are refused with TOO_MANY_REQUESTS
+
+A full disk makes the bookie *read-only*: normal adds are refused, reads, fences and recovery adds go on in what is left of
+the journal and of the reserve. It ends by itself when there is space again.
+
+*First sight*: a normal add of a ledger that is not sighted waits, unstored, until `sight` answered for the ledger.
+
+Hot path: `add` makes no object but the dict slot of the entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from boki_bookie import journal_format, metric_definitions
+from boki_bookie.checkpoint import Checkpointer
+from boki_bookie.fence_rules import AddVerdict, FenceVerdict, Repeat, compare_repeat, decide_add, decide_fence
+from boki_bookie.journal import Done, Journal, JournalPosition
+from boki_bookie.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
+from boki_bookie.journal_replay import JournalReplay
+from boki_bookie.journal_segments import SegmentFiles
+from boki_bookie.ledger_index import NO_ENTRY, Ledger, LedgerIndex, Place
+from boki_bookie.settings import BookieSettings
+from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import AddRequest
+from boki_common.errors import BokiError, CorruptData, DiskFull, InvalidArgument, Overloaded, StorageError
+from boki_common.logs import get_logger
+from boki_common.metrics import Metrics
+from boki_common.runtime.ports import Disk, Random
+
+REPEATS_WAITING: Final = 65_536
+"""Adds that wait to be compared with an entry of the entry log."""
+SIGHTS_WAITING: Final = 1_024
+"""Ledgers whose metadata is being read."""
+
+_ENTRY: Final = int(RecordKind.ENTRY)
+
+Sight = Callable[[int], Awaitable[V2Status]]
+"""OK when the metadata of the ledger names this bookie and OPEN, else how its normal adds are answered."""
+
+_log = get_logger("bookie")
+
+
+class AddAnswers(Protocol):
+    """Who hears the answers that `add` could not give at once."""
+
+    def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None: ...
+
+
+class Found(NamedTuple):
+    """What is known of an entry without touching the disk: a body, a place to read, or neither with the status."""
+
+    status: V2Status
+    body: memoryview | None
+    place: Place | None
+
+
+class _Replayed:
+    """The journal as a checkpoint during replay sees it."""
+
+    def __init__(self, position: JournalPosition) -> None:
+        self.position = position
+
+    async def flushed(self) -> None:
+        """What is replayed is durable."""
+
+    async def release(self, generation: int) -> None:
+        """Segments are recycled once the journal runs."""
+
+
+class Storage:
+    """See the module. Made by `open`, after `format` once in the life of a directory."""
+
+    def __init__(
+        self, checkpointer: Checkpointer, journal: Journal, sight: Sight, settings: BookieSettings, metrics: Metrics
+    ) -> None:
+        self.read_only = False
+        self.journal = journal
+        self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
+        self.disk_full = asyncio.Event()
+        """Set when a checkpoint met a full disk; whoever watches the disk clears it."""
+        self._checkpointer = checkpointer
+        self._index: LedgerIndex = checkpointer.index
+        self._entry_log = checkpointer.entry_log
+        self._ledgers = self._index.ledgers
+        self._sight = sight
+        self._settings = settings
+        self._cache_limit = settings.write_cache_bytes
+        self._hold_above = settings.write_cache_bytes * 3 // 4
+        self._checkpoint_above = settings.write_cache_bytes // 2
+        self._segments_limit = settings.journal_live_segments
+        self._held: list[Done] = []
+        self._unsighted: dict[int, list[tuple[AddRequest, AddAnswers]]] = {}
+        self._unsighted_bytes = 0
+        self._repeats: list[tuple[AddRequest, AddAnswers]] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._checkpoint_wanted = asyncio.Event()
+        self._closing = False
+        self._cached_gauge = metrics.gauge(metric_definitions.CACHED_BYTES)
+        self._ledgers_gauge = metrics.gauge(metric_definitions.LEDGERS)
+        self._checkpoint_seconds = metrics.histogram(metric_definitions.CHECKPOINT)
+        self._checkpoints = asyncio.create_task(self._run_checkpoints(), name="bookie checkpoints")
+        journal.failed.add_done_callback(self._journal_failed)
+
+    # -- life
+
+    @staticmethod
+    async def format(disk: Disk, bookie_id: bytes, rng: Random, settings: BookieSettings) -> None:
+        """Lays down an empty store: the first journal segment, then the first checkpoint mark."""
+        files = _segment_files(disk, bookie_id, rng, settings)
+        await (await files.prepare(1)).file.close()
+        await Checkpointer.format(disk, bookie_id)
+
+    @classmethod
+    async def open(
+        cls, disk: Disk, bookie_id: bytes, *, sight: Sight, rng: Random, settings: BookieSettings, metrics: Metrics
+    ) -> Storage:
+        """Loads the last checkpoint, replays the journal, checkpoints, and begins a new journal segment.
+
+        Raises:
+            CorruptData: naming file and offset. VersionMismatch, DiskFull, DiskFailed.
+        """
+        checkpointer = await Checkpointer.load(disk, bookie_id, settings)
+        files = _segment_files(disk, bookie_id, rng, settings)
+        generations = await files.find()
+        mark = checkpointer.mark
+        replay = JournalReplay(disk, files, generations, first_generation=mark.generation, first_group=mark.group)
+        end = await replay.verify()
+        if end.torn:
+            _log.info("dropped an incomplete group at the end of the journal, as a crash leaves it", found=end.torn)
+        await _replay(replay, checkpointer, settings)
+        journal = Journal(files, settings, metrics)
+        await journal.start(end.generation + 1, end.next_group, older=generations)
+        full: DiskFull | None = None
+        try:
+            await checkpointer.run(journal)
+        except DiskFull as error:
+            full = error
+        except BaseException:
+            await journal.close()
+            raise
+        if full is not None and end.torn:
+            await journal.close()
+            raise full  # nothing may follow a torn group before a checkpoint is past it
+        storage = cls(checkpointer, journal, sight, settings, metrics)
+        if full is not None:
+            storage._met_full_disk(full)
+        return storage
+
+    async def close(self) -> None:
+        """Takes nothing more, makes durable what was taken, and stores it. Idempotent."""
+        if self._closing:
+            return
+        self._closing = True
+        self._checkpoint_wanted.set()
+        await asyncio.wait([self._checkpoints])
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        if not self.failed.done():
+            try:
+                await self._checkpointer.run(self.journal)
+            except StorageError as error:
+                _log.warning("no last checkpoint; the journal is replayed at the next start", error=error)
+        await self.journal.close()
+        await self._entry_log.close()
+
+    # -- adds
+
+    def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
+        """Takes one add.
+
+        Returns:
+            OK: stored; answer it when `when_durable` calls back. None: `answers` hears it later. Else: refused.
+        """
+        ledger = self._ledgers.get(request.ledger_id)
+        recovery = request.recovery
+        if ledger is None:
+            verdict = decide_add(
+                None, request.master_key, fenced=False, sighted=False, recovery=recovery, read_only=self.read_only
+            )
+        else:
+            verdict = decide_add(
+                ledger.master_key,
+                request.master_key,
+                fenced=ledger.fenced,
+                sighted=ledger.sighted,
+                recovery=recovery,
+                read_only=self.read_only,
+            )
+        if verdict is not AddVerdict.STORE:
+            return self._wait_for_sight(request, answers) if verdict is AddVerdict.SIGHT else V2Status(verdict)
+        if self._index.cached_bytes >= self._cache_limit:
+            return V2Status.TOO_MANY_REQUESTS
+        try:
+            if ledger is None:
+                ledger = self._create(request.ledger_id, request.master_key, sighted=False)
+            if ledger.holds(request.entry_id):
+                return self._repeat(ledger, request, answers)
+            self.journal.append(_ENTRY, request.body)
+        except Overloaded:
+            return V2Status.TOO_MANY_REQUESTS
+        except InvalidArgument:
+            return V2Status.BAD_REQUEST
+        except BokiError:
+            return V2Status.IO_ERROR  # the journal has failed; `failed` tells why
+        self._index.put(ledger, request.entry_id, request.body)
+        return V2Status.OK
+
+    def when_durable(self, done: Done) -> None:
+        """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full."""
+        if self._index.fresh_bytes >= self._checkpoint_above or len(self.journal.live) > self._segments_limit:
+            self._checkpoint_wanted.set()
+        if self._index.cached_bytes < self._hold_above or self.read_only:
+            self.journal.when_durable(done)
+        else:
+            self.journal.when_durable(partial(self._hold, done))
+
+    def _hold(self, done: Done, error: BokiError | None) -> None:
+        if error is None and self._index.cached_bytes >= self._hold_above and not self.read_only:
+            self._held.append(done)
+            self._checkpoint_wanted.set()
+        else:
+            done(error)
+
+    def _create(self, ledger_id: int, master_key: bytes, *, sighted: bool) -> Ledger:
+        self.journal.append(RecordKind.LEDGER, encode_ledger(LedgerRecord(ledger_id, sighted, master_key)))
+        ledger = self._index.create(ledger_id, master_key)
+        ledger.sighted = sighted
+        return ledger
+
+    def _repeat(self, ledger: Ledger, request: AddRequest, answers: AddAnswers) -> V2Status | None:
+        held = ledger.cached(request.entry_id)
+        if held is not None:
+            return _judge_repeat(held, request)
+        if len(self._repeats) >= REPEATS_WAITING:
+            return V2Status.TOO_MANY_REQUESTS
+        self._repeats.append((request, answers))
+        if len(self._repeats) == 1:
+            self._spawn(self._compare_repeats(), "bookie repeated adds")
+        return None
+
+    async def _compare_repeats(self) -> None:
+        """Compares repeated adds with what the entry log holds."""
+        while self._repeats:
+            repeats = self._repeats[:256]
+            places = [(r.ledger_id, self._ledgers[r.ledger_id].place(r.entry_id)) for r, _ in repeats]
+            wanted = [(ledger_id, place) for ledger_id, place in places if place is not None]
+            assert len(wanted) == len(repeats), "an entry that is held and not cached is stored"
+            bodies = await self._entry_log.read(wanted)
+            for (request, answers), body in zip(repeats, bodies, strict=True):
+                status = V2Status.IO_ERROR if isinstance(body, StorageError) else _judge_repeat(body, request)
+                answers.add_answered(status, request.ledger_id, request.entry_id)
+            del self._repeats[: len(repeats)]
+
+    # -- first sight
+
+    def _wait_for_sight(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
+        size = len(request.body)
+        waiting = self._unsighted.get(request.ledger_id)
+        if self._unsighted_bytes + size > self._settings.sight_waiting_bytes:
+            return V2Status.TOO_MANY_REQUESTS
+        if waiting is None:
+            if len(self._unsighted) >= SIGHTS_WAITING:
+                return V2Status.TOO_MANY_REQUESTS
+            waiting = self._unsighted[request.ledger_id] = []
+            self._spawn(self._look(request.ledger_id), "bookie first sight")
+        self._unsighted_bytes += size
+        waiting.append((request, answers))
+        return None
+
+    async def _look(self, ledger_id: int) -> None:
+        status = await self._sight(ledger_id)
+        waiting = self._unsighted.pop(ledger_id)
+        self._unsighted_bytes -= sum(len(request.body) for request, _ in waiting)
+        if status is V2Status.OK:
+            status = self._sighted(ledger_id, waiting[0][0].master_key)
+        accepted: list[tuple[AddRequest, AddAnswers]] = []
+        for request, answers in waiting:
+            result = self.add(request, answers) if status is V2Status.OK else status
+            if result is V2Status.OK:
+                accepted.append((request, answers))
+            elif result is not None:
+                answers.add_answered(result, request.ledger_id, request.entry_id)
+        if accepted:
+            self.when_durable(partial(_answer_accepted, accepted))
+
+    def _sighted(self, ledger_id: int, master_key: bytes) -> V2Status:
+        """Notes that the metadata named this bookie; the journal keeps the note, so it is not asked again."""
+        ledger = self._ledgers.get(ledger_id)
+        try:
+            if ledger is None:
+                self._create(ledger_id, master_key, sighted=True)
+            elif not ledger.sighted:
+                record = LedgerRecord(ledger_id, True, ledger.master_key)
+                self.journal.append(RecordKind.LEDGER, encode_ledger(record))
+                ledger.sighted = True
+                self._index.touch(ledger)
+        except Overloaded:
+            return V2Status.TOO_MANY_REQUESTS
+        except BokiError:
+            return V2Status.IO_ERROR
+        return V2Status.OK
+
+    # -- fences and reads
+
+    def fence(self, ledger_id: int, master_key: bytes) -> V2Status:
+        """Fences a ledger, known or not.
+
+        Returns:
+            OK: answer the request only after `journal.when_durable` called back, whatever the answer is. Else: refused,
+            and not fenced.
+        """
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            verdict = decide_fence(None, master_key, fenced=False)
+        else:
+            verdict = decide_fence(ledger.master_key, master_key, fenced=ledger.fenced)
+        if verdict is FenceVerdict.UNAUTHORIZED:
+            return V2Status.UNAUTHORIZED
+        if verdict is FenceVerdict.ALREADY_FENCED:
+            return V2Status.OK
+        try:
+            if ledger is None:
+                ledger = self._create(ledger_id, master_key, sighted=False)
+            self.journal.append(RecordKind.FENCE, encode_fence(ledger_id))
+        except Overloaded:
+            return V2Status.TOO_MANY_REQUESTS
+        except BokiError:
+            return V2Status.IO_ERROR
+        ledger.fenced = True
+        self._index.touch(ledger)
+        _log.info("ledger fenced", ledger_id=ledger_id, last_entry=ledger.last_entry)
+        return V2Status.OK
+
+    def look_up(self, ledger_id: int, entry_id: int) -> Found:
+        """Where an entry is; -1 means the last one held. Negative answers are certain."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            return Found(V2Status.NO_LEDGER, None, None)
+        if entry_id < 0:
+            if entry_id != NO_ENTRY:
+                return Found(V2Status.BAD_REQUEST, None, None)
+            entry_id = ledger.last_entry
+        body = ledger.cached(entry_id)
+        if body is not None:
+            return Found(V2Status.OK, body, None)
+        place = ledger.place(entry_id)
+        return Found(V2Status.NO_ENTRY if place is None else V2Status.OK, None, place)
+
+    async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]:
+        """Bodies of stored entries, in order; a StorageError for one that cannot be read: it exists, content unknown."""
+        bodies = await self._entry_log.read(wanted)
+        for body in bodies:
+            if isinstance(body, StorageError):
+                _log.error("a stored entry cannot be read", error=body)
+        return bodies
+
+    # -- checkpoints
+
+    async def checkpoint(self) -> None:
+        """One checkpoint now. Raises DiskFull, DiskFailed. Only for tests and for who owns `_checkpoints`."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            await self._checkpointer.run(self.journal)
+        finally:
+            held, self._held = self._held, []
+            for done in held:
+                self.journal.when_durable(done)
+        self._checkpoint_seconds.observe(loop.time() - begun)
+        self._cached_gauge.set(self._index.cached_bytes)
+        self._ledgers_gauge.set(len(self._ledgers))
+
+    async def _run_checkpoints(self) -> None:
+        while not self._closing and not self.failed.done():
+            try:
+                async with asyncio.timeout(self._settings.checkpoint_interval_s):
+                    await self._checkpoint_wanted.wait()
+            except TimeoutError:
+                pass  # the interval is over: checkpoint what little there is
+            if self._closing:
+                return
+            self._checkpoint_wanted.clear()
+            try:
+                await self.checkpoint()
+                if self._index.fresh_bytes >= self._checkpoint_above:
+                    self._checkpoint_wanted.set()
+            except DiskFull as error:
+                self._met_full_disk(error)
+            except BokiError as error:
+                self._fail(error)
+            except Exception as fault:
+                self._fail(StorageError(f"checkpoints stopped on a defect of Boki: {fault!r}"))
+                raise
+
+    def _met_full_disk(self, error: DiskFull) -> None:
+        self.read_only = True
+        self.disk_full.set()
+        _log.warning("no space for a checkpoint: the bookie is read-only until there is", error=error)
+
+    def request_checkpoint(self) -> None:
+        """Lets a checkpoint begin soon, such as when there is space again."""
+        self._checkpoint_wanted.set()
+
+    def _journal_failed(self, failed: asyncio.Future[BokiError]) -> None:
+        if not self._closing:
+            self._fail(failed.result())
+
+    def _fail(self, error: BokiError) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+            self._checkpoint_wanted.set()
+
+    def _spawn(self, work: Awaitable[None], name: str) -> None:
+        async def run() -> None:
+            await work
+
+        task = asyncio.create_task(run(), name=name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+
+def _judge_repeat(held: memoryview, request: AddRequest) -> V2Status:
+    if compare_repeat(held, request.body) is Repeat.SAME:
+        return V2Status.OK
+    _log.error(
+        "refused an add that contradicts a held entry: more than one writer uses this ledger",
+        ledger_id=request.ledger_id,
+        entry_id=request.entry_id,
+        held_bytes=len(held),
+        sent_bytes=len(request.body),
+        recovery=request.recovery,
+    )
+    return V2Status.BAD_REQUEST
+
+
+def _answer_accepted(accepted: list[tuple[AddRequest, AddAnswers]], error: BokiError | None) -> None:
+    if error is None:
+        for request, answers in accepted:
+            answers.add_answered(V2Status.OK, request.ledger_id, request.entry_id)
+
+
+def _segment_files(disk: Disk, bookie_id: bytes, rng: Random, settings: BookieSettings) -> SegmentFiles:
+    return SegmentFiles(
+        disk,
+        rng,
+        bookie_id=bookie_id,
+        segment_bytes=settings.journal_segment_bytes,
+        spares_kept=settings.journal_spare_segments,
+    )
+
+
+async def _replay(replay: JournalReplay, checkpointer: Checkpointer, settings: BookieSettings) -> None:
+    """Applies the journal to the index; stores entries on the way when the write cache is full."""
+    index = checkpointer.index
+    async for generation, groups in replay.segments():
+        for group in groups:
+            if index.fresh_bytes >= settings.write_cache_bytes:
+                await checkpointer.run(_Replayed(JournalPosition(generation, group.number)))
+            for kind, body in zip(group.kinds, group.bodies, strict=True):
+                _apply(index, kind, body)
+
+
+def _apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
+    """One record of the journal; applying it twice changes nothing."""
+    if kind == RecordKind.LEDGER:
+        record = journal_format.decode_ledger(body)
+        ledger = index.ledgers.get(record.ledger_id)
+        if ledger is None:
+            ledger = index.create(record.ledger_id, record.master_key)
+        if record.sighted and not ledger.sighted:
+            ledger.sighted = True
+            index.touch(ledger)
+        return
+    if kind == RecordKind.ENTRY:
+        ledger_id, entry_id = journal_format.entry_ids(body)
+        ledger = _known(index, ledger_id)
+        if not ledger.holds(entry_id):
+            index.put(ledger, entry_id, body)
+        return
+    if kind == RecordKind.FENCE:
+        ledger = _known(index, journal_format.decode_fence(body))
+        if not ledger.fenced:
+            ledger.fenced = True
+            index.touch(ledger)
+        return
+    raise CorruptData(f"the journal holds a record of kind {kind}, which this version does not know", kind=kind)
+
+
+def _known(index: LedgerIndex, ledger_id: int) -> Ledger:
+    ledger = index.ledgers.get(ledger_id)
+    if ledger is None:
+        raise CorruptData(
+            f"the journal holds a record of ledger {ledger_id} without the one that made it: checkpoint and journal do not "
+            "belong together; restore the directory from one copy",
+            ledger_id=ledger_id,
+        )
+    return ledger
