@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from boki_cli.roles import (
     Parts,
@@ -92,7 +92,7 @@ async def serve(
         What a bookie failed with, and what keeps any role from starting the first time.
     """
     async with open_parts(settings) as parts, AsyncExitStack() as stack:
-        fatal: list[asyncio.Future[object]] = []
+        fatal: list[asyncio.Future[Any]] = []
         for number in range(1, max(bookies, _bookies_there(settings.data)) + 1):
             data = settings.data / f"bookie-{number}"
             role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
@@ -105,7 +105,7 @@ async def serve(
         assert engine.role is not None
         announce(engine.role.addresses)
         process.settle_garbage()
-        waiting = asyncio.ensure_future(stop.wait())
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([waiting, *fatal], return_when=asyncio.FIRST_COMPLETED)
         finally:

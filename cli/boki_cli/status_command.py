@@ -1,9 +1,134 @@
-"""`boki status`: who is up."""
+"""`boki status`: who is up, at a glance or as JSON."""
 
 from __future__ import annotations
 
-from boki_cli.options import CommandGroup
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from boki_cli import exit_codes
+from boki_cli.book_commands import size_text
+from boki_cli.options import CommandGroup, Invocation, command
+from boki_common import ids
+from boki_common.errors import Unreachable
+from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from boki_cli.cluster_status import ClusterStatus, Part
+    from boki_cli.roles import ProcessSettings
+
+ANSWER_S = 2.0
 
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
+
+    @command(group, "status", writes=False, client=True, short_help="Show who is up, terms, positions, lag.")
+    @click.option(
+        "--metadata",
+        metavar="URI",
+        help="Ask also the sequencers, bookies and engines that are listed in this metadata store.",
+    )
+    def status(invocation: Invocation, metadata: str | None) -> int:
+        """Show who is up, and how far everybody is.
+
+        Each part is asked directly, and what does not answer is shown with the reason. Engines are asked at --url;
+        bookies and sequencers are only known to the metadata store: --metadata (or BOKI_METADATA) shows them too.
+        The exit code is 3 if nothing answers.
+        """
+        from boki_cli import roles
+
+        settings = roles.process_settings(invocation.config, {"metadata": metadata})
+        return process.run_command(lambda: _status(invocation, settings))
+
+
+async def _status(invocation: Invocation, settings: ProcessSettings) -> int:
+    from boki_cli import cluster_status, roles
+
+    timeout_s = min(ANSWER_S, invocation.timeout_s)
+    if settings.metadata:
+        async with roles.open_metadata(settings) as parts:
+            found = await cluster_status.gather(invocation.url, parts.metadata, timeout_s=timeout_s)
+    else:
+        found = await cluster_status.gather(invocation.url, None, timeout_s=timeout_s)
+    if invocation.json:
+        whole: dict[str, Any] = msgspec.to_builtins(found)
+        for engine, shown in zip(found.engines, whole["engines"], strict=True):
+            shown["lag_entries"] = cluster_status.lag_entries(engine, found.sequencers) if engine.up else None
+        invocation.emit(whole)
+    else:
+        draw(invocation, found)
+    if not found.anything_up:
+        raise Unreachable(
+            f"nothing answers at {invocation.url}{' nor among what the metadata store lists' if settings.metadata else ''}; "
+            "is it up? `boki dev` starts everything on this machine"
+        )
+    return exit_codes.OK
+
+
+def draw(invocation: Invocation, found: ClusterStatus) -> None:
+    """The status for a person: one line a part."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
+    for part in found.parts:
+        mark = Text("up", "green") if part.up else Text("down", "red")
+        table.add_row(mark, Text(part.role, "bold"), part.address, Text(part.name[:12], "dim"), describe(part, found))
+    console = invocation.console()
+    console.print(table)
+    if found.view is None:
+        console.print("[dim]bookies and sequencers are known to the metadata store: add --metadata URI[/dim]")
+        return
+    for log, installed in sorted(found.view["logs"].items()):
+        if installed is None:
+            console.print(f"log {log}: no term yet; a sequencer and enough bookies begin one")
+        else:
+            console.print(
+                f"log {log}: term {installed['term']}, metalog in ledger {installed['metalog_ledger']}, "
+                f"sequencer {installed['sequencer'][:12]}"
+            )
+
+
+def describe(part: Part, found: ClusterStatus) -> str:
+    """What matters of one part, in a line."""
+    if not part.up:
+        return part.problem
+    if part.role == "engine":
+        return _describe_engine(part, found)
+    if part.role == "sequencer":
+        return _describe_sequencer(part.status)
+    return "read only" if part.status.get("read_only") else "takes writes"
+
+
+def _describe_engine(part: Part, found: ClusterStatus) -> str:
+    from boki_cli.cluster_status import lag_entries
+
+    status = part.status
+    seqnum = int(status.get("seqnum") or 0)
+    lag = lag_entries(part, found.sequencers)
+    where = f"term {ids.term_of(seqnum)}, position {ids.pos_of(seqnum):,}" if seqnum else "nothing ordered yet"
+    said = [
+        where,
+        "lag unknown" if lag is None else f"lag {lag:,} entries" if lag else "no lag",
+        f"{int(status.get('records') or 0):,} records",
+        f"index {size_text(int(status.get('index', {}).get('bytes') or 0))}",
+        f"cache {size_text(int(status.get('cache', {}).get('bytes') or 0))}",
+    ]
+    shard = status.get("shard")
+    if not status.get("ready", True):
+        said.insert(0, "catching up")
+    said.append("no shard yet" if shard is None else f"shard {shard['number']} in ledger {shard['ledger_id']}")
+    return ", ".join(said)
+
+
+def _describe_sequencer(status: dict[str, Any]) -> str:
+    term = status.get("term")
+    if status.get("failed"):
+        return f"failed: {status['failed']}"
+    if not term:
+        return "stands by"
+    return (
+        f"serves log {status['log']}: term {term['term']}, {term['entries']:,} entries, position {term['end_pos']:,}, "
+        f"{len(term['shards'])} shards, {term['subscribers']} engines follow"
+    )

@@ -1,0 +1,180 @@
+"""Asks every part of a cluster how it is, at once and directly.
+
+Engines are asked at the URL; with a metadata store also the engines, sequencers and bookies that are listed there. Being
+listed is a hint and an answer is the fact, so each part is `up` only if it answered; what did not is in the result too, with
+the reason. It knows nothing of how the result is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from boki_common import engine_protocol
+from boki_common.bookkeeper import layout
+from boki_common.errors import BokiError, InvalidArgument
+from boki_common.metadata.membership import members
+from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address, FrameConnection, connect
+from boki_common.net.messages import MessagePeer, connect_messages
+from boki_metalog import sequencer_protocol
+from boki_metalog.metadata_tree import SEQUENCER_ROLE, read_view
+
+ENGINE_ROLE: Final = "engine"
+DEFAULT_PORT: Final = 7040
+
+
+class Part(msgspec.Struct):
+    """One process, or role of a process."""
+
+    role: str
+    address: str
+    up: bool
+    name: str = ""
+    problem: str = ""
+    """Why it is not up."""
+    status: dict[str, Any] = {}
+    """What it says of itself."""
+
+
+class ClusterStatus(msgspec.Struct):
+    """All parts that are known, by role."""
+
+    engines: list[Part] = []
+    sequencers: list[Part] = []
+    bookies: list[Part] = []
+    view: dict[str, Any] | None = None
+    """Terms by log, of the metadata store; None without one."""
+
+    @property
+    def parts(self) -> list[Part]:
+        return [*self.engines, *self.sequencers, *self.bookies]
+
+    @property
+    def anything_up(self) -> bool:
+        return any(part.up for part in self.parts)
+
+
+def lag_entries(engine: Part, sequencers: Sequence[Part]) -> int | None:
+    """How many metalog entries an engine has not indexed yet, of those the serving sequencer has; None: not known."""
+    mine = engine.status
+    for sequencer in sequencers:
+        term = sequencer.status.get("term") or {}
+        if term and term.get("term") == mine.get("term"):
+            return max(0, int(term["entries"]) - int(mine["position"]["indexed_entry"]))
+    lag = mine.get("lag_entries")
+    return None if lag is None else int(lag)
+
+
+def engine_addresses(url: str) -> list[Address]:
+    """The engines of a URL. Raises InvalidArgument."""
+    addresses = []
+    for part in url.split(","):
+        text = part.strip().removeprefix("boki://").removesuffix("/")
+        if "://" in text and not text.startswith("unix://"):
+            raise InvalidArgument(f"expected boki://host:port or unix:///path, found {part!r} in {url!r}", found=url)
+        if not text.startswith("unix://") and (":" not in text or text.endswith("]")):
+            text = f"{text}:{DEFAULT_PORT}"
+        addresses.append(Address.parse(text))
+    return addresses
+
+
+async def gather(url: str, store: MetadataStore | None, *, timeout_s: float) -> ClusterStatus:
+    """Asks all parts at once. Raises only what reading the metadata store raises."""
+    engines = [(str(address), address) for address in engine_addresses(url)]
+    if store is None:
+        return ClusterStatus(engines=await _all([_engine(name, one, timeout_s) for name, one in engines]))
+    known = {address for _, address in engines}
+    for name, member in (await members(store, ENGINE_ROLE)).items():
+        addresses = [Address.parse(text) for text in member.get("addresses", ())]
+        if addresses and not known.intersection(addresses):
+            engines.append((name, addresses[0]))
+    sequencers = await members(store, SEQUENCER_ROLE)
+    view = await _view(store)
+    bookies = [
+        (bookie_id, read_only)
+        for read_only in (False, True)
+        for bookie_id in await layout.available_bookies(store, read_only=read_only)
+    ]
+    found = await asyncio.gather(
+        _all([_engine(name, one, timeout_s) for name, one in engines]),
+        _all([_sequencer(name, member, timeout_s) for name, member in sequencers.items()]),
+        _all([_bookie(store, name, timeout_s, read_only=read_only) for name, read_only in bookies]),
+    )
+    return ClusterStatus(*found, view)
+
+
+async def _all(asked: Sequence[Any]) -> list[Part]:
+    return list(await asyncio.gather(*asked))
+
+
+async def _view(store: MetadataStore) -> dict[str, Any]:
+    view = (await read_view(store)).view
+    shown: dict[str, Any] = msgspec.to_builtins(view, str_keys=True)
+    return shown
+
+
+async def _engine(name: str, address: Address, timeout_s: float) -> Part:
+    hello = msgspec.msgpack.encode({"versions": [engine_protocol.PROTOCOL_VERSION], "features": [], "auth": None})
+    part = Part("engine", str(address), False, name)
+    await _ask(part, address, engine_protocol.OP_HELLO, hello, engine_protocol.OP_STATUS, timeout_s)
+    return part
+
+
+async def _sequencer(name: str, member: Mapping[str, Any], timeout_s: float) -> Part:
+    address = Address.parse(str(member["address"]))
+    part = Part("sequencer", str(address), False, name)
+    hello = sequencer_protocol.encode_hello(())
+    await _ask(part, address, sequencer_protocol.OP_HELLO, hello, sequencer_protocol.OP_STATUS, timeout_s)
+    return part
+
+
+class _Listener:
+    """A caller that gets no pushes it wants; its calls hear of a lost connection by themselves."""
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        """Answers of the engine to nobody in particular."""
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        """The call under way fails."""
+
+
+async def _ask(part: Part, address: Address, hello: int, body: bytes, status: int, timeout_s: float) -> None:
+    try:
+        peer = await connect_messages(address, _Listener(), timeout_s=timeout_s)
+        try:
+            await peer.call(hello, body, timeout_s=timeout_s)
+            part.status = msgspec.json.decode(await peer.call(status, timeout_s=timeout_s), type=dict[str, Any])
+            part.up = True
+        finally:
+            peer.close()
+    except BokiError as error:
+        part.problem = str(error)
+
+
+class _Nobody:
+    def frames_received(self, frames: list[memoryview]) -> None:
+        """A bookie says nothing unasked."""
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        """That it could be reached is all we wanted to know."""
+
+
+async def _bookie(store: MetadataStore, name: str, timeout_s: float, *, read_only: bool) -> Part:
+    part = Part("bookie", "", False, name, status={"read_only": read_only})
+
+    def handler(_: FrameConnection) -> _Nobody:
+        return _Nobody()
+
+    try:
+        address = await layout.bookie_address(store, name)
+        part.address = str(address)
+        connection = await connect(address, handler, timeout_s=timeout_s)
+        connection.close()
+        part.up = True
+    except BokiError as error:
+        part.problem = str(error)
+    return part
