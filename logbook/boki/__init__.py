@@ -13,6 +13,7 @@
   whether the same call may succeed later, `error.facts` what was expected and found.
 """
 
+from boki import sync, testing
 from boki._appender import WriterForgotten
 from boki._book import Book
 from boki._client import Client, connect
@@ -70,4 +71,6 @@ __all__ = [
     "WindowFull",
     "WriterForgotten",
     "connect",
+    "sync",
+    "testing",
 ]

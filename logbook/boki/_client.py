@@ -68,7 +68,7 @@ class Client:
         return self.open().__await__()
 
     async def __aenter__(self) -> Client:
-        return await self.open() if self._owner is self else self
+        return self if self._connection is not None else await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -12,7 +12,6 @@ Ctrl-C while waiting cancels the wait, and as everywhere it withdraws no append.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -244,8 +243,8 @@ def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
     client = boki.connect(url, timeout=timeout)
     thread = _LoopThread()
     try:
-        thread.run(client.open())
+        opened = thread.run(client.open())
     except BaseException:
         thread.stop()
         raise
-    return Client(thread, client, owner=True)
+    return Client(thread, opened, owner=True)

@@ -8,6 +8,7 @@ No process, socket, thread or file; nothing survives the cluster. The SDK is the
 the engine behind it is a model, written apart from the real engine and held to the same conformance suite.
 """
 
+from boki._arguments import tag_number
 from boki.testing._cluster import MemoryCluster
 
-__all__ = ["MemoryCluster"]
+__all__ = ["MemoryCluster", "tag_number"]

@@ -1,0 +1,117 @@
+"""The blocking face of the SDK, on the same clusters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+import boki
+
+T = TypeVar("T")
+Script = Callable[[boki.sync.Client], T]
+RunScript = Callable[[Script[T]], Awaitable[T]]
+
+
+@pytest.fixture
+def run(cluster) -> RunScript:
+    """Runs a blocking script in a thread, as a program without an event loop would."""
+
+    def script_with_client(script: Script[T]) -> T:
+        with boki.sync.connect(cluster.url) as client:
+            return script(client)
+
+    async def now(script: Script[T]) -> T:
+        return await asyncio.to_thread(script_with_client, script)
+
+    return now
+
+
+async def test_append_and_read(run: RunScript, name: str) -> None:
+    def script(client: boki.sync.Client) -> None:
+        book = client.book(name)
+        assert book.position is None
+        first = book.append(b"1", tags=["a"], expect={"a": None})
+        second, third = book.append_many([(b"2", ["a"]), (b"3", ["b"])])
+        assert book.position is not None
+        assert book.position >= third
+        assert [record.data for record in book.read()] == [b"1", b"2", b"3"]
+        assert [record.seqnum for record in book.read("a", start=first + 1)] == [second]
+        one = book.read_next("a")
+        assert one is not None
+        assert one.seqnum == first
+        assert book.read_prev("a") == book.check_tail("a") == book.read_at(second)
+        assert book.read_prev_many([("b", None), ("c", None)]) == [book.read_at(third), None]
+        with pytest.raises(boki.Conflict):
+            book.append(b"4", expect={"a": first})
+
+    await run(script)
+
+
+async def test_tickets(run: RunScript, name: str) -> None:
+    def script(client: boki.sync.Client) -> None:
+        book = client.book(name)
+        tickets = [book.submit(str(number).encode()) for number in range(10)]
+        book.ready()
+        seqnums = [ticket.result(timeout=30) for ticket in tickets]
+        assert all(ticket.done() for ticket in tickets)
+        assert [record.seqnum for record in book.read()] == seqnums
+
+    await run(script)
+
+
+async def test_following(run: RunScript, client: boki.Client, name: str) -> None:
+    def script(blocking: boki.sync.Client) -> list[bytes]:
+        found = []
+        for record in blocking.book(name).read(follow=True):
+            found.append(record.data)
+            if len(found) == 20:
+                break
+        return found
+
+    following = asyncio.ensure_future(run(script))
+    for number in range(20):
+        await client.book(name).append(str(number).encode())
+    assert await following == [str(number).encode() for number in range(20)]
+
+
+async def test_sessions(run: RunScript, client: boki.Client, name: str) -> None:
+    seqnum = await client.book(name).append(b"x")
+    token = client.session_token()
+
+    def script(blocking: boki.sync.Client) -> None:
+        continued = blocking.session(token)
+        record = continued.book(name).check_tail()
+        assert record is not None
+        assert record.seqnum == seqnum
+        with continued:
+            pass
+        assert blocking.book(name).read_next() == record
+        assert blocking.session_token().startswith("boki1.")
+
+    await run(script)
+
+
+async def test_threads_may_share_a_client(run: RunScript, client: boki.Client, name: str, collect) -> None:
+    def script(blocking: boki.sync.Client) -> int:
+        return len(blocking.book(name).append_many([(b"x", [])] * 100))
+
+    counts = await asyncio.gather(*(run(script) for _ in range(4)))
+    assert counts == [100] * 4
+    assert len(await collect(client.book(name).read())) == 400
+
+
+async def test_errors_come_as_they_are(run: RunScript, name: str) -> None:
+    def script(client: boki.sync.Client) -> None:
+        with pytest.raises(boki.InvalidTag, match="from 1"):
+            client.book(name).append(b"x", tags=[0])
+        with pytest.raises(boki.InvalidArgument, match="consistency"):
+            client.book(name).read(consistency="linearizable")
+        client.close()
+        client.close()
+        with pytest.raises(boki.ClosedError):
+            client.book(name)
+
+    await run(script)
