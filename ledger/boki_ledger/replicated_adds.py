@@ -95,8 +95,8 @@ class ReplicatedAdds:
             if slot.ready:
                 assert slot.lane is not None
                 slot.lane.send(frame)
-        if self._tick is None:
-            self._start_ticking()
+        if entry_id == self.acks.lac + 1:
+            self._begin()
         return entry_id
 
     def advance(self) -> int:
@@ -154,12 +154,13 @@ class ReplicatedAdds:
         if resent:
             self.metrics.entries_resent.inc(resent)
 
-    def _start_ticking(self) -> None:
-        """Begins with the first entry in flight: the owner hears at once of what failed while it was idle."""
+    def _begin(self) -> None:
+        """The first entry in flight: the owner hears of what failed while it was idle."""
         self._head, self._head_since = self.acks.lac + 1, self.loop.time()
+        if self._tick is None:
+            self._tick = self.loop.call_later(self.settings.answer_timeout_s / 4, self._check_head)
         if self.failing_slots():
             self.loop.call_soon(self._tell_failing)
-        self._tick = self.loop.call_later(self.settings.answer_timeout_s / 4, self._check_head)
 
     def _tell_failing(self) -> None:
         if not self.closed and self.failing_slots():

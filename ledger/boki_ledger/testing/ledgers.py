@@ -1,0 +1,124 @@
+"""A cluster for tests: ledger clients over scripted bookies and the metadata store in memory. No sockets, no waiting.
+
+ledgers = Ledgers(); await ledgers.start()
+writer = await ledgers.client.create()
+await turns()                                       # all that can happen without time passing has happened
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.errors import BokiError
+from boki_common.metadata.memory import MemoryStore, MemoryTree
+from boki_ledger.client import LedgerClient
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.testing.scripted_bookies import ScriptedBookies
+from boki_ledger.write_set import write_set
+from boki_ledger.writer import LedgerWriter
+
+T = TypeVar("T")
+
+QUICK = LedgerSettings(retry_least_s=0.001, retry_most_s=0.002, suspect_s=1000.0, patience_s=0.0, answer_timeout_s=30.0)
+
+
+class CountingRandom:
+    """The port `Random` without randomness: tokens count, shuffling keeps the order."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.count = seed
+
+    def token(self, size: int) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(size, "big")
+
+    def below(self, bound: int) -> int:
+        return 0
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return list(items)
+
+
+class GatedStore(MemoryStore):
+    """A metadata store whose compare-and-swaps wait while the gate is shut."""
+
+    def __init__(self, tree: MemoryTree | None = None) -> None:
+        super().__init__(tree)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.swaps = 0
+
+    async def set(self, path: str, value: bytes, *, version: int) -> int:
+        await self.gate.wait()
+        self.swaps += 1
+        return await super().set(path, value, version=version)
+
+
+class Heard:
+    """What a writer told its listener."""
+
+    def __init__(self, writer: LedgerWriter) -> None:
+        self.acked: list[int] = []
+        self.failed: list[BokiError] = []
+        writer.listen(self.acked.append, self.failed.append)
+
+
+class Ledgers:
+    """One client, its bookies and its store; `other_client` makes further ones on the same cluster."""
+
+    def __init__(self) -> None:
+        self.tree = MemoryTree()
+        self.bookies = ScriptedBookies(["b1", "b2", "b3", "b4", "b5"])
+        self.bookies.register("b1", "b2", "b3")
+        self.settings = QUICK
+        self.clients: list[LedgerClient] = []
+        self.stores: list[GatedStore] = []
+
+    async def start(self) -> None:
+        self.client = await self.other_client()
+        self.store = self.stores[0]
+        await layout.init_cluster(self.store, rng=CountingRandom())
+
+    async def other_client(self, settings: LedgerSettings = QUICK) -> LedgerClient:
+        store = GatedStore(self.tree)
+        await store.start()
+        client = LedgerClient(
+            metadata=store,
+            rng=CountingRandom(1_000 * len(self.clients)),
+            settings=settings,
+            bookies=self.bookies,
+        )
+        await client.start()
+        self.clients.append(client)
+        self.stores.append(store)
+        return client
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.close()
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        return await self.clients[-1].metadata_of(ledger_id)
+
+    def copies(self, ledger_id: int, metadata: LedgerMetadata, entry_id: int) -> list[str]:
+        """Bookies of an entry's write set, as the metadata names it, that hold the entry."""
+        ensemble = metadata.ensemble_of(entry_id)
+        slots = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
+        return [ensemble[slot] for slot in slots if entry_id in self.bookies.stored(ensemble[slot], ledger_id)]
+
+
+async def turns(count: int = 60) -> None:
+    """Lets everything that can happen without time passing happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for something that needs a timer of a millisecond or so."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
