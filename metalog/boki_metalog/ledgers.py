@@ -41,8 +41,8 @@ class LedgerReader(Protocol):
     async def read(self, first: int, last: int) -> list[memoryview]:
         """Payloads of entries `first` to `last`, both included. Raises NoSuchEntry, EntryUnknown, DigestMismatch."""
 
-    async def read_lac(self) -> int:
-        """Asks the bookies for the last acknowledged entry they know of."""
+    def confirm(self, entry_id: int) -> None:
+        """Tells the reader that entries up to `entry_id` were acknowledged, which it need not ask the bookies then."""
 
     async def close(self) -> None: ...
 
@@ -50,7 +50,9 @@ class LedgerReader(Protocol):
 class Ledgers(Protocol):
     """Makes and opens ledgers."""
 
-    async def create(self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] = ...) -> LedgerWriter:
+    async def create(
+        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
+    ) -> LedgerWriter:
         """A new ledger. Raises NotEnoughBookies, MetadataUnavailable."""
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:

@@ -68,9 +68,8 @@ class MetalogReader:
                     expected=self._end - 1,
                     found=reader.last_entry,
                 )
-            if not reader.closed and reader.last_entry < self._end - 1:
-                await reader.read_lac()
         except BaseException:
             await reader.close()
             raise
+        reader.confirm(self._end - 1)
         return reader

@@ -1,10 +1,10 @@
-"""All metrics of the sequencer."""
+"""All metrics of the sequencer, and the set of them that one process keeps. Counted per entry, never per record."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition
+from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition, Metrics
 
 TERM: Final = MetricDefinition(
     "boki_sequencer_term", GAUGE, "", "Term that this sequencer orders; 0 while it stands by.", ("log",)
@@ -26,3 +26,30 @@ LAGGED: Final = MetricDefinition(
 ENTRY_SECONDS: Final = MetricDefinition(
     "boki_sequencer_entry_seconds", HISTOGRAM, "seconds", "From submitting a metalog entry to its quorum.", ("log",)
 )
+
+
+class SequencerMetrics:
+    """The metrics of one log, bound to those of the process."""
+
+    def __init__(self, metrics: Metrics, log: int) -> None:
+        label = str(log)
+        self._term = metrics.gauge(TERM).labels(label)
+        self._entries = metrics.counter(ENTRIES).labels(label)
+        self._records = metrics.counter(RECORDS).labels(label)
+        self._refused = metrics.counter(REFUSED).labels(label)
+        self._lagged = metrics.counter(LAGGED).labels(label)
+        self._entry_seconds = metrics.histogram(ENTRY_SECONDS).labels(label)
+
+    def term(self, term: int) -> None:
+        self._term.set(term)
+
+    def acked(self, records: int, seconds: float) -> None:
+        self._entries.inc()
+        self._records.inc(records)
+        self._entry_seconds.observe(seconds)
+
+    def refused(self) -> None:
+        self._refused.inc()
+
+    def lagged(self) -> None:
+        self._lagged.inc()

@@ -6,8 +6,9 @@
 Rules:
 - Reports are cumulative per shard. One that is not above what is known is ignored; one that no sequence of entries
   explains is refused. A shard number is given once in a term.
-- FIFO (DESIGN §6.3): of one engine's open shards only the oldest is cut. Reports of a younger one are kept, and cut from
-  the entry on that closes the older one, so a record never overtakes its predecessor in the engine's previous shard.
+- FIFO (DESIGN §6.3): an engine reports a new shard only after its old one is cut to the end. So a report of a younger
+  shard closes the engine's older ones, in the same entry and before it; a record never overtakes its predecessor in the
+  engine's previous shard, and an engine that could not say CLOSE is not held up.
 - A CLOSE pins the shard's end at what the same entry cuts. Later reports are refused.
 - Positions are dense: an entry starts where the one before ended. Within it, shard by shard, ascending.
 - Time is max(time of the entry before, clock). No position beyond `limits.POSITION_MAX` is given: `TermFull`.
@@ -154,7 +155,7 @@ def _check_commands(previous: ProgressVector, entry: MetalogEntry) -> None:
 class _Shard:
     """The sequencer's view of one shard that is not closed yet."""
 
-    __slots__ = ("closing", "entries_cut", "entries_known", "incarnation", "opened", "records_cut", "records_known")
+    __slots__ = ("closing", "entries_known", "incarnation", "opened", "records_cut", "records_known")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
@@ -165,7 +166,6 @@ class _Shard:
         self.records_known = 0
         self.entries_known = 0
         self.records_cut = 0
-        self.entries_cut = 0
 
 
 class CutBuilder:
@@ -181,6 +181,8 @@ class CutBuilder:
         self._next_shard = 0
         self._shards: dict[int, _Shard] = {}
         self._by_ledger: dict[int, tuple[int, str]] = {}
+        self._owned: dict[str, list[int]] = {}
+        """Incarnation → its shards that are not closed and not about to be, ascending."""
         self._commands: deque[Command] = deque()
         self._advanced = False
 
@@ -188,14 +190,6 @@ class CutBuilder:
     def shards(self) -> dict[int, str]:
         """Shard → incarnation of those not closed and not about to be, ascending."""
         return {number: shard.incarnation for number, shard in self._shards.items() if not shard.closing}
-
-    def is_open(self, shard: int) -> bool:
-        """Whether an entry that was taken opened the shard, and none closed it."""
-        return shard in self._shards and self._shards[shard].opened
-
-    def was_closed(self, shard: int) -> bool:
-        """Whether an entry that was taken closed the shard."""
-        return shard < self._next_shard and shard not in self._shards
 
     def open(self, incarnation: str, ledger_id: int) -> int:
         """Gives a shard number; the OPEN goes into the next entry. The same request again gives the same number.
@@ -219,6 +213,7 @@ class CutBuilder:
         self._next_shard += 1
         self._shards[shard] = _Shard(incarnation)
         self._by_ledger[ledger_id] = shard, incarnation
+        self._owned.setdefault(incarnation, []).append(shard)
         self._commands.append(Open(shard, incarnation, ledger_id))
         return shard
 
@@ -242,6 +237,9 @@ class CutBuilder:
                 f"cannot be at {records_end} in {entries_end}",
                 shard=shard,
             )
+        owned = self._owned[state.incarnation]
+        while owned[0] != shard:
+            self.close(owned[0])
         state.records_known = records_end
         state.entries_known = entries_end
         self._advanced = True
@@ -257,11 +255,15 @@ class CutBuilder:
         state = self._shards.get(shard)
         if state is not None and not state.closing:
             state.closing = True
+            owned = self._owned[state.incarnation]
+            owned.remove(shard)
+            if not owned:
+                del self._owned[state.incarnation]
             self._commands.append(Close(shard))
 
     def close_all_of(self, incarnation: str) -> list[int]:
         """Closes every shard of a lost engine; returns their numbers."""
-        lost = [number for number, owner in self.shards.items() if owner == incarnation]
+        lost = list(self._owned.get(incarnation, ()))
         for number in lost:
             self.close(number)
         return lost
@@ -286,37 +288,23 @@ class CutBuilder:
                 end_pos=self.end_pos,
             )
         self._advanced = False
-        if end_pos == self.end_pos and not commands and not self._moves(ends):
-            return None  # only reports that wait for an older shard
         entry = MetalogEntry(self.end_pos, end_pos, max(self.time_ms, now_ms), ends, tuple(commands))
         self._took(entry)
         return entry
 
     def _ends(self) -> tuple[tuple[ShardEnd, ...], int]:
         """What the next cut says of every opened shard, and its end position."""
-        leading: set[str] = set()
         ends: list[ShardEnd] = []
         pos = self.end_pos
         for number, shard in self._shards.items():
-            if not shard.opened:
-                continue
-            if shard.incarnation in leading:
-                ends.append(ShardEnd(number, shard.records_cut, shard.entries_cut))
-                continue
-            if not shard.closing:
-                leading.add(shard.incarnation)
-            ends.append(ShardEnd(number, shard.records_known, shard.entries_known))
-            pos += shard.records_known - shard.records_cut
+            if shard.opened:
+                ends.append(ShardEnd(number, shard.records_known, shard.entries_known))
+                pos += shard.records_known - shard.records_cut
         return tuple(ends), pos
 
-    def _moves(self, ends: tuple[ShardEnd, ...]) -> bool:
-        return any(end.entries_end != self._shards[end.shard].entries_cut for end in ends)
-
     def _took(self, entry: MetalogEntry) -> None:
-        for number, records_end, entries_end in entry.shards:
-            shard = self._shards[number]
-            shard.records_cut = records_end
-            shard.entries_cut = entries_end
+        for number, records_end, _ in entry.shards:
+            self._shards[number].records_cut = records_end
         for command in entry.commands:
             if isinstance(command, Close):
                 del self._shards[command.shard]

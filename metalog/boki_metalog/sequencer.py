@@ -36,8 +36,8 @@ from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.errors import TermFull
 from boki_metalog.ledgers import Ledgers, LedgerWriter
 from boki_metalog.metadata_tree import ensure_view
+from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.sequencer_member import SequencerMember, address_of, ask_sequencer, sequencer_path
-from boki_metalog.sequencer_metrics import SequencerMetrics
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.term_change import Candidate, change_term
 from boki_metalog.term_server import TermServer

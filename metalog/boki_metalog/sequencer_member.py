@@ -38,9 +38,10 @@ async def address_of(metadata: MetadataStore, incarnation: str) -> Address | Non
     path = sequencer_path(incarnation)
     try:
         value = (await metadata.get(path)).value
-        return Address.parse(msgspec.json.decode(value, type=SequencerMember).address)
     except NoNode:
         return None
+    try:
+        return Address.parse(msgspec.json.decode(value, type=SequencerMember).address)
     except (msgspec.DecodeError, InvalidArgument) as error:
         raise CorruptData(f"expected the address of a sequencer in {path}, found {value[:100]!r}", path=path) from error
 

@@ -147,11 +147,11 @@ def decode_shard(body: memoryview) -> int:
 
 
 def encode_report(term: int, ends: Mapping[int, tuple[int, int]]) -> bytes:
-    """`ends`: shard → (records_end, entries_end)."""
+    """`ends`: shard → (records_end, entries_end). Written by shard: the older ones of an engine come first."""
     return b"".join(
         [
             _PAIR.pack(term, len(ends)),
-            *(_ROW.pack(shard, records, entries) for shard, (records, entries) in ends.items()),
+            *(_ROW.pack(shard, records, entries) for shard, (records, entries) in sorted(ends.items())),
         ]
     )
 

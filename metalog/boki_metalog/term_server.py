@@ -28,9 +28,9 @@ from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
 from boki_metalog.ledgers import LedgerWriter
 from boki_metalog.metalog_entry import MetalogEntry, ShardEnd, encode
+from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.progress import CutBuilder, ProgressVector
 from boki_metalog.recent_entries import RecentEntries
-from boki_metalog.sequencer_metrics import SequencerMetrics
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.view import Installed
 

@@ -16,7 +16,9 @@ import pytest
 from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, NoSuchLedger
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, connect_messages
 from boki_common.runtime.ports import Buffer
+from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.follower import LogFollower, TermInfo
 from boki_metalog.metalog_entry import MetalogEntry
 from boki_metalog.progress import ProgressVector, ShardRange
@@ -102,14 +104,13 @@ class ModelReader:
 
     async def read(self, first: int, last: int) -> list[memoryview]:
         await asyncio.sleep(0)
-        if last > self._known:
+        if last > self._known or last >= len(self._ledger.entries):
             raise EntryUnknown(f"entry {last} is not proven acknowledged", ledger_id=self._ledger.ledger_id)
         return [memoryview(entry) for entry in self._ledger.entries[first : last + 1]]
 
-    async def read_lac(self) -> int:
-        await asyncio.sleep(0)
-        self._known = len(self._ledger.entries) - 1 if self._ledger.closed else self._ledger.proven
-        return self._known
+    def confirm(self, entry_id: int) -> None:
+        if not self._ledger.closed:
+            self._known = max(self._known, entry_id)
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -257,6 +258,61 @@ class Recorder:
         self._event("down")
 
 
+class Participant:
+    """A bare connection: what comes is kept."""
+
+    def __init__(self) -> None:
+        self.peer: MessagePeer
+        self.received: list[tuple[int, memoryview]] = []
+        self.lost = asyncio.Event()
+        self.got = asyncio.Event()
+
+    async def close(self) -> None:
+        self.peer.close()
+        await asyncio.sleep(0)
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        self.received.append((opcode, body))
+        self.got.set()
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        self.lost.set()
+
+    async def pushed(self, opcode: int) -> memoryview:
+        """The next push of that kind."""
+        while True:
+            for position, (found, body) in enumerate(self.received):
+                if found == opcode:
+                    del self.received[position]
+                    return body
+            self.got.clear()
+            await self.got.wait()
+
+    async def open(self, term: int, incarnation: str, ledger_id: int) -> int:
+        return protocol.decode_shard(
+            await self.peer.call(protocol.OP_OPEN, protocol.encode_open(term, incarnation, ledger_id))
+        )
+
+    async def close_shard(self, term: int, shard: int) -> None:
+        await self.peer.call(protocol.OP_CLOSE, protocol.encode_close(term, shard))
+
+    async def subscribe(self, term: int, next_entry: int = 0) -> protocol.Subscribed:
+        return protocol.decode_subscribed(
+            await self.peer.call(protocol.OP_SUBSCRIBE, protocol.encode_subscribe(term, next_entry))
+        )
+
+    def report(self, term: int, **ends: tuple[int, int]) -> None:
+        rows = {int(name.removeprefix("s")): end for name, end in ends.items()}
+        self.peer.push(protocol.OP_REPORT, protocol.encode_report(term, rows))
+
+    async def entries(self) -> protocol.Entries:
+        return protocol.decode_entries(await self.pushed(protocol.OP_ENTRIES))
+
+    async def round_trip(self) -> None:
+        """Everything sent before has been handled at the other end."""
+        await self.peer.call(protocol.OP_STATUS)
+
+
 class Cluster:
     """Metadata, ledgers, sequencers and followers on loopback; everything it started it also stops."""
 
@@ -299,6 +355,19 @@ class Cluster:
         sequencer = await self.sequencer(take_over=True)
         await sequencer.serving()
         return sequencer
+
+    async def stranger(self, address: Address) -> Participant:
+        """A connection that has not said HELLO."""
+        participant = Participant()
+        participant.peer = await connect_messages(address, participant)
+        self._closing.append(participant.close)
+        return participant
+
+    async def participant(self, address: Address, *incarnations: str) -> Participant:
+        """A connection that has said HELLO."""
+        participant = await self.stranger(address)
+        await participant.peer.call(protocol.OP_HELLO, protocol.encode_hello(incarnations))
+        return participant
 
     async def follow(self, *, start: object = None, store: MemoryStore | None = None, **settings: float) -> Following:
         chosen = {"retry_first_s": 0.005, "retry_limit_s": 0.02}

@@ -1,3 +1,5 @@
+"""The bytes of metalog entries: as the table says, and nothing else is read."""
+
 from __future__ import annotations
 
 import pytest

@@ -123,23 +123,26 @@ def test_a_shard_opened_and_closed_at_once() -> None:
     assert state.shards == {} and state.next_shard == 1
 
 
-def test_a_younger_shard_of_an_engine_waits_for_the_older() -> None:
-    builder = builder_of(A, A, B)
-    builder.report(1, 10, 1)
-    assert builder.take(0) is None
-    builder.report(2, 1, 1)
-    assert take(builder).shards == (ShardEnd(0, 0, 0), ShardEnd(1, 0, 0), ShardEnd(2, 1, 1))
+def test_a_report_of_a_younger_shard_ends_the_older_ones_of_its_engine() -> None:
+    builder = builder_of(A, A, B, A)
     builder.report(0, 4, 2)
-    builder.close(0)
+    builder.report(2, 1, 1)
+    builder.report(3, 10, 1)
     entry = take(builder)
-    assert entry.shards == (ShardEnd(0, 4, 2), ShardEnd(1, 10, 1), ShardEnd(2, 1, 1)) and entry.commands == (Close(0),)
+    assert entry.shards == (ShardEnd(0, 4, 2), ShardEnd(1, 0, 0), ShardEnd(2, 1, 1), ShardEnd(3, 10, 1))
+    assert entry.commands == (Close(0), Close(1))
+    with pytest.raises(ShardNotOpen):
+        builder.report(0, 5, 3)
+    builder.close(0)
+    assert builder.take(0) is None
 
 
-def test_a_younger_shard_that_is_closed_first_ends_at_what_was_cut() -> None:
+def test_a_younger_shard_may_be_closed_unused() -> None:
     builder = builder_of(A, A)
-    builder.report(1, 10, 1)
     builder.close(1)
-    assert take(builder).shards == (ShardEnd(0, 0, 0), ShardEnd(1, 0, 0))
+    builder.report(0, 10, 1)
+    entry = take(builder)
+    assert entry.shards == (ShardEnd(0, 10, 1), ShardEnd(1, 0, 0)) and entry.commands == (Close(1),)
 
 
 def test_a_lost_engine() -> None:
@@ -255,6 +258,9 @@ class OrderMachine(RuleBasedStateMachine):
         if shard in self.opened and shard not in self.closing:
             self.builder.report(shard, sum(end), len(end))
             known.extend(batches)
+            if batches:
+                older = [one for one in range(shard) if self.owner[one] == self.owner[shard]]
+                self.closing += [one for one in older if one not in self.closing]
             stale = data.draw(st.integers(0, len(known)))
             self.builder.report(shard, sum(known[:stale]), stale)
         else:
@@ -276,13 +282,10 @@ class OrderMachine(RuleBasedStateMachine):
         closed = [shard for shard in self.closing if self.cut[shard] >= 0]
         opens = sorted(set(self.owner) - self.opened)
         expected = []
-        leading = set()
         moved = False
-        for shard, owner in self.owner.items():
-            if self.cut[shard] < 0 or owner in leading:
+        for shard in self.owner:
+            if self.cut[shard] < 0:
                 continue
-            if shard not in self.closing:
-                leading.add(owner)
             first = sum(self.acked[shard][: self.cut[shard]])
             end = sum(self.acked[shard])
             expected += [(shard, record) for record in range(first, end)]

@@ -1,3 +1,5 @@
+"""The bounded memory of entries against a plain list."""
+
 from __future__ import annotations
 
 from hypothesis import given

@@ -1,0 +1,97 @@
+"""What an engine says to a sequencer, frame by frame, at a server that only keeps what comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from boki_common import limits
+from boki_common.errors import BokiError, ConnectionLost, Overloaded
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.metalog_entry import ShardEnd
+from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
+
+A = "aa" * 16
+
+
+class Keeper:
+    """Either end: keeps messages, and answers requests with shard 7."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, memoryview]] = []
+        self.lost = asyncio.Event()
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        self.messages.append((opcode, body))
+        if request_id:
+            peer.respond(request_id, opcode, protocol.encode_shard(7))
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        self.lost.set()
+
+
+class Ends:
+    """A link and what its server got."""
+
+    def __init__(self, server: Keeper, client: Keeper, peer: MessagePeer) -> None:
+        self.server, self.client, self.peer = server, client, peer
+        self.shards = ShardsOfTerm()
+        self.link = SequencerLink(peer, 3, self.shards)
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[Ends]:
+    keeper, client = Keeper(), Keeper()
+    server = await MessageServer.start(Address("127.0.0.1", 0), lambda _: keeper)
+    peer = await connect_messages(server.address, client)
+    yield Ends(keeper, client, peer)
+    peer.close()
+    await server.close()
+
+
+async def test_reports_of_one_turn_are_one_frame_with_the_newest_ends(ends: Ends) -> None:
+    for shard, records, entries in ((4, 1, 1), (2, 5, 1), (4, 3, 2), (2, 6, 2)):
+        ends.link.report(shard, records, entries)
+    assert await ends.link.open_shard(A, 50) == 7
+    (first, report), (second, opening) = sorted(ends.server.messages, reverse=True)
+    assert (first, second) == (protocol.OP_REPORT, protocol.OP_OPEN)
+    assert protocol.decode_report(report) == (3, (ShardEnd(2, 6, 2), ShardEnd(4, 3, 2)))
+    assert protocol.decode_open(opening) == (3, A, 50)
+
+
+async def test_a_close_follows_the_reports_before_it(ends: Ends) -> None:
+    ends.link.report(4, 1, 1)
+    await ends.link.close_shard(4)
+    assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_REPORT, protocol.OP_CLOSE]
+    assert protocol.decode_close(ends.server.messages[1][1]) == (3, 4)
+    assert ends.shards.reported == {}
+
+
+async def test_the_next_link_repeats_what_was_reported(ends: Ends) -> None:
+    ends.peer.close()
+    await ends.client.lost.wait()
+    ends.link.report(4, 1, 1)
+    with pytest.raises(ConnectionLost):
+        await ends.link.open_shard(A, 50)
+    assert ends.link.closed and list(ends.shards.incarnations) == [A]
+    assert ends.shards.reported == {4: (1, 1)}
+
+
+async def test_repeating(ends: Ends) -> None:
+    ends.link.repeat_reports()
+    ends.shards.reported[4] = 1, 1
+    ends.link.repeat_reports()
+    await ends.link.open_shard(A, 50)
+    assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_REPORT, protocol.OP_OPEN]
+
+
+async def test_shards_are_bounded(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TERM_SHARDS", 1)
+    ends.link.report(1, 1, 1)
+    ends.link.report(1, 2, 2)
+    with pytest.raises(Overloaded):
+        ends.link.report(2, 1, 1)

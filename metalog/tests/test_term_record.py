@@ -1,0 +1,37 @@
+"""Term records: their bytes are a format."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from boki_common.errors import CorruptData
+from boki_metalog.metalog_entry import MetalogEntry
+from boki_metalog.term_record import Location, TermRecord, decode_record, encode_record, record_of, term_path
+from boki_metalog.view import first_view
+
+INSTALL = {"ledger_id": 31, "sequencer": "5e" * 16, "token": "70" * 16, "start_time_ms": 900}
+
+
+def test_record_of_a_term() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    assert encode_record(record) == (
+        b'{"version":1,"term":1,"log":0,"slots":[[0,1023]],"metalog_ledger":31,"last_entry":11,"end_pos":42,'
+        b'"last_time_ms":950,"location":{"kind":"ledgers","path":""}}'
+    )
+    assert decode_record(encode_record(record), 1) == record
+    moved = msgspec.structs.replace(record, location=Location("cold", "s3://x"))
+    assert record.same_term_as(moved) and not record.same_term_as(msgspec.structs.replace(record, end_pos=43))
+    with pytest.raises(CorruptData, match=term_path(2)):
+        decode_record(encode_record(record), 2)
+
+
+def test_a_term_without_entries_passes_its_start_time_on() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    record: TermRecord = record_of(0, installed, view.slots_of(0), -1, None)
+    assert (record.last_time_ms, record.end_pos, record.last_entry) == (900, 0, -1)
