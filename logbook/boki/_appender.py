@@ -74,7 +74,9 @@ class Appender:
     @property
     def free(self) -> int:
         """Places that nobody waits for."""
-        return 0 if self._waiting else max(self._window.free - self._promised, 0)
+        if self._waiting:
+            return 0
+        return self._window.free if not self._promised else max(self._window.free - self._promised, 0)
 
     def saw(self, token: Token, position: int) -> None:
         """Takes note of what a reply has seen."""

@@ -64,12 +64,13 @@ class Hello(msgspec.Struct):
 class Connection:
     """See the module. Implements `EngineHandler`."""
 
-    def __init__(self, dialer: Dialer, rng: Random, *, give_up_s: float) -> None:
+    def __init__(self, dialer: Dialer, rng: Random, *, give_up_s: float, watch_s: float = WATCH_S) -> None:
         self.loop: Final = asyncio.get_running_loop()
         self.engine = ""
         """Incarnation of the engine that answers now."""
         self.give_up_s: Final = give_up_s
         self.now: Final = self.loop.time
+        self._watch_s = watch_s
         self._dialer = dialer
         self._rng = rng
         self._peer: EnginePeer | None = None
@@ -360,7 +361,7 @@ class Connection:
             if now - appender.progressed_at > self.give_up_s:
                 appender.give_up(f"no verdict within {self.give_up_s} s ({self._last_error or 'no error'})")
         self._probe()
-        self._watching = self.loop.call_later(min(WATCH_S, self.give_up_s / 2 + 0.01), self._watch)
+        self._watching = self.loop.call_later(min(self._watch_s, self.give_up_s / 2 + 0.01), self._watch)
 
     def _probe(self) -> None:
         peer = self._peer
@@ -369,7 +370,7 @@ class Connection:
         if self._heard:
             self._heard = self._probing = False
         elif self._probing:
-            peer.connection.abort(CallTimeout(f"{peer.peer} has been silent for {2 * WATCH_S} s", peer=peer.peer))
+            peer.connection.abort(CallTimeout(f"{peer.peer} has been silent for {2 * self._watch_s} s", peer=peer.peer))
         else:
             self._probing = True
             future = self.start_call(wire.OP_POSITION, wire.encode_position({}, 0))

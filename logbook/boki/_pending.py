@@ -24,7 +24,7 @@ class Ticket:
     an await withdraws nothing: the record stays in the pipeline.
     """
 
-    __slots__ = ("_outcome", "_waiters", "data", "expectations", "first", "size", "tags")
+    __slots__ = ("_outcome", "_waiters", "data", "decided", "expectations", "first", "size", "tags")
 
     count: Final = 1
 
@@ -34,15 +34,16 @@ class Ticket:
         self.data = data
         self.expectations = expectations
         self.size = len(data) + tags.overhead_bytes
+        self.decided = False
         self._outcome: int | BokiError | None = None
         self._waiters: asyncio.Future[None] | list[asyncio.Future[None]] | None = None
 
     def done(self) -> bool:
         """Whether awaiting it would return or raise at once."""
-        return self._outcome is not None
+        return self.decided
 
     def __await__(self) -> Generator[Any, None, int]:
-        if self._outcome is None:
+        if not self.decided:
             yield from self.wait()
         outcome = self._outcome
         if type(outcome) is int:
@@ -51,7 +52,7 @@ class Ticket:
         raise outcome
 
     def __repr__(self) -> str:
-        state = "undecided" if self._outcome is None else repr(self._outcome)
+        state = repr(self._outcome) if self.decided else "undecided"
         return f"<boki.Ticket number={self.first} {state}>"
 
     def wait(self) -> asyncio.Future[None]:
@@ -65,58 +66,57 @@ class Ticket:
             self._waiters = [self._waiters, future]
         return future
 
-    # -- Pending (see `_window`)
-
-    @property
-    def decided(self) -> bool:
-        return self._outcome is not None
+    # -- what the SDK calls: `Pending` of `_window`
 
     def encode(self, builder: BatchBuilder) -> None:
+        """For the SDK: adds the record to a batch."""
         tags = self.tags
         builder.add(tags.packed, tags.tag_count, tags.names, self.data)
         for tag, seqnum in self.expectations.pairs:
             builder.expect(tag, seqnum)
 
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
-        self._decide(first_seqnum + self.first - first)
+        """For the SDK: the verdict."""
+        if not self.decided:
+            self.decided = True
+            self._outcome = first_seqnum + self.first - first
+            if self._waiters is not None:
+                self._wake(self._waiters)
 
     def failed(self, first: int, end: int, error: BokiError) -> None:
-        self._decide(error)
+        """For the SDK: the verdict."""
+        if not self.decided:
+            self.decided = True
+            self._outcome = error
+            if self._waiters is not None:
+                self._wake(self._waiters)
 
-    def _decide(self, outcome: int | BokiError) -> None:
-        if self._outcome is not None:
-            return
-        self._outcome = outcome
-        waiters = self._waiters
-        if waiters is not None:
-            self._waiters = None
-            for future in waiters if isinstance(waiters, list) else (waiters,):
-                if not future.done():
-                    future.set_result(None)
+    def _wake(self, waiters: asyncio.Future[None] | list[asyncio.Future[None]]) -> None:
+        self._waiters = None
+        for future in waiters if isinstance(waiters, list) else (waiters,):
+            if not future.done():
+                future.set_result(None)
 
 
 class Chunk:
     """Consecutive records of one `append_many`, without expectations. Seqnum 0 means undecided, -1 failed."""
 
-    __slots__ = ("_future", "_records", "_undecided", "count", "error", "first", "seqnums", "size")
+    __slots__ = ("_future", "_records", "_undecided", "count", "decided", "error", "first", "seqnums", "size")
 
     def __init__(self, records: Sequence[tuple[EncodedTags, bytes]], size: int) -> None:
         self.first = 0
         self.count = len(records)
         self.size = size
+        self.decided = False
         self.seqnums = [0] * len(records)
         self.error: BokiError | None = None
         self._records = records
         self._undecided = len(records)
         self._future: asyncio.Future[None] | None = None
 
-    @property
-    def decided(self) -> bool:
-        return not self._undecided
-
     async def wait(self) -> None:
         """Waits until every record is decided. For one waiter."""
-        if self._undecided:
+        if not self.decided:
             self._future = asyncio.get_running_loop().create_future()
             await self._future
 
@@ -146,5 +146,7 @@ class Chunk:
 
     def _decided(self, count: int) -> None:
         self._undecided -= count
-        if not self._undecided and self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        if not self._undecided:
+            self.decided = True
+            if self._future is not None and not self._future.done():
+                self._future.set_result(None)

@@ -163,9 +163,10 @@ class Window:
         self._check(first, end)
         self.ordered = max(self.ordered, end - 1)
         for item in chain(self.in_flight, self.queued):
-            if item.first >= end:
+            number = item.first
+            if number >= end:
                 break
-            if item.first + item.count > first:
+            if number >= first or number + item.count > first:
                 item.committed(first, end, first_seqnum)
         self._advance()
 
@@ -222,16 +223,13 @@ class Window:
             )
 
     def _advance(self) -> None:
-        in_flight = self.in_flight
+        in_flight, queued = self.in_flight, self.queued
         while in_flight and in_flight[0].decided:
-            self._drop(in_flight.popleft())
-        queued = self.queued
+            item = in_flight.popleft()
+            if item.first >= self.low:  # no filler
+                self.bytes -= item.size
         if not in_flight:
             while queued and queued[0].decided and queued[0].first >= self.low:
-                self._drop(queued.popleft())
+                self.bytes -= queued.popleft().size
         head = in_flight[0] if in_flight else queued[0] if queued else None
         self.low = max(self.low, head.first) if head is not None else self.next_number
-
-    def _drop(self, item: Pending) -> None:
-        if item.first >= self.low:
-            self.bytes -= item.size

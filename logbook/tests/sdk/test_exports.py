@@ -1,0 +1,66 @@
+"""What users import: nothing comes or goes by accident, and both faces of the SDK are alike."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import resources
+
+import boki
+import boki.sync
+import boki.testing
+
+
+def test_names() -> None:
+    assert set(boki.__all__) == {
+        "Book", "BokiError", "CallTimeout", "Client", "ClosedError", "Conflict", "ConnectionLost", "InvalidArgument",
+        "InvalidTag", "LogBookError", "Lost", "NetworkError", "OutcomeUnknown", "Overloaded", "ProtocolError", "Record",
+        "RecordIterator", "RecordTooLarge", "RemoteError", "Ticket", "Trimmed", "Unreachable", "UsageError",
+        "VersionMismatch", "WindowFull", "WriterForgotten", "connect", "sync", "testing",
+    }  # fmt: skip
+    assert sorted(boki.sync.__all__) == ["Book", "Client", "RecordIterator", "Ticket", "connect"]
+    assert sorted(boki.testing.__all__) == ["MemoryCluster", "tag_number"]
+    for module in (boki, boki.sync, boki.testing):
+        assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_the_package_is_typed() -> None:
+    assert (resources.files(boki) / "py.typed").is_file()
+
+
+def public(kind: type) -> dict[str, inspect.Signature | None]:
+    return {
+        name: inspect.signature(member) if callable(member) else None
+        for name, member in inspect.getmembers(kind)
+        if not name.startswith("_")
+    }
+
+
+def test_both_faces_have_the_same_calls() -> None:
+    for asynchronous, blocking, only_asynchronous in (
+        (boki.Book, boki.sync.Book, {"idle"}),
+        (boki.Client, boki.sync.Client, {"open"}),
+    ):
+        mine, theirs = public(asynchronous), public(blocking)
+        assert mine.keys() - theirs.keys() == only_asynchronous
+        assert theirs.keys() <= mine.keys()
+        for name, signature in theirs.items():
+            if signature is not None:
+                expected = mine[name]
+                assert expected is not None
+                assert signature.parameters == expected.parameters, name
+    assert inspect.signature(boki.connect).parameters == inspect.signature(boki.sync.connect).parameters
+
+
+def test_calls_that_are_not_built_are_absent() -> None:
+    for name in ("trim", "writer", "set_aux_data", "seek"):
+        assert not hasattr(boki.Book, name)
+    for name in ("outcome", "why"):
+        assert not hasattr(boki.Ticket, name)
+
+
+def test_every_public_call_says_what_it_does() -> None:
+    for kind in (boki.Book, boki.Client, boki.Ticket, boki.Record, boki.RecordIterator, boki.testing.MemoryCluster):
+        assert kind.__doc__
+        for name, member in inspect.getmembers(kind):
+            if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                assert inspect.getdoc(member), f"{kind.__name__}.{name}"
