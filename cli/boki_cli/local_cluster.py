@@ -92,12 +92,11 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
-        self.directory = Path(directory).resolve()
+        self.directory = Path(directory).absolute()
         self.metadata_uri = metadata_uri or f"sqlite:///{self.directory / 'metadata.db'}"
         self._settings = dict(settings or {})
         self._ready_timeout_s = ready_timeout_s
         self._roles: dict[str, _Role] = {}
-        (self.directory / "logs").mkdir(parents=True, exist_ok=True)
         for kind, count in zip(_KINDS, (bookies, sequencers, engines), strict=True):
             for number in range(1, count + 1):
                 self._add(kind, f"{kind}-{number}", unix_socket=unix_sockets and kind == "engine")
@@ -147,6 +146,7 @@ class LocalCluster:
             RoleFailed: one ended or did not become ready in time.
         """
         chosen = [self._role(name) for name in (roles or self.roles)]
+        await asyncio.to_thread((self.directory / "logs").mkdir, parents=True, exist_ok=True)
         for kinds in (("bookie",), ("sequencer", "engine")):
             group = [role for role in chosen if role.name.partition("-")[0] in kinds and not role.running]
             results = await asyncio.gather(*(self._start(role) for role in group), return_exceptions=True)

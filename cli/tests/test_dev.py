@@ -1,0 +1,99 @@
+"""`boki dev`: what it says, what it makes of its settings, and that data survives kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+import boki
+from boki_cli import dev
+from boki_common.errors import WrongDirectory
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+
+def test_copies_follow_the_number_of_bookies() -> None:
+    def of(bookies: int) -> tuple[object, object]:
+        found = dev.copies(bookies)
+        assert found["engine.replicas"] == found["sequencer.replicas"]
+        assert found["engine.acks"] == found["sequencer.acks"]
+        return found["engine.replicas"], found["engine.acks"]
+
+    assert [of(bookies) for bookies in (1, 2, 3, 5)] == [(1, 1), (2, 2), (3, 2), (3, 2)]
+
+
+def test_it_says_what_it_survives() -> None:
+    assert dev.what_it_survives(1) == (
+        "one bookie: survives kill -9 and power loss of a disk that honours flush, not the loss of the disk"
+    )
+    assert "not the loss of the machine" in dev.what_it_survives(3)
+
+
+def test_metadata_lies_in_the_data_directory(tmp_path: Path) -> None:
+    assert dev.metadata_address(tmp_path / "new" / "data") == f"sqlite:///{tmp_path / 'new' / 'data' / 'metadata.db'}"
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        WrongDirectory, match=r"cannot make the data directory .*/file/x: Not a directory; choose another"
+    ):
+        dev.metadata_address(tmp_path / "file" / "x")
+
+
+class Dev:
+    """A `boki dev` process on a directory."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self.arguments = arguments
+        self.url = ""
+        self.process: Process
+
+    async def start(self, listen: str = "127.0.0.1:0") -> None:
+        command = ("-m", "boki_cli.main", "dev", "--data", str(self.data), "--listen", listen, "--json")
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, *command, "--stop-with-stdin", *self.arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        ready = msgspec.json.decode(await self.process.stdout.readline())
+        assert (ready["role"], ready["pid"]) == ("dev", self.process.pid)
+        self.url = f"boki://{ready['addresses'][0]}"
+
+    async def end(self, how: signal.Signals) -> int:
+        os.kill(self.process.pid, how)
+        await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("bookies", ["1", "3"])
+async def test_data_survives_kill_9(tmp_path: Path, bookies: str) -> None:
+    process = Dev(tmp_path / "data", "--bookies", bookies)
+    await process.start()
+    try:
+        async with boki.connect(process.url) as client:
+            book = client.book("b")
+            seqnums = await book.append_many([(b"%d" % number, [f"n/{number % 3}"]) for number in range(1000)])
+            assert await book.append(b"last", tags=["n/0"]) > seqnums[-1]
+        assert await process.end(signal.SIGKILL) == -signal.SIGKILL
+        await process.start(listen=process.url.removeprefix("boki://"))
+        async with boki.connect(process.url) as client:
+            book = client.book("b")
+            found = [(record.seqnum, record.data) async for record in book.read()]
+            assert found[:-1] == [(seqnum, b"%d" % number) for number, seqnum in enumerate(seqnums)]
+            assert found[-1][1] == b"last"
+            by_tag = [record.data async for record in book.read("n/0")]
+            assert by_tag == [*(b"%d" % number for number in range(0, 1000, 3)), b"last"]
+            assert await book.append(b"after") > found[-1][0]
+    finally:
+        code = await process.end(signal.SIGTERM)
+    assert code == 0

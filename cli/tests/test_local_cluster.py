@@ -1,0 +1,63 @@
+"""Real processes: started, killed, restarted one by one; one that cannot start says why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import boki
+from boki_cli.local_cluster import LocalCluster, RoleFailed
+from boki_common.errors import InvalidArgument
+
+pytestmark = pytest.mark.processes
+
+
+def test_names_and_addresses(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, bookies=2, engines=2, unix_sockets=True)
+    assert cluster.roles == ["bookie-1", "bookie-2", "sequencer-1", "engine-1", "engine-2"]
+    assert cluster.url == f"unix://{tmp_path}/engine-1.sock,unix://{tmp_path}/engine-2.sock"
+    assert cluster.metadata_uri == f"sqlite:///{tmp_path}/metadata.db"
+    assert (cluster.pids, cluster.running("engine"), cluster.log_tail("engine")) == ({}, False, "")
+    with pytest.raises(InvalidArgument, match="this cluster has no role 'enginee'; it has bookie-1, bookie-2"):
+        cluster.running("enginee")
+
+
+async def test_roles_are_killed_and_restarted_on_their_data_and_addresses(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, bookies=3, unix_sockets=True) as cluster:
+        pids = cluster.pids
+        assert sorted(pids) == sorted(cluster.roles)
+        async with boki.connect(cluster.url) as client:
+            first = await client.book("b").append(b"one")
+            await cluster.kill("bookie-2")
+            assert not cluster.running("bookie-2")
+            assert await client.book("b").append(b"two") > first
+        addresses = [cluster.address(role) for role in cluster.roles]
+        await cluster.restart(*cluster.roles)
+        assert [cluster.address(role) for role in cluster.roles] == addresses
+        assert not set(pids.values()) & set(cluster.pids.values())
+        async with boki.connect(cluster.url) as client:
+            assert [record.data async for record in client.book("b").read()] == [b"one", b"two"]
+        await cluster.check()
+    assert cluster.pids == {}
+
+
+async def test_a_role_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, bookies=1, sequencers=0, engines=0) as cluster:
+        os.kill(cluster.pids["bookie-1"], signal.SIGKILL)
+        while cluster.running("bookie-1"):
+            await asyncio.sleep(0)
+        with pytest.raises(RoleFailed, match=r"bookie-1 ended by itself \(killed by signal 9\)"):
+            await cluster.check()
+
+
+async def test_a_role_that_cannot_start_says_why(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, "nonsense://x", bookies=1)
+    with pytest.raises(
+        RoleFailed, match=r"(?s)bookie-1 ended before it was ready \(exit code 2\).*expected a metadata address"
+    ):
+        await cluster.start()
+    assert cluster.pids == {}

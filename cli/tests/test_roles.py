@@ -1,0 +1,56 @@
+"""Settings of a process become roles; what cannot be is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boki_cli import roles
+from boki_cli.roles import ProcessSettings
+from boki_common.errors import SettingsError
+from boki_common.metadata.memory import MemoryStore
+from boki_common.net.connection import Address
+from boki_common.runtime.process import SystemClock, SystemRandom
+
+
+def settings(**given: object) -> ProcessSettings:
+    return roles.process_settings(None, given)
+
+
+def test_file_then_environment_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "boki.toml"
+    file.write_text('metadata = "zk://a:1"\nlog_level = "error"\nlisten = ["h:1"]\n[engine]\nreplicas = 5\nacks = 4\n')
+    monkeypatch.setenv("BOKI_ENGINE_ACKS", "3")
+    monkeypatch.setenv("BOKI_LOG_LEVEL", "debug")
+    found = roles.process_settings(file, {"log_level": "warning", "listen": None})
+    assert (found.metadata, found.log_level, found.listen) == ("zk://a:1", "warning", ("h:1",))
+    assert (found.engine.replicas, found.engine.acks) == (5, 3)
+
+
+def test_an_unknown_setting_names_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "boki.toml"
+    file.write_text("[engine]\nreplicaz = 5\n")
+    with pytest.raises(SettingsError, match=r"unknown setting engine\.replicaz; did you mean engine\.replicas\?"):
+        roles.process_settings(file, {})
+
+
+def test_where_a_role_listens() -> None:
+    assert roles.listen_addresses("engine", settings()) == [Address("127.0.0.1", 7040)]
+    assert roles.listen_addresses("bookie", settings()) == [Address("127.0.0.1", 3181)]
+    two = settings(listen=("127.0.0.1:0", "unix:///tmp/x.sock"))
+    assert roles.listen_addresses("engine", two) == [Address("127.0.0.1", 0), Address("", 0, "/tmp/x.sock")]
+    parts = roles.Parts(MemoryStore(), SystemClock(), SystemRandom())
+    with pytest.raises(SettingsError, match="a bookie listens on one address, found 2"):
+        roles.running("bookie", parts, two)
+
+
+def test_who_may_be_reached_from_elsewhere() -> None:
+    local = ["127.0.0.1:1", "[::1]:2", "localhost:3", "unix:///x"]
+    assert roles.open_to_all([*local, "0.0.0.0:4", "[::]:5", "10.0.0.1:6"]) == ["0.0.0.0:4", "[::]:5", "10.0.0.1:6"]
+
+
+def test_metadata_must_be_named() -> None:
+    with pytest.raises(SettingsError, match=r"expected --metadata \(or BOKI_METADATA\), found none"):
+        roles.metadata_uri("")
+    assert roles.metadata_uri("zk://a:1") == "zk://a:1"
