@@ -70,7 +70,7 @@ class Journal:
         """Generations whose records a checkpoint still has to cover, ascending; the last is being written."""
         self.groups_written = 0
         self._files = files
-        self._record_bytes_limit = settings.journal_segment_bytes - SEGMENT_OVERHEAD_BYTES - RECORD_HEADER_BYTES
+        self._record_bytes_limit = settings.journal_segment_bytes - SEGMENT_OVERHEAD_BYTES
         self._group_bytes_limit = min(settings.journal_group_bytes, self._record_bytes_limit)
         self._queue_bytes_limit = settings.journal_queue_bytes
         self._queue_records_limit = settings.journal_queue_records
@@ -109,17 +109,17 @@ class Journal:
         Raises:
             Overloaded: the queue is full. InvalidArgument: no segment can hold it. What failed the journal.
         """
+        self._check_open()
         size = len(body) + RECORD_HEADER_BYTES
+        if size > self._record_bytes_limit:
+            raise InvalidArgument(
+                f"expected an entry of at most {self._record_bytes_limit - RECORD_HEADER_BYTES} bytes, found {len(body)}; "
+                "journal_segment_bytes bounds it"
+            )
         if self._queued_bytes + size > self._queue_bytes_limit or self._queued_records >= self._queue_records_limit:
             raise Overloaded(
                 f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
             )
-        if size > self._record_bytes_limit:
-            raise InvalidArgument(
-                f"expected an entry of at most {self._record_bytes_limit} bytes, found {len(body)}; "
-                "journal_segment_bytes bounds it"
-            )
-        self._check_open()
         group = self._waiting[-1] if self._waiting else None
         if group is None or group.body_bytes + len(group.bodies) * RECORD_HEADER_BYTES + size > self._group_bytes_limit:
             group = _Group()

@@ -87,5 +87,7 @@ class BookieSettings:
             yield f"journal_segment_bytes: expected a multiple of {journal_format.PAGE_BYTES}"
         if self.journal_segment_bytes >= MIB and room < FRAME_BYTES:
             yield f"journal_segment_bytes: expected room for the largest entry ({FRAME_BYTES} bytes), found {room}"
+        if self.journal_queue_bytes < min(room, FRAME_BYTES):
+            yield "journal_queue_bytes: expected room for the largest entry"
         if self.writable_above_bytes < self.read_only_below_bytes:
             yield "writable_above_bytes: expected at least read_only_below_bytes"

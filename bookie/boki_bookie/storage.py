@@ -21,7 +21,7 @@ Hot path: `add` makes no object but the dict slot of the entry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -426,11 +426,8 @@ class Storage:
             self.failed.set_result(error)
             self._checkpoint_wanted.set()
 
-    def _spawn(self, work: Awaitable[None], name: str) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.create_task(run(), name=name)
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
 

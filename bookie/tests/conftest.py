@@ -1,0 +1,223 @@
+"""A bookie's surroundings in memory: settings that make everything tiny, seeded randomness, requests as clients send them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from boki_bookie.ledger_index import Place
+from boki_bookie.settings import BookieSettings
+from boki_bookie.storage import Storage
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.digests import digest_for, master_key
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, encode
+from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import AddRequest, EntryHeader, decode_request, encode_add
+from boki_common.errors import BokiError, StorageError
+from boki_common.ids import BookieId
+from boki_common.limits import KIB
+from boki_common.metadata.memory import MemoryStore, MemoryTree
+from boki_common.metrics import Metrics
+from boki_common.runtime.memory_disk import MemoryDisk
+
+T = TypeVar("T")
+
+TINY = BookieSettings(
+    journal_segment_bytes=16 * KIB,
+    journal_group_bytes=8 * KIB,
+    write_cache_bytes=1024 * KIB,
+    entry_log_bytes=16 * KIB,
+    checkpoint_interval_s=3_600.0,
+    disk_check_interval_s=3_600.0,
+    read_only_below_bytes=0,
+    writable_above_bytes=0,
+    sight_patience_s=0.0,
+)
+RAW_ID = bytes(range(16))
+
+
+class SeededRandom:
+    """The port Random, from a seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def token(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return self._random.sample(list(items), len(items))
+
+
+class FixedClock:
+    """The port Clock, standing still."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+class Answers:
+    """Hears late answers of a storage."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[V2Status, int, int]] = []
+        self.changed = asyncio.Event()
+
+    def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
+        self.heard.append((status, ledger_id, entry_id))
+        self.changed.set()
+
+    async def next(self) -> V2Status:
+        while not self.heard:
+            await self.changed.wait()
+            self.changed.clear()
+        return self.heard.pop(0)[0]
+
+
+class World:
+    """Makes what a test needs and closes it afterwards."""
+
+    settings = TINY
+    raw_id = RAW_ID
+    key = master_key(b"")
+    other_key = master_key(b"other")
+    rng = SeededRandom()
+    clock = FixedClock()
+
+    def __init__(self) -> None:
+        self.sights: dict[int, V2Status] = {}
+        self.looks: list[int] = []
+        self.tree = MemoryTree()
+        self.store = MemoryStore(self.tree)
+        self._opened: list[Storage] = []
+
+    @staticmethod
+    def seeded(seed: int) -> SeededRandom:
+        return SeededRandom(seed)
+
+    def tiny(self, **changes: Any) -> BookieSettings:
+        return dataclasses.replace(TINY, **changes)
+
+    def body(
+        self, ledger_id: int, entry_id: int, payload: bytes = b"payload", *, lac: int | None = None, digest: str = "CRC32C"
+    ) -> memoryview:
+        header = EntryHeader(ledger_id, entry_id, entry_id - 1 if lac is None else lac, len(payload) * (entry_id + 1))
+        frame = b"".join(encode_add(header, digest_for(digest, b""), self.key, [payload]))
+        return memoryview(frame)[28:]
+
+    def add(
+        self, ledger_id: int, entry_id: int, payload: bytes = b"payload", *, recovery: bool = False, **options: Any
+    ) -> AddRequest:
+        key = options.pop("key", self.key)
+        body = self.body(ledger_id, entry_id, payload, **options)
+        return AddRequest(6 if recovery else 0, key, ledger_id, entry_id, entry_id - 1, body)
+
+    async def sight(self, ledger_id: int) -> V2Status:
+        self.looks.append(ledger_id)
+        return self.sights.get(ledger_id, V2Status.OK)
+
+    async def format(self, disk: MemoryDisk, settings: BookieSettings = TINY) -> None:
+        await Storage.format(disk, RAW_ID, SeededRandom(1), settings)
+
+    async def open(self, disk: MemoryDisk, settings: BookieSettings = TINY, *, sight: Any = None) -> Storage:
+        """Opens, after formatting when the disk is empty."""
+        if not disk.all_names():
+            await self.format(disk, settings)
+        storage = await Storage.open(
+            disk,
+            RAW_ID,
+            sight=sight or self.sight,
+            rng=SeededRandom(len(disk.all_names())),
+            settings=settings,
+            metrics=Metrics(),
+        )
+        self._opened.append(storage)
+        return storage
+
+    async def put(self, storage: Storage, *requests: AddRequest) -> list[V2Status]:
+        """Adds and waits until each is answered."""
+        waiting = [self.submit(storage, request) for request in requests]
+        return [await one for one in waiting]
+
+    def submit(self, storage: Storage, request: AddRequest) -> asyncio.Future[V2Status]:
+        """Adds; the future is done when the add is answered."""
+        future: asyncio.Future[V2Status] = asyncio.get_running_loop().create_future()
+
+        class Late:
+            def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
+                future.set_result(status)
+
+        def durable(error: BokiError | None) -> None:
+            if not future.done():
+                future.set_result(V2Status.OK if error is None else V2Status.IO_ERROR)
+
+        status = storage.add(request, Late())
+        if status is V2Status.OK:
+            storage.when_durable(durable)
+        elif status is not None:
+            future.set_result(status)
+        return future
+
+    async def fence(self, storage: Storage, ledger_id: int, key: bytes | None = None) -> V2Status:
+        status = storage.fence(ledger_id, key or self.key)
+        if status is V2Status.OK:
+            await storage.journal.flushed()
+        return status
+
+    async def read(self, storage: Storage, ledger_id: int, entry_id: int) -> bytes | V2Status | StorageError:
+        found = storage.look_up(ledger_id, entry_id)
+        if found.body is not None:
+            return bytes(found.body)
+        if found.place is None:
+            return found.status
+        place: Place = found.place
+        body = (await storage.load([(ledger_id, place)]))[0]
+        return body if isinstance(body, StorageError) else bytes(body)
+
+    async def ledger(
+        self, ledger_id: int, bookie_id: str, state: LedgerState = LedgerState.OPEN, *, others: Sequence[str] = ()
+    ) -> None:
+        """Makes the metadata of a ledger."""
+        members = (BookieId(bookie_id), *(BookieId(other) for other in others))
+        metadata = LedgerMetadata(
+            ensemble_size=len(members),
+            write_quorum=len(members),
+            ack_quorum=1,
+            ensembles=((0, members),),
+            state=state,
+        )
+        await layout.create_ledger(self.store, ledger_id, encode(metadata))
+
+    def decode(self, frame: bytes) -> Any:
+        return decode_request(memoryview(frame)[4:])
+
+    async def close(self) -> None:
+        for storage in self._opened:
+            await storage.close()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.store.start()
+    yield made
+    await made.close()
+    await made.store.close()
+
+
+@pytest.fixture
+def answers() -> Callable[[], Answers]:
+    return Answers
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
