@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for, master_key
@@ -45,6 +46,9 @@ from boki_ledger.replica_reads import ReplicaReads
 from boki_ledger.replicated_adds import ReplicatedAdds
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieChooser, BookieTransport, ReadAnswer
+
+FIRST_READS: Final = 4
+"""Entries asked for at once before any was found: most ledgers end right there."""
 
 _log = get_logger("ledger")
 
@@ -165,11 +169,9 @@ class LedgerRecovery:
         return recovery_start(self._lacs, last_fragment_first=self._first)
 
     def _take_fence(self, slot: int, answer: ReadAnswer) -> Answer:
+        """An OK proves the fence even if the body it brings is damaged; only its LAC is lost then."""
         taken = answer_of(answer.status)
-        if taken is Answer.HAVE:
-            checked = self._checked(v2.LAST_ENTRY, answer)
-            if checked is None:
-                return Answer.UNKNOWN
+        if taken is Answer.HAVE and (checked := self._checked(v2.LAST_ENTRY, answer)) is not None:
             self._lacs[slot] = checked[0].lac
         self._fenced[slot] = taken
         return taken
@@ -185,12 +187,14 @@ class LedgerRecovery:
         )
 
     def _questions(self) -> Iterator[tuple[int, int]]:
-        """Undecided entries of the window, on all slots that gave no definite answer."""
+        """Undecided entries of the window, on all slots that gave no definite answer. It opens as entries are found."""
         plan = self._plan
         if plan.end is not None:
             return
         written = plan.start if self._adds is None else self._adds.acks.lac
-        for entry_id in range(plan.present_to + 1, written + 1 + self._settings.reads_in_flight):
+        window = self._settings.reads_in_flight
+        ahead = plan.present_to + min(window, FIRST_READS + 2 * (plan.present_to - plan.start))
+        for entry_id in range(plan.present_to + 1, 1 + min(ahead, written + window)):
             for slot in plan.to_ask(entry_id):
                 yield entry_id, slot
 
