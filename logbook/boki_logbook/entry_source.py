@@ -54,6 +54,7 @@ class EntrySource:
         opened.users += 1
         try:
             reader = await asyncio.shield(opened.opening)
+            reader.confirm(last)
             payloads = await reader.read(first, last)
         except BokiError:
             if not opened.stale:

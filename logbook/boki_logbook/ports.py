@@ -36,6 +36,9 @@ class LedgerWriter(Protocol):
 class LedgerReader(Protocol):
     """A data ledger, for reading."""
 
+    def confirm(self, entry_id: int) -> None:
+        """Entries up to this one are known to have their ack quorum: a cut names them."""
+
     async def read(self, first: int, last: int) -> list[memoryview]:
         """Payloads of entries first … last, inclusive. Raises NoSuchEntry, EntryUnknown, DigestMismatch."""
 

@@ -1,0 +1,409 @@
+"""Models of what an engine depends on, for tests: data ledgers and a log whose acks, cuts and failures are given by hand.
+
+    ledgers = ScriptedLedgers()                 # entries in memory; `ack_by_itself = False` holds acknowledgements
+    log = ScriptedLog(ledgers)                  # orders with the real CutBuilder; `cut_by_itself = False` holds cuts
+    core = EngineCore(ledgers=ledgers, incarnation="…", …)
+    await log.join(core)                        # replays the past, as a follower would, then is live
+
+Nothing sleeps, nothing is random; what happens by itself happens in the next turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.errors import (
+    BokiError,
+    ClosedError,
+    EntryUnknown,
+    LedgerDataMissing,
+    LedgerFenced,
+    NoSequencer,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    TermOver,
+)
+from boki_common.ids import Position
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, BatchBuilder, RecordBatch
+from boki_common.runtime.ports import Buffer
+from boki_logbook.core import EngineCore
+from boki_logbook.verdict import Span
+from boki_metalog.follower import TermInfo
+from boki_metalog.metalog_entry import MetalogEntry
+from boki_metalog.progress import CutBuilder
+from boki_metalog.term_record import VERSION, Location, TermRecord
+from boki_metalog.view import SlotRange
+
+SLOTS = (SlotRange(0, 1023),)
+
+
+class ScriptedLedger:
+    """One data ledger and its writer."""
+
+    def __init__(self, ledgers: ScriptedLedgers, ledger_id: int) -> None:
+        self.ledger_id = ledger_id
+        self.entries: list[bytes] = []
+        self.acked_end = 0
+        self.closed_at: int | None = None
+        self.fault: BokiError | None = None
+        self.abandoned = False
+        self._ledgers = ledgers
+        self._acked: Callable[[int], None] = lambda _: None
+        self._failed: Callable[[BokiError], None] = lambda _: None
+        self._ack_due = False
+
+    # -- LedgerWriter
+
+    def submit(self, *payload: Buffer) -> int:
+        if self.fault is not None:
+            raise self.fault
+        if self.closed_at is not None or self.abandoned:
+            raise ClosedError(f"ledger {self.ledger_id} is closed")
+        self.entries.append(b"".join(payload))
+        if self._ledgers.ack_by_itself and not self._ack_due:
+            self._ack_due = True
+            asyncio.get_running_loop().call_soon(self._ack_all)
+        return len(self.entries) - 1
+
+    def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
+        self._acked, self._failed = acked, failed
+
+    async def close(self) -> int:
+        if self.fault is not None:
+            raise self.fault
+        if self.closed_at is None:
+            self.closed_at = self.acked_end
+        return self.closed_at - 1
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+    # -- the test's hand
+
+    def ack(self, end: int | None = None) -> None:
+        """Entries below `end` have their quorum; all without it."""
+        end = len(self.entries) if end is None else end
+        assert self.acked_end <= end <= len(self.entries)
+        if end > self.acked_end and self.fault is None:
+            self.acked_end = end
+            self._acked(end - 1)
+
+    def fail(self) -> None:
+        """Somebody fenced the ledger."""
+        if self.fault is None:
+            self.fault = LedgerFenced(f"ledger {self.ledger_id} was fenced", ledger_id=self.ledger_id)
+            self._failed(self.fault)
+
+    def _ack_all(self) -> None:
+        self._ack_due = False
+        self.ack()
+
+
+class ScriptedReader:
+    """Reads what a ledger has; acknowledged or not is the reader's business, as it is with real bookies."""
+
+    def __init__(self, ledgers: ScriptedLedgers, ledger: ScriptedLedger) -> None:
+        self._ledgers = ledgers
+        self._ledger = ledger
+        self.closed = False
+        self._confirmed = -1
+
+    def confirm(self, entry_id: int) -> None:
+        self._confirmed = max(self._confirmed, entry_id)
+
+    async def read(self, first: int, last: int) -> list[memoryview]:
+        assert not self.closed
+        assert last <= self._confirmed, "an entry is read that nobody said is acknowledged"
+        ledgers, ledger = self._ledgers, self._ledger
+        ledgers.reads.append((ledger.ledger_id, first, last))
+        gate = ledgers.gates.get((ledger.ledger_id, first))
+        if gate is not None:
+            await gate.wait()
+        else:
+            await asyncio.sleep(0)
+        for entry in range(first, last + 1):
+            if (ledger.ledger_id, entry) in ledgers.missing or entry >= len(ledger.entries):
+                raise NoSuchEntry(f"ledger {ledger.ledger_id} has no entry {entry}")
+            if (ledger.ledger_id, entry) in ledgers.unknown:
+                raise EntryUnknown(f"entry {entry} of ledger {ledger.ledger_id}: bookies are away")
+        return [memoryview(payload) for payload in ledger.entries[first : last + 1]]
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedLedgers:
+    """All data ledgers. `missing` and `unknown` entries cannot be read; a `gate` holds reads that begin at an entry."""
+
+    def __init__(self) -> None:
+        self.ack_by_itself = True
+        self.up = True
+        self.ledgers: dict[int, ScriptedLedger] = {}
+        self.reads: list[tuple[int, int, int]] = []
+        self.readers: list[ScriptedReader] = []
+        self.recovered: list[tuple[int, int]] = []
+        self.missing: dict[tuple[int, int], None] = {}
+        self.unknown: dict[tuple[int, int], None] = {}
+        self.gates: dict[tuple[int, int], asyncio.Event] = {}
+
+    def __getitem__(self, ledger_id: int) -> ScriptedLedger:
+        return self.ledgers[ledger_id]
+
+    async def create(
+        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
+    ) -> ScriptedLedger:
+        await asyncio.sleep(0)
+        if not self.up:
+            raise NotEnoughBookies(f"expected {acks} bookies, found none")
+        ledger = self.ledgers[len(self.ledgers)] = ScriptedLedger(self, len(self.ledgers))
+        return ledger
+
+    async def open(self, ledger_id: int, *, recover: bool, floor: int = 0) -> ScriptedReader:
+        await asyncio.sleep(0)
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            raise NoSuchLedger(f"there is no ledger {ledger_id}")
+        if recover and ledger.closed_at is None:
+            if len(ledger.entries) < floor:
+                raise LedgerDataMissing(f"ledger {ledger_id} has {len(ledger.entries)} entries, expected {floor}")
+            ledger.fail()
+            ledger.closed_at = len(ledger.entries)
+            self.recovered.append((ledger_id, floor))
+        reader = ScriptedReader(self, ledger)
+        self.readers.append(reader)
+        return reader
+
+    async def delete(self, ledger_id: int) -> None:
+        del self.ledgers[ledger_id]
+
+    def batches(self, ledger_id: int) -> list[RecordBatch]:
+        """What the entries of a ledger hold."""
+        return [RecordBatch.parse(memoryview(payload)) for payload in self.ledgers[ledger_id].entries]
+
+
+class ScriptedLink:
+    """An engine's connection to the sequencer of one term."""
+
+    def __init__(self, log: ScriptedLog, term: int) -> None:
+        self.term = term
+        self.up = True
+        self.open_faults: list[BokiError] = []
+        self._log = log
+
+    async def open_shard(self, incarnation: str, ledger_id: int) -> int:
+        await asyncio.sleep(0)
+        if self.open_faults:
+            raise self.open_faults.pop(0)
+        self._check()
+        number = self._log.builder.open(incarnation, ledger_id)
+        self._log.cut()
+        return number
+
+    def report(self, shard: int, records_end: int, entries_end: int) -> None:
+        if self.up and self.term == self._log.term:
+            self._log.builder.report(shard, records_end, entries_end)
+            self._log.cut_soon()
+
+    async def close_shard(self, shard: int) -> None:
+        await asyncio.sleep(0)
+        self._check()
+        self._log.builder.close(shard)
+        self._log.cut()
+
+    def _check(self) -> None:
+        if self.term != self._log.term:
+            raise TermOver(f"term {self.term} is over")
+        if not self.up:
+            raise NoSequencer("the sequencer is away")
+
+
+class ScriptedLog:
+    """One physical log: terms, their metalog entries, and the engines that follow it."""
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.time_ms = 1_000
+        self.cut_by_itself = True
+        self.builder = CutBuilder()
+        self.history: dict[int, list[MetalogEntry]] = {}
+        self.records: dict[int, TermRecord] = {}
+        self._members: dict[EngineCore, ScriptedLink] = {}
+        self._cut_due = False
+
+    # -- terms
+
+    async def begin_term(self) -> None:
+        """The next term, at all engines."""
+        self.term += 1
+        self.history[self.term] = []
+        self.builder = CutBuilder(time_ms=self.time_ms)
+        for core in list(self._members):
+            await core.term_started(self._info(self.term))
+            self.connect(core)
+
+    async def end_term(self) -> None:
+        """Seals the term at what is cut now."""
+        entries = self.history[self.term]
+        last = entries[-1] if entries else None
+        record = TermRecord(
+            version=VERSION,
+            term=self.term,
+            log=0,
+            slots=SLOTS,
+            metalog_ledger=1_000 + self.term,
+            last_entry=len(entries) - 1,
+            end_pos=0 if last is None else last.end_pos,
+            last_time_ms=self.time_ms if last is None else last.time_ms,
+            location=Location(),
+        )
+        self.records[self.term] = record
+        for core, link in list(self._members.items()):
+            link.up = False
+            core.sequencer_down()
+            await core.term_ended(record)
+
+    async def next_term(self) -> None:
+        await self.end_term()
+        await self.begin_term()
+
+    # -- cuts
+
+    def cut(self) -> MetalogEntry | None:
+        """Orders what was reported, at all engines."""
+        self._cut_due = False
+        self.time_ms += 1
+        entry = self.builder.take(self.time_ms)
+        if entry is not None:
+            history = self.history[self.term]
+            history.append(entry)
+            for core in list(self._members):
+                core.entries_ordered(self.term, len(history) - 1, [entry])
+        return entry
+
+    def cut_soon(self) -> None:
+        if self.cut_by_itself and not self._cut_due:
+            self._cut_due = True
+            asyncio.get_running_loop().call_soon(self._cut_now)
+
+    def _cut_now(self) -> None:
+        if self._cut_due:
+            self.cut()
+
+    # -- engines
+
+    async def join(self, core: EngineCore, *, live: bool = True) -> None:
+        """Replays the past to an engine as a follower does, in batches; then it follows, with a link if `live`."""
+        for term in range(1, self.term + 1):
+            await core.term_started(self._info(term))
+            entries = self.history[term]
+            for first in range(0, len(entries), 3):
+                core.entries_ordered(term, first, entries[first : first + 3])
+                await core.caught_up()
+            if term in self.records:
+                await core.term_ended(self.records[term])
+        self._members[core] = ScriptedLink(self, self.term)
+        if live and self.term and self.term not in self.records:
+            self.connect(core)
+
+    def connect(self, core: EngineCore) -> ScriptedLink:
+        """A new connection of an engine to the sequencer."""
+        link = self._members[core] = ScriptedLink(self, self.term)
+        core.sequencer_up(link)
+        return link
+
+    def disconnect(self, core: EngineCore) -> None:
+        self._members[core].up = False
+        core.sequencer_down()
+
+    def leave(self, core: EngineCore) -> None:
+        """The engine hears nothing any more."""
+        self._members.pop(core)
+
+    def link(self, core: EngineCore) -> ScriptedLink:
+        return self._members[core]
+
+    def _info(self, term: int) -> TermInfo:
+        return TermInfo(term, 0, SLOTS, 1_000 + term)
+
+
+class RecordingSource:
+    """An `AppendSource` that keeps what it hears, by (book, writer, number)."""
+
+    def __init__(self) -> None:
+        self.rows: list[AnswerRow] = []
+        self.tokens: list[dict[int, Position]] = []
+        self.pushes = 0
+        self.refusals: list[tuple[int, BokiError]] = []
+
+    def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+        self.pushes += 1
+        self.tokens.append(dict(token))
+        self.rows.extend(rows)
+
+    def refused(self, request_id: int, error: BokiError) -> None:
+        self.refusals.append((request_id, error))
+
+
+class RecordSpec(NamedTuple):
+    """One record of a batch under construction; `expect` maps tags to seqnums, 0 for none at all."""
+
+    tags: tuple[int, ...] = ()
+    data: bytes = b""
+    expect: tuple[tuple[int, int], ...] = ()
+
+
+class RunSpec(NamedTuple):
+    """One run of a batch under construction."""
+
+    book: int
+    writer: bytes
+    first: int
+    records: tuple[RecordSpec, ...]
+    low: int = 1
+    flags: int = 0
+
+
+def make_batch(*runs: RunSpec) -> RecordBatch:
+    """A batch as an SDK sends it."""
+    builder = BatchBuilder()
+    for run in runs:
+        builder.start_run(run.book, run.writer, run.first, run.low, run.flags)
+        for record in run.records:
+            builder.add(b"".join(tag.to_bytes(8, "little") for tag in record.tags), len(record.tags), NO_NAMES, record.data)
+            for tag, seqnum in record.expect:
+                builder.expect(tag, seqnum)
+            if run.flags & RUN_NAMED:
+                builder.checksum(0)
+    return RecordBatch.parse(memoryview(b"".join(builder.finish())))
+
+
+class PlainStreams:
+    """The model of `Streams`: a dict from (book, tag) to a sorted list, and a plain list of what was committed."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[int, int], list[int]] = {}
+        self.committed: list[Span] = []
+        self.batch: RecordBatch
+        self.first_seqnum = 0
+
+    def commit(self, first: int, stop: int) -> None:
+        assert first < stop and (not self.committed or self.committed[-1][1] <= first)
+        self.committed.append((first, stop))
+        books = list(books_of(self.batch))
+        for record in range(first, stop):
+            seqnum = self.first_seqnum + record
+            for tag in dict.fromkeys([0, *self.batch.record_tags(record).tolist()]):
+                self.rows.setdefault((books[record], tag), []).append(seqnum)
+
+    def newest(self, book: int, tag: int) -> int:
+        return self.rows.get((book, tag), [0])[-1]
+
+
+def books_of(batch: RecordBatch) -> Iterator[int]:
+    """The book of each record."""
+    for run in batch.runs:
+        yield from [run.book] * run.count
