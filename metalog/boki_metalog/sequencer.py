@@ -24,7 +24,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from boki_common.errors import BokiError, InvalidArgument, NetworkError, ProtocolError, TermOver
+from boki_common.errors import (
+    BadVersion,
+    BokiError,
+    InvalidArgument,
+    MetadataError,
+    NetworkError,
+    ProtocolError,
+    TermOver,
+)
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership
 from boki_common.metadata.store import MetadataStore
@@ -185,7 +193,10 @@ class Sequencer:
             self._serving.end(TermOver(f"sequencer {self.incarnation} stops", term=self._serving.term))
         self._drop_spare()
         await self._server.close()
-        await self._membership.leave()
+        try:
+            await self._membership.leave()
+        except MetadataError as error:
+            _log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
     def welcome(self) -> protocol.Welcome:
         """What a participant hears first."""
@@ -213,7 +224,11 @@ class Sequencer:
             self._spare = await self._ledgers.create(
                 replicas=self._settings.replicas, acks=self._settings.acks, custom=LEDGER_ROLE
             )
-        await self._membership.update(self._member())
+        try:
+            await self._membership.update(self._member())
+        except BadVersion as error:
+            # The membership's own keeper wrote meanwhile. It goes on until the newest value is there.
+            _log.debug("the listing was being written already", incarnation=self.incarnation, error=error)
         return Candidate(self.incarnation, self._spare.ledger_id)
 
     async def _seek_term(self) -> Installed:

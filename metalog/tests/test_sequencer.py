@@ -10,6 +10,7 @@ import pytest
 from boki_common import limits
 from boki_common.errors import BokiError, NotEnoughBookies, ProtocolError, TermOver
 from boki_common.metadata.membership import members
+from boki_common.metadata.memory import Fault
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.metadata_tree import read_record, read_view
 from boki_metalog.metalog_entry import decode
@@ -160,3 +161,32 @@ async def test_hello_comes_first(cluster: Any) -> None:
     with pytest.raises(ProtocolError, match="HELLO"):
         await engine.peer.call(protocol.OP_STATUS)
     await engine.lost.wait()
+
+
+async def test_stopping_while_the_metadata_store_is_away(cluster: Any) -> None:
+    store = await cluster.store()
+    sequencer = await cluster.sequencer(store=store)
+    await sequencer.serving()
+    store.disconnect()
+    await sequencer.close()
+    await sequencer.close()
+    second = await cluster.sequencer()
+    assert await second.serving() == 2
+
+
+async def test_a_listing_that_its_keeper_writes_at_the_same_time(cluster: Any) -> None:
+    """Both write the same value; whose swap loses is no reason to stop."""
+    store = await cluster.store()
+    first: list[str] = []
+
+    def plan(operation: str, path: str) -> Fault:
+        if operation == "set" and path.startswith("/boki/members/sequencer/") and not first:
+            first.append(path)
+            cluster.tree.set(path, b"{}", cluster.tree.get(path).version)
+        return Fault.NONE
+
+    store.faults = plan
+    sequencer = await cluster.sequencer(store=store)
+    assert await sequencer.serving() == 1 and first
+    while not (await members(store, "sequencer"))[sequencer.incarnation].get("spares"):
+        await asyncio.sleep(0)

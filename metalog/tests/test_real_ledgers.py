@@ -1,0 +1,94 @@
+"""The same scenarios on the real ledger client, with bookies in memory: the port means what the model says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from boki_common.bookkeeper import layout
+from boki_ledger.client import LedgerClient
+from boki_ledger.testing.scripted_bookies import ScriptedBookies
+from boki_metalog.errors import ShardNotOpen
+from boki_metalog.ledgers import Ledgers
+from boki_metalog.progress import ShardRange
+
+A = "aa" * 16
+
+
+@pytest.fixture
+async def bookies(cluster: Any) -> ScriptedBookies:
+    """Three bookies, used by everything that the cluster starts."""
+    store = await cluster.store()
+    await layout.init_cluster(store)
+    bookies = ScriptedBookies(["b1", "b2", "b3"])
+    client = LedgerClient(metadata=store, rng=cluster.rng, bookies=bookies)
+    await client.start()
+    cluster._closing.append(client.close)
+    ledgers: Ledgers = client
+    cluster.ledgers = ledgers
+    return bookies
+
+
+async def test_terms_on_real_ledgers(cluster: Any, bookies: ScriptedBookies) -> None:
+    engine = await cluster.follow()
+    for term in (1, 2, 3):
+        sequencer = await cluster.replace()
+        assert sequencer.term == term
+        link = await engine.seen.linked(term)
+        shard = await link.open_shard(A, 1_000 + term)
+        link.report(shard, 4, 1)
+        link.report(shard, 7, 2)
+        await engine.seen.until(lambda: engine.seen.vector.end_pos == 7)
+        await link.close_shard(shard)
+        with pytest.raises(ShardNotOpen):
+            await link.open_shard(A, 1_000 + term)
+    late = await cluster.follow(read_entries=1)
+    await late.seen.linked(3)
+    assert late.seen.entries == engine.seen.entries
+    assert engine.seen.ranges[2] == [ShardRange(0, 0, 7, 0, 2, 0)]
+
+
+async def test_a_bookie_dies_in_the_middle_of_a_term(cluster: Any, bookies: ScriptedBookies) -> None:
+    engine = await cluster.follow()
+    await cluster.replace()
+    link = await engine.seen.linked(1)
+    await link.open_shard(A, 1_001)
+    bookies.crash("b3")
+    link.report(0, 4, 1)
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 4)
+    await cluster.replace()
+    link = await engine.seen.linked(2)
+    assert engine.seen.count(1) == 2
+    await link.open_shard(A, 1_002)
+
+
+async def test_what_one_bookie_has_is_never_seen_before_its_quorum_or_recovery(
+    cluster: Any, bookies: ScriptedBookies
+) -> None:
+    engine = await cluster.follow()
+    await cluster.replace()
+    link = await engine.seen.linked(1)
+    await link.open_shard(A, 1_001)
+    held = [bookies.hold(bookie=name, kind="add") for name in ("b2", "b3")]
+    link.report(0, 4, 1)
+    late = await cluster.follow()
+    await late.seen.linked(1)
+    assert late.seen.count(1) == engine.seen.count(1) == 1
+    for hold in held:
+        hold.release()
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 4)
+
+
+async def test_old_entries_come_from_a_ledger_that_is_still_written(cluster: Any, bookies: ScriptedBookies) -> None:
+    sequencer = await cluster.sequencer(recent_entries=1)
+    await sequencer.serving()
+    engine = await cluster.follow()
+    link = await engine.seen.linked(1)
+    for ledger in range(5):
+        await link.open_shard(A, 1_000 + ledger)
+    late = await cluster.follow()
+    await late.seen.linked(1)
+    assert late.seen.entries == engine.seen.entries and "caught up" in late.seen.events
+    await link.open_shard(A, 2_000)
+    await late.seen.until(lambda: late.seen.count(1) == 6)
