@@ -204,7 +204,7 @@ class Verdicts:
             state = writers.get((book, writer))
             if state is None:
                 state = WriterState(bool(flags & RUN_NAMED))
-                if first == 1:  # else a gap: nothing is decided, nothing is kept
+                if first == 1 and count:  # else nothing is decided, and nothing is kept
                     writers[book, writer] = state
             if first == state.last + 1 and count and not expectation_count and not flags & RUN_VOID:
                 seqnum = first_seqnum + start

@@ -1,0 +1,80 @@
+"""The batch cache against a list ordered by last use."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.record_batch import RecordBatch, join
+from boki_logbook.cache import BatchCache, batch_bytes
+from boki_logbook.compression import compressor
+from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+
+
+def batch_of(size: int) -> RecordBatch:
+    return make_batch(RunSpec(1, bytes(16), 1, (RecordSpec(data=bytes(size)),)))
+
+
+SMALL = batch_of(10)
+COST = batch_bytes(SMALL)
+
+
+@given(
+    st.integers(0, 4),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 6), st.integers(0, 3)), max_size=60),
+)
+def test_least_recently_used_batches_go_first(room: int, steps: list[tuple[bool, int, int]]) -> None:
+    cache = BatchCache(room * COST + 3)
+    model: list[tuple[int, int, RecordBatch]] = []
+    for put, entry, size in steps:
+        known = next((one for one in model if one[0] == entry), None)
+        if put:
+            batch = batch_of(10 + size)
+            cache.put(9, entry, batch)
+            if known is not None:
+                model.remove(known)
+            cost = batch_bytes(batch)
+            if cost <= cache.limit_bytes:
+                model.append((entry, cost, batch))
+            while sum(one[1] for one in model) > cache.limit_bytes:
+                model.pop(0)
+        else:
+            assert cache.get(9, entry) is (known[2] if known is not None else None)
+            if known is not None:
+                model.remove(known)
+                model.append(known)
+        assert cache.used_bytes == sum(one[1] for one in model) <= cache.limit_bytes
+        assert len(cache) == len(model)
+
+
+def test_hits_and_misses_are_counted() -> None:
+    cache = BatchCache(10 * COST)
+    assert cache.get(1, 1) is None
+    cache.put(1, 1, SMALL)
+    assert cache.get(1, 1) is SMALL
+    assert cache.get(2, 1) is None
+    assert (cache.hits, cache.misses) == (1, 2)
+
+
+def test_a_batch_over_the_limit_is_not_kept() -> None:
+    cache = BatchCache(COST)
+    cache.put(1, 1, SMALL)
+    cache.put(1, 2, batch_of(5_000))
+    assert len(cache) == 1
+
+
+def test_compressed_batches_count_with_what_they_grow_to() -> None:
+    raw = batch_of(100_000)
+    packed = join([raw], term=1, shard=0, first_local_id=0, compress=compressor())
+    small = RecordBatch.parse(memoryview(b"".join(packed)))
+    assert small.size < 2_000
+    assert batch_bytes(small) > 100_000
+    assert bytes(small.data) == bytes(raw.data)
+
+
+def test_compression_only_where_it_pays() -> None:
+    compress = compressor()
+    assert compress(bytes(100)) is None
+    assert compress(bytes(100_000)) is not None
+    incompressible = b"".join((at * 2654435761 % 2**32).to_bytes(4, "little") for at in range(5_000))
+    assert compress(incompressible) is None

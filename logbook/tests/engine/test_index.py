@@ -1,0 +1,143 @@
+"""The index against sorted lists, whichever parts its rows lie in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from boki_logbook.index import Index
+from boki_logbook.sorted_run import SortedRun, merge
+from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
+
+WRITER = bytes(16)
+BIG = 2**64 - 3
+TAGS = st.one_of(st.integers(1, 4), st.just(BIG))
+BOOKS = st.sampled_from([0, 1, 2**64 - 1])
+RECORDS = st.lists(TAGS, max_size=3).map(lambda tags: RecordSpec(tags=tuple(tags)))
+RUNS = st.tuples(BOOKS, st.lists(RECORDS, min_size=1, max_size=4)).map(
+    lambda drawn: RunSpec(drawn[0], WRITER, 1, tuple(drawn[1]))
+)
+BOUNDS = st.one_of(st.integers(0, 200), st.just(2**63 - 1), st.just(2**64 - 1))
+TAG_OR_ALL = st.one_of(st.just(0), TAGS)
+
+
+class IndexMachine(RuleBasedStateMachine):
+    """Adds spans of batches, freezes at odd moments, and asks everything."""
+
+    @initialize(tail_rows=st.sampled_from([1, 7, 30, 10_000]))
+    def start(self, tail_rows: int) -> None:
+        self.index = Index(tail_rows=tail_rows)
+        self.model = PlainStreams()
+        self.next_seqnum = 1
+
+    @rule(runs=st.lists(RUNS, min_size=1, max_size=2), gap=st.integers(0, 5), data=st.data())
+    def add(self, runs: list[RunSpec], gap: int, data: st.DataObject) -> None:
+        batch = make_batch(*runs)
+        count = batch.record_count
+        first = data.draw(st.integers(0, count - 1))
+        stop = data.draw(st.integers(first + 1, count))
+        self.next_seqnum += gap
+        self.model.batch, self.model.first_seqnum = batch, self.next_seqnum
+        self.model.committed.clear()
+        self.model.commit(first, stop)
+        self.index.add(batch, first, stop, self.next_seqnum)
+        self.next_seqnum += count
+
+    @rule()
+    def freeze(self) -> None:
+        self.index.freeze()
+
+    @rule(book=BOOKS, tag=TAG_OR_ALL, start=BOUNDS, stop=BOUNDS, limit=st.integers(1, 20))
+    def look(self, book: int, tag: int, start: int, stop: int, limit: int) -> None:
+        rows = self.model.rows.get((book, tag), [])
+        inside = [seqnum for seqnum in rows if start <= seqnum < stop]
+        assert self.index.ascending(book, tag, start, stop, limit) == inside[:limit]
+        below = [seqnum for seqnum in reversed(rows) if stop <= seqnum <= start]
+        assert self.index.descending(book, tag, start, stop, limit) == below[:limit]
+        assert self.index.next(book, tag, start) == next((one for one in rows if one >= start), 0)
+        assert self.index.prev(book, tag, start) == next((one for one in reversed(rows) if one <= start), 0)
+
+    @rule(book=BOOKS, tag=TAG_OR_ALL)
+    def newest(self, book: int, tag: int) -> None:
+        assert self.index.newest(book, tag) == self.model.rows.get((book, tag), [0])[-1]
+
+    @invariant()
+    def same_rows(self) -> None:
+        if hasattr(self, "index"):
+            assert self.index.streams() == self.model.rows
+            assert len(self.index) == sum(map(len, self.model.rows.values()))
+
+
+TestIndex = IndexMachine.TestCase
+TestIndex.settings = settings(max_examples=100, stateful_step_count=20)
+
+
+def test_an_empty_index_knows_nothing() -> None:
+    index = Index()
+    assert (index.newest(1, 0), index.next(1, 0, 0), index.prev(1, 0, 9), len(index), index.bytes) == (0, 0, 0, 0, 0)
+    index.freeze()
+    assert index.run_count == 0
+
+
+def test_the_tail_is_frozen_above_its_size_and_runs_stay_few() -> None:
+    index = Index(tail_rows=100)
+    batch = make_batch(RunSpec(1, WRITER, 1, (RecordSpec(tags=(5,)),) * 10))
+    for at in range(1_000):
+        index.add(batch, 0, 10, 1 + 10 * at)
+    assert len(index) == 20_000
+    assert index.run_count <= 12
+    assert index.ascending(1, 5, 4_995, 5_005, 99) == list(range(4_995, 5_005))
+
+
+def test_a_dense_row_costs_less_than_16_bytes() -> None:
+    index = Index()
+    records = tuple(RecordSpec(tags=(1 + at % 50,)) for at in range(1_000))
+    batch = make_batch(RunSpec(1, WRITER, 1, records))
+    for at in range(300):
+        index.add(batch, 0, 1_000, 1 + 1_000 * at)
+    assert index.bytes / len(index) < 16
+
+
+def test_a_tag_named_twice_by_a_record_counts_once() -> None:
+    index = Index()
+    index.add(make_batch(RunSpec(1, WRITER, 1, (RecordSpec(tags=(5, 6, 5)), RecordSpec(tags=(5, 5))))), 0, 2, 10)
+    assert index.streams() == {(1, 0): [10, 11], (1, 5): [10, 11], (1, 6): [10]}
+    assert len(index) == 5
+
+
+@given(st.lists(st.dictionaries(st.tuples(BOOKS, TAG_OR_ALL), st.integers(1, 5), min_size=1), min_size=1, max_size=5))
+def test_merging_runs_concatenates_their_streams(parts: list[dict[tuple[int, int], int]]) -> None:
+    runs, model, seqnum = [], {}, 1
+    for part in parts:
+        lengths = np.array(list(part.values()), np.int64)
+        total = int(lengths.sum())
+        seqnums = np.arange(seqnum, seqnum + total, dtype=np.uint64)
+        books = np.array([book for book, _ in part], np.uint64)
+        tags = np.array([tag for _, tag in part], np.uint64)
+        runs.append(SortedRun.from_segments(books, tags, lengths, seqnums))
+        for key, count in part.items():
+            model.setdefault(key, []).extend(range(seqnum, seqnum + count))
+            seqnum += count
+    merged = merge(runs)
+    assert len(merged) == seqnum - 1
+    assert (merged.oldest, merged.newest) == (1, seqnum - 1)
+    for book, tag in [*model, (5, 5)]:
+        found = merged.find(book, tag)
+        assert (found.tolist() if found is not None else None) == model.get((book, tag))
+
+
+@pytest.mark.parametrize("tag", [0, 5])
+def test_lookups_across_terms(tag: int) -> None:
+    index = Index(tail_rows=4)
+    batch = make_batch(RunSpec(1, WRITER, 1, (RecordSpec(tags=(5,)),) * 2))
+    firsts = [1 << 35, 2 << 35, (7 << 35) + 100]
+    for first in firsts:
+        index.add(batch, 0, 2, first)
+    everything = [first + at for first in firsts for at in (0, 1)]
+    assert index.ascending(1, tag, 0, 2**63 - 1, 99) == everything
+    assert index.descending(1, tag, 2**63 - 1, 0, 99) == everything[::-1]
+    assert index.next(1, tag, (1 << 35) + 2) == 2 << 35
+    assert index.prev(1, tag, (7 << 35) + 99) == (2 << 35) + 1

@@ -1,0 +1,345 @@
+"""Verdicts: each rule by example, then all of them against a model that goes record by record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common import limits
+from boki_common.engine_protocol import Verdict
+from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
+from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.verdict import Answer, Decision, Verdicts
+
+ALICE = b"alice".ljust(16, b"\0")
+BOB = b"bob".ljust(16, b"\0")
+PLAIN = RecordSpec()
+FIRST_SEQNUM = 1 << 35
+
+
+class Log:
+    """Decides one batch after the other, as the indexer does."""
+
+    def __init__(self) -> None:
+        self.verdicts = Verdicts()
+        self.streams = PlainStreams()
+        self.end = FIRST_SEQNUM
+
+    def decide(self, *runs: RunSpec) -> Decision:
+        batch = make_batch(*runs)
+        self.streams.committed.clear()
+        self.streams.batch, self.streams.first_seqnum = batch, self.end
+        decision = self.verdicts.decide(batch.runs, batch.expectations, self.end, self.streams)
+        self.end += batch.record_count
+        check_partition(decision, self.streams, batch)
+        return decision
+
+
+def check_partition(decision: Decision, streams: PlainStreams, batch: RecordBatch) -> None:
+    """Every record either joined or lost, and every number of every run has an answer, in order."""
+    spans = sorted([*decision.losers, *streams.committed])
+    assert sum(stop - first for first, stop in spans) == batch.record_count
+    assert all(before[1] == after[0] for before, after in zip(spans, spans[1:], strict=False))
+    for at, run in enumerate(batch.runs):
+        answers = [answer for answer in decision.answers if answer.run == at]
+        assert sum(answer.count for answer in answers) == run.count
+        number = run.first
+        for answer in answers:
+            assert answer.first == number
+            number += answer.count
+    assert [answer.run for answer in decision.answers] == sorted(answer.run for answer in decision.answers)
+
+
+def run(first: int, count: int = 1, *, book: int = 7, writer: bytes = ALICE, low: int = 1, flags: int = 0) -> RunSpec:
+    return RunSpec(book, writer, first, (PLAIN,) * count, low, flags)
+
+
+def one(decision: Decision) -> Answer:
+    (answer,) = decision.answers
+    return answer
+
+
+def test_first_numbers_are_committed_as_one_run() -> None:
+    log = Log()
+    answer = one(log.decide(run(1, 300)))
+    assert answer == Answer(0, 1, 300, FIRST_SEQNUM, Verdict.COMMITTED, ())
+    assert log.streams.committed == [(0, 300)]
+    assert log.verdicts.last(7, ALICE) == 300
+
+
+def test_runs_of_several_writers_and_books_are_independent() -> None:
+    log = Log()
+    decision = log.decide(run(1, 2), run(1, 2, writer=BOB), run(1, 1, book=8), run(3, 1))
+    assert [answer.first_seqnum - FIRST_SEQNUM for answer in decision.answers] == [0, 2, 4, 5]
+    assert log.streams.committed == [(0, 6)]
+
+
+def test_a_duplicate_gets_the_answer_of_the_first() -> None:
+    log = Log()
+    log.decide(run(1, 4))
+    answer = one(log.decide(run(2, 2)))
+    assert answer == Answer(0, 2, 2, FIRST_SEQNUM + 1, Verdict.COMMITTED, ())
+    assert log.streams.committed == []
+
+
+def test_a_resent_run_may_begin_known_and_end_new() -> None:
+    log = Log()
+    log.decide(run(1, 2))
+    decision = log.decide(run(1, 5))
+    assert decision.answers == [
+        Answer(0, 1, 2, FIRST_SEQNUM, Verdict.COMMITTED, ()),
+        Answer(0, 3, 3, FIRST_SEQNUM + 4, Verdict.COMMITTED, ()),
+    ]
+    assert decision.losers == [(0, 2)]
+
+
+def test_a_gap_decides_nothing_and_tells_the_last_number() -> None:
+    log = Log()
+    log.decide(run(1, 2))
+    answer = one(log.decide(run(4, 3)))
+    assert answer == Answer(0, 4, 3, 2, Verdict.GAP, ())
+    assert log.verdicts.last(7, ALICE) == 2
+    assert one(log.decide(run(3, 4))).verdict == Verdict.COMMITTED
+
+
+def test_a_gap_of_an_unknown_writer_leaves_no_state() -> None:
+    log = Log()
+    assert one(log.decide(run(5))) == Answer(0, 5, 1, 0, Verdict.GAP, ())
+    assert len(log.verdicts) == 0
+
+
+def test_the_same_number_twice_in_one_batch() -> None:
+    log = Log()
+    decision = log.decide(run(1, 2), run(1, 2))
+    assert decision.answers[1] == Answer(1, 1, 2, FIRST_SEQNUM, Verdict.COMMITTED, ())
+    assert decision.losers == [(2, 4)]
+
+
+def test_a_void_decides_never_and_wins_over_what_comes_later() -> None:
+    log = Log()
+    assert one(log.decide(run(1, flags=RUN_VOID))).verdict == Verdict.NEVER
+    assert one(log.decide(run(1))) == Answer(0, 1, 1, 0, Verdict.NEVER, ())
+    log.decide(run(2))
+    assert one(log.decide(run(2, flags=RUN_VOID))) == Answer(0, 2, 1, FIRST_SEQNUM + 2, Verdict.COMMITTED, ())
+
+
+def test_a_void_beyond_the_next_number_is_a_gap() -> None:
+    log = Log()
+    assert one(log.decide(run(2, flags=RUN_VOID))).verdict == Verdict.GAP
+
+
+def expecting(first: int, *records: RecordSpec, writer: bytes = ALICE) -> RunSpec:
+    return RunSpec(7, writer, first, records)
+
+
+def test_expecting_none_holds_once() -> None:
+    log = Log()
+    create = RecordSpec(tags=(5,), expect=((5, 0),))
+    decision = log.decide(expecting(1, create), expecting(1, create, writer=BOB))
+    assert decision.answers[0].verdict == Verdict.COMMITTED
+    assert decision.answers[1] == Answer(1, 1, 1, 0, Verdict.CONFLICT, ((5, FIRST_SEQNUM),))
+    assert decision.losers == [(1, 2)]
+
+
+def test_expecting_a_seqnum_holds_iff_nothing_is_newer() -> None:
+    log = Log()
+    log.decide(expecting(1, RecordSpec(tags=(5,)), RecordSpec(tags=(6,))))
+    assert one(log.decide(expecting(3, RecordSpec(expect=((5, FIRST_SEQNUM),))))).verdict == Verdict.COMMITTED
+    assert one(log.decide(expecting(4, RecordSpec(expect=((5, FIRST_SEQNUM + 9),))))).verdict == Verdict.COMMITTED
+    answer = one(log.decide(expecting(5, RecordSpec(expect=((5, FIRST_SEQNUM), (6, FIRST_SEQNUM))))))
+    assert answer.actual == ((5, FIRST_SEQNUM), (6, FIRST_SEQNUM + 1))
+    assert answer.verdict == Verdict.CONFLICT
+
+
+def test_tag_0_expects_about_the_whole_book() -> None:
+    log = Log()
+    log.decide(run(1))
+    assert one(log.decide(expecting(1, RecordSpec(expect=((0, 0),)), writer=BOB))).verdict == Verdict.CONFLICT
+
+
+def test_a_losing_number_is_decided_for_ever() -> None:
+    """core-review F18: told no, it must stay no, even if the condition would hold later."""
+    log = Log()
+    log.decide(expecting(1, RecordSpec(tags=(5,)), writer=BOB))
+    loser = expecting(1, RecordSpec(expect=((5, 0),)))
+    first = one(log.decide(loser))
+    log.streams.rows.clear()
+    assert one(log.decide(loser)) == first
+    assert one(log.decide(expecting(2, PLAIN))).verdict == Verdict.COMMITTED
+
+
+def test_conditions_inside_one_run_see_the_records_before_them() -> None:
+    log = Log()
+    tagged, create = RecordSpec(tags=(5,)), RecordSpec(tags=(5,), expect=((5, 0),))
+    decision = log.decide(expecting(1, PLAIN, tagged, create, PLAIN, create, PLAIN))
+    assert [(answer.first, answer.count, answer.verdict) for answer in decision.answers] == [
+        (1, 2, Verdict.COMMITTED),
+        (3, 1, Verdict.CONFLICT),
+        (4, 1, Verdict.COMMITTED),
+        (5, 1, Verdict.CONFLICT),
+        (6, 1, Verdict.COMMITTED),
+    ]
+    assert decision.losers == [(2, 3), (4, 5)]
+
+
+def test_answers_below_low_are_forgotten() -> None:
+    log = Log()
+    log.decide(run(1, 10))
+    log.decide(run(11, 1, low=6))
+    decision = log.decide(run(4, 4, low=4))
+    assert decision.answers == [
+        Answer(0, 4, 2, 0, Verdict.FORGOTTEN, ()),
+        Answer(0, 6, 2, FIRST_SEQNUM + 5, Verdict.COMMITTED, ()),
+    ]
+
+
+def test_low_cannot_forget_what_is_not_decided() -> None:
+    log = Log()
+    log.decide(run(1, 2))
+    log.decide(run(50, 1, low=50))
+    log.decide(run(3, 1))
+    assert one(log.decide(run(3, 1))).verdict == Verdict.COMMITTED
+
+
+def test_a_named_writer_keeps_its_window_whatever_low_says() -> None:
+    log = Log()
+    window = limits.WINDOW_RECORDS
+    log.decide(run(1, 100, flags=RUN_NAMED))
+    log.decide(run(101, window, low=100, flags=RUN_NAMED))
+    decision = log.decide(run(1, 101, flags=RUN_NAMED))
+    assert [(answer.first, answer.verdict) for answer in decision.answers] == [
+        (1, Verdict.FORGOTTEN),
+        (101, Verdict.COMMITTED),
+    ]
+
+
+def test_answers_of_a_long_stream_stay_few() -> None:
+    log = Log()
+    for first in range(1, 5_000, 2):
+        log.decide(run(first, 1, low=max(1, first - 20)), run(first + 1, 1, low=max(1, first - 20), flags=RUN_VOID))
+    ((_, _, kept),) = log.verdicts.state().values()
+    assert len(kept) <= 22
+
+
+def test_end_drops_a_session_writer_and_keeps_a_named_one() -> None:
+    log = Log()
+    log.decide(run(1, 3), run(1, 1, writer=BOB, flags=RUN_NAMED))
+    log.decide(run(4, 1, flags=RUN_END))
+    log.decide(RunSpec(7, BOB, 2, (), 1, RUN_END | RUN_NAMED))
+    assert log.verdicts.last(7, ALICE) == 0
+    assert log.verdicts.last(7, BOB) == 1
+
+
+def test_an_end_that_is_a_gap_drops_nothing() -> None:
+    log = Log()
+    log.decide(run(1, 3))
+    log.decide(RunSpec(7, ALICE, 9, (), 1, RUN_END))
+    assert log.verdicts.last(7, ALICE) == 3
+    log.decide(RunSpec(7, ALICE, 4, (), 1, RUN_END))
+    assert log.verdicts.last(7, ALICE) == 0
+
+
+# -- the model
+
+
+class Outcome(NamedTuple):
+    verdict: int
+    seqnum: int
+    actual: tuple[tuple[int, int], ...]
+
+
+class PlainWriter:
+    def __init__(self) -> None:
+        self.last = 0
+        self.floor = 1
+        self.answers: dict[int, Outcome] = {}
+
+
+class PlainVerdicts:
+    """The rules of DESIGN §6.6, one record at a time."""
+
+    def __init__(self) -> None:
+        self.writers: dict[tuple[int, bytes], PlainWriter] = {}
+        self.newest: dict[tuple[int, int], int] = {}
+        self.end = FIRST_SEQNUM
+
+    def decide(self, spec: RunSpec) -> list[Outcome]:
+        key = spec.book, spec.writer
+        writer = self.writers.get(key, PlainWriter())
+        found = []
+        for number, record in enumerate(spec.records, spec.first):
+            found.append(self.record(spec, writer, number, record))
+            self.end += 1
+        if writer.last:
+            self.writers[key] = writer
+        floor = writer.last - limits.WINDOW_RECORDS + 1
+        if not spec.flags & RUN_NAMED:
+            floor = max(floor, min(spec.low, writer.last + 1))
+        writer.floor = max(writer.floor, floor)
+        ended = spec.first + len(spec.records) - 1 == writer.last
+        if spec.flags & RUN_END and not spec.flags & RUN_NAMED and ended:
+            self.writers.pop(key, None)
+        return found
+
+    def record(self, spec: RunSpec, writer: PlainWriter, number: int, record: RecordSpec) -> Outcome:
+        if number <= writer.last:
+            return writer.answers[number] if number >= writer.floor else Outcome(Verdict.FORGOTTEN, 0, ())
+        if number > writer.last + 1:
+            return Outcome(Verdict.GAP, 0, ())
+        writer.last = number
+        actual = tuple((tag, self.newest.get((spec.book, tag), 0)) for tag, _ in record.expect)
+        if spec.flags & RUN_VOID:
+            outcome = Outcome(Verdict.NEVER, 0, ())
+        elif any(newest > expected for (_, newest), (_, expected) in zip(actual, record.expect, strict=True)):
+            outcome = Outcome(Verdict.CONFLICT, 0, actual)
+        else:
+            outcome = Outcome(Verdict.COMMITTED, self.end, ())
+            for tag in (0, *record.tags):
+                self.newest[spec.book, tag] = self.end
+        writer.answers[number] = outcome
+        return outcome
+
+
+def per_record(decision: Decision, runs: tuple[RunSpec, ...]) -> list[list[Outcome]]:
+    found: list[list[Outcome]] = [[] for _ in runs]
+    for answer in decision.answers:
+        for at in range(answer.count):
+            seqnum = answer.first_seqnum + at if answer.verdict == Verdict.COMMITTED else 0
+            found[answer.run].append(Outcome(answer.verdict, seqnum, answer.actual))
+    return found
+
+
+TAGS = st.integers(1, 3)
+EXPECTATIONS = st.dictionaries(
+    st.integers(0, 3), st.one_of(st.just(0), st.integers(FIRST_SEQNUM, FIRST_SEQNUM + 40)), max_size=2
+).map(lambda expect: tuple(expect.items()))
+RECORDS = st.tuples(st.lists(TAGS, max_size=2).map(tuple), st.one_of(st.just(()), st.just(()), EXPECTATIONS)).map(
+    lambda drawn: RecordSpec(tags=drawn[0], expect=drawn[1])
+)
+NAMED = {ALICE: 0, BOB: RUN_NAMED}
+
+
+@st.composite
+def run_specs(draw: st.DrawFn) -> RunSpec:
+    writer = draw(st.sampled_from([ALICE, BOB]))
+    first = draw(st.integers(1, 12))
+    flags = draw(st.sampled_from([0, 0, 0, 0, RUN_VOID, RUN_END])) | NAMED[writer]
+    records = tuple(draw(st.lists(RECORDS, min_size=0 if flags & RUN_END else 1, max_size=4)))
+    if flags & RUN_VOID:
+        records = tuple(record._replace(expect=()) for record in records)
+    return RunSpec(draw(st.integers(1, 2)), writer, first, records, draw(st.integers(1, first)), flags)
+
+
+@given(st.lists(st.lists(run_specs(), min_size=1, max_size=4).map(tuple), max_size=12))
+def test_verdicts_equal_those_of_the_model(batches: list[tuple[RunSpec, ...]]) -> None:
+    log, model = Log(), PlainVerdicts()
+    for runs in batches:
+        expected = [model.decide(spec) for spec in runs]
+        assert per_record(log.decide(*runs), runs) == expected
+        assert log.end == model.end
+    for key, state in log.verdicts.state().items():
+        assert (state[0], state[1]) == (model.writers[key].last, model.writers[key].floor)
+    assert log.verdicts.state().keys() == model.writers.keys()
+    assert {key: rows[-1] for key, rows in log.streams.rows.items()} == model.newest
