@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 
 class Ratio(NamedTuple):
@@ -69,17 +68,22 @@ def draw(title: str, facts: Mapping[str, str], rows: Sequence[Row], ratios: Sequ
     for name, value in facts.items():
         console.print(f"  [dim]{name:>22}[/dim]  {value}")
     processes = list(rows[0].cpu_us)
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for heading in ("", "per s", "p50 ms", "p99 ms", "CPU µs a record", *processes):
-        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    width = max(len(row.name) for row in rows)
+    headings = ("per s", "p50 ms", "p99 ms", "CPU µs", *processes)
+    _line(console, " " * width, headings, style="dim")
     for row in rows:
         cpu = [plain(sum(row.cpu_us.values())), *(plain(row.cpu_us[name]) for name in processes)]
-        table.add_row(row.name, f"{row.per_s:,.0f}", f"{row.p50_ms:.3f}", f"{row.p99_ms:.3f}", *cpu)
-    console.print(table)
+        _line(console, row.name.ljust(width), [f"{row.per_s:,.0f}", f"{row.p50_ms:.3f}", f"{row.p99_ms:.2f}", *cpu])
+    console.print("[dim]CPU µs: processor time a record, over all processes, then by process[/dim]", soft_wrap=True)
     console.print()
     for ratio in ratios:
         # soft_wrap: a line for programs stays one line on a narrow terminal.
         console.print(f"[{'green' if ratio.reached else 'yellow'}]{ratio.line()}[/]", soft_wrap=True)
+
+
+def _line(console: Console, name: str, cells: Sequence[str], *, style: str = "") -> None:
+    # A line stays one line, however narrow the terminal is, or where there is none.
+    console.print(name + "".join(cell.rjust(max(9, len(cell) + 1)) for cell in cells), style=style, soft_wrap=True)
 
 
 def write_json(path: Path, content: Mapping[str, object], rows: Sequence[Row], ratios: Sequence[Ratio]) -> None:

@@ -128,7 +128,7 @@ class Demo:
         """All steps. Raises what stops the demo; checks that fail are in the report."""
         started = seconds_now()
         async with contextlib.AsyncExitStack() as stack:
-            async with self._steps.doing("start 3 bookies, a sequencer and an engine, one process each"):
+            async with self._steps.doing("start 3 bookies, a sequencer and an engine as processes"):
                 await stack.enter_async_context(self._cluster)
             async with boki.connect(self._cluster.url) as client:
                 await self._append(client.book(BOOK))
@@ -160,7 +160,7 @@ class Demo:
         report.batch_p99_ms = latency_ms(ingest.batch_times, 0.99)
         self._seqnums = ingest.seqnums
         order = "" if ingest.in_order else "seqnums do not ascend in the order of the appends"
-        report.checks.append(CheckResult("every append answered, in order", ingest.committed, order))
+        report.checks.append(CheckResult("appended", ingest.committed, order, "each answered, in order"))
 
     async def _kill_one(self, ingest: Ingest, started: float) -> None:
         pid = self._cluster.pids[VICTIM]
@@ -174,7 +174,7 @@ class Demo:
         pids = self._cluster.pids
         async with self._steps.doing("kill -9 all that still run, start everything again"):
             await self._cluster.kill(*self._cluster.roles)
-            self.report.killed.append(f"{', '.join(pids)} all at once, after the last append")
+            self.report.killed.append(f"all {len(pids)} others at once, after the last append")
             started = seconds_now()
             await self._cluster.start()
             async with boki.connect(self._cluster.url) as client:
@@ -226,7 +226,9 @@ class Demo:
         last = self._seqnums[-1]
         ascending = all(before < after for before, after in zip([last, *seqnums], seqnums, strict=False))
         difference = "" if ascending else f"expected seqnums above {last}, ascending; found {seqnums[:3]}…"
-        self.report.checks.append(CheckResult("appends after the restart come last", len(seqnums), difference))
+        self.report.checks.append(
+            CheckResult("after the restart", len(seqnums), difference, "appended behind all others")
+        )
 
 
 demo_group = CommandGroup("demo")

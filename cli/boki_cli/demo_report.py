@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich import progress as rich_progress
 from rich.console import Console
@@ -18,6 +18,15 @@ from boki_cli.stream_check import CheckResult
 
 if TYPE_CHECKING:
     from boki_cli.demo import DemoReport
+
+
+NEXT: Final = (
+    (".venv/bin/boki dev", "a log of your own, data in ./.boki"),
+    ("boki append FILE --book B", "each line a record; --tag-field F tags it"),
+    ("boki read --book B --tag F/value", "reads them back; tail -f follows"),
+    ("boki status", "who is up, how far"),
+    ("make run INPUT=path", "this, with a JSON lines or CSV file of yours"),
+)
 
 
 class Progress:
@@ -103,8 +112,8 @@ def draw(report: DemoReport, console: Console) -> None:
     read_rate = report.records_read / max(report.read_s, 1e-9)
     for name, value in (
         ("input", f"{report.source}{licence}"),
-        ("appended", f"{report.records:,} records, {size_text(report.data_bytes)}, each on 2 of 3 bookies or more"),
-        ("rate", f"{report.records_per_s:,.0f} records/s over {report.append_s:.1f} s, one bookie killed on the way"),
+        ("appended", f"{report.records:,} records, {size_text(report.data_bytes)}, on at least 2 of 3 bookies"),
+        ("rate", f"{report.records_per_s:,.0f} records/s over {report.append_s:.1f} s, a bookie killed on the way"),
         ("latency", f"p50 {report.batch_p50_ms:.1f} ms, p99 {report.batch_p99_ms:.1f} ms {batch}"),
         ("", f"p50 {report.single_p50_ms:.2f} ms, p99 {report.single_p99_ms:.2f} ms a record, one at a time"),
         ("killed", "\n".join(f"{line} (SIGKILL)" for line in report.killed)),
@@ -117,7 +126,7 @@ def draw(report: DemoReport, console: Console) -> None:
     checks = Table(box=None, show_header=False, padding=(0, 2))
     for check in report.checks:
         mark = "[green]✓[/green]" if check.holds else "[red]✗[/red]"
-        checks.add_row(mark, check.name, f"{check.records:,} records", check.difference or "equal, byte for byte")
+        checks.add_row(mark, check.name, f"{check.records:,} records", check.difference or check.held)
     console.print(checks)
     if report.holds:
         console.print("\n[bold green]Nothing was lost.[/bold green] Try next:")

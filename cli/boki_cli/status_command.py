@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from boki_cli import exit_codes
@@ -71,12 +71,14 @@ async def _status(invocation: Invocation, settings: ProcessSettings) -> int:
 
 def draw(invocation: Invocation, found: ClusterStatus) -> None:
     """The status for a person: one line a part."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
-    for part in found.parts:
-        mark = Text("up", "green") if part.up else Text("down", "red")
-        table.add_row(mark, Text(part.role, "bold"), part.address, Text(part.name[:12], "dim"), describe(part, found))
     console = invocation.console()
-    console.print(table)
+    for part in found.parts:
+        line = Text.assemble(
+            ("up    ", "green") if part.up else ("down  ", "red"), (f"{part.role:<10}", "bold"), part.address
+        )
+        line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
+        console.print(line, soft_wrap=True)
+        console.print(Padding(describe(part, found), (0, 0, 0, 16)))
     if found.view is None:
         console.print("[dim]bookies and sequencers are known to the metadata store: add --metadata URI[/dim]")
         return

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 
 class CheckResult(NamedTuple):
-    """The outcome of one check; `difference` is empty when it holds."""
+    """The outcome of one check; `difference` is empty when it holds, and `held` says what that means."""
 
     name: str
     records: int
     difference: str
+    held: str = "equal, byte for byte"
 
     @property
     def holds(self) -> bool:

@@ -3,61 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, TextIO
+from collections.abc import Iterator
 
 import pytest
-from click.testing import CliRunner
 
 from boki.testing import MemoryCluster
-from boki_cli import options
-from boki_cli.main import boki as boki_command
-
-
-class Outcome(NamedTuple):
-    """What a shell sees of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
-RunBoki = Callable[..., Outcome]
-
-
-@contextmanager
-def piped(content: bytes) -> Iterator[TextIO]:
-    """A pipe that hands out the content and ends: what `... | boki append -` reads."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)  # the command waits until it is readable; a read that blocks would be a fault
-
-    def write() -> None:
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(content)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    with os.fdopen(reading) as pipe:
-        yield pipe
-    writer.join(10)
+from boki_cli.testing import RunCommandLine, run_command_line
 
 
 @pytest.fixture
-def run_boki() -> RunBoki:
+def run_boki() -> RunCommandLine:
     """Runs one command line in this process: `run_boki("read", "--book", "b", stdin=b"...")`."""
-
-    def run(*arguments: str, stdin: bytes = b"") -> Outcome:
-        with CliRunner().isolation() as (out, err, _), piped(stdin) as pipe:
-            sys.stdin = pipe
-            code = options.run(boki_command, arguments)
-            found, said = out.getvalue(), err.getvalue()
-        return Outcome(code, found.decode(), said.decode())
-
-    return run
+    return run_command_line
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from boki_cli.book_commands import size_text
 from boki_common import limits
 
 if TYPE_CHECKING:
-    from conftest import RunBoki
+    from boki_cli.testing import RunCommandLine
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def flights(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_comes_back_whole_and_by_tag(run_boki: RunBoki, memory_url: str, flights: Path) -> None:
+def test_a_file_comes_back_whole_and_by_tag(run_boki: RunCommandLine, memory_url: str, flights: Path) -> None:
     tags = ("--tag-field", "carrier", "--tag-field", "origin")
     done = run_boki("append", str(flights), "--book", "f", *tags, "--url", memory_url)
     assert done.code == 0, done.err
@@ -38,7 +38,7 @@ def test_a_file_comes_back_whole_and_by_tag(run_boki: RunBoki, memory_url: str, 
     assert run_boki("tail", "--book", "f", "-n", "3", "--url", memory_url).out.splitlines() == lines[-3:]
 
 
-def test_json_and_ranges(run_boki: RunBoki, memory_url: str) -> None:
+def test_json_and_ranges(run_boki: RunCommandLine, memory_url: str) -> None:
     stdin = b'{"user": 1}\n{"user": 2}\n{"user": "\xc3\xa9"}\n'
     appended = run_boki("append", "-", "--book", "b", "--tag-field", "user", "--json", "--url", memory_url, stdin=stdin)
     assert appended.code == 0, appended.err
@@ -57,14 +57,14 @@ def test_json_and_ranges(run_boki: RunBoki, memory_url: str) -> None:
     assert back == '{"user": 2}\n'
 
 
-def test_an_empty_book_and_an_empty_file(run_boki: RunBoki, memory_url: str) -> None:
+def test_an_empty_book_and_an_empty_file(run_boki: RunCommandLine, memory_url: str) -> None:
     assert run_boki("read", "--book", "none", "--url", memory_url) == (0, "", "")
     assert run_boki("tail", "--book", "none", "--url", memory_url) == (0, "", "")
     done = run_boki("append", "-", "--book", "none", "--url", memory_url)
     assert (done.code, done.out[:10]) == (0, "0 records ")
 
 
-def test_a_wrong_line_names_itself_and_what_is_committed(run_boki: RunBoki, memory_url: str) -> None:
+def test_a_wrong_line_names_itself_and_what_is_committed(run_boki: RunCommandLine, memory_url: str) -> None:
     stdin = b"".join(b'{"n": %d}\n' % number for number in range(300)) + b"{oops\n"
     done = run_boki("append", "-", "--book", "b", "--url", memory_url, "--format", "jsonl", stdin=stdin)
     assert done.code == 2
@@ -77,13 +77,13 @@ def test_a_wrong_line_names_itself_and_what_is_committed(run_boki: RunBoki, memo
     assert found == fixed.decode().splitlines()
 
 
-def test_a_field_that_no_record_has_is_noted(run_boki: RunBoki, memory_url: str) -> None:
+def test_a_field_that_no_record_has_is_noted(run_boki: RunCommandLine, memory_url: str) -> None:
     done = run_boki("append", "-", "--book", "b", "--tag-field", "usr", "--url", memory_url, stdin=b'{"user": 1}\n')
     assert done.code == 0
     assert "none of the 1 records has a value in the field 'usr'" in done.err
 
 
-def test_skip_beyond_the_first_chunk(run_boki: RunBoki, memory_url: str, tmp_path: Path) -> None:
+def test_skip_beyond_the_first_chunk(run_boki: RunCommandLine, memory_url: str, tmp_path: Path) -> None:
     path = tmp_path / "big.jsonl"
     line = b'"' + b"x" * 1000 + b'"'
     path.write_bytes(b"\n".join([line] * 2500 + [b'"last"']))
@@ -111,7 +111,7 @@ def test_skip_beyond_the_first_chunk(run_boki: RunBoki, memory_url: str, tmp_pat
     ],
 )
 def test_wrong_calls_say_what_to_do(
-    run_boki: RunBoki, memory_url: str, flights: Path, arguments: list[str], code: int, message: str
+    run_boki: RunCommandLine, memory_url: str, flights: Path, arguments: list[str], code: int, message: str
 ) -> None:
     tmp = str(flights.parent)
     given = [argument.replace("{tmp}", tmp) for argument in arguments]

@@ -63,7 +63,13 @@ def test_nothing_lost_says_what_to_try_next() -> None:
 def test_as_json() -> None:
     shown = demo_report.as_object(report())
     assert (shown["records"], shown["holds"], shown["source"]) == (5, False, "the flights")
-    assert shown["checks"][0] == {"name": "total order", "records": 5, "difference": "", "holds": True}
+    assert shown["checks"][0] == {
+        "name": "total order",
+        "records": 5,
+        "difference": "",
+        "held": "equal, byte for byte",
+        "holds": True,
+    }
 
 
 async def test_steps_are_told_once_they_are_done() -> None:

@@ -1,0 +1,59 @@
+"""Runs commands in this process as a shell would: arguments and standard input in, exit code and both outputs back.
+
+    outcome = run_command_line("append", "-", "--book", "b", "--url", url, stdin=b'{"user": 7}\\n')
+    assert outcome.code == 0, outcome.err
+
+For tests. Commands have an event loop of their own, so this cannot be called from a coroutine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TextIO, TypeAlias
+
+from click.testing import CliRunner
+
+from boki_cli import options
+from boki_cli.main import boki
+
+
+class Outcome(NamedTuple):
+    """What a shell sees of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+RunCommandLine: TypeAlias = Callable[..., Outcome]
+
+
+def run_command_line(*arguments: str, stdin: bytes = b"") -> Outcome:
+    """Runs one command line of `boki`; its standard input is a pipe that ends after `stdin`."""
+    with CliRunner().isolation() as (out, err, _), _piped(stdin) as pipe:
+        sys.stdin = pipe
+        code = options.run(boki, arguments)
+        return Outcome(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+@contextmanager
+def _piped(content: bytes) -> Iterator[TextIO]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)  # a command waits until it is readable; a read that blocks would be a fault
+
+    def write() -> None:
+        with os.fdopen(writing, "wb") as pipe:
+            try:
+                pipe.write(content)
+            except BrokenPipeError:
+                pass  # a command may end without reading all of its input
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with os.fdopen(reading) as pipe:
+        yield pipe
+    writer.join(10)

@@ -1,0 +1,25 @@
+"""The command as it is installed: its entry point, its help, its epilogue of exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from boki_cli import main
+
+
+def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["read"])
+    assert ended.value.code == 2
+    assert "Missing option '--book'" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+def test_help_as_a_process() -> None:
+    done = subprocess.run([sys.executable, "-m", "boki_cli.main", "--help"], capture_output=True, text=True, check=True)
+    for name in ("append", "bookie", "dev", "engine", "init", "ledger", "read", "sequencer", "status", "tail"):
+        assert f"\n  {name} " in done.stdout, name
+    assert "Exit codes: 0 ok, 1 a check failed" in done.stdout

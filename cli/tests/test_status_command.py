@@ -1,0 +1,108 @@
+"""The status is readable at a glance, honest about what does not answer, and exits with 3 if nothing does."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from boki_cli import status_command
+from boki_cli.cluster_status import ClusterStatus, Part
+from boki_cli.options import Invocation
+
+if TYPE_CHECKING:
+    from boki_cli.testing import RunCommandLine
+
+ENGINE = {
+    "incarnation": "e" * 32,
+    "ready": True,
+    "term": 2,
+    "position": {"received_entry": 10, "indexed_entry": 8},
+    "seqnum": 2 << 35 | 1234,
+    "records": 5000,
+    "index": {"bytes": 20_000},
+    "cache": {"bytes": 1_000_000},
+    "shard": {"number": 3, "ledger_id": 9},
+}
+SEQUENCER = {
+    "incarnation": "5" * 32,
+    "log": 0,
+    "term": {"term": 2, "entries": 11, "end_pos": 1240, "shards": [{}], "subscribers": 1},
+}
+VIEW = {"logs": {"0": {"term": 2, "metalog_ledger": 7, "sequencer": "5" * 32}}}
+
+
+def drawn(found: ClusterStatus, monkeypatch: pytest.MonkeyPatch) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    monkeypatch.setattr(Invocation, "console", lambda self: console)
+    status_command.draw(Invocation(), found)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ClusterStatus(
+        [Part("engine", "127.0.0.1:7040", True, status=ENGINE)],
+        [Part("sequencer", "127.0.0.1:7041", True, status=SEQUENCER)],
+        [
+            Part("bookie", "127.0.0.1:3181", True, "b1", status={"read_only": False}),
+            Part("bookie", "127.0.0.1:3182", False, "b2", "cannot connect to 127.0.0.1:3182: refused; is it up?"),
+        ],
+        VIEW,
+    )
+    lines = [line.strip() for line in drawn(found, monkeypatch).splitlines()]
+    assert lines == [
+        "up    engine    127.0.0.1:7040  eeeeeeeeeeee",
+        "term 2, position 1,234, lag 3 entries, 5,000 records, index 20.0 kB, cache 1.0 MB, shard 3 in ledger 9",
+        "up    sequencer 127.0.0.1:7041  555555555555",
+        "serves log 0: term 2, 11 entries, position 1,240, 1 shards, 1 engines follow",
+        "up    bookie    127.0.0.1:3181  b1",
+        "takes writes",
+        "down  bookie    127.0.0.1:3182  b2",
+        "cannot connect to 127.0.0.1:3182: refused; is it up?",
+        "log 0: term 2, metalog in ledger 7, sequencer 555555555555",
+    ]
+
+
+def test_what_is_not_there_yet_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    young = {**ENGINE, "ready": False, "seqnum": 0, "shard": None, "term": 1}
+    found = ClusterStatus(
+        [Part("engine", "h:1", True, status=young)],
+        [Part("sequencer", "h:2", True, status={"term": None})],
+        [Part("bookie", "h:3", True, status={"read_only": True})],
+        {"logs": {"0": None}},
+    )
+    text = drawn(found, monkeypatch)
+    for expected in (
+        "catching up, nothing ordered yet, lag unknown",
+        "no shard yet",
+        "stands by",
+        "read only",
+        "no term yet",
+    ):
+        assert expected in text
+    found.sequencers[0].status["failed"] = "TermOver: taken"
+    found.view = None
+    text = drawn(found, monkeypatch)
+    assert "failed: TermOver: taken" in text
+    assert "add --metadata URI" in text
+
+
+def test_nothing_answers(run_boki: RunCommandLine) -> None:
+    done = run_boki("status", "--url", "unix:///none/engine.sock")
+    assert done.code == 3
+    assert done.out.startswith("down  engine")
+    assert "Error: nothing answers at unix:///none/engine.sock; is it up? `boki dev` starts everything" in done.err
+    as_json = run_boki("status", "--url", "unix:///none/engine.sock", "--json")
+    assert as_json.code == 3
+    assert json.loads(as_json.out)["engines"][0]["up"] is False
+    assert json.loads(as_json.err)["error"] == "Unreachable"
+
+
+def test_metadata_that_is_nowhere(run_boki: RunCommandLine) -> None:
+    done = run_boki("status", "--metadata", "nonsense", "--url", "unix:///none/engine.sock")
+    assert done.code == 2
+    assert "expected a metadata address sqlite:///absolute/path.db" in done.err
