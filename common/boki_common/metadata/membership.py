@@ -20,11 +20,11 @@ from typing import Any, Final, Self
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import BadVersion, CorruptData, MetadataError, NodeExists, NoNode
+from boki_common.errors import ClosedError, CorruptData, MetadataError, MetadataUnknown, NodeExists, NoNode
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.settle import compare_and_set, create_settled
-from boki_common.metadata.store import MetadataStore, ensure_path
+from boki_common.metadata.store import MetadataStore, Watch, ensure_path
 
 MEMBERS: Final = "/boki/members"
 JOIN_TIMEOUT_S: Final = 3 * limits.SESSION_TIMEOUT_S
@@ -70,8 +70,9 @@ class Membership:
         self.value = value
         self._store = store
         self._mine = False
-        self._leaving = False
+        self._left = False
         self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         store.on_session_lost(self._session_lost)
 
@@ -81,23 +82,11 @@ class Membership:
 
         Raises:
             NodeExists: a node of that name, made by another session, was still there after `timeout_s`.
-            MetadataError: the store failed; nothing is kept.
+            MetadataError: the store failed; nothing is kept, but what was made may stay until the session ends.
         """
         membership = cls(store, path, value)
         await ensure_path(store, paths.parent_of(path))
-        watch = store.watch(path)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not await membership._make():
-                    await watch.changed()
-        except TimeoutError as error:
-            raise NodeExists(
-                f"{path} is held by another session and did not vanish within {timeout_s} s: does another process run "
-                "under the same name? Stop it first",
-                path=path,
-            ) from error
-        finally:
-            watch.close()
+        await membership._make_in_time(timeout_s)
         membership._keeper = asyncio.create_task(membership._keep(), name=f"membership {path}")
         return membership
 
@@ -114,59 +103,88 @@ class Membership:
             self._wake.set()
 
     async def leave(self) -> None:
-        """Removes the node and stops keeping it. Idempotent.
+        """Removes the node and stops keeping it. Idempotent; after the store was closed there is nothing to do.
 
         Raises:
             MetadataError: the node may still be there; it vanishes with the session.
         """
-        if self._leaving:
+        if self._left or self._keeper is None:
             return
-        self._leaving = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
-        if self._mine:
-            try:
-                await self._store.delete(self.path, version=(await self._store.get(self.path)).version)
-            except NoNode:
-                return  # gone already, that is what we want
+        self._left = True
+        self._keeper.cancel()
+        await asyncio.wait([self._keeper])
+        try:
+            current = await self._store.get(self.path)
+            # A write that was cut off may have made the node after all: then it holds our value.
+            if self._mine or current.value == self.value:
+                await self._store.delete(self.path, version=current.version)
+        except (NoNode, ClosedError):
+            return  # gone already, that is what we want
 
     def _session_lost(self) -> None:
         self._mine = False
         self._wake.set()
 
-    async def _make(self) -> bool:
-        """Makes the node. False when a node that is not ours is in the way."""
+    async def _make_in_time(self, timeout_s: float) -> None:
+        watch = self._store.watch(self.path)
+        in_the_way: NodeExists | None = None
         try:
-            await create_settled(self._store, self.path, self.value, ephemeral=True)
-        except NodeExists:
-            return False
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    try:
+                        return await self._make()
+                    except NodeExists as error:
+                        in_the_way = error
+                    await watch.changed()
+        except TimeoutError as error:
+            if in_the_way is None:
+                raise MetadataUnknown(f"{self.path} could not be made within {timeout_s} s", path=self.path) from error
+            raise NodeExists(
+                f"{self.path} is held by another session and did not vanish within {timeout_s} s: does another process "
+                "run under the same name? Stop it first",
+                path=self.path,
+            ) from in_the_way
+        finally:
+            watch.close()
+
+    async def _make(self) -> None:
+        """Raises NodeExists when a node that is not ours is in the way."""
+        await create_settled(self._store, self.path, self.value, ephemeral=True)
         self._mine = True
-        return True
 
     async def _write_value(self) -> None:
-        """Brings the node to `value`; makes it when it is gone and ours to make."""
-        if not self._mine and not await self._make():
-            return
-        try:
-            current = await self._store.get(self.path)
-            if current.value != self.value:
-                await compare_and_set(self._store, self.path, self.value, version=current.version)
-        except NoNode:
-            self._mine = False
-            await self._make()
+        """Brings the node to `value`; makes it when it is gone."""
+        async with self._writing:
+            if not self._mine:
+                await self._make()
+            try:
+                current = await self._store.get(self.path)
+                if current.value != self.value:
+                    await compare_and_set(self._store, self.path, self.value, version=current.version)
+            except NoNode:
+                self._mine = False
+                await self._make()
 
     async def _keep(self) -> None:
         watch = self._store.watch(self.path)
         watching = asyncio.create_task(self._forward(watch), name=f"membership watch {self.path}")
+        failing = False
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 try:
                     await self._write_value()
-                except (MetadataError, BadVersion) as error:
-                    _log.warning("membership not written, trying again", path=self.path, error=error)
+                    failing = False
+                except ClosedError:
+                    return  # the session is gone, and the node with it
+                except NodeExists as error:
+                    # The watch tells when it vanishes.
+                    _log.warning("membership taken by another session", path=self.path, error=error)
+                except MetadataError as error:
+                    if not failing:
+                        _log.warning("membership not written, trying on", path=self.path, error=error)
+                    failing = True
                     await asyncio.sleep(RETRY_DELAY_S)
                     self._wake.set()
         finally:
@@ -174,7 +192,10 @@ class Membership:
             watching.cancel()
             await asyncio.wait([watching])
 
-    async def _forward(self, watch: Any) -> None:
-        while True:
-            await watch.changed()
-            self._wake.set()
+    async def _forward(self, watch: Watch) -> None:
+        try:
+            while True:
+                await watch.changed()
+                self._wake.set()
+        except ClosedError:
+            self._wake.set()  # the keeper finds the store closed

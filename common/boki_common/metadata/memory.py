@@ -92,6 +92,7 @@ class MemoryTree:
         self._watches: dict[str, list[_MemoryWatch]] = {}
         self._watch_count = 0
         self._delayed: deque[_Delayed] = deque()
+        self._stores: list[MemoryStore] = []
         self.reachable = True
 
     def disconnect(self) -> None:
@@ -101,8 +102,8 @@ class MemoryTree:
     def reconnect(self) -> None:
         """Ends `disconnect`. Every watch is told one change, as after any reconnect."""
         self.reachable = True
-        for watch in [watch for watches in self._watches.values() for watch in watches]:
-            watch.store.catch_up()
+        for store in list(self._stores):
+            store.catch_up()
 
     def deliver_delayed(self) -> list[BaseException | None]:
         """Applies the delayed writes. Returns for each what it met: None when it was applied."""
@@ -124,6 +125,13 @@ class MemoryTree:
         if len(self._delayed) >= DELAYED_WRITES:
             raise Overloaded(f"{DELAYED_WRITES} delayed writes wait already: call deliver_delayed()")
         self._delayed.append(_Delayed(session, apply))
+
+    def add_store(self, store: MemoryStore) -> None:
+        self._stores.append(store)
+
+    def remove_store(self, store: MemoryStore) -> None:
+        if store in self._stores:
+            self._stores.remove(store)
 
     def open_session(self) -> int:
         self._last_session += 1
@@ -274,6 +282,7 @@ class MemoryStore:
         if not self._open:
             self._open = True
             self._session = self.tree.open_session()
+            self.tree.add_store(self)
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -284,6 +293,7 @@ class MemoryStore:
     def crash(self) -> None:
         """The process is gone without a word: the session and its ephemerals stay until `expire_session`."""
         self._open = False
+        self.tree.remove_store(self)
         for watch in list(self._watches):
             watch.close()
 

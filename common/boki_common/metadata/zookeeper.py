@@ -153,27 +153,27 @@ class ZookeeperStore:
 
     async def get(self, path: str) -> Versioned:
         paths.check_path(path)
-        value, stat = await self._read("get", path, "get_async", path)
+        value, stat = await self._read("get", path, "get_async")
         return Versioned(value, stat.version)
 
     async def exists(self, path: str) -> bool:
         paths.check_path(path)
-        return await self._read("exists", path, "exists_async", path) is not None
+        return await self._read("exists", path, "exists_async") is not None
 
     async def children(self, path: str) -> list[str]:
         paths.check_path(path)
-        return sorted(await self._read("children", path, "get_children_async", path))
+        return sorted(await self._read("children", path, "get_children_async"))
 
     async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
         paths.check_new_path(path)
         paths.check_value(value, path)
-        await self._write("create", path, "create_async", path, value, ephemeral=ephemeral)
+        await self._write("create", path, "create_async", value, ephemeral=ephemeral)
 
     async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         paths.check_prefix(prefix)
         paths.check_value(value, prefix)
         made: str = await self._write(
-            "create_sequential", prefix, "create_async", prefix, value, ephemeral=ephemeral, sequence=True
+            "create_sequential", prefix, "create_async", value, ephemeral=ephemeral, sequence=True
         )
         return made
 
@@ -181,14 +181,14 @@ class ZookeeperStore:
         paths.check_path(path)
         paths.check_value(value, path)
         paths.check_version(version, path)
-        stat = await self._write("set", path, "set_async", path, value, version=version)
+        stat = await self._write("set", path, "set_async", value, version=version)
         found: int = stat.version
         return found
 
     async def delete(self, path: str, *, version: int) -> None:
         paths.check_new_path(path)
         paths.check_version(version, path)
-        await self._write("delete", path, "delete_async", path, version=version)
+        await self._write("delete", path, "delete_async", version=version)
 
     def watch(self, path: str) -> _ZookeeperWatch:
         paths.check_path(path)
@@ -211,9 +211,9 @@ class ZookeeperStore:
     async def set_watch(self, path: str) -> None:
         """Asks the server to tell the next change of a node and, where it exists, of its list of children."""
         callback = self._open_link().on_event
-        if await self._read("watch", path, "exists_async", path, watch=callback) is not None:
+        if await self._read("watch", path, "exists_async", watch=callback) is not None:
             try:
-                await self._read("watch", path, "get_children_async", path, watch=callback)
+                await self._read("watch", path, "get_children_async", watch=callback)
             except NoNode:
                 return  # deleted in between: the first watch tells
 
@@ -227,7 +227,7 @@ class ZookeeperStore:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._connected.wait()
-                    return await self._call(link, method, args, options)
+                    return await self._call(link, method, path, args, options)
             except TimeoutError as error:
                 raise self._unavailable(operation, path) from error
             except Exception as error:
@@ -247,7 +247,7 @@ class ZookeeperStore:
                     await self._connected.wait()
                     sent = True
                     try:
-                        return await self._call(link, method, args, options)
+                        return await self._call(link, method, path, args, options)
                     except _NotSent:
                         sent = False
                         await asyncio.sleep(RETRY_DELAY_S)
@@ -263,14 +263,16 @@ class ZookeeperStore:
                 raise
             raise failure from error
 
-    async def _call(self, link: _KazooLink, method: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    async def _call(
+        self, link: _KazooLink, method: str, path: str, args: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
         if self._link is not link:
             raise ClosedError(f"the metadata store {self.hosts} was closed during the call")
         if self._calls >= CALLS:
             raise Overloaded(f"{CALLS} calls to ZooKeeper are under way")
         self._calls += 1
         try:
-            return await link.call(method, args, options)
+            return await link.call(method, path, args, options)
         finally:
             self._calls -= 1
 
@@ -330,8 +332,11 @@ class _KazooLink:
             ) from error
         self._errors = kazoo.exceptions
         self._hosts = hosts
+        servers, _separator, chroot = hosts.partition("/")
+        # kazoo's own chroot cannot make a chroot of several levels, so paths are prefixed here.
+        self._chroot = f"/{chroot}" if chroot else ""
         self._new_client: Callable[[], Any] = lambda: kazoo.client.KazooClient(
-            hosts=hosts,
+            hosts=servers,
             timeout=session_timeout_s,
             connection_retry=kazoo.retry.KazooRetry(
                 max_tries=-1, delay=RETRY_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
@@ -350,6 +355,7 @@ class _KazooLink:
 
     def _open(self) -> None:
         try:
+            paths.check_path(self._chroot or paths.ROOT)
             self._client = self._new_client()
         except (ValueError, self._errors.ConfigurationError) as error:
             raise SettingsError(f"expected zk://host:port,host:port/chroot, found {self._hosts!r}: {error}") from error
@@ -358,11 +364,22 @@ class _KazooLink:
         self._opened = True
 
     async def make_chroot(self) -> None:
-        if self._client.chroot:
-            await self.call("ensure_path_async", (paths.ROOT,), {})
+        """Makes the folder of the chroot and those above it, unless they are there."""
+        parts = self._chroot.split("/")[1:]
+        for depth in range(len(parts)):
+            path = "/" + "/".join(parts[: depth + 1])
+            try:
+                await self._call("create_async", (path, b""), {})
+            except self._errors.NodeExistsError:
+                continue
 
-    async def call(self, method: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    async def call(self, method: str, path: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """The result of one of kazoo's `…_async` methods, or what it raises. `_NotSent` is certain."""
+        absolute = self._chroot + path if path != paths.ROOT else self._chroot or path
+        result = await self._call(method, (absolute, *args), options)
+        return result.removeprefix(self._chroot) if isinstance(result, str) else result
+
+    async def _call(self, method: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         answer: asyncio.Future[Any] = self._loop.create_future()
         await self._loop.run_in_executor(self._executor, self._submit, answer, method, args, options)
         return await answer
@@ -396,7 +413,7 @@ class _KazooLink:
     def on_event(self, event: Any) -> None:
         """A watch has fired; an event without a path means that all were dropped, which the reconnect tells."""
         if event.path is not None:
-            self._on_loop(self._node_changed, event.path)
+            self._on_loop(self._node_changed, event.path.removeprefix(self._chroot) or paths.ROOT)
 
     def _on_state(self, state: str) -> None:
         identity = self._client.client_id if state == "CONNECTED" else None

@@ -1,0 +1,355 @@
+"""What is special about SQLite: files that are not ours, locks, sessions that are proven or guessed dead."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boki_common.errors import CorruptData, InvalidArgument, MetadataUnavailable, VersionMismatch, WrongDirectory
+from boki_common.metadata import sqlite as sqlite_module
+from boki_common.metadata.sqlite import NETWORK_FILE_SYSTEMS, SqliteStore, file_system_of
+from boki_common.metadata.sqlite_tree import APPLICATION_ID, SCHEMA_VERSION
+from boki_common.metadata.store import Versioned
+
+TIMEOUT_S = 0.6
+Opener = Callable[..., Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.db"
+
+
+@pytest.fixture
+async def opened(path: Path) -> AsyncIterator[Opener]:
+    """Starts stores on the test's file, and closes them."""
+    stores: list[SqliteStore] = []
+
+    async def open_store(file: Path = path) -> SqliteStore:
+        store = SqliteStore(file, session_timeout_s=TIMEOUT_S)
+        stores.append(store)
+        await store.start()
+        return store
+
+    yield open_store
+    for store in stores:
+        await store.close()
+
+
+def edit(path: Path, *statements: str) -> list[Any]:
+    """Runs statements on the file behind the store's back; returns the rows of the last one."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5)
+    try:
+        rows: list[Any] = []
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+        return rows
+    finally:
+        connection.close()
+
+
+async def test_what_was_written_is_there_after_a_restart(opened: Opener, path: Path) -> None:
+    store = await opened()
+    await store.create("/a", b"1")
+    await store.set("/a", b"2", version=0)
+    await store.create("/ephemeral", ephemeral=True)
+    await store.create_sequential("/id-")
+    await store.close()
+    store = await opened()
+    assert await store.get("/a") == Versioned(b"2", 1)
+    assert await store.children("/") == ["a", "id-0000000000"]
+    assert await store.create_sequential("/id-") == "/id-0000000001"
+    assert edit(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert edit(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+
+
+async def test_a_text_file_is_refused(opened: Opener, path: Path) -> None:
+    path.write_text("this is no database, " * 100)
+    with pytest.raises(CorruptData, match=f"{path} is no metadata file"):
+        await opened()
+    assert path.read_text().startswith("this is no database"), "it was not touched"
+
+
+async def test_the_database_of_another_program_is_refused(opened: Opener, path: Path) -> None:
+    edit(path, "CREATE TABLE users (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(WrongDirectory, match="database of another program"):
+        await opened()
+    assert path.read_bytes() == before
+
+
+async def test_tables_of_another_version_are_refused(opened: Opener, path: Path) -> None:
+    await (await opened()).close()
+    edit(path, "PRAGMA user_version = 9")
+    with pytest.raises(VersionMismatch, match=f"has metadata format 9, this program reads {SCHEMA_VERSION}") as caught:
+        await opened()
+    assert (caught.value.found, caught.value.expected) == (9, SCHEMA_VERSION)
+
+
+async def test_a_damaged_file_is_refused(opened: Opener, path: Path) -> None:
+    store = await opened()
+    for number in range(50):
+        await store.create(f"/{number:04d}", b"x" * 500)
+    await store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8_192] + b"\xff" * 8_192 + whole[16_384:])
+    with pytest.raises(CorruptData, match="damaged"):
+        await opened()
+
+
+async def test_a_file_damaged_under_our_feet_is_named(opened: Opener, path: Path) -> None:
+    store = await opened()
+    for number in range(200):
+        await store.create(f"/{number:04d}", b"x" * 500)
+    pages = path.stat().st_size // 4_096
+    with path.open("r+b") as file:
+        for page in range(1, pages):
+            file.seek(page * 4_096)
+            file.write(b"\xff" * 4_096)
+    edit(path, "PRAGMA user_version = 1")  # moves the change counter, so that cached pages are read again
+    with pytest.raises(CorruptData, match="damaged"):
+        for number in range(200):
+            await store.get(f"/{number:04d}")
+
+
+async def test_a_missing_folder_is_named(opened: Opener, tmp_path: Path) -> None:
+    with pytest.raises(WrongDirectory, match="its folder must exist"):
+        await opened(tmp_path / "none" / "metadata.db")
+
+
+async def test_a_folder_in_the_place_of_the_file(opened: Opener, tmp_path: Path) -> None:
+    with pytest.raises(WrongDirectory, match="cannot open"):
+        await opened(tmp_path)
+
+
+async def test_a_start_that_failed_can_be_repeated(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "later" / "metadata.db")
+    with pytest.raises(WrongDirectory):
+        await store.start()
+    (tmp_path / "later").mkdir()
+    await store.start()
+    await store.create("/a")
+    await store.close()
+
+
+async def test_an_outage_of_the_file_expires_nobody(opened: Opener, path: Path, tools: Any) -> None:
+    one, other = await opened(), await opened()
+    lost: list[str] = []
+    one.on_session_lost(lambda: lost.append("one"))
+    other.on_session_lost(lambda: lost.append("other"))
+    await one.create("/one", ephemeral=True)
+    await other.create("/other", ephemeral=True)
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    for call in (lambda: one.create("/a"), lambda: other.get("/one")):
+        with pytest.raises(MetadataUnavailable, match="locked") as caught:
+            await call()
+        assert caught.value.definite
+    lock.execute("ROLLBACK")
+    lock.close()
+
+    async def writable() -> bool:
+        try:
+            await one.create_sequential("/probe-")
+        except MetadataUnavailable:
+            return False
+        return True
+
+    await tools.eventually(writable)
+    for store in (one, other):
+        assert await store.exists("/one")
+        assert await store.exists("/other")
+        assert not await store.exists("/a")
+    assert lost == []
+
+
+async def test_a_session_of_an_earlier_boot_is_dead(opened: Opener, path: Path) -> None:
+    await (await opened()).close()
+    far = 2**62
+    edit(path, f"INSERT INTO sessions VALUES ('old', 'another boot', {os.getpid()}, 1, '', {far})",
+         "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
+    store = await opened()
+    assert not await store.exists("/old")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+async def test_a_session_of_a_process_that_is_gone_is_dead(opened: Opener, path: Path) -> None:
+    await (await opened()).close()
+    boot, _pid, started, namespace = await asyncio.to_thread(sqlite_module._process_identity)
+    for pid, process_started in ((os.getpid(), started - 1), (2**22 + 1, started)):
+        edit(path, f"INSERT INTO sessions VALUES ('old', '{boot}', {pid}, {process_started}, '{namespace}', {2**62})",
+             "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
+        store = await opened()
+        assert not await store.exists("/old")
+        await store.close()
+
+
+async def test_age_is_judged_only_after_a_whole_timeout(opened: Opener, path: Path, tools: Any) -> None:
+    """A process of another pid namespace cannot be looked up: only its renewals show that it lives."""
+    await (await opened()).close()
+    boot = (await asyncio.to_thread(sqlite_module._process_identity))[0]
+    edit(path, f"INSERT INTO sessions VALUES ('old', '{boot}', 1, 1, 'another', 0)",
+         "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
+    start = time.monotonic()
+    store = await opened()
+    assert await store.exists("/old")
+
+    async def gone() -> bool:
+        return not await store.exists("/old")
+
+    await tools.eventually(gone)
+    assert time.monotonic() - start >= TIMEOUT_S
+
+
+async def test_a_store_that_missed_its_expiry_begins_a_new_session(opened: Opener, path: Path, tools: Any) -> None:
+    store = await opened()
+    lost: list[bool] = []
+    store.on_session_lost(lambda: lost.append(True))
+    await store.create("/before", ephemeral=True)
+    edit(path, "DELETE FROM sessions", "DELETE FROM nodes WHERE session IS NOT NULL")
+    await store.create("/after", ephemeral=True)
+    assert lost == [True]
+    await asyncio.sleep(3 * TIMEOUT_S)
+    assert await store.children("/") == ["after"]
+    edit(path, "DELETE FROM sessions", "DELETE FROM nodes WHERE session IS NOT NULL")
+
+    async def told() -> bool:
+        return lost == [True, True]
+
+    await tools.eventually(told)  # without any call: the renewal notices
+    assert await store.children("/") == []
+
+
+async def test_a_refused_write_that_begins_a_session_keeps_it(opened: Opener, path: Path) -> None:
+    store = await opened()
+    lost: list[bool] = []
+    store.on_session_lost(lambda: lost.append(True))
+    await store.create("/e", ephemeral=True)
+    edit(path, "DELETE FROM sessions")  # by hand: the node stays and belongs to nobody
+    with pytest.raises(InvalidArgument):
+        await store.create("/e/child")
+    assert lost == [True]
+    await store.create("/own", ephemeral=True)
+    assert edit(path, "SELECT count(*) FROM sessions") == [(1,)]
+    assert lost == [True]
+
+
+async def test_nothing_is_polled_without_a_watch(opened: Opener) -> None:
+    store = await opened()
+    watches = [store.watch("/a"), store.watch("/a"), store.watch("/b")]
+    await watches[2].changed()
+    assert sorted(store._worker._stamps) == ["/a", "/b"]
+    for watch in watches[:1] + watches[2:]:
+        watch.close()
+    await store.exists("/a")
+    assert sorted(store._worker._stamps) == ["/a"]
+    watches[1].close()
+    await store.exists("/a")
+    assert store._worker._stamps == {}
+
+
+async def test_commits_are_durable_and_locks_are_simple(opened: Opener) -> None:
+    store = await opened()
+    connection = store._worker._tree._connection
+    for pragma, expected in (("journal_mode", "truncate"), ("synchronous", 2)):
+        found = await store._worker.call(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+        assert found == expected, pragma
+
+
+INCREMENT = """
+import asyncio, sys
+from boki_common.errors import BadVersion, NodeExists
+from boki_common.metadata.sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.start()
+    try:
+        await store.create("/counter", b"0")
+    except NodeExists:
+        pass
+    done = 0
+    while done < int(sys.argv[2]):
+        value, version = await store.get("/counter")
+        try:
+            acked = await store.set("/counter", b"%d" % (int(value) + 1), version=version)
+        except BadVersion:
+            continue
+        done += 1
+        print(acked, flush=True)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.processes
+async def test_processes_that_make_the_file_and_write_at_once(opened: Opener, path: Path) -> None:
+    command = [sys.executable, "-c", INCREMENT, str(path), "40"]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    outputs = await asyncio.gather(*(asyncio.to_thread(child.communicate) for child in children))
+    assert [child.returncode for child in children] == [0] * 4
+    acked = sorted(int(number) for output, _errors in outputs for number in output.split())
+    assert acked == list(range(1, 161)), "each version was acknowledged to one writer"
+    store = await opened()
+    assert await store.get("/counter") == Versioned(b"160", 160)
+
+
+@pytest.mark.processes
+async def test_what_was_acknowledged_survives_kill_9(opened: Opener, path: Path) -> None:
+    last = 0
+    for _ in range(3):
+        child = subprocess.Popen([sys.executable, "-c", INCREMENT, str(path), "100000"], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        for _ in range(30):
+            await asyncio.to_thread(child.stdout.readline)
+        child.kill()
+        rest = await asyncio.to_thread(child.stdout.read)
+        child.wait()
+        child.stdout.close()
+        complete = rest[: rest.rfind(b"\n") + 1].split()
+        store = await opened()
+        found = (await store.get("/counter")).version
+        last = max([last, *(int(number) for number in complete)])
+        assert found >= last
+        await store.close()
+
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw 0 0
+proc /proc proc rw 0 0
+server:/export /mnt/share nfs4 rw 0 0
+//host/c /mnt/share\\040two cifs rw 0 0
+tmpfs /mnt/share/local tmpfs rw 0 0
+damaged
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/", "ext4"),
+        ("/home", "ext4"),
+        ("/mnt/share", "nfs4"),
+        ("/mnt/share/deep/er", "nfs4"),
+        ("/mnt/shared", "ext4"),
+        ("/mnt/share two", "cifs"),
+        ("/mnt/share/local/x", "tmpfs"),
+    ],
+)
+def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
+    assert file_system_of(folder, MOUNTS) == kind
+    assert (kind in NETWORK_FILE_SYSTEMS) == (kind in ("nfs4", "cifs"))
+
+
+def test_no_mount_table() -> None:
+    assert file_system_of("/", "") == ""

@@ -1,0 +1,112 @@
+"""The transactions of a SQLite metadata file: what stays after a refusal, a bug and a lock."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from boki_common.errors import BadVersion, MetadataUnavailable, NodeExists
+from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[SqliteTree]:
+    path = str(tmp_path / "metadata.db")
+    made = SqliteTree(open_database(path, busy_timeout_s=0.1), path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(tree: SqliteTree, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = open_database(str(tmp_path / "metadata.db"), busy_timeout_s=0.1)
+    yield connection
+    connection.close()
+
+
+def test_what_was_done_before_a_refusal_stays(tree: SqliteTree) -> None:
+    def job() -> None:
+        tree.begin_session(SessionRow("s", "boot", 1, 1, "", 5))
+        tree.set("/", b"", 7)
+
+    with pytest.raises(BadVersion):
+        tree.write(job)
+    assert tree.read(tree.sessions) == [SessionRow("s", "boot", 1, 1, "", 5)]
+
+
+def test_a_bug_in_the_middle_of_a_write_leaves_nothing(tree: SqliteTree) -> None:
+    def job() -> None:
+        tree.create("/a", b"", None)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        tree.write(job)
+    assert not tree.read(lambda: tree.exists("/a"))
+
+
+def test_a_read_is_one_snapshot_and_a_write_waits_for_it(tree: SqliteTree, other: sqlite3.Connection) -> None:
+    second = SqliteTree(other, "the same file")
+
+    def job() -> None:
+        before = tree.get("/")
+        with pytest.raises(MetadataUnavailable, match="locked"):
+            second.write(lambda: second.create("/a", b"", None))
+        assert tree.get("/") == before
+
+    tree.read(job)
+    second.write(lambda: second.create("/a", b"", None))
+    assert tree.read(lambda: tree.exists("/a"))
+    with pytest.raises(NodeExists):
+        tree.write(lambda: tree.create("/a", b"", None))
+
+
+def test_stamps_move_with_the_node_and_with_its_children(tree: SqliteTree) -> None:
+    def stamp(path: str) -> Stamp | None:
+        return tree.read(lambda: tree.stamp(path))
+
+    assert stamp("/a") is None
+    tree.write(lambda: tree.create("/a", b"", None))
+    made = stamp("/a")
+    tree.write(lambda: tree.create("/a/b", b"", "s"))
+    with_child = stamp("/a")
+    assert made and with_child and with_child.changed == made.changed
+    assert with_child.children_changed > made.children_changed
+    tree.write(lambda: tree.set("/a", b"", 0))
+    changed = stamp("/a")
+    assert changed and changed.changed > made.changed and changed.children_changed == with_child.children_changed
+    tree.write(lambda: tree.end_session("s"))
+    emptied = stamp("/a")
+    assert emptied and emptied.children_changed > changed.children_changed
+    tree.write(lambda: tree.delete("/a", 1))
+    assert stamp("/a") is None
+    tree.write(lambda: tree.create("/a", b"", None))
+    assert stamp("/a") != made
+
+
+def test_the_data_version_moves_with_the_commits_of_others(tree: SqliteTree, other: sqlite3.Connection) -> None:
+    second = SqliteTree(other, "the same file")
+    before = tree.data_version()
+    tree.write(lambda: tree.create("/own", b"", None))
+    assert tree.data_version() == before
+    second.write(lambda: second.create("/a", b"", None))
+    assert tree.data_version() != before
+
+
+def test_a_session_that_is_gone_cannot_be_renewed(tree: SqliteTree) -> None:
+    assert not tree.write(lambda: tree.renew_session("s", 9))
+    tree.write(lambda: tree.begin_session(SessionRow("s", "boot", 1, 1, "", 5)))
+    assert tree.write(lambda: tree.renew_session("s", 9))
+    assert tree.read(tree.sessions)[0].expires_ms == 9
+    tree.write(lambda: tree.end_session("s"))
+    assert not tree.read(lambda: tree.has_session("s"))
+
+
+def test_locked_while_opening(tree: SqliteTree, tmp_path: Path) -> None:
+    def job() -> None:
+        with pytest.raises(MetadataUnavailable, match="locked"):
+            open_database(str(tmp_path / "metadata.db"), busy_timeout_s=0.1)
+
+    tree.write(job)
