@@ -27,7 +27,9 @@ async def test_appends_under_way_are_applied_once(client: boki.Client, book: bok
     assert [(record.seqnum, record.data) for record in found] == list(zip(seqnums, datas, strict=True))
 
 
-async def test_a_connection_cut_before_the_frame_leaves(client: boki.Client, book: boki.Book, cut: Cut, collect) -> None:
+async def test_a_connection_cut_before_the_frame_leaves(
+    client: boki.Client, book: boki.Book, cut: Cut, collect
+) -> None:
     ticket = book.submit(b"x")
     cut(client)
     seqnum = await ticket

@@ -57,7 +57,8 @@ async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: in
         case _:
             queries = [(tag, bound) for tag in (None, *TAGS)]
             expected_many = [
-                next((record for record in reversed(model.stream(tag)) if record[0] <= bound), None) for tag, _ in queries
+                next((record for record in reversed(model.stream(tag)) if record[0] <= bound), None)
+                for tag, _ in queries
             ]
             assert [plain(record) for record in await book.read_prev_many(queries)] == expected_many
 
@@ -66,7 +67,9 @@ async def conditional(rng: random.Random, book: boki.Book, model: Plain, number:
     tags = tuple(rng.sample(TAGS, rng.randrange(3)))
     expect: dict[str | int, int | None] = {}
     for key in rng.sample((0, *TAGS), rng.randrange(1, 4)):
-        expect[key] = rng.choice((None, model.newest(key), book.position, rng.choice(model.records)[0] if model.records else None))
+        expect[key] = rng.choice(
+            (None, model.newest(key), book.position, rng.choice(model.records)[0] if model.records else None)
+        )
     holds = all((model.newest(key) or 0) <= (allowed or 0) for key, allowed in expect.items())
     try:
         seqnum = await book.append(b"%d" % number, tags=tags, expect=expect)

@@ -78,7 +78,9 @@ async def test_appends_of_two_sessions_to_one_book(client: boki.Client, name: st
         assert found == [f"{index} {turn}".encode() for turn in range(20)]
 
 
-@pytest.mark.parametrize("token", ["", "x", "boki1.", "boki1.AAAA", "boki1.!!!", "boki2.AQAAAAAAAQAAAAQAAAAAAAAAUpkg1g", 7])
+@pytest.mark.parametrize(
+    "token", ["", "x", "boki1.", "boki1.AAAA", "boki1.!!!", "boki2.AQAAAAAAAQAAAAQAAAAAAAAAUpkg1g", 7]
+)
 async def test_what_is_no_token(client: boki.Client, token: object) -> None:
     with pytest.raises(boki.InvalidArgument, match="session token"):
         client.session(token)  # type: ignore[arg-type]

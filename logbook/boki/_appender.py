@@ -169,10 +169,11 @@ class Appender:
                 self._promised += 1
                 free -= 1
 
-    def withdraw(self, item: Ticket | Chunk) -> bool:
-        """Takes back what was never sent."""
+    def withdraw(self, item: Ticket | Chunk, error: BokiError) -> bool:
+        """Takes back what was never sent; it ends with `error`. False when it was sent."""
         if not self._window.withdraw(item):
             return False
+        item.failed(item.first, item.first + item.count, error)
         self._settled()
         return True
 

@@ -117,8 +117,9 @@ class Book:
         except TimeoutError as error:
             if item.decided:
                 return
-            if self._appender.withdraw(item):
-                raise self._connection.unreachable(timeout_s) from error
+            unsent = self._connection.unreachable(timeout_s)
+            if self._appender.withdraw(item, unsent):
+                raise unsent from error
             raise self._appender.unknown(f"no verdict within {timeout_s} s", item.first) from error
 
     async def _expectations(self, expect: Expect) -> Expectations:
@@ -217,7 +218,8 @@ class Book:
 
     def _prefix_error(self, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
         """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
-        stuck = [chunk for chunk in reversed(chunks) if not chunk.decided and not self._appender.withdraw(chunk)]
+        undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
+        stuck = [chunk for chunk in undecided if not self._appender.withdraw(chunk, error)]
         if stuck and error.definite:
             error = self._appender.unknown(f"{error}", stuck[-1].first)
         seqnums = _committed(chunks)

@@ -7,6 +7,7 @@ have queued. Verdicts come back as rows and go to the window they are about, fou
 When a connection ends:
 - it is made again, to the next engine of the URL, after 50 ms that double up to 2 s, with jitter;
 - every undecided append is sent again under its number; only pushes of the new connection count;
+- so it is when the engine refuses a frame (Overloaded): appends are pushes, and a refused push ends its connection;
 - reads are repeated by their callers (`call`).
 An engine that is silent while something is owed is asked once, then dropped. What gets no verdict is given up after
 `give_up_s`. An engine that keeps refusing the SDK's bytes ends the client: sending the same again cannot help.
@@ -31,6 +32,7 @@ from boki_common.errors import (
     ClosedError,
     ConnectionLost,
     NetworkError,
+    Overloaded,
     ProtocolError,
     Unreachable,
     UsageError,
@@ -47,6 +49,8 @@ BACKOFF_LEAST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 2.0
 WATCH_S: Final = limits.CALL_TIMEOUT_S
 """How often an engine that owes something must be heard, and undecided appends are looked at."""
+OVERLOADED_ATTEMPTS: Final = 3
+"""An engine that refused appends as too many is left alone for as long as after so many failed attempts."""
 REFUSALS: Final = 3
 """Connections in a row that may end with a protocol error before the client gives up."""
 
@@ -230,6 +234,8 @@ class Connection:
             appender.connection_lost()
         if isinstance(error, (ProtocolError, UsageError)):
             self._refused(error)
+        if isinstance(error, Overloaded):
+            self._attempts = max(self._attempts, OVERLOADED_ATTEMPTS)
         self._notify()
         if not self._closed:
             self._reconnecting = self.loop.create_task(self._reconnect(), name="boki reconnects")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
 from boki_common.errors import BokiError
@@ -25,8 +25,6 @@ class Ticket:
     """
 
     __slots__ = ("_outcome", "_waiters", "data", "decided", "expectations", "first", "size", "tags")
-
-    count: Final = 1
 
     def __init__(self, tags: EncodedTags, data: bytes, expectations: Expectations = NO_EXPECTATIONS) -> None:
         self.first = 0
@@ -67,6 +65,11 @@ class Ticket:
         return future
 
     # -- what the SDK calls: `Pending` of `_window`
+
+    @property
+    def count(self) -> int:
+        """For the SDK: one number."""
+        return 1
 
     def encode(self, builder: BatchBuilder) -> None:
         """For the SDK: adds the record to a batch."""

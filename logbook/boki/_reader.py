@@ -16,7 +16,7 @@ from boki._record import Record, decode_columns
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.engine_protocol import Consistency, Direction, Query, ReadReply
-from boki_common.errors import BokiError, ClosedError, RecordTooLarge
+from boki_common.errors import BokiError, ClosedError, InvalidArgument
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Reader:
 
         try:
             reply = await self._connection.call(wire.OP_READ_PREV_MANY, encode, wire.decode_read_reply, timeout_s)
-        except RecordTooLarge:
+        except InvalidArgument:
             if len(queries) == 1:
                 raise
-            half = len(queries) // 2  # the records do not fit one answer
+            half = len(queries) // 2  # arguments were checked: the records do not fit one answer
             parts = ((queries[:half], tags[:half]), (queries[half:], tags[half:]))
             return [
                 record
@@ -138,9 +138,7 @@ class Reader:
         return Page(records, following, reply.more, reply.position)
 
 
-def next_query(
-    book: int, tag: int, start: int, stop: int, consistency: Consistency, *, max_records: int = 1
-) -> Query:
+def next_query(book: int, tag: int, start: int, stop: int, consistency: Consistency, *, max_records: int = 1) -> Query:
     """Upwards from `start` (inclusive) to `stop` (exclusive)."""
     return Query(book, tag, start, stop, max_records, limits.READ_BYTES, 0, Direction.NEXT, consistency)
 
@@ -157,9 +155,7 @@ class RecordIterator(AsyncIterator[Record]):
     endless. It holds nothing that must be closed: dropping it in mid-course is fine.
     """
 
-    def __init__(
-        self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float
-    ) -> None:
+    def __init__(self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float) -> None:
         self._reader = reader
         self._query = query
         self._tag = tag

@@ -71,12 +71,20 @@ class Filler:
 
     __slots__ = ("first",)
 
-    count: Final = 1
-    size: Final = 64
-    decided: Final = True
-
     def __init__(self, number: int) -> None:
         self.first = number
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    @property
+    def size(self) -> int:
+        return 64
+
+    @property
+    def decided(self) -> bool:
+        return True
 
     def encode(self, builder: BatchBuilder) -> None:
         builder.add(b"", 0, NO_NAMES, b"")
@@ -207,9 +215,7 @@ class Window:
 
     def abandon(self) -> list[tuple[Pending, bool]]:
         """Ends the window: all undecided items, each with whether any of it was ever sent."""
-        items = [
-            (item, item.first <= self.sent) for item in chain(self.in_flight, self.queued) if not item.decided
-        ]
+        items = [(item, item.first <= self.sent) for item in chain(self.in_flight, self.queued) if not item.decided]
         self.in_flight.clear()
         self.queued.clear()
         self.low = self.next_number

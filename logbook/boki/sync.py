@@ -197,9 +197,7 @@ class Book:
         consistency: ConsistencyName = "session",
         timeout: float | None = None,
     ) -> RecordIterator:
-        records = self._book.read(
-            tag, start=start, stop=stop, follow=follow, consistency=consistency, timeout=timeout
-        )
+        records = self._book.read(tag, start=start, stop=stop, follow=follow, consistency=consistency, timeout=timeout)
         return RecordIterator(self._thread, records)
 
 

@@ -70,13 +70,15 @@ class MemoryCluster:
         for link in links:
             _post(link.loop, link.lost, ConnectionLost("the memory cluster cut the connection"))
 
-    # -- Dialer
+    # -- what the SDK calls: `Dialer` of `_dial`
 
     @property
     def engines(self) -> int:
+        """For the SDK."""
         return 1
 
     async def dial(self, handler: EngineHandler) -> _SdkEnd:
+        """For the SDK: makes a connection. Raises Unreachable when the cluster is closed."""
         if self._name not in local_clusters or self._engine is None or self._loop is None:
             raise Unreachable(f"the MemoryCluster {self.url} is closed", address=self.url)
         self._links = [link for link in self._links if not link.closed]

@@ -29,7 +29,17 @@ def test_the_forms_of_a_url() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:7040", "http://a:1", "boki://", "boki://a:x", "boki://a:1,", "unix://relative", "boki://a:1,http://b", 7],
+    [
+        "",
+        "localhost:7040",
+        "http://a:1",
+        "boki://",
+        "boki://a:x",
+        "boki://a:1,",
+        "unix://relative",
+        "boki://a:1,http://b",
+        7,
+    ],
 )
 def test_what_is_no_url(url: object) -> None:
     with pytest.raises(boki.InvalidArgument, match=r"expected a URL such as boki://host:port"):

@@ -193,7 +193,9 @@ def test_abandoning_tells_what_was_sent() -> None:
 class LossyLog:
     """A model that may lose frames, answers and connections, and answer hopeless conditions early.
 
-    `early`: a conflict that is certain when the record arrives is answered at once; the record itself may get lost.
+    `early`: a conflict that is certain when the record arrives is answered at once; the record itself may get lost. Only
+    the first attempt of a number may be answered so: what makes the condition of a resent one fail may be its own first
+    copy, which is ordered or still under way.
     """
 
     def __init__(self, window: Window) -> None:
@@ -206,8 +208,9 @@ class LossyLog:
     def send(self, early: bool) -> None:
         if not self.window.queued:
             return
-        items = appends_of(sent(self.window))
-        if early:
+        batch = sent(self.window)
+        items = appends_of(batch)
+        if early and not batch.runs[0].flags & RUN_RESENT:
             for item in items:
                 if any(self.model.newest(1, tag) > allowed for tag, allowed in item.expect) and item.low <= item.number:
                     self.answers.append((item, Answer(Outcome.CONFLICT), True))

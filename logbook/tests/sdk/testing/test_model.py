@@ -7,7 +7,9 @@ from boki.testing._model import Append, Model, Outcome
 A, B = b"a" * 16, b"b" * 16
 
 
-def append(number: int, *, writer: bytes = A, low: int = 1, expect: tuple[tuple[int, int], ...] = (), **more: bool) -> Append:
+def append(
+    number: int, *, writer: bytes = A, low: int = 1, expect: tuple[tuple[int, int], ...] = (), **more: bool
+) -> Append:
     return Append(1, writer, number, low, (7,), b"x", expect, **more)
 
 

@@ -1,0 +1,92 @@
+"""Engines that misbehave on purpose, behind real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from boki.testing._engine import ModelEngine, Peer, appends_of
+from boki.testing._model import Model
+from boki_common import engine_protocol as wire
+from boki_common.engine_protocol import AnswerRow, Query, Verdict
+from boki_common.errors import BokiError
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.record_batch import RecordBatch, Run
+from boki_common.runtime.process import SystemClock
+
+
+class FaultyEngine(ModelEngine):
+    """The model's engine, with faults that a test switches on.
+
+    Attributes:
+        refusals: raised for the next APPEND frames, one each.
+        lost_frames: so many next APPEND frames vanish.
+        early_conflicts: so many next APPEND frames are answered as conflicts, and vanish.
+        silent: answers nothing at all.
+        runs: every run that came.
+        queries: every range read that came.
+        peers: connections, oldest first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Model(), SystemClock())
+        self.refusals: list[BokiError] = []
+        self.lost_frames = 0
+        self.early_conflicts = 0
+        self.silent = False
+        self.runs: list[Run] = []
+        self.queries: list[Query] = []
+        self.peers: list[MessagePeer] = []
+
+    def message_received(self, peer: Peer, opcode: int, request_id: int, body: memoryview) -> None:
+        if self.silent:
+            return
+        if opcode == wire.OP_READ:
+            self.queries.append(wire.decode_read(body)[1])
+        elif opcode == wire.OP_APPEND:
+            batch = RecordBatch.parse(wire.decode_token(body)[1])
+            self.runs.extend(batch.runs)
+            if self.refusals:
+                raise self.refusals.pop(0)
+            if self.lost_frames:
+                self.lost_frames -= 1
+                return
+            if self.early_conflicts:
+                self.early_conflicts -= 1
+                rows = [
+                    AnswerRow(item.book, item.writer, item.number, 0, 0, 1, Verdict.CONFLICT)
+                    for item in appends_of(batch)
+                ]
+                peer.push(wire.OP_ANSWERS, *wire.encode_answers({}, rows))
+                return
+        super().message_received(peer, opcode, request_id, body)
+
+    def ordered(self, book: int) -> list[bytes]:
+        """Data of the book's records: payloads without the two bytes that say there are no names."""
+        return [record.payload[2:] for record in self.model.upwards(book, 0, 0, 2**63, 10_000)]
+
+    def made(self, peer: MessagePeer) -> FaultyEngine:
+        self.peers.append(peer)
+        return self
+
+
+Serve = Callable[..., Awaitable[tuple[FaultyEngine, str, MessageServer]]]
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Starts an engine; returns it, its URL and its server."""
+    servers: list[MessageServer] = []
+
+    async def start(engine: FaultyEngine | None = None) -> tuple[FaultyEngine, str, MessageServer]:
+        engine = engine or FaultyEngine()
+        server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/{len(servers)}"), engine.made)
+        servers.append(server)
+        return engine, str(server.address), server
+
+    yield start
+    for server in servers:
+        await server.close()

@@ -1,0 +1,230 @@
+"""One engine at a time: refusals, silence, wrong bytes, failing over, giving up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+from boki._client import Client
+from boki._connection import Connection
+from boki._dial import dialer_for
+from boki_common import engine_protocol as wire
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.record_batch import RUN_RESENT
+from boki_common.runtime.process import SystemRandom
+
+
+async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        await asyncio.gather(*(client.book(number % 5 + 1).append(b"x") for number in range(100)))
+        assert engine.frames == 1
+        assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
+
+
+async def test_large_records_leave_in_several_frames(serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        await asyncio.gather(*(client.book(1).append(bytes(100_000)) for _ in range(10)))
+        assert [run.count for run in engine.runs] == [3, 3, 3, 1]
+        assert [run.first for run in engine.runs] == [1, 4, 7, 10]
+
+
+async def test_a_refused_frame_is_sent_again(serve) -> None:
+    engine, url, _ = await serve()
+    engine.refusals = [boki.Overloaded("full"), boki.Overloaded("still full")]
+    async with boki.connect(url) as client:
+        book = client.book(1)
+        seqnums = await asyncio.gather(*(book.append(bytes([number])) for number in range(5)))
+        assert seqnums == sorted(seqnums)
+    assert engine.ordered(1) == [bytes([number]) for number in range(5)]
+    assert [run.flags for run in engine.runs] == [0, RUN_RESENT, RUN_RESENT]
+
+
+async def test_an_engine_that_keeps_refusing_the_bytes_ends_the_client(serve) -> None:
+    engine, url, _ = await serve()
+    engine.refusals = [boki.ProtocolError(f"wrong {number}") for number in range(10)]
+    async with boki.connect(url) as client:
+        ticket = client.book(1).submit(b"x")
+        with pytest.raises(boki.OutcomeUnknown, match="refused this client's messages") as caught:
+            await ticket
+        assert isinstance(caught.value.__cause__, boki.ProtocolError)
+        assert caught.value.number == 1
+        with pytest.raises(boki.ProtocolError, match="wrong 2"):
+            await client.book(1).append(b"y")
+        with pytest.raises(boki.ProtocolError, match="wrong 2"):
+            await client.book(1).read_next()
+    assert len(engine.refusals) == 7
+
+
+async def test_answers_that_cannot_be_right_end_the_connection_not_the_client(serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        await client.book(1).append(b"1")
+        engine.peers[0].push(wire.OP_ANSWERS, b"\1")
+        await client.book(1).append(b"2")
+        engine.peers[-1].push(wire.OP_HELLO, b"what?")
+        await client.book(1).append(b"3")
+    assert engine.ordered(1) == [b"1", b"2", b"3"]
+    assert len(engine.peers) >= 2
+
+
+async def test_answers_for_unknown_writers_are_ignored(serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        engine.mute = True
+        ticket = client.book(1).submit(b"1")
+        await client.book(1).read_next(wait=5)
+        (run,) = engine.runs
+        stray = [
+            wire.AnswerRow(1, b"?" * 16, 1, 5, 5, 1, 0),
+            wire.AnswerRow(2, run.writer, 1, 5, 5, 1, 0),
+        ]
+        engine.peers[0].push(wire.OP_ANSWERS, *wire.encode_answers({}, stray))
+        await client.book(1).read_next()
+        assert not ticket.done()
+        engine.mute = False
+        engine.peers[0].close()
+        assert await ticket == engine.model.newest(1, 0)
+
+
+async def test_the_next_engine_is_used_when_one_is_down(serve, tmp_path) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(f"unix://{tmp_path}/nobody,{url}") as client:
+        await client.book(1).append(b"x")
+    assert engine.ordered(1) == [b"x"]
+
+
+async def test_failing_over_to_the_next_engine(serve) -> None:
+    first, url, server = await serve()
+    second, other_url, _ = await serve()
+    second.model = first.model
+    async with boki.connect(f"{url},{other_url}") as client:
+        book = client.book(1)
+        await book.append(b"1")
+        first.mute = True
+        ticket = book.submit(b"2")
+        waiting = asyncio.ensure_future(book.read_next(7, wait=30))
+        await book.read_prev()
+        await server.close()
+        await ticket
+        await book.append(b"3", tags=[7])
+        assert await waiting is not None
+    assert second.ordered(1) == [b"1", b"2", b"3"]
+    assert second.runs[0].first == 2
+
+
+async def test_no_engine(tmp_path) -> None:
+    with pytest.raises(boki.Unreachable, match="no engine answers") as caught:
+        await boki.connect(f"unix://{tmp_path}/a,unix://{tmp_path}/b")
+    assert "/a" in str(caught.value)
+    assert "/b" in str(caught.value)
+
+
+async def test_another_protocol_version(tmp_path) -> None:
+    class Newer:
+        def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+            peer.respond(request_id, opcode, b"\x82\xa7version\x63\xa6engine\xa1x")
+
+        def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
+
+    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/newer"), lambda _: Newer())
+    with pytest.raises(boki.VersionMismatch, match="speaks version 99"):
+        await boki.connect(str(server.address))
+    await server.close()
+
+
+async def test_an_engine_that_refuses_hello(tmp_path) -> None:
+    class Refusing:
+        def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+            raise boki.VersionMismatch("expected another SDK")
+
+        def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
+
+    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/refusing"), lambda _: Refusing())
+    with pytest.raises(boki.VersionMismatch, match="expected another SDK"):
+        await boki.connect(str(server.address))
+    await server.close()
+
+
+async def test_giving_up_on_a_verdict(serve) -> None:
+    engine, url, _ = await serve()
+    engine.mute = True
+    async with boki.connect(url, timeout=0.3) as client:
+        book = client.book(1)
+        tickets = [book.submit(bytes([number])) for number in range(3)]
+        for number, ticket in enumerate(tickets, 1):
+            with pytest.raises(boki.OutcomeUnknown, match="no verdict within") as caught:
+                await ticket
+            assert (caught.value.number, caught.value.book) == (number, 1)
+            assert not caught.value.definite
+        engine.mute = False
+        await book.append(b"after")
+    assert engine.ordered(1) == [b"\0", b"\1", b"\2", b"after"]
+    assert engine.runs[0].writer != engine.runs[-1].writer
+
+
+async def test_giving_up_on_an_engine_that_is_gone(serve) -> None:
+    _, url, server = await serve()
+    async with boki.connect(url, timeout=0.3) as client:
+        book = client.book(1)
+        await book.append(b"1")
+        await server.close()
+        with pytest.raises(boki.Unreachable):
+            await book.read_next()
+        with pytest.raises(boki.Unreachable, match="nothing was sent"):
+            await book.append(b"2")
+        with pytest.raises(boki.Unreachable) as caught:
+            await book.append_many([(b"3", [])] * 600)
+        assert (caught.value.committed, caught.value.seqnums) == (0, [])
+
+
+async def test_a_silent_engine_is_asked_once_and_dropped(serve) -> None:
+    engine, url, _ = await serve()
+    other, other_url, _ = await serve()
+    connection = Connection(dialer_for(f"{url},{other_url}"), SystemRandom(), give_up_s=30, watch_s=0.05)
+    await connection.open()
+    client = Client(dialer_for(url), timeout_s=30, rng=SystemRandom())
+    client._connection = connection
+    engine.silent = True
+    await client.book(1).append(b"x")
+    assert other.ordered(1) == [b"x"]
+    assert engine.ordered(1) == []
+    await client.close()
+
+
+async def test_an_engine_that_only_waits_is_kept(serve) -> None:
+    engine, url, _ = await serve()
+    connection = Connection(dialer_for(url), SystemRandom(), give_up_s=30, watch_s=0.02)
+    await connection.open()
+    client = Client(dialer_for(url), timeout_s=30, rng=SystemRandom())
+    client._connection = connection
+    assert await client.book(1).read_next(wait=0.3) is None
+    assert len(engine.peers) == 1
+    await client.close()
+
+
+async def test_back_off_doubles_up_to_two_seconds() -> None:
+    connection = Connection(dialer_for("boki://nowhere"), SystemRandom(), give_up_s=1)
+    for attempt, most in enumerate((0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0)):
+        delays = [connection.backoff_s(attempt) for _ in range(50)]
+        assert most / 2 <= min(delays) < max(delays) <= most
+    assert connection.backoff_s(10_000) <= 2.0
+
+
+async def test_closing_tells_what_is_undecided(serve) -> None:
+    engine, url, _ = await serve()
+    engine.mute = True
+    client = await boki.connect(url)
+    ticket = client.book(1).submit(b"x")
+    waiting = asyncio.ensure_future(client.book(1).read_next(3, wait=60))
+    connection = client._connection
+    assert connection is not None
+    await connection.close(0.05)
+    with pytest.raises(boki.OutcomeUnknown, match="was closed before the verdict came"):
+        await ticket
+    with pytest.raises(boki.ClosedError):
+        await waiting
