@@ -86,6 +86,7 @@ async def serve(
     """Runs all roles until `stop`.
 
     Args:
+        bookies: how many to start, at least `bookies_there`.
         announce: told the engine's addresses once they answer; they stay the same when it is started again.
 
     Raises:
@@ -93,7 +94,7 @@ async def serve(
     """
     async with open_parts(settings) as parts, AsyncExitStack() as stack:
         fatal: list[asyncio.Future[Any]] = []
-        for number in range(1, max(bookies, _bookies_there(settings.data)) + 1):
+        for number in range(1, bookies + 1):
             data = settings.data / f"bookie-{number}"
             role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
             fatal.append(asyncio.ensure_future(role.failed))
@@ -115,8 +116,8 @@ async def serve(
                 await ended
 
 
-def _bookies_there(data: Path) -> int:
-    """The highest number of a bookie that has a directory."""
+def bookies_there(data: Path) -> int:
+    """The highest number of a bookie that has a directory: so many must be started."""
     numbers = [path.name.removeprefix("bookie-") for path in data.glob("bookie-*")]
     return max((int(number) for number in numbers if number.isdigit()), default=0)
 

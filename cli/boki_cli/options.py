@@ -34,6 +34,8 @@ from boki_common.errors import BokiError
 DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
 DEFAULT_TIMEOUT_S: Final = 30.0
+PARAMETERS: Final = "__click_params__"
+"""Where click's decorators collect the parameters of a function."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,7 +97,7 @@ def command(
             return function(invocation, **values)
 
         called.__doc__ = function.__doc__
-        called.__click_params__ = list(getattr(function, "__click_params__", []))  # type: ignore[attr-defined]
+        setattr(called, PARAMETERS, list(getattr(function, PARAMETERS, [])))
         made = click.command(name, cls=click.Command, **attributes)(called)
         made.params.extend(_shared(client=client))
         group.add_command(made)

@@ -69,6 +69,7 @@ def _register_dev(group: CommandGroup) -> None:
         flags = {"data": data, "listen": listen or None, "metadata": all_roles.metadata_address(chosen.data)}
         defaults = all_roles.copies(bookies)
         settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
+        started = max(bookies, all_roles.bookies_there(settings.data))
         _begin_logs(invocation, settings)
 
         def announce(addresses: Sequence[str]) -> None:
@@ -82,7 +83,7 @@ def _register_dev(group: CommandGroup) -> None:
 
         async def main(stop: asyncio.Event) -> int:
             _watch_stdin(stop, wanted=stop_with_stdin)
-            await all_roles.serve(settings, bookies=bookies, announce=announce, stop=stop)
+            await all_roles.serve(settings, bookies=started, announce=announce, stop=stop)
             return exit_codes.OK
 
         process.tune_memory()

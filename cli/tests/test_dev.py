@@ -46,6 +46,13 @@ def test_metadata_lies_in_the_data_directory(tmp_path: Path) -> None:
         dev.metadata_address(tmp_path / "file" / "x")
 
 
+def test_bookies_that_have_a_directory_are_counted(tmp_path: Path) -> None:
+    assert dev.bookies_there(tmp_path / "absent") == 0
+    for name in ("bookie-1", "bookie-3", "bookie-x", "other-9"):
+        (tmp_path / name).mkdir()
+    assert dev.bookies_there(tmp_path) == 3
+
+
 class Dev:
     """A `boki dev` process on a directory."""
 

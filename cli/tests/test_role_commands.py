@@ -1,0 +1,104 @@
+"""A role that cannot start says why, what to do, and with which exit code; nothing hangs, nothing shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from boki_cli.testing import Outcome, RunCommandLine
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def refused(done: Outcome, code: int, *messages: str) -> None:
+    assert done.code == code, done
+    said = " ".join(done.err.split())
+    for message in messages:
+        assert message in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("role", ["sequencer", "engine", "bookie"])
+def test_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int, role: str) -> None:
+    data = ("--data", str(tmp_path / "data")) if role == "bookie" else ()
+    metadata = f"sqlite:///{tmp_path}/metadata.db"
+    done = run_boki(role, "--metadata", metadata, "--listen", f"127.0.0.1:{taken_port}", *data)
+    refused(done, 2, f"cannot listen on 127.0.0.1:{taken_port}: Address already in use", "choose another port")
+    assert done.out == ""
+
+
+def test_dev_on_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+    done = run_boki("dev", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{taken_port}")
+    refused(done, 2, f"cannot listen on 127.0.0.1:{taken_port}: Address already in use")
+
+
+def test_a_directory_that_cannot_be_written(run_boki: RunCommandLine, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run_boki("dev", "--data", str(tmp_path / "file" / "data"))
+    refused(
+        done, 4, f"cannot make the data directory {tmp_path}/file/data: Not a directory; choose another with --data"
+    )
+
+
+def test_a_directory_of_a_wiped_bookie(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "something-else").write_text("not ours")
+    metadata = f"sqlite:///{tmp_path}/metadata.db"
+    done = run_boki("bookie", "--metadata", metadata, "--listen", f"127.0.0.1:{taken_port}", "--data", str(data))
+    refused(done, 4, str(data))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["engine"], 2, "expected --metadata (or BOKI_METADATA), found none"),
+        (["engine", "--metadata", "nonsense"], 2, "expected a metadata address sqlite:///absolute/path.db"),
+        (
+            ["engine", "--metadata", "memory://", "--listen", "nowhere"],
+            2,
+            "expected host:port or unix:///path, found 'nowhere'",
+        ),
+        (
+            ["bookie", "--metadata", "memory://", "--listen", "h:1", "--listen", "h:2"],
+            2,
+            "a bookie listens on one address",
+        ),
+        (["dev", "--bookies", "0"], 2, "0 is not in the range 1<=x<=9"),
+        (["dev", "--dta", "x"], 2, "--data"),
+        (["sequencer", "--data", "x"], 2, "No such option '--data'"),
+        (["init"], 2, "expected --metadata"),
+    ],
+)
+def test_wrong_calls(run_boki: RunCommandLine, arguments: list[str], code: int, message: str) -> None:
+    refused(run_boki(*arguments), code, message)
+
+
+def test_wrong_settings_are_all_said(run_boki: RunCommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "boki.toml"
+    file.write_text("[engine]\nreplicaz = 5\ncache_bytes = -1\n")
+    monkeypatch.setenv("BOKI_METADATTA", "x")
+    done = run_boki("engine", "--config", str(file))
+    refused(done, 2, "engine.replicaz; did you mean engine.replicas?", "BOKI_METADATTA; did you mean BOKI_METADATA?")
+    refused(run_boki("engine", "--config", str(tmp_path / "none.toml")), 2, "expected a readable settings file")
+
+
+def test_init_may_be_repeated(run_boki: RunCommandLine, tmp_path: Path) -> None:
+    metadata = f"sqlite:///{tmp_path}/metadata.db"
+    first = run_boki("init", "--metadata", metadata)
+    assert (first.code, first.err) == (0, "")
+    assert f"{metadata} holds a cluster now" in first.out
+    again = run_boki("init", "--metadata", metadata, "--json")
+    assert json.loads(again.out) == {"metadata": metadata, "ready": True}
