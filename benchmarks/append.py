@@ -240,7 +240,10 @@ async def run(directory: Path, arguments: argparse.Namespace) -> Rounds:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.append", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.append",
+        description="Durable appends through the whole path, beside what the machine can do without Boki.",
+    )
     parser.add_argument("--quick", action="store_true", help="two short rounds: does it run at all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each workload in each round")

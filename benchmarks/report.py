@@ -117,7 +117,7 @@ def plot(path: Path, title: str, rows: Sequence[Row], ratios: Sequence[Ratio]) -
     colours = ["#59a14f" if ratio.reached else "#e15759" for ratio in ratios]
     goals.barh([ratio.name.replace("_", " ") for ratio in ratios], share, color=colours)
     goals.axvline(1.0, color="black", linewidth=0.8)
-    goals.set(xscale="log", xlabel="goal = 1, more is better")
+    goals.set(xlim=(0, max(2.0, min(3.0, max(share)))), xlabel="goal = 1, more is better")
     goals.tick_params(axis="y", labelsize=7)
     for axes in (rates, latencies, goals):
         axes.invert_yaxis()

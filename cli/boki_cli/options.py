@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 import msgspec
@@ -36,8 +36,6 @@ URL_VARIABLE: Final = "BOKI_URL"
 DEFAULT_TIMEOUT_S: Final = 30.0
 PARAMETERS: Final = "__click_params__"
 """Where click's decorators collect the parameters of a function."""
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
@@ -80,10 +78,10 @@ class CommandGroup(click.Group):
 
 def command(
     group: click.Group, name: str, *, writes: bool, client: bool = False, **attributes: Any
-) -> Callable[[F], click.Command]:
+) -> Callable[[Callable[..., Any]], click.Command]:
     """Registers a function as a command, with the shared options; its first argument is the `Invocation`."""
 
-    def decorate(function: F) -> click.Command:
+    def decorate(function: Callable[..., Any]) -> click.Command:
         def called(**values: Any) -> Any:
             context = click.get_current_context()
             invocation: Invocation = context.find_object(Invocation) or Invocation()
