@@ -108,6 +108,7 @@ class Storage:
         self._repeats: list[tuple[AddRequest, AddAnswers]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._checkpoint_wanted = asyncio.Event()
+        self._checkpoint_lock = asyncio.Lock()
         self._closing = False
         self._cached_gauge = metrics.gauge(metric_definitions.CACHED_BYTES)
         self._ledgers_gauge = metrics.gauge(metric_definitions.LEDGERS)
@@ -173,7 +174,7 @@ class Storage:
             await asyncio.wait(list(self._tasks))
         if not self.failed.done():
             try:
-                await self._checkpointer.run(self.journal)
+                await self.checkpoint()
             except StorageError as error:
                 _log.warning("no last checkpoint; the journal is replayed at the next start", error=error)
         await self.journal.close()
@@ -373,11 +374,12 @@ class Storage:
     # -- checkpoints
 
     async def checkpoint(self) -> None:
-        """One checkpoint now. Raises DiskFull, DiskFailed. Only for tests and for who owns `_checkpoints`."""
+        """One checkpoint, after the one that may be running. Raises DiskFull, DiskFailed."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
-            await self._checkpointer.run(self.journal)
+            async with self._checkpoint_lock:
+                await self._checkpointer.run(self.journal)
         finally:
             held, self._held = self._held, []
             for done in held:

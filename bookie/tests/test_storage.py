@@ -263,6 +263,15 @@ async def test_many_segments_ask_for_a_checkpoint(world: Any, disk: MemoryDisk) 
     assert len(storage.journal.live) <= 4
 
 
+async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, disk: MemoryDisk) -> None:
+    storage = await world.open(disk)
+    for entry in range(8):
+        await world.put(storage, world.add(1, entry, bytes(6_000)))
+    await asyncio.gather(*(storage.checkpoint() for _ in range(4)))
+    assert len(storage.journal.live) == 1
+    assert await world.put(storage, world.add(1, 8)) == [OK]
+
+
 class TestFullDisk:
     async def test_normal_adds_are_refused_and_recovery_goes_on(self, world: Any, disk: MemoryDisk) -> None:
         storage = await world.open(disk)

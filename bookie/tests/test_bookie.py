@@ -1,0 +1,231 @@
+"""A bookie as a whole: start, serve, register, read-only and back, failure, and every refused start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boki_bookie.bookie import Bookie
+from boki_common.bookkeeper.layout import available_bookies, bookie_address
+from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import decode_response, encode_add_body, encode_read
+from boki_common.errors import (
+    BokiError,
+    CorruptData,
+    DirectoryInUse,
+    DiskFailed,
+    MetadataUnavailable,
+    SettingsError,
+    WrongDirectory,
+)
+from boki_common.net.connection import Address, FrameConnection, connect
+from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.ports import Disk
+from boki_common.runtime.posix_disk import PosixDisk
+
+LOCAL = Address("127.0.0.1", 0)
+Start = Callable[..., Awaitable[Bookie]]
+
+
+@pytest.fixture
+async def start(world: Any) -> AsyncIterator[Start]:
+    started: list[Bookie] = []
+
+    async def one(disk: Disk, *, address: Address = LOCAL, seed: int = 1, **changes: Any) -> Bookie:
+        bookie = await Bookie.start(
+            disk=disk,
+            metadata=world.store,
+            address=address,
+            clock=world.clock,
+            rng=world.seeded(seed),
+            settings=world.tiny(**changes),
+        )
+        started.append(bookie)
+        return bookie
+
+    yield one
+    for bookie in started:
+        await bookie.close()
+
+
+class Client:
+    """Asks one thing at a time."""
+
+    def __init__(self, connection: FrameConnection) -> None:
+        self.connection = connection
+        self.frames: asyncio.Queue[memoryview | None] = asyncio.Queue()
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        for frame in frames:
+            self.frames.put_nowait(frame)
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.frames.put_nowait(None)
+
+    async def ask(self, *request: Any) -> Any:
+        self.connection.send(*request)
+        frame = await self.frames.get()
+        return None if frame is None else decode_response(frame)
+
+
+async def client_of(bookie: Bookie) -> Client:
+    connection = await connect(bookie.address, Client)
+    assert isinstance(connection.handler, Client)
+    return connection.handler
+
+
+async def add(client: Client, world: Any, ledger_id: int, entry_id: int, *, recovery: bool = False) -> V2Status:
+    body = world.body(ledger_id, entry_id)
+    return V2Status((await client.ask(*encode_add_body([body], world.key, recovery=recovery))).status)
+
+
+@pytest.mark.parametrize("kind", ["memory", "posix"])
+async def test_a_bookie_serves_registers_and_comes_back_with_everything(
+    world: Any, start: Start, kind: str, tmp_path: Path
+) -> None:
+    memory = MemoryDisk()
+    make: Callable[[], Disk] = memory.reopen if kind == "memory" else lambda: PosixDisk(tmp_path / "bookie")
+    bookie = await start(make(), host="localhost")
+    assert await available_bookies(world.store) == [bookie.bookie_id]
+    assert await bookie_address(world.store, bookie.bookie_id) == Address("localhost", bookie.address.port)
+    await world.ledger(7, bookie.bookie_id)
+    client = await client_of(bookie)
+    assert [await add(client, world, 7, entry) for entry in range(20)] == [V2Status.OK] * 20
+    assert await add(client, world, 8, 0) is V2Status.FENCED, "no metadata names this bookie for ledger 8"
+    await bookie.close()
+    await bookie.close()
+    assert await available_bookies(world.store) == []
+    assert not bookie.failed.done()
+
+    again = await start(make(), seed=2)
+    assert again.bookie_id == bookie.bookie_id
+    client = await client_of(again)
+    for entry in range(20):
+        assert bytes((await client.ask(encode_read(7, entry))).body) == bytes(world.body(7, entry))
+    assert await add(client, world, 7, 20) is V2Status.OK
+    assert (await client.ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
+
+
+async def test_a_directory_in_use_is_refused(world: Any, start: Start) -> None:
+    disk = MemoryDisk("/data/one")
+    await start(disk.reopen())
+    with pytest.raises(DirectoryInUse, match="/data/one is in use"):
+        await start(disk.reopen())
+
+
+async def test_a_port_in_use_is_refused_and_leaves_the_directory_free(world: Any, start: Start) -> None:
+    first = await start(MemoryDisk("/data/one"))
+    disk = MemoryDisk("/data/two")
+    with pytest.raises(SettingsError, match="another process listens there"):
+        await start(disk.reopen(), address=first.address, seed=2)
+    second = await start(disk.reopen(), seed=2)
+    assert sorted(await available_bookies(world.store)) == sorted([first.bookie_id, second.bookie_id])
+
+
+async def test_unusable_settings_are_all_told(world: Any, start: Start) -> None:
+    with pytest.raises(SettingsError, match=r"multiple of 4096.*expected host:port") as caught:
+        await start(MemoryDisk(), address=Address("", 0, "/tmp/socket"), journal_segment_bytes=20_000)
+    assert len(caught.value.faults) == 2
+
+
+async def test_a_read_only_or_wiped_directory_is_refused(world: Any, start: Start) -> None:
+    disk = MemoryDisk("/data/one")
+    bookie = await start(disk.reopen())
+    await bookie.close()
+    frozen = disk.reopen()
+    frozen.read_only = True
+    with pytest.raises(WrongDirectory, match="read-only file system"):
+        await start(frozen)
+    with pytest.raises(WrongDirectory, match="--replace-lost-disk"):
+        await start(MemoryDisk("/data/one"), seed=3)
+    replaced = await start(MemoryDisk("/data/one"), seed=3, replace_lost_disk=True)
+    assert replaced.bookie_id != bookie.bookie_id
+
+
+async def test_a_journal_that_is_damaged_in_the_middle_is_refused_by_name_and_offset(world: Any, start: Start) -> None:
+    disk = MemoryDisk("/data/one")
+    bookie = await start(disk)
+    await world.ledger(7, bookie.bookie_id)
+    client = await client_of(bookie)
+    for entry in range(3):
+        await add(client, world, 7, entry)
+    crashed = disk.crash(world.seeded(1))
+    name = next(name for name in crashed.all_names() if bytes(world.body(7, 1)) in crashed.contents(name))
+    offset = crashed.contents(name).index(bytes(world.body(7, 1)))
+    crashed.flip_bit(name, offset)
+    with pytest.raises(CorruptData, match=f"/data/one/{name} at byte {offset // 4096 * 4096}"):
+        await start(crashed)
+
+
+async def test_a_failed_disk_ends_the_bookie_and_says_why(world: Any, start: Start) -> None:
+    disk = MemoryDisk()
+    bookie = await start(disk)
+    await world.ledger(7, bookie.bookie_id)
+    client = await client_of(bookie)
+    assert await add(client, world, 7, 0) is V2Status.OK
+    while "journal/0000000003.segment" not in disk.all_names():
+        await asyncio.sleep(0)
+    disk.fail("sync")
+    assert await client.ask(*encode_add_body([world.body(7, 1)], world.key)) is None
+    assert isinstance(await bookie.failed, DiskFailed)
+    while await available_bookies(world.store):
+        await asyncio.sleep(0)
+    await bookie.close()
+    again = await start(disk.crash(world.seeded(4)), seed=2)
+    client = await client_of(again)
+    assert (await client.ask(encode_read(7, 0))).status is V2Status.OK
+
+
+async def test_a_full_disk_makes_it_read_only_until_there_is_space(world: Any, start: Start) -> None:
+    disk = MemoryDisk(capacity_bytes=10**6)
+    bookie = await start(disk, read_only_below_bytes=100_000, writable_above_bytes=200_000, disk_check_interval_s=0.01)
+    await world.ledger(7, bookie.bookie_id)
+    client = await client_of(bookie)
+    assert await add(client, world, 7, 0) is V2Status.OK
+    disk.capacity_bytes = 10**6 - await disk.free_bytes() + 50_000
+    await until(lambda: available_bookies(world.store, read_only=True), [bookie.bookie_id])
+    assert await available_bookies(world.store) == []
+    assert bookie.read_only
+    assert await add(client, world, 7, 1) is V2Status.READ_ONLY
+    assert await add(client, world, 7, 1, recovery=True) is V2Status.OK
+    assert (await client.ask(encode_read(7, 0, fence_key=world.key))).status is V2Status.OK
+    assert await add(client, world, 7, 2, recovery=True) is V2Status.OK
+    disk.capacity_bytes = 10**6
+    await until(lambda: available_bookies(world.store), [bookie.bookie_id])
+    assert not bookie.read_only
+    await world.ledger(9, bookie.bookie_id)
+    assert await add(client, world, 9, 0) is V2Status.OK
+
+
+async def until(look: Callable[[], Awaitable[Any]], expected: Any) -> None:
+    async with asyncio.timeout(10):
+        while await look() != expected:
+            await asyncio.sleep(0)
+
+
+async def test_without_metadata_adds_go_on_and_first_adds_wait(world: Any, start: Start) -> None:
+    bookie = await start(MemoryDisk())
+    await world.ledger(7, bookie.bookie_id)
+    await world.ledger(8, bookie.bookie_id)
+    client = await client_of(bookie)
+    assert await add(client, world, 7, 0) is V2Status.OK
+    world.store.disconnect()
+    assert await add(client, world, 7, 1) is V2Status.OK
+    waiting = asyncio.ensure_future(add(await client_of(bookie), world, 8, 0))
+    assert await add(client, world, 7, 2) is V2Status.OK
+    assert not waiting.done()
+    world.store.reconnect()
+    assert await waiting is V2Status.OK
+
+
+async def test_without_metadata_there_is_no_start(world: Any, start: Start) -> None:
+    disk = MemoryDisk()
+    world.store.disconnect()
+    with pytest.raises(MetadataUnavailable):
+        await start(disk.reopen())
+    world.store.reconnect()
+    await start(disk.reopen())

@@ -1,0 +1,71 @@
+"""The index against a plain dict: whatever is put, cut, stored in whatever order is found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, LedgerIndex
+
+STEPS = st.lists(st.one_of(st.tuples(st.integers(1, 3), st.integers(0, 30)), st.just("cut"), st.just("store")))
+
+
+@given(STEPS)
+def test_index_is_a_map_from_entries_to_where_they_are(steps: list[tuple[int, int] | str]) -> None:
+    index = LedgerIndex()
+    model: dict[tuple[int, int], str] = {}
+    cut: list[int] | None = None
+    location = 0
+    for step in steps:
+        if step == "cut" and cut is None:
+            cut = [ledger.ledger_id for ledger in index.cut()]
+            assert cut == sorted(cut)
+            model = {key: "flushing" if where == "fresh" else where for key, where in model.items()}
+        elif step == "store" and cut is not None:
+            for ledger_id in cut:
+                ledger = index.ledgers[ledger_id]
+                locations = list(range(location, location + len(ledger.flushing)))
+                location += len(locations)
+                columns = index.store(ledger, locations)
+                assert list(columns[0]) == sorted(columns[0])
+            index.cut_is_stored()
+            cut = None
+            model = {key: "stored" if where == "flushing" else where for key, where in model.items()}
+        elif isinstance(step, tuple):
+            ledger_id, entry_id = step
+            ledger = index.ledgers.get(ledger_id) or index.create(ledger_id, bytes(20))
+            assert ledger.holds(entry_id) == (step in model)
+            if step not in model:
+                index.put(ledger, entry_id, memoryview(b"x" * entry_id))
+                model[step] = "fresh"
+        for ledger in index.ledgers.values():
+            ledger.check_invariants()
+    for (ledger_id, entry_id), where in model.items():
+        ledger = index.ledgers[ledger_id]
+        assert (entry_id in ledger.fresh, entry_id in ledger.flushing, ledger.place(entry_id) is not None) == (
+            where == "fresh",
+            where == "flushing",
+            where == "stored",
+        )
+    assert index.stored_entries == sum(where == "stored" for where in model.values())
+    fresh = sum(entry_id + CACHED_OVERHEAD_BYTES for (_, entry_id), where in model.items() if where == "fresh")
+    assert index.fresh_bytes == fresh
+
+
+def test_a_ledger_without_entries_is_cut_too() -> None:
+    index = LedgerIndex()
+    ledger = index.create(9, bytes(20))
+    assert index.cut() == [ledger]
+    assert index.cut() == []
+    index.touch(ledger)
+    index.touch(ledger)
+    assert index.cut() == [ledger]
+
+
+def test_one_cut_at_a_time() -> None:
+    index = LedgerIndex()
+    index.put(index.create(1, bytes(20)), 0, memoryview(b"x"))
+    index.cut()
+    with pytest.raises(AssertionError, match="one checkpoint"):
+        index.cut()

@@ -1,0 +1,90 @@
+"""Bytes of index and checkpoint mark: round trips, damage refused with file and offset."""
+
+from __future__ import annotations
+
+import crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_bookie.ledger_index import Ledger
+from boki_bookie.ledger_index_format import (
+    BLOCK_BYTES,
+    CheckpointMark,
+    decode_blocks,
+    decode_mark,
+    encode_blocks,
+    encode_mark,
+)
+from boki_common.errors import CorruptData, VersionMismatch
+
+MARK = CheckpointMark(3, 99, 12, bytes(range(16)), 4, 5_000, 6, 7_000)
+LEDGERS = st.dictionaries(
+    st.integers(0, 2**62),
+    st.tuples(st.booleans(), st.booleans(), st.lists(st.integers(0, 2**62), max_size=20, unique=True)),
+    max_size=8,
+)
+
+
+def ledgers(model: dict[int, tuple[bool, bool, list[int]]]) -> list[tuple[Ledger, tuple[list[int], list[int], list[int]]]]:
+    made = []
+    for ledger_id, (fenced, sighted, entries) in model.items():
+        ledger = Ledger(ledger_id, ledger_id.to_bytes(20, "big"))
+        ledger.fenced, ledger.sighted = fenced, sighted
+        ordered = sorted(entries)
+        made.append((ledger, (ordered, [entry * 3 + 1 for entry in ordered], [entry % 2**32 for entry in ordered])))
+    return made
+
+
+@given(LEDGERS)
+def test_blocks_come_back(model: dict[int, tuple[bool, bool, list[int]]]) -> None:
+    data = b"".join(encode_blocks(ledgers(model), 5))
+    found = {}
+    for update in decode_blocks(memoryview(data), name="index"):
+        assert update.master_key == update.ledger_id.to_bytes(20, "big")
+        assert list(update.locations) == [entry * 3 + 1 for entry in update.entries]
+        assert list(update.body_bytes) == [entry % 2**32 for entry in update.entries]
+        found[update.ledger_id] = update.fenced, update.sighted, list(update.entries)
+    assert found == {key: (fenced, sighted, sorted(entries)) for key, (fenced, sighted, entries) in model.items()}
+
+
+def test_large_contents_become_several_blocks() -> None:
+    entries = list(range(30_000))
+    many = [(Ledger(number, bytes(20)), (entries, entries, entries)) for number in range(4)]
+    blocks = list(encode_blocks(many, 1))
+    assert len(blocks) == 2
+    assert all(len(block) > BLOCK_BYTES for block in blocks)
+    assert len(list(decode_blocks(memoryview(b"".join(blocks)), name="index"))) == 4
+
+
+def test_damage_names_file_and_offset() -> None:
+    blocks = [b"".join(encode_blocks(ledgers({number: (True, False, [1, 2])}), 1)) for number in (1, 2)]
+    whole = b"".join(blocks)
+    for at in range(len(blocks[0]), len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 4
+        with pytest.raises((CorruptData, VersionMismatch), match="index") as caught:
+            list(decode_blocks(memoryview(damaged), name="index"))
+        if isinstance(caught.value, CorruptData):
+            assert caught.value.offset == len(blocks[0])
+    with pytest.raises(CorruptData, match="index at byte 0"):
+        list(decode_blocks(memoryview(whole[: len(blocks[0]) - 8]), name="index"))
+    with pytest.raises(CorruptData, match="expected a block, found 7 bytes"):
+        list(decode_blocks(memoryview(whole + bytes(7)), name="index"))
+
+
+def test_marks() -> None:
+    data = encode_mark(MARK)
+    assert decode_mark(data, name="CHECKPOINT") == MARK
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        with pytest.raises(CorruptData, match="CHECKPOINT"):
+            decode_mark(damaged, name="CHECKPOINT")
+    with pytest.raises(CorruptData):
+        decode_mark(data[:-1], name="CHECKPOINT")
+    newer = bytearray(data)
+    newer[8] = 2
+    newer[4:8] = crc32c.crc32c(newer[8:]).to_bytes(4, "little")
+    with pytest.raises(VersionMismatch, match="expected checkpoint version 1, found 2"):
+        decode_mark(newer, name="CHECKPOINT")

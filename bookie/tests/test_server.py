@@ -1,0 +1,273 @@
+"""The v2 protocol over a real connection: recorded frames of Apache BookKeeper, faults on the wire, batching, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from boki_bookie.server import BookieServer
+from boki_bookie.storage import Storage
+from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import (
+    decode_response,
+    encode_add_body,
+    encode_batch_read,
+    encode_read,
+)
+from boki_common.errors import BokiError
+from boki_common.metrics import Metrics
+from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.runtime.memory_disk import MemoryDisk
+
+VECTORS: Final = Path(__file__).parents[2] / "common/tests/vectors/bookkeeper"
+RECORDED: Final = (
+    "add-crc32c", "add-crc32", "add-hmac", "add-dummy", "add-empty", "read-crc32c", "read-crc32", "read-hmac",
+    "read-dummy", "read-last", "read-no-entry", "read-no-ledger", "fence-read-wrong-key", "add-wrong-key", "fence-read",
+    "fence-read-entry", "fence-read-unknown-ledger", "add-fenced", "recovery-add", "add-again", "batch-setup",
+    "batch-read-0", "batch-read-1", "batch-read-2", "batch-read-3", "batch-read-4", "batch-read-5", "batch-read-fence",
+    "batch-read-no-ledger",
+)  # fmt: skip
+
+
+class Client:
+    """One connection; frames come out of a queue."""
+
+    def __init__(self, connection: FrameConnection) -> None:
+        self.connection = connection
+        self.batches: list[int] = []
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        self.batches.append(len(frames))
+        for frame in frames:
+            self.frames.put_nowait(bytes(frame))
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.lost.set_result(error)
+
+    async def ask(self, *request: Any) -> Any:
+        """Sends one request; returns its decoded answer."""
+        self.connection.send(*request)
+        return decode_response(memoryview(await self.frames.get()))
+
+
+class Served:
+    """A storage behind a server."""
+
+    def __init__(self, storage: Storage, server: FrameServer, world: Any) -> None:
+        self.storage = storage
+        self.server = server
+        self.world = world
+
+    async def connect(self) -> Client:
+        connection = await connect(self.server.address, Client)
+        assert isinstance(connection.handler, Client)
+        return connection.handler
+
+    def add(self, ledger_id: int, entry_id: int, payload: bytes = b"payload", *, recovery: bool = False) -> list[Any]:
+        return encode_add_body([self.world.body(ledger_id, entry_id, payload)], self.world.key, recovery=recovery)
+
+
+@pytest.fixture
+async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
+    storage = await world.open(disk)
+    requests = BookieServer(storage, requests_limit=50, metrics=Metrics())
+    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
+    yield Served(storage, server, world)
+    await server.close()
+    await requests.close()
+
+
+def recorded(name: str) -> list[tuple[bytes, bytes]]:
+    """The requests of a recorded case with their responses."""
+    frames: dict[str, bytes] = {}
+    for line in (VECTORS / f"v2-{name}.txt").read_text().splitlines():
+        kind, separator, text = line.partition(": ")
+        if separator and kind.startswith(("request.", "response.")):
+            frames[kind] = bytes.fromhex(text)
+    count = sum(kind.startswith("request.") for kind in frames)
+    return [(frames[f"request.{number}"], frames[f"response.{number}"]) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_recorded_requests_get_the_recorded_responses(served: Served, stored: bool) -> None:
+    """In the order in which Apache's client sent them to Apache's bookie; once from memory, once from the entry log."""
+    client = await served.connect()
+    for name in RECORDED:
+        for request, response in recorded(name):
+            client.connection.send(request)
+            assert (await client.frames.get()).hex() == response[4:].hex(), name
+        if stored:
+            await served.storage.checkpoint()
+
+
+async def test_acks_of_one_batch_leave_together(served: Served) -> None:
+    client = await served.connect()
+    assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
+    before = served.storage.journal.groups_written
+    for entry in range(1, 41):
+        client.connection.send(*served.add(1, entry))
+    answers = [decode_response(memoryview(await client.frames.get())) for _ in range(40)]
+    assert [(one.status, one.entry_id) for one in answers] == [(V2Status.OK, entry) for entry in range(1, 41)]
+    assert served.storage.journal.groups_written - before <= 2
+    assert len(client.batches) <= 3
+
+
+async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    for ledger_id, status in ((1, V2Status.OK), (9, V2Status.NO_ENTRY)):
+        disk.hold("sync")
+        for entry_id in (-1, 0):
+            client.connection.send(encode_read(ledger_id, entry_id, fence_key=served.world.key))
+        client.connection.send(encode_read(1, 0))
+        assert decode_response(memoryview(await client.frames.get())).entry_id == 0, "a plain read does not wait"
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert client.frames.empty()
+        disk.release("sync")
+        for entry_id in (-1, 0):
+            answer = decode_response(memoryview(await client.frames.get()))
+            assert (answer.ledger_id, answer.entry_id, answer.status) == (ledger_id, entry_id, status)
+
+
+async def test_a_fencing_read_waits_for_the_entry_it_finds(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(encode_read(1, -1, fence_key=served.world.key))
+    disk.hold("sync")
+    client.connection.send(*served.add(1, 0, recovery=True))
+    client.connection.send(encode_read(1, 0, fence_key=served.world.key))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert client.frames.empty()
+    disk.release("sync")
+    first, second = [decode_response(memoryview(await client.frames.get())) for _ in range(2)]
+    assert first.status is second.status is V2Status.OK
+
+
+async def test_a_damaged_entry_is_io_error_and_a_batch_ends_before_it(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    for entry, letter in enumerate(b"abc"):
+        await client.ask(*served.add(1, entry, bytes([letter]) * 50))
+    await served.storage.checkpoint()
+    name = "entries/0000000001.entries"
+    disk.flip_bit(name, disk.contents(name).index(b"b" * 50))
+    assert (await client.ask(encode_read(1, 1))).status is V2Status.IO_ERROR
+    assert (await client.ask(encode_read(1, 2))).status is V2Status.OK
+    batch = await client.ask(encode_batch_read(1, 0, request_id=5, max_count=3, max_bytes=10_000))
+    assert (batch.status, len(batch.bodies)) == (V2Status.OK, 1)
+    assert (await client.ask(encode_batch_read(1, 1, request_id=5, max_count=3, max_bytes=10_000))).status is (
+        V2Status.IO_ERROR
+    )
+
+
+async def test_many_stored_entries_come_back_to_a_pipelining_client(served: Served) -> None:
+    client = await served.connect()
+    for entry in range(40):
+        await client.ask(*served.add(1, entry, bytes([entry]) * 300))
+    await served.storage.checkpoint()
+    for entry in range(40):
+        client.connection.send(encode_read(1, entry))
+    found = {}
+    for _ in range(40):
+        answer = decode_response(memoryview(await client.frames.get()))
+        found[answer.entry_id] = bytes(answer.body)
+    assert found == {entry: bytes(served.world.body(1, entry, bytes([entry]) * 300)) for entry in range(40)}
+
+
+@pytest.mark.parametrize(
+    ("frame", "status"),
+    [
+        (b"\x03\x01\0\0" + bytes(60), V2Status.BAD_VERSION),
+        (b"\x02\x09\0\0", V2Status.BAD_REQUEST),
+    ],
+)
+async def test_other_versions_and_opcodes_are_answered(served: Served, frame: bytes, status: V2Status) -> None:
+    client = await served.connect()
+    client.connection.send(len(frame).to_bytes(4, "big") + frame)
+    answer = await client.frames.get()
+    assert answer[1] == frame[1]
+    assert int.from_bytes(answer[4:8], "big") == status
+    assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
+
+
+@pytest.mark.parametrize("frame", [b"\x02", b"\x02\x01\0\0" + bytes(30), b"\x02\x02\0\0" + bytes(17), b"\x02\x02\0\x01" + bytes(16)])
+async def test_impossible_lengths_end_the_connection_and_nothing_else(served: Served, frame: bytes) -> None:
+    client = await served.connect()
+    other = await served.connect()
+    client.connection.send(*served.add(1, 0), len(frame).to_bytes(4, "big") + frame)
+    assert await client.lost is not None
+    assert (await other.ask(*served.add(1, 1))).status is V2Status.OK
+    assert (await other.ask(encode_read(1, 0))).status is V2Status.OK
+
+
+@pytest.mark.parametrize(
+    ("ledger_id", "entry_id", "lac", "length"), [(-1, 0, -1, 0), (1, -1, -2, 0), (1, 5, 5, 0), (1, 5, -2, 0), (1, 5, 4, -1)]
+)
+async def test_headers_that_cannot_be_are_bad_requests(
+    served: Served, ledger_id: int, entry_id: int, lac: int, length: int
+) -> None:
+    client = await served.connect()
+    body = b"".join(number.to_bytes(8, "big", signed=True) for number in (ledger_id, entry_id, lac, length)) + bytes(8)
+    answer = await client.ask(*encode_add_body([body], served.world.key))
+    assert (answer.status, answer.ledger_id, answer.entry_id) == (V2Status.BAD_REQUEST, ledger_id, entry_id)
+
+
+async def test_an_entry_larger_than_a_segment_is_a_bad_request(served: Served) -> None:
+    client = await served.connect()
+    assert (await client.ask(*served.add(1, 0, bytes(20_000)))).status is V2Status.BAD_REQUEST
+    assert (await client.ask(*served.add(1, 0, bytes(10_000)))).status is V2Status.OK
+
+
+async def test_reads_of_impossible_entries_are_bad_requests(served: Served) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    assert (await client.ask(encode_read(1, -5))).status is V2Status.BAD_REQUEST
+    answer = await client.ask(encode_batch_read(1, -1, request_id=1, max_count=1, max_bytes=100))
+    assert answer.status is V2Status.BAD_REQUEST
+
+
+async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    disk.hold("sync")
+    for entry in range(1, 61):
+        client.connection.send(*served.add(1, entry))
+    client.connection.send(encode_read(1, 0))
+    refused = [decode_response(memoryview(await client.frames.get())) for _ in range(11)]
+    assert {one.status for one in refused} == {V2Status.TOO_MANY_REQUESTS}
+    disk.release("sync")
+    accepted = [decode_response(memoryview(await client.frames.get())) for _ in range(50)]
+    assert {one.status for one in accepted} == {V2Status.OK}
+    assert (await client.ask(encode_read(1, 0))).status is V2Status.OK
+
+
+async def test_a_failed_journal_ends_connections_without_an_answer(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    while "journal/0000000003.segment" not in disk.all_names():
+        await asyncio.sleep(0)
+    disk.fail("sync")
+    client.connection.send(*served.add(1, 1))
+    await client.lost
+    assert client.frames.empty()
+    await served.storage.failed
+
+
+async def test_answers_to_a_client_that_left_go_nowhere(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    disk.hold("sync")
+    client.connection.send(*served.add(1, 1), encode_read(1, 0, fence_key=served.world.key), encode_read(1, 0))
+    await client.frames.get()
+    client.connection.close()
+    await client.lost
+    disk.release("sync")
+    other = await served.connect()
+    assert (await other.ask(encode_read(1, 1))).status is V2Status.OK
+    assert (await other.ask(*served.add(1, 2))).status is V2Status.FENCED
