@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from hypothesis import given
@@ -41,7 +42,7 @@ def check_partition(decision: Decision, streams: PlainStreams, batch: RecordBatc
     """Every record either joined or lost, and every number of every run has an answer, in order."""
     spans = sorted([*decision.losers, *streams.committed])
     assert sum(stop - first for first, stop in spans) == batch.record_count
-    assert all(before[1] == after[0] for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
     for at, run in enumerate(batch.runs):
         answers = [answer for answer in decision.answers if answer.run == at]
         assert sum(answer.count for answer in answers) == run.count

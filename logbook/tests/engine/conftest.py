@@ -1,0 +1,59 @@
+"""An engine without sockets, over ledgers and a log whose acks and cuts a test gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from boki_common.metrics import Metrics
+from boki_logbook.core import EngineCore
+from boki_logbook.settings import EngineSettings
+from boki_logbook.testing import ScriptedLedgers, ScriptedLog
+
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+
+MakeCore = Callable[..., Awaitable[EngineCore]]
+
+
+class Cluster:
+    """Ledgers, a log in its first term, and the engines that joined it."""
+
+    def __init__(self) -> None:
+        self.ledgers = ScriptedLedgers()
+        self.log = ScriptedLog()
+        self.cores: list[EngineCore] = []
+
+    async def engine(self, *, settings: EngineSettings = QUICK, join: bool = True) -> EngineCore:
+        """A new engine; with `join` it follows the log and has its shard."""
+        incarnation = f"{len(self.cores) + 1:032x}"
+        core = EngineCore(ledgers=self.ledgers, incarnation=incarnation, settings=settings, metrics=Metrics())
+        self.cores.append(core)
+        if join:
+            await self.log.join(core)
+            await self.until(lambda: core.appender.shard is not None)
+        return core
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Runs the loop until something holds."""
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.0005)
+
+    async def settle(self) -> None:
+        """Lets everything happen that happens by itself."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        for core in self.cores:
+            await core.close()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.log.begin_term()
+    yield made
+    await made.close()
