@@ -151,10 +151,11 @@ class Demo:
                 await ingest.add(batch)
                 if killing is None and ingest.committed >= kill_at:
                     killing = asyncio.create_task(self._kill_one(ingest, started))
+            if killing is None:  # a small input is on its way before much of it is committed
+                killing = asyncio.create_task(self._kill_one(ingest, started))
             await ingest.finish()
             report.append_s = seconds_now() - started
-            if killing is not None:
-                await killing
+            await killing
         report.records_per_s = ingest.committed / report.append_s
         report.batch_p50_ms = latency_ms(ingest.batch_times, 0.5)
         report.batch_p99_ms = latency_ms(ingest.batch_times, 0.99)

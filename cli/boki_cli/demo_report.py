@@ -130,12 +130,7 @@ def draw(report: DemoReport, console: Console) -> None:
     console.print(checks)
     if report.holds:
         console.print("\n[bold green]Nothing was lost.[/bold green] Try next:")
-        console.print(
-            "  boki dev                                     a log of your own, in one process, data in ./.boki"
-        )
-        console.print(
-            "  boki append FILE --book B --tag-field F      then boki read --book B --tag F/value, boki status"
-        )
-        console.print("  make run INPUT=path                          the same with your own JSON lines or CSV file")
+        for tried, what in NEXT:
+            console.print(f"  [bold]{tried:<33}[/bold] {what}")
     else:
         console.print("\n[bold red]A check failed.[/bold red] Run again with --directory DIR and look at DIR/logs.")
