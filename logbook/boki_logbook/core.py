@@ -12,7 +12,7 @@ The order of steps on a metalog entry matters:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from boki_common.errors import BokiError
@@ -72,7 +72,7 @@ class EngineCore:
         metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.indexer.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
-        self._tasks = [loop.create_task(self._run(self.appender.run())), loop.create_task(self._run(self.sealer.run()))]
+        self._tasks = [loop.create_task(self._run(self.appender.run)), loop.create_task(self._run(self.sealer.run))]
 
     def fail(self, error: BaseException) -> None:
         """Ends the engine: what it knows cannot be trusted or continued."""
@@ -81,9 +81,9 @@ class EngineCore:
             self.failed.set_exception(error)
             self.failed.exception()  # told by `failed`, to whoever asks
 
-    async def _run(self, work: Any) -> None:
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.fail(error)
 

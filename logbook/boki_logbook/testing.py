@@ -373,7 +373,9 @@ def make_batch(*runs: RunSpec) -> RecordBatch:
     for run in runs:
         builder.start_run(run.book, run.writer, run.first, run.low, run.flags)
         for record in run.records:
-            builder.add(b"".join(tag.to_bytes(8, "little") for tag in record.tags), len(record.tags), NO_NAMES, record.data)
+            builder.add(
+                b"".join(tag.to_bytes(8, "little") for tag in record.tags), len(record.tags), NO_NAMES, record.data
+            )
             for tag, seqnum in record.expect:
                 builder.expect(tag, seqnum)
             if run.flags & RUN_NAMED:
