@@ -1,0 +1,120 @@
+"""The whole path under kill -9 and SIGSTOP: whatever was acknowledged is there once, whatever else dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import boki
+from boki_cli.local_cluster import LocalCluster
+from itests.support.fixtures import own_zookeeper  # noqa: F401 - a fixture
+from itests.support.zookeeper import ZookeeperServer
+from itests.whole_path.load import Load, check
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+
+
+async def test_bookie_killed_in_mid_stream_loses_and_stops_nothing(processes: LocalCluster) -> None:
+    async with boki.connect(processes.url) as client, Load(client.book("faults")) as load:
+        await load.more(300)
+        await processes.kill("bookie-2")
+        await load.more(300)  # two of three are enough
+        await processes.start("bookie-2")
+        await load.more(300)
+        await load.stop()
+        await check(load, client.book("faults"))
+
+
+async def test_two_of_three_bookies_gone_stop_appends_until_one_is_back(processes: LocalCluster) -> None:
+    async with boki.connect(processes.url) as client, Load(client.book("faults")) as load:
+        await load.more(200)
+        await processes.kill("bookie-1", "bookie-3")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await load.more(load.tasks * 8)  # what was under way may still end, new ones cannot
+        await processes.start("bookie-3")
+        await load.more(200)
+        await processes.start("bookie-1")
+        await load.stop()
+        await check(load, client.book("faults"))
+
+
+async def test_engine_killed_with_appends_in_flight_then_each_is_there_once_or_never(processes: LocalCluster) -> None:
+    async with boki.connect(processes.url) as client, Load(client.book("faults"), tasks=64) as load:
+        for _ in range(3):
+            await load.more(200)
+            await processes.kill("engine-1")
+            await processes.start("engine-1")
+        await load.more(200)
+        await load.stop()
+        assert not load.unknown  # the SDK found out what became of each
+        await check(load, client.book("faults"))
+
+
+async def test_sequencer_killed_then_a_new_term_goes_on_where_the_old_one_ended(processes: LocalCluster) -> None:
+    async with boki.connect(processes.url) as client, Load(client.book("faults")) as load:
+        for _ in range(2):
+            await load.more(200)
+            await processes.restart("sequencer-1")
+        await load.more(200)
+        await load.stop()
+        await check(load, client.book("faults"))
+        terms = {seqnum >> 35 for seqnum in load.acked.values()}
+        assert len(terms) >= 3
+
+
+async def test_everything_killed_at_once_and_started_again(processes: LocalCluster) -> None:
+    async with boki.connect(processes.url) as client, Load(client.book("faults")) as load:
+        await load.more(300)
+        await processes.kill(*processes.roles)
+        await processes.start()
+        await load.more(100)
+        await load.stop()
+        await check(load, client.book("faults"))
+
+
+async def test_paused_sequencer_that_was_replaced_orders_nothing_when_it_wakes(tmp_path: Path) -> None:
+    async with (
+        LocalCluster(tmp_path, bookies=3, sequencers=2) as cluster,
+        boki.connect(cluster.url) as client,
+        Load(client.book("faults")) as load,
+    ):
+        await load.more(200)
+        logs = {name: await asyncio.to_thread(cluster.log_tail, name) for name in ("sequencer-1", "sequencer-2")}
+        (serving,) = [name for name, log in logs.items() if "term begins" in log]  # the other stands by
+        os.kill(cluster.pids[serving], signal.SIGSTOP)
+        await load.more(load.tasks * 8)  # what was under way, and much that only a new term can order
+        os.kill(cluster.pids[serving], signal.SIGCONT)
+        await load.more(200)
+        await load.stop()
+        await check(load, client.book("faults"))
+
+
+@pytest.mark.zookeeper
+async def test_zookeeper_away_for_ten_seconds_stops_no_append(
+    tmp_path: Path,
+    own_zookeeper: ZookeeperServer,  # noqa: F811
+) -> None:
+    uri = f"zk://{own_zookeeper.hosts}/boki-test"
+    async with (
+        LocalCluster(tmp_path, uri, bookies=3) as cluster,
+        boki.connect(cluster.url) as client,
+        Load(client.book("faults")) as load,
+    ):
+        await load.more(300)
+        own_zookeeper.pause()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 10.0
+        while loop.time() < until:
+            async with asyncio.timeout(3.0):
+                await load.more(100)
+        own_zookeeper.resume()
+        await load.more(300)
+        await cluster.kill("bookie-1")
+        await load.more(300)
+        await load.stop()
+        await check(load, client.book("faults"))
