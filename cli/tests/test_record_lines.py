@@ -109,8 +109,8 @@ _CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size
 @given(st.lists(st.lists(_CELLS, min_size=2, max_size=2), max_size=8), st.integers(1, 9), st.booleans())
 def test_csv_agrees_with_the_csv_module_at_any_chunk_size(rows: list[list[str]], size: int, quote_all: bool) -> None:
     out = io.StringIO()
-    quoted = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    (quoted if quote_all else csv.writer(out, lineterminator="\n")).writerows([["a", "b"], *rows])
+    quoted = csv.writer(out, quoting=csv.QUOTE_ALL)
+    (quoted if quote_all else csv.writer(out)).writerows([["a", "b"], *rows])
     content = out.getvalue().encode()
     lines = RecordLines(source="f.csv", tag_fields=("a", "b"))
     found: list[Line] = []
@@ -120,8 +120,8 @@ def test_csv_agrees_with_the_csv_module_at_any_chunk_size(rows: list[list[str]],
     assert [line.tags for line in found] == [
         [f"{field}/{cell}" for field, cell in zip("ab", row, strict=True) if cell] for row in rows
     ]
-    header = content.split(b"\n", 1)[0]
-    assert b"".join(line + b"\n" for line in [header, *(line.data for line in found)]) == content
+    header = content.split(b"\r\n", 1)[0]
+    assert b"".join(line + b"\r\n" for line in [header, *(line.data for line in found)]) == content
 
 
 @given(
