@@ -61,7 +61,6 @@ class EntryLog:
         self._end = end
         self._buffers: list[Buffer] = []
         self._buffers_at = 0
-        self._buffered_bytes = 0
         self._written: dict[int, None] = {}
 
     # -- writing
@@ -70,7 +69,6 @@ class EntryLog:
         """Everything appended since the last commit is forgotten."""
         self._end = self.committed
         self._buffers = []
-        self._buffered_bytes = 0
         self._buffers_at = self._end.offset
         self._written = {}
 
@@ -86,15 +84,12 @@ class EntryLog:
             if offset == 0:
                 self._buffers_at = 0
                 self._buffers.append(encode_file_header(number, self._bookie_id))
-                self._buffered_bytes += PAGE_BYTES
                 offset = PAGE_BYTES
-            self._buffers.append(encode_entry_header(ledger_id, entry_id, body))
-            self._buffers.append(body)
-            size = ENTRY_HEADER_BYTES + len(body)
+            self._buffers += (encode_entry_header(ledger_id, entry_id, body), body)
             locations.append(pack_location(number, offset))
-            self._end = EntryLogEnd(number, offset + size)
-            self._buffered_bytes += size
-            if self._buffered_bytes >= WRITE_BYTES:
+            offset += ENTRY_HEADER_BYTES + len(body)
+            self._end = EntryLogEnd(number, offset)
+            if offset - self._buffers_at >= WRITE_BYTES:
                 await self._flush()
         return locations
 
@@ -114,7 +109,6 @@ class EntryLog:
         await file.write(self._buffers_at, self._buffers, durable=False)
         self._written[number] = None
         self._buffers = []
-        self._buffered_bytes = 0
         self._buffers_at = self._end.offset
 
     # -- reading

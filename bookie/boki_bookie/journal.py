@@ -52,12 +52,13 @@ class JournalPosition(NamedTuple):
 class _Group:
     """Records that are durable together; columns, because there may be thousands a millisecond."""
 
-    __slots__ = ("bodies", "body_bytes", "done", "kinds")
+    __slots__ = ("bodies", "done", "kinds", "record_bytes")
 
     def __init__(self) -> None:
         self.kinds = bytearray()
         self.bodies: list[Buffer] = []
-        self.body_bytes = 0
+        self.record_bytes = 0
+        """Bodies with their record headers."""
         self.done: list[Done] = []
 
 
@@ -87,6 +88,8 @@ class Journal:
         self._files_lock = asyncio.Lock()
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
+        self._refusal: BokiError | None = None
+        """Why `append` takes nothing any more."""
         self._write_seconds = metrics.histogram(metric_definitions.JOURNAL_WRITE)
         self._records_total = metrics.counter(metric_definitions.JOURNAL_RECORDS)
         self._bytes_total = metrics.counter(metric_definitions.JOURNAL_BYTES)
@@ -109,7 +112,8 @@ class Journal:
         Raises:
             Overloaded: the queue is full. InvalidArgument: no segment can hold it. What failed the journal.
         """
-        self._check_open()
+        if self._refusal is not None:
+            raise self._refusal
         size = len(body) + RECORD_HEADER_BYTES
         if size > self._record_bytes_limit:
             raise InvalidArgument(
@@ -121,13 +125,13 @@ class Journal:
                 f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
             )
         group = self._waiting[-1] if self._waiting else None
-        if group is None or group.body_bytes + len(group.bodies) * RECORD_HEADER_BYTES + size > self._group_bytes_limit:
+        if group is None or group.record_bytes + size > self._group_bytes_limit:
             group = _Group()
             self._waiting.append(group)
             self._wake.set()
         group.kinds.append(kind)
         group.bodies.append(body)
-        group.body_bytes += len(body)
+        group.record_bytes += size
         self._queued_bytes += size
         self._queued_records += 1
 
@@ -175,6 +179,7 @@ class Journal:
     async def close(self) -> None:
         """Writes what was appended, then ends. Idempotent."""
         self._closing = True
+        self._refusal = self._refusal or ClosedError("the journal is closed")
         self._wake.set()
         self._recycled.set()
         if self._next_segment is not None and not self._waiting:
@@ -213,7 +218,7 @@ class Journal:
     async def _write(self, group: _Group) -> None:
         """One group, the oldest that waits, made durable; until it leaves the queue it may still grow."""
         assert self._segment is not None
-        while self._offset + group_bytes(len(group.bodies), group.body_bytes) > self._segment.header.segment_bytes:
+        while self._offset + group_bytes(group.record_bytes) > self._segment.header.segment_bytes:
             await self._roll()
         self._waiting.popleft()
         self._flying = group
@@ -228,7 +233,7 @@ class Journal:
         self._offset += size
         self.groups_written += 1
         self._flying = None
-        self._queued_bytes -= group.body_bytes + len(group.bodies) * RECORD_HEADER_BYTES
+        self._queued_bytes -= group.record_bytes
         self._queued_records -= len(group.bodies)
         for done in group.done:
             done(None)
@@ -260,15 +265,10 @@ class Journal:
             except TimeoutError:
                 continue
 
-    def _check_open(self) -> None:
-        if self.failed.done():
-            raise self.failed.result()
-        if self._closing:
-            raise ClosedError("the journal is closed")
-
     def _fail_with(self, error: BokiError, *, quietly: bool = False) -> None:
         if not quietly:
             _log.error("the journal failed; nothing more is acknowledged", error=error)
+        self._refusal = error
         self.failed.set_result(error)
         groups = [self._flying] if self._flying is not None else []
         groups.extend(self._waiting)

@@ -165,9 +165,9 @@ def encode_group(
     return buffers, size + padding
 
 
-def group_bytes(records: int, body_bytes: int) -> int:
-    """Length of a group on disk, with its padding."""
-    size = GROUP_HEADER_BYTES + RECORD_HEADER_BYTES * records + body_bytes
+def group_bytes(record_bytes: int) -> int:
+    """Length on disk, with its padding, of a group whose records with their headers have that many bytes."""
+    size = GROUP_HEADER_BYTES + record_bytes
     return size + -size % PAGE_BYTES
 
 

@@ -189,20 +189,14 @@ class Storage:
             OK: stored; answer it when `when_durable` calls back. None: `answers` hears it later. Else: refused.
         """
         ledger = self._ledgers.get(request.ledger_id)
-        recovery = request.recovery
-        if ledger is None:
-            verdict = decide_add(
-                None, request.master_key, fenced=False, sighted=False, recovery=recovery, read_only=self.read_only
-            )
-        else:
-            verdict = decide_add(
-                ledger.master_key,
-                request.master_key,
-                fenced=ledger.fenced,
-                sighted=ledger.sighted,
-                recovery=recovery,
-                read_only=self.read_only,
-            )
+        verdict = decide_add(
+            None if ledger is None else ledger.master_key,
+            request.master_key,
+            fenced=ledger is not None and ledger.fenced,
+            sighted=ledger is not None and ledger.sighted,
+            recovery=request.recovery,
+            read_only=self.read_only,
+        )
         if verdict is not AddVerdict.STORE:
             return self._wait_for_sight(request, answers) if verdict is AddVerdict.SIGHT else V2Status(verdict)
         if self._index.cached_bytes >= self._cache_limit:

@@ -38,7 +38,7 @@ def segment(groups: list[Records], *, first: int = 5, header: SegmentHeader = HE
     for number, records in enumerate(groups, first):
         buffers, size = encode_group(header, number, [kind for kind, _ in records], [body for _, body in records])
         encoded = b"".join(buffers)
-        assert len(encoded) == size == group_bytes(len(records), sum(len(body) for _, body in records))
+        assert len(encoded) == size == group_bytes(sum(16 + len(body) for _, body in records))
         data[at : at + size] = encoded
         at += size
     return data
@@ -68,7 +68,7 @@ def test_a_torn_last_group_is_dropped_whatever_sectors_survived(bodies: list[byt
     whole = segment([[(1, b"first")], [(1, body) for body in bodies]])
     before = segment([[(1, b"first")]])
     start = 2 * PAGE_BYTES
-    end = start + group_bytes(len(bodies), sum(map(len, bodies)))
+    end = start + group_bytes(sum(16 + len(body) for body in bodies))
     sectors = range(start, end, 512)
     lost = draw.draw(st.sets(st.sampled_from(list(sectors)), min_size=1))
     torn = bytearray(whole)
@@ -113,7 +113,7 @@ def test_bytes_of_an_earlier_use_are_not_seen(new: list[Records], old: list[Reco
     stale = HEADER._replace(generation=3, salt=77)
     data = segment(old, first=1, header=stale)
     fresh = segment(new)
-    used = PAGE_BYTES + sum(group_bytes(len(group), sum(len(body) for _, body in group)) for group in new)
+    used = PAGE_BYTES + sum(group_bytes(sum(16 + len(body) for _, body in group)) for group in new)
     data[:used] = fresh[:used]
     found, end = scan(data)
     assert found == list(enumerate(new, 5))
