@@ -27,7 +27,6 @@ import tempfile
 import time
 import urllib.request
 import xml.etree.ElementTree
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
@@ -192,13 +191,13 @@ def _copy_with_maven(folder: Path) -> None:
         )
 
 
-def _download(folder: Path, fetch: Callable[[str], bytes] | None = None) -> None:
+def _download(folder: Path) -> None:
     repository = os.environ.get("BOKI_MAVEN_REPOSITORY") or _mirror_of_settings(Path.home() / ".m2" / "settings.xml")
     if repository is None:
         raise ZookeeperMissing("no Maven repository is named by BOKI_MAVEN_REPOSITORY or ~/.m2/settings.xml")
     for line in CHECKSUMS.read_text().splitlines():
         expected, path = line.split()
-        data = (fetch or _fetch)(f"{repository.rstrip('/')}/{path}")
+        data = _fetch(f"{repository.rstrip('/')}/{path}")
         found = hashlib.sha256(data).hexdigest()
         if found != expected:
             raise ZookeeperMissing(f"expected SHA-256 {expected} of {path}, found {found}")

@@ -59,6 +59,8 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
     + ("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs")
 )
 
+_NEVER_READ: Final = Stamp(-1, -1)
+
 _log = get_logger("metadata")
 
 
@@ -246,6 +248,7 @@ class _Worker:
         return await asyncio.wrap_future(future)
 
     def watch(self, path: str) -> None:
+        """Tells `path` once, and whenever it changes."""
         self._jobs.put((Future(), lambda: self._watch(path)))
 
     def unwatch(self, path: str) -> None:
@@ -306,7 +309,7 @@ class _Worker:
             if now >= renew_at:
                 renew_at = now + self._timeout_s / RENEWALS_PER_TIMEOUT
                 self._in_background(self._renew)
-            if self._stamps and (self._written or now >= poll_at):
+            if self._stamps and (self._written or self._seen_version < 0 or now >= poll_at):
                 poll_at = now + WATCH_INTERVAL_S
                 self._in_background(self._poll)
             wake_at = min(renew_at, poll_at) if self._stamps else renew_at
@@ -378,9 +381,9 @@ class _Worker:
         return (time.monotonic_ns() if has_boot_id else time.time_ns()) // 1_000_000
 
     def _watch(self, path: str) -> None:
-        if path not in self._stamps:
-            self._stamps[path] = self._tree.read(lambda: self._tree.stamp(path))
-        self._on_loop(lambda: self._tell(path))
+        # Read by the next poll, which is tried again until it succeeds, and told then.
+        self._stamps[path] = _NEVER_READ
+        self._seen_version = -1
 
     def _poll(self) -> None:
         version = self._tree.data_version()
@@ -392,11 +395,11 @@ class _Worker:
         changed = [path for path, stamp in stamps.items() if stamp != self._stamps[path]]
         self._stamps = stamps
         for path in changed:
-            self._on_loop(lambda path=path: self._tell(path))  # type: ignore[misc]
+            self._on_loop(self._tell, path)
 
-    def _on_loop(self, callback: Callable[[], None]) -> None:
+    def _on_loop(self, callback: Callable[..., None], *arguments: str) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback)
+            self._loop.call_soon_threadsafe(callback, *arguments)
 
 
 def _process_identity() -> tuple[str, int, int, str]:

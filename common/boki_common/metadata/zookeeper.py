@@ -17,6 +17,7 @@ What a lost connection means:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -291,8 +292,11 @@ class ZookeeperStore:
         if self._link is None:
             return
         if session is None:
+            if self._connected.is_set():
+                _log.warning("ZooKeeper connection lost", hosts=self.hosts)
             self._connected.clear()
             return
+        _log.info("ZooKeeper connected", hosts=self.hosts, session=f"{session:#x}")
         lost = self._session is not None and self._session != session
         self._session = session
         self._connected.set()
@@ -337,6 +341,7 @@ class _KazooLink:
         self._chroot = f"/{chroot}" if chroot else ""
         self._new_client: Callable[[], Any] = lambda: kazoo.client.KazooClient(
             hosts=servers,
+            logger=_quiet_logger(),
             timeout=session_timeout_s,
             connection_retry=kazoo.retry.KazooRetry(
                 max_tries=-1, delay=RETRY_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
@@ -446,6 +451,13 @@ class _KazooLink:
                 return MetadataUnknown(f"the answer to {operation} of {path} was lost: {error!r}", **facts)
             return MetadataUnavailable(f"{operation} of {path} failed: {error!r}", **facts)
         return None
+
+
+def _quiet_logger() -> logging.Logger:
+    """kazoo warns of every lost connection; the store says it once, and bugs of kazoo's stay visible."""
+    logger = logging.getLogger("boki.kazoo")
+    logger.setLevel(logging.ERROR)
+    return logger
 
 
 def _resolve(answer: asyncio.Future[Any], error: BaseException | None, value: Any) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +97,15 @@ async def eventually(condition: Callable[[], Awaitable[bool]], *, timeout_s: flo
             await asyncio.sleep(0.02)
 
 
+async def throughout(condition: Callable[[], Awaitable[bool]], duration_s: float) -> None:
+    """Asserts that the condition holds all the time."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + duration_s
+    while loop.time() < end:
+        assert await condition()
+        await asyncio.sleep(0.02)
+
+
 async def quiet(watch: Watch) -> None:
     """Takes what a watch tells for nothing, until it tells nothing for a while."""
     while True:
@@ -107,5 +117,5 @@ async def quiet(watch: Watch) -> None:
 
 @pytest.fixture
 def tools() -> Any:
-    """`eventually` and `quiet`, since tests import nothing from each other."""
-    return type("Tools", (), {"eventually": staticmethod(eventually), "quiet": staticmethod(quiet)})
+    """What tests of this folder share, since they import nothing from each other."""
+    return SimpleNamespace(eventually=eventually, throughout=throughout, quiet=quiet)

@@ -123,7 +123,7 @@ async def test_the_end_of_the_session_at_the_server(opened: Opener, zookeeper: A
 @pytest.mark.zookeeper
 @pytest.mark.processes
 async def test_a_write_to_a_silent_server_is_unknown_until_its_version_moves(
-    opened: Opener, own_zookeeper: Any
+    opened: Opener, own_zookeeper: Any, tools: Any
 ) -> None:
     store = await opened(own_zookeeper.hosts)
     await store.create("/a", b"old")
@@ -132,8 +132,11 @@ async def test_a_write_to_a_silent_server_is_unknown_until_its_version_moves(
         await store.set("/a", b"mine", version=0)
     assert not caught.value.definite
     settling = asyncio.create_task(compare_and_set(store, "/a", b"mine", version=0))
-    await asyncio.sleep(0.5)
-    assert not settling.done()
+
+    async def unsettled() -> bool:
+        return not settling.done()
+
+    await tools.throughout(unsettled, 0.5)
     own_zookeeper.resume()
     # The first write may land before or after the repeated one; either way exactly one of them does.
     try:
@@ -183,7 +186,11 @@ async def test_closing_ends_the_calls_that_wait(opened: Opener, own_zookeeper: A
 
     await tools.eventually(disconnected)
     calls = [asyncio.create_task(call) for call in (store.get("/a"), store.create("/b"), store.watch("/c").changed())]
-    await asyncio.sleep(0.1)
+
+    async def waiting() -> bool:
+        return not any(call.done() for call in calls)
+
+    await tools.throughout(waiting, 0.1)
     await store.close()
     outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
     assert [type(outcome) for outcome in outcomes] == [ClosedError] * 3
