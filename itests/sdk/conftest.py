@@ -1,17 +1,22 @@
 """The clusters that the SDK's conformance suite runs on.
 
-Every test of this folder takes `client`, `book` or `cluster` and runs once per provider. To add one, write an async context
-manager that yields a `Cluster` and put it into `PROVIDERS`; a test must not see whether others used the cluster before it
-(books are named after the test and a random number), so a provider may keep one cluster for all.
+Every test of this folder takes `client`, `book` or `cluster` and runs once per provider. A test must not see whether others
+used the cluster before it (books are named after the test and a random number), so a provider may keep one cluster for all.
 
 - memory: `boki.testing.MemoryCluster`, the model.
 - socket: the same model behind a real server, so that every byte passes frames, messages and a Unix socket.
+- dev: `boki dev`, one process, for the whole run.
+- processes: three bookies, a sequencer and an engine as separate processes on a real ZooKeeper, for the whole run.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -22,10 +27,13 @@ import boki
 import boki.testing
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
+from boki_cli.local_cluster import LocalCluster
 from boki_common.errors import ConnectionLost
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer
 from boki_common.runtime.process import SystemClock
+from itests.support.fixtures import zookeeper  # noqa: F401 - a fixture
+from itests.support.zookeeper import ZookeeperServer
 
 
 class Cluster(Protocol):
@@ -66,12 +74,61 @@ async def socket(folder: Path) -> AsyncIterator[Cluster]:
     await server.close()
 
 
-PROVIDERS: dict[str, Provider] = {"memory": memory, "socket": socket}
+@pytest.fixture(scope="session")
+def dev_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One `boki dev` for all tests."""
+    command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(tmp_path_factory.mktemp("dev"))]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--json", "--stop-with-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        yield "boki://" + json.loads(process.stdout.readline())["addresses"][0]
+        process.stdin.close()
+        process.wait(timeout=30)
 
 
-@pytest.fixture(params=PROVIDERS)
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with PROVIDERS[request.param](tmp_path) as provided:
+@pytest.fixture(scope="session")
+def processes_url(
+    tmp_path_factory: pytest.TempPathFactory,
+    zookeeper: ZookeeperServer,  # noqa: F811
+) -> Iterator[str]:
+    """One cluster of processes for all tests."""
+    metadata = f"zk://{zookeeper.hosts}/sdk-suite"
+    with asyncio.Runner() as runner:
+        cluster = LocalCluster(tmp_path_factory.mktemp("processes"), metadata, bookies=3)
+        runner.run(cluster.start())
+        yield cluster.url
+        runner.run(cluster.stop())
+
+
+@asynccontextmanager
+async def served(url: str) -> AsyncIterator[Cluster]:
+    yield ClusterAt(url)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "socket",
+        pytest.param("dev", marks=pytest.mark.processes),
+        pytest.param("processes", marks=[pytest.mark.processes, pytest.mark.zookeeper]),
+    ]
+)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    if request.param == "memory":
+        return memory
+    if request.param == "socket":
+        return socket
+    url = request.getfixturevalue(f"{request.param}_url")
+    return lambda _: served(url)
+
+
+@pytest.fixture
+async def cluster(provider: Provider, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with provider(tmp_path) as provided:
         yield provided
 
 
