@@ -1,0 +1,334 @@
+"""Connections of SDKs over real sockets: what they may say, and what happens when they say something else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from boki_common import engine_protocol as wire
+from boki_common import limits
+from boki_common.engine_protocol import Consistency, Direction, Query, Verdict
+from boki_common.errors import (
+    BokiError,
+    ConnectionLost,
+    Overloaded,
+    ProtocolError,
+    RecordTooLarge,
+    RemoteError,
+    VersionMismatch,
+)
+from boki_common.ids import Position
+from boki_common.net.connection import Address
+from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.record_batch import join
+from boki_logbook.compression import compressor
+from boki_logbook.core import EngineCore
+from boki_logbook.server import SdkConnection
+from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+
+ALICE = bytes(15) + b"a"
+HELLO = msgspec.msgpack.encode({"versions": [1], "features": [], "auth": None})
+NO_TOKEN = wire.encode_token({})
+
+
+class Sdk:
+    """The client's end: keeps the pushes."""
+
+    def __init__(self) -> None:
+        self.peer: MessagePeer
+        self.rows: list[wire.AnswerRow] = []
+        self.pushed = asyncio.Event()
+        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        assert (opcode, request_id) == (wire.OP_ANSWERS, 0)
+        self.rows.extend(wire.decode_answers(body)[1])
+        self.pushed.set()
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        self.lost.set_result(error)
+
+    async def hello(self) -> None:
+        await self.peer.call(wire.OP_HELLO, HELLO)
+
+    async def answers(self, count: int) -> list[wire.AnswerRow]:
+        while len(self.rows) < count:
+            self.pushed.clear()
+            await self.pushed.wait()
+        return self.rows
+
+    def append(self, *runs: RunSpec) -> None:
+        self.peer.push(wire.OP_APPEND, NO_TOKEN, make_batch(*runs)._view)
+
+
+class Served:
+    """An engine core behind a real server."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self.core = core
+        self.connections: dict[SdkConnection, None] = {}
+        self.server: MessageServer
+        self.sdks: list[Sdk] = []
+
+    def connected(self, peer: MessagePeer) -> SdkConnection:
+        connection = SdkConnection(
+            peer,
+            engine=self.core,
+            appender=self.core.appender,
+            reader=self.core.reader,
+            lost=lambda one: self.connections.pop(one, None),
+        )
+        self.connections[connection] = None
+        return connection
+
+    async def sdk(self, *, greet: bool = True) -> Sdk:
+        made = Sdk()
+        made.peer = await connect_messages(self.server.address, made)
+        self.sdks.append(made)
+        if greet:
+            await made.hello()
+        return made
+
+    async def close(self) -> None:
+        for sdk in self.sdks:
+            sdk.peer.close()
+        for connection in list(self.connections):
+            await connection.close()
+        await self.server.close()
+
+
+@pytest.fixture(params=["tcp", "unix"])
+async def served(cluster: Any, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
+    made = Served(await cluster.engine())
+    address = Address("127.0.0.1", 0) if request.param == "tcp" else Address("", 0, str(tmp_path / "engine.sock"))
+    made.server = await MessageServer.start(address, made.connected)
+    yield made
+    await made.close()
+
+
+def run(first: int, *data: bytes, tags: tuple[int, ...] = (), book: int = 1) -> RunSpec:
+    return RunSpec(book, ALICE, first, tuple(RecordSpec(tags=tags, data=one) for one in data))
+
+
+def query(tag: int = 0, *, wait_ms: int = 0, max_records: int = 100) -> Query:
+    return Query(1, tag, 0, 2**63, max_records, 1_000_000, wait_ms, Direction.NEXT, Consistency.SESSION)
+
+
+async def test_append_answers_read(served: Served) -> None:
+    sdk = await served.sdk()
+    sdk.append(run(1, b"x", b"y", tags=(5,)), run(1, b"z", book=2))
+    rows = await sdk.answers(2)
+    assert [(row.book, row.first, row.count, row.verdict) for row in rows] == [
+        (1, 1, 2, Verdict.COMMITTED),
+        (2, 1, 1, Verdict.COMMITTED),
+    ]
+    body = await sdk.peer.call(wire.OP_READ, *wire.encode_read({}, query(5)))
+    reply = wire.decode_read_reply(body)
+    assert reply.records.seqnums.tolist() == [rows[0].first_seqnum, rows[0].first_seqnum + 1]
+    assert reply.records.tags.tolist() == [5, 5]
+    assert bytes(reply.records.payloads) == b"\0\0x\0\0y"
+
+
+async def test_prev_many_position_and_status(served: Served) -> None:
+    sdk = await served.sdk()
+    sdk.append(run(1, b"x", tags=(5,)))
+    (row,) = await sdk.answers(1)
+    body = await sdk.peer.call(wire.OP_READ_PREV_MANY, *wire.encode_prev_many({}, 1, [(5, 2**63 - 1), (6, 2**63 - 1)]))
+    assert wire.decode_read_reply(body).records.seqnums.tolist() == [row.first_seqnum, 0]
+    token, position = wire.decode_position(await sdk.peer.call(wire.OP_POSITION, *wire.encode_position({}, 1)))
+    assert position == row.first_seqnum
+    assert token == served.core.indexer.positions
+    status = msgspec.json.decode(await sdk.peer.call(wire.OP_STATUS))
+    assert status["records"] == 1
+
+
+async def test_a_blocked_read_is_answered_when_the_record_comes(served: Served) -> None:
+    reader, writer = await served.sdk(), await served.sdk()
+    waiting = reader.peer.request(wire.OP_READ, *wire.encode_read({}, query(wait_ms=5_000)))
+    await reader.peer.call(wire.OP_STATUS)
+    writer.append(run(1, b"x"))
+    assert len(wire.decode_read_reply(await waiting).records.seqnums) == 1
+
+
+async def test_a_lost_connection_leaves_no_waiting_reads(served: Served, cluster: Any) -> None:
+    sdk = await served.sdk()
+    sdk.peer.request(wire.OP_READ, *wire.encode_read({}, query(wait_ms=5_000)))
+    await cluster.until(lambda: served.core.reader.parked == 1)
+    sdk.peer.close()
+    await cluster.until(lambda: served.core.reader.parked == 0 and not served.connections)
+
+
+async def test_answers_go_to_the_connection_that_sent(served: Served) -> None:
+    one, two = await served.sdk(), await served.sdk()
+    one.append(run(1, b"x", book=1))
+    two.append(run(1, b"y", book=2))
+    assert [row.book for row in await one.answers(1)] == [1]
+    assert [row.book for row in await two.answers(1)] == [2]
+
+
+async def test_a_resend_on_a_new_connection_is_answered_there(served: Served, cluster: Any) -> None:
+    cluster.log.cut_by_itself = False
+    first = await served.sdk()
+    first.append(run(1, b"x"))
+    await cluster.until(lambda: served.core.appender.queued_bytes)
+    first.peer.close()
+    again = await served.sdk()
+    again.append(run(1, b"x"))
+    await cluster.until(lambda: served.core.appender.shard.acked_entries == 2)
+    cluster.log.cut()
+    (row,) = await again.answers(1)
+    assert row.verdict == Verdict.COMMITTED
+    assert len(served.core.indexer.index) == 1
+
+
+# -- what SDKs may not say
+
+
+async def refused(sdk: Sdk, opcode: int, body: bytes) -> BokiError:
+    with pytest.raises(BokiError) as raised:
+        await sdk.peer.call(opcode, body)
+    return raised.value
+
+
+async def test_hello_comes_first(served: Served) -> None:
+    sdk = await served.sdk(greet=False)
+    assert isinstance(await refused(sdk, wire.OP_STATUS, b""), ProtocolError)
+    await sdk.lost
+
+
+async def test_an_unknown_version_is_told_which(served: Served) -> None:
+    sdk = await served.sdk(greet=False)
+    error = await refused(sdk, wire.OP_HELLO, msgspec.msgpack.encode({"versions": [7]}))
+    assert isinstance(error, VersionMismatch)
+    assert error.found == [7]
+    await sdk.lost
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", msgspec.msgpack.encode({"versions": "1"}), msgspec.msgpack.encode([1])])
+async def test_a_hello_that_is_none(served: Served, body: bytes) -> None:
+    sdk = await served.sdk(greet=False)
+    assert isinstance(await refused(sdk, wire.OP_HELLO, body), ProtocolError)
+
+
+GOOD = bytes(make_batch(run(1, b"x", tags=(5,)))._view)
+
+
+def damaged(offset: int, *values: int) -> bytes:
+    body = bytearray(GOOD)
+    body[offset : offset + len(values)] = bytes(values)
+    return NO_TOKEN + bytes(body)
+
+
+BAD_APPENDS = {
+    "empty": b"",
+    "no batch": NO_TOKEN,
+    "token cut short": b"\x09\x00",
+    "half a batch": NO_TOKEN + GOOD[:-3],
+    "bytes after the end": NO_TOKEN + GOOD + b"!",
+    "unknown version": damaged(0, 9),
+    "huge record count": damaged(8, 255, 255, 255, 255),
+    "huge run count": damaged(4, 255, 255, 255, 255),
+    "huge data": damaged(28, 255, 255, 255, 255),
+    "tag 2**64-1": damaged(64 + 56, *[255] * 8),
+    "tag 0": damaged(64 + 56, *[0] * 8),
+    "number 0": damaged(64 + 24, *[0] * 8),
+    "unknown run flags": damaged(64 + 52, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD_APPENDS)
+async def test_malformed_appends_end_the_connection_and_nothing_else(served: Served, name: str) -> None:
+    bad, good = await served.sdk(), await served.sdk()
+    assert isinstance(await refused(bad, wire.OP_APPEND, BAD_APPENDS[name]), ProtocolError)
+    await bad.lost
+    good.append(run(1, b"x"))
+    assert len(await good.answers(1)) == 1
+    assert len(served.core.indexer.index) == 1
+
+
+async def test_a_compressed_batch_is_refused(served: Served) -> None:
+    sdk = await served.sdk()
+    batch = make_batch(run(1, bytes(10_000)))
+    packed = b"".join(join([batch], term=0, shard=0, first_local_id=0, compress=compressor()))
+    assert isinstance(await refused(sdk, wire.OP_APPEND, NO_TOKEN + packed), ProtocolError)
+
+
+BAD_REQUESTS = {
+    "unknown opcode": (99, b""),
+    "short read": (wire.OP_READ, NO_TOKEN),
+    "too many records": (wire.OP_READ, wire.encode_read({}, query(max_records=limits.READ_RECORDS + 1))[0]),
+    "waits too long": (wire.OP_READ, wire.encode_read({}, query(wait_ms=limits.READ_WAIT_MS + 1))[0]),
+    "short position": (wire.OP_POSITION, NO_TOKEN + b"1"),
+    "query count": (wire.OP_READ_PREV_MANY, NO_TOKEN + bytes(8) + b"\xff\xff\xff\xff" + bytes(4)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REQUESTS)
+async def test_malformed_requests_end_the_connection(served: Served, name: str) -> None:
+    sdk = await served.sdk()
+    opcode, body = BAD_REQUESTS[name]
+    assert isinstance(await refused(sdk, opcode, bytes(body)), ProtocolError)
+    await sdk.lost
+
+
+async def test_a_frame_over_the_entry_limit_is_refused_by_name(served: Served) -> None:
+    sdk = await served.sdk()
+    error = await refused(sdk, wire.OP_APPEND, NO_TOKEN + bytes(limits.ENTRY_BYTES + 1))
+    assert isinstance(error, RecordTooLarge)
+    await sdk.peer.call(wire.OP_STATUS)
+
+
+async def test_a_full_queue_is_told_to_who_sent(served: Served, cluster: Any) -> None:
+    cluster.ledgers.ack_by_itself = False
+    object.__setattr__(served.core.appender._settings, "append_queue_bytes", 1_000)
+    sdk = await served.sdk()
+    error = await refused(sdk, wire.OP_APPEND, NO_TOKEN + bytes(make_batch(run(1, bytes(5_000)))._view))
+    assert isinstance(error, Overloaded)
+    await sdk.peer.call(wire.OP_STATUS)
+
+
+async def test_a_refused_push_ends_the_connection_for_the_sdk(served: Served, cluster: Any) -> None:
+    """An append sent as a push has no answer; what the engine drops must still be heard of."""
+    object.__setattr__(served.core.appender._settings, "append_queue_bytes", 1_000)
+    sdk = await served.sdk()
+    sdk.append(run(1, bytes(5_000)))
+    assert isinstance(await sdk.lost, Overloaded)
+
+
+async def test_a_read_that_fails_inside_is_an_error_for_that_read_only(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = await served.sdk()
+    monkeypatch.setattr(served.core.reader, "position", broken)
+    with pytest.raises(RemoteError):
+        await sdk.peer.call(wire.OP_POSITION, *wire.encode_position({}, 1))
+    await sdk.peer.call(wire.OP_STATUS)
+
+
+async def broken(token: dict[int, Position]) -> list[bytes]:
+    raise ZeroDivisionError("a bug")
+
+
+async def test_who_takes_no_answers_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk = await served.sdk()
+    monkeypatch.setattr(limits, "CONNECTION_UNSENT_BYTES", -1)
+    sdk.append(run(1, b"x"))
+    assert isinstance(await sdk.lost, ConnectionLost)
+
+
+async def test_bytes_of_another_protocol(served: Served) -> None:
+    address = served.server.address
+    if address.path:
+        reader, writer = await asyncio.open_unix_connection(address.path)
+    else:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: boki\r\n\r\n")
+    assert await reader.read() == b""
+    writer.close()
+    sdk = await served.sdk()
+    await sdk.peer.call(wire.OP_STATUS)
