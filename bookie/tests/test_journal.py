@@ -19,11 +19,11 @@ ENTRY = RecordKind.ENTRY
 
 
 async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = None) -> Journal:
-    settings = settings or world.settings
+    chosen: BookieSettings = settings or world.settings
     files = SegmentFiles(
-        disk, world.rng, bookie_id=world.raw_id, segment_bytes=settings.journal_segment_bytes, spares_kept=2
+        disk, world.rng, bookie_id=world.raw_id, segment_bytes=chosen.journal_segment_bytes, spares_kept=2
     )
-    journal = Journal(files, settings, Metrics())
+    journal = Journal(files, chosen, Metrics())
     await journal.start(1, 0)
     return journal
 

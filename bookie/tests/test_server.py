@@ -13,6 +13,7 @@ from boki_bookie.server import BookieServer
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
+    ReadResponse,
     decode_response,
     encode_add_body,
     encode_batch_read,
@@ -176,6 +177,7 @@ async def test_many_stored_entries_come_back_to_a_pipelining_client(served: Serv
     found = {}
     for _ in range(40):
         answer = decode_response(memoryview(await client.frames.get()))
+        assert isinstance(answer, ReadResponse) and answer.body is not None
         found[answer.entry_id] = bytes(answer.body)
     assert found == {entry: bytes(served.world.body(1, entry, bytes([entry]) * 300)) for entry in range(40)}
 
