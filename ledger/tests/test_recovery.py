@@ -135,8 +135,9 @@ async def test_first_writer_cannot_commit_after_second_writer_closed(ledgers: Le
     ledgers.bookies.hold(bookie="b3", kind="read", entry_id=2)
     reader = await recovered(ledgers, writer.ledger_id)
     assert reader.last_entry == 1
-    to_b1[1]()
     to_b2[1]()
+    await turns()
+    to_b1[1]()
     await turns()
     assert heard.acked == [] and writer.last_acked == 1
     assert isinstance(writer.failed, LedgerFenced)
@@ -496,9 +497,7 @@ async def test_a_striped_ledger_needs_an_answer_in_every_window(ledgers: Ledgers
     """E = 4, Qw = Qa = 2: one bookie down leaves windows in which one answer is enough; two neighbours down do not."""
     client = ledgers.client
     ledger_id = await layout.next_ledger_id(ledgers.store)
-    metadata = LedgerMetadata(
-        ensemble_size=4, write_quorum=2, ack_quorum=2, ensembles=((0, ("b1", "b2", "b3", "b4")),)
-    )
+    metadata = LedgerMetadata(ensemble_size=4, write_quorum=2, ack_quorum=2, ensembles=((0, ("b1", "b2", "b3", "b4")),))
     await client._updates.create(ledger_id, metadata)
     for entry_id in range(5):
         for slot in (entry_id % 4, (entry_id + 1) % 4):
