@@ -314,3 +314,24 @@ async def test_a_zombie_sequencer_does_not_hold_a_follower_back(cluster: Any) ->
     store.reconnect()
     with pytest.raises(TermOver):
         await zombie.failed
+
+
+async def test_pushes_that_overlap_or_leave_a_gap(cluster: Any) -> None:
+    sequencer, engine, link = await fill(cluster, 6)
+    server = sequencer.term_server
+    entries = server.recent.since(0)
+    late = await cluster.follow(start=Position(1, 0))
+    await late.seen.linked(1)
+    (peer,) = [peer for peer in server._subscribers if peer is not next(iter(server._subscribers))]
+    del server._subscribers[peer]
+    await link.open_shard(B, 90)
+    await link.open_shard(B, 91)
+    entries = server.recent.since(0)
+    peer.push(protocol.OP_ENTRIES, *protocol.encode_entries(1, 2, entries[2:7]))
+    await late.seen.until(lambda: late.seen.count(1) == 7)
+    assert late.seen.events[-1] == "ordered 1:6+1", "what it has is passed over"
+    await link.open_shard(B, 92)
+    peer.push(protocol.OP_ENTRIES, *protocol.encode_entries(1, 8, server.recent.since(8)))
+    await late.seen.until(lambda: late.seen.count(1) == 9)
+    assert late.seen.events[-1] == "ordered 1:7+2", "a gap is asked for again"
+    assert late.seen.entries == engine.seen.entries

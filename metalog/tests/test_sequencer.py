@@ -12,8 +12,9 @@ from boki_common.errors import BokiError, NotEnoughBookies, ProtocolError, TermO
 from boki_common.metadata.membership import members
 from boki_common.metadata.memory import Fault
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.metadata_tree import read_record, read_view
+from boki_metalog.metadata_tree import ensure_view, read_record, read_view
 from boki_metalog.metalog_entry import decode
+from boki_metalog.view import VIEW_PATH, encode_view
 
 A, B = "aa" * 16, "bb" * 16
 
@@ -190,3 +191,22 @@ async def test_a_listing_that_its_keeper_writes_at_the_same_time(cluster: Any) -
     assert await sequencer.serving() == 1 and first
     while not (await members(store, "sequencer"))[sequencer.incarnation].get("spares"):
         await asyncio.sleep(0)
+
+
+async def test_a_spare_that_lost_is_never_offered_again(cluster: Any) -> None:
+    """Another driver's swap comes first: the loser goes on with a ledger made later than its first spare."""
+    store = await cluster.store()
+    view, version = await ensure_view(store)
+    rival = (await cluster.ledgers.create()).ledger_id
+    taken = view.with_term(0, ledger_id=rival, sequencer="ff" * 16, token="", start_time_ms=0)
+
+    def plan(operation: str, path: str) -> Fault:
+        if (operation, path) == ("set", VIEW_PATH) and cluster.tree.get(VIEW_PATH).version == version:
+            cluster.tree.set(VIEW_PATH, encode_view(taken), version)
+        return Fault.NONE
+
+    store.faults = plan
+    sequencer = await cluster.sequencer(store=store)
+    assert await sequencer.serving() == 2
+    assert (await read_record(store, 1)).metalog_ledger == rival
+    assert sequencer.status()["term"]["metalog_ledger"] == rival + 2, "its first spare is given up"
