@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from boki_common.bookkeeper import layout
-from boki_common.errors import BokiError, CorruptData, MetadataError, Unreachable
+from boki_common.errors import BokiError, ClosedError, CorruptData, MetadataError, Unreachable
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
@@ -45,6 +45,8 @@ class BookieDirectory:
                 while True:
                     await watch.changed()
                     await self._reread()
+            except ClosedError:
+                _log.info("the metadata store was closed: bookies are no longer followed")
             finally:
                 watch.close()
 
@@ -92,6 +94,8 @@ class BookieDirectory:
         while True:
             try:
                 return await self._read()
+            except ClosedError:
+                raise
             except BokiError as error:
                 _log.warning("cannot read the registered bookies", error=error)
                 await asyncio.sleep(self._retry_s)

@@ -96,3 +96,9 @@ async def test_starting_without_the_store_says_so(store: MemoryStore) -> None:
     with pytest.raises(MetadataUnavailable):
         await made.start()
     await made.close()
+
+
+async def test_a_store_closed_first_is_no_error(store: MemoryStore, directory: BookieDirectory) -> None:
+    await store.close()
+    await turns()
+    await directory.close()

@@ -1,0 +1,207 @@
+"""The client against real bookies on loopback sockets and disks in memory: writer and bookie agree on the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from boki_bookie.bookie import Bookie
+from boki_bookie.settings import BookieSettings
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.errors import EntryUnknown, LedgerFenced, RecoveryFailed, Unauthorized
+from boki_common.limits import KIB, MIB
+from boki_common.metadata.memory import MemoryStore, MemoryTree
+from boki_common.net.connection import Address
+from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_ledger.client import LedgerClient
+from boki_ledger.testing.ledgers import QUICK, until
+
+PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0)
+IMPATIENT = replace(QUICK, patience_s=0.02, answer_timeout_s=10.0)
+SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
+
+
+class Process:
+    """A bookie that can be killed and started again on its disk."""
+
+    def __init__(self, tree: MemoryTree, number: int) -> None:
+        self._tree = tree
+        self.disk = MemoryDisk(f"bookie {number}")
+        self.bookie: Bookie | None = None
+
+    async def start(self) -> None:
+        self.store = MemoryStore(self._tree)
+        await self.store.start()
+        self.bookie = await Bookie.start(
+            disk=self.disk,
+            metadata=self.store,
+            address=Address("127.0.0.1", 0),
+            clock=SystemClock(),
+            rng=SystemRandom(),
+            settings=SMALL,
+        )
+
+    async def stop(self) -> None:
+        bookie, self.bookie = self.bookie, None
+        if bookie is not None:
+            await bookie.close()
+            await self.store.close()
+            self.disk = self.disk.reopen()
+
+
+class Cluster:
+    """Bookies and clients over one metadata tree."""
+
+    def __init__(self) -> None:
+        self.tree = MemoryTree()
+        self.processes: list[Process] = []
+        self.clients: list[LedgerClient] = []
+        self.stores: list[MemoryStore] = []
+
+    async def add_bookies(self, count: int) -> None:
+        for _ in range(count):
+            process = Process(self.tree, len(self.processes))
+            await process.start()
+            self.processes.append(process)
+
+    async def client(self, *, patient: bool = True) -> LedgerClient:
+        store = MemoryStore(self.tree)
+        await store.start()
+        if not self.stores:
+            await layout.init_cluster(store)
+        made = LedgerClient(metadata=store, rng=SystemRandom(), settings=PATIENT if patient else IMPATIENT)
+        await made.start()
+        self.stores.append(store)
+        self.clients.append(made)
+        return made
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.close()
+        for process in self.processes:
+            await process.stop()
+        for store in self.stores:
+            await store.close()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.client()
+    await made.add_bookies(3)
+    yield made
+    await made.close()
+
+
+async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create(custom={"role": b"test"})
+    wanted = [b"%d " % number * (number % 50) for number in range(500)]
+    done = asyncio.get_running_loop().create_future()
+    writer.listen(lambda lac: lac == 499 and done.set_result(None), done.set_exception)
+    for payload in wanted:
+        writer.submit(payload)
+    await done
+    other = await cluster.client()
+    reader = await other.open(writer.ledger_id, recover=True, floor=500)
+    assert [bytes(one) for one in await reader.read(0, 499)] == wanted
+    metadata = await other.metadata_of(writer.ledger_id)
+    assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 499)
+    assert metadata.length == sum(map(len, wanted))
+    with pytest.raises(LedgerFenced):
+        await writer.append(b"late")
+
+
+async def test_a_bookie_that_restarts_is_sent_what_it_missed_and_keeps_fences(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    for _ in range(5):
+        await writer.append(b"before")
+    await cluster.processes[0].stop()
+    await cluster.processes[1].stop()
+    writer.submit(b"during")
+    await cluster.processes[1].start()
+    await until(lambda: writer.last_acked == 5)
+    await cluster.processes[0].start()
+    other = await cluster.client()
+    reader = await other.open(writer.ledger_id, recover=True)
+    assert reader.last_entry == 5
+    for process in cluster.processes:
+        await process.stop()
+        await process.start()
+    with pytest.raises(LedgerFenced):
+        await writer.append(b"after")
+    assert [bytes(one) for one in await reader.read(4, 5)] == [b"before", b"during"]
+
+
+async def test_a_spare_bookie_takes_the_place_of_a_stopped_one(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await writer.append(b"0")
+    await cluster.add_bookies(1)
+    await cluster.processes[1].stop()
+    for number in range(1, 20):
+        await writer.append(b"%d" % number)
+    await until(lambda: writer._metrics.ensemble_changes._value.get() == 1)
+    assert await writer.close() == 19
+    await cluster.processes[0].stop()
+    reader = await (await cluster.client()).open(writer.ledger_id, recover=False)
+    assert [bytes(one) for one in await reader.read(0, 19)] == [b"%d" % number for number in range(20)]
+
+
+async def test_an_entry_is_read_by_a_tailing_reader_once_lac_covers_it(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await writer.append(b"0")
+    await writer.append(b"1")
+    impatient = await cluster.client(patient=False)
+    reader = await impatient.open(writer.ledger_id, recover=False)
+    assert await reader.read_lac() == 0
+    with pytest.raises(EntryUnknown):
+        await reader.read(1, 1)
+    await writer.append(b"2")
+    assert bytes((await reader.read(1, 1))[0]) == b"1"
+    await writer.close()
+    await until(lambda: reader.closed)
+    assert len(await reader.read(0, 2)) == 3
+    await reader.close()
+
+
+async def test_recovery_without_enough_bookies_fails_and_succeeds_later(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await writer.append(b"0")
+    await cluster.processes[0].stop()
+    await cluster.processes[2].stop()
+    impatient = await cluster.client(patient=False)
+    with pytest.raises(RecoveryFailed):
+        await impatient.open(writer.ledger_id, recover=True)
+    await cluster.processes[2].start()
+    reader = await (await cluster.client()).open(writer.ledger_id, recover=True)
+    assert reader.last_entry == 0
+
+
+async def test_many_opens_at_once_agree(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create(password=b"secret", digest="HMAC")
+    for number in range(30):
+        await writer.append(b"%d" % number)
+    with pytest.raises(Unauthorized):
+        await client.open(writer.ledger_id, recover=True)
+    others = [await cluster.client() for _ in range(3)]
+    readers = await asyncio.gather(
+        *(other.open(writer.ledger_id, recover=True, password=b"secret") for other in others for _ in range(3))
+    )
+    assert {reader.last_entry for reader in readers} == {29}
+    assert bytes((await readers[-1].read(29, 29))[0]) == b"29"
