@@ -68,11 +68,15 @@ class HeaderFeed:
         """The entry, if it is here; it is not kept any longer."""
         return self._ready.pop((ledger_id, entry), None)
 
-    def fetch(self) -> None:
-        """Starts reads, as far as the window allows; one at least, because what is here may not be what is needed."""
+    def fetch(self, *, blocked: bool) -> None:
+        """Starts reads, as far as the window allows.
+
+        Args:
+            blocked: the entry needed next is not here. Then one read runs in any case: the window may be full of others.
+        """
         while self._wanted and len(self._reading) < READS and not self._closed:
             coming = sum(self._reading.values())
-            if self._reading and len(self._ready) + coming >= WINDOW_ENTRIES:
+            if len(self._ready) + coming >= WINDOW_ENTRIES and (self._reading or not blocked):
                 return
             chunk = self._wanted.popleft()
             if self._open_chunks.get(chunk.ledger_id) is chunk:

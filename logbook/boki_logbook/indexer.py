@@ -195,7 +195,7 @@ class Indexer:
             advanced = True
         if advanced:
             self._tell()
-        self._feed.fetch()
+        self._feed.fetch(blocked=bool(cuts) and budget > 0)
         if cuts and budget <= 0:
             self._resume()
 

@@ -14,7 +14,15 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.engine_protocol import (
+    AnswerRow,
+    Consistency,
+    Direction,
+    Query,
+    ReadReply,
+    Token,
+    decode_read_reply,
+)
 from boki_common.errors import (
     BokiError,
     ClosedError,
@@ -28,9 +36,10 @@ from boki_common.errors import (
     TermOver,
 )
 from boki_common.ids import Position
-from boki_common.record_batch import NO_NAMES, RUN_NAMED, BatchBuilder, RecordBatch
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, BatchBuilder, RecordBatch, split_payload
 from boki_common.runtime.ports import Buffer
 from boki_logbook.core import EngineCore
+from boki_logbook.places import TermPlaces
 from boki_logbook.verdict import Span
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import MetalogEntry
@@ -146,6 +155,8 @@ class ScriptedLedgers:
         self.reads: list[tuple[int, int, int]] = []
         self.readers: list[ScriptedReader] = []
         self.recovered: list[tuple[int, int]] = []
+        self.refusals = 0
+        """How often a ledger could not be made, or not be closed."""
         self.missing: dict[tuple[int, int], None] = {}
         self.unknown: dict[tuple[int, int], None] = {}
         self.gates: dict[tuple[int, int], asyncio.Event] = {}
@@ -158,6 +169,7 @@ class ScriptedLedgers:
     ) -> ScriptedLedger:
         await asyncio.sleep(0)
         if not self.up:
+            self.refusals += 1
             raise NotEnoughBookies(f"expected {acks} bookies, found none")
         ledger = self.ledgers[len(self.ledgers)] = ScriptedLedger(self, len(self.ledgers))
         return ledger
@@ -169,6 +181,7 @@ class ScriptedLedgers:
             raise NoSuchLedger(f"there is no ledger {ledger_id}")
         if recover and ledger.closed_at is None:
             if len(ledger.entries) < floor:
+                self.refusals += 1
                 raise LedgerDataMissing(f"ledger {ledger_id} has {len(ledger.entries)} entries, expected {floor}")
             ledger.fail()
             ledger.closed_at = len(ledger.entries)
@@ -338,11 +351,18 @@ class RecordingSource:
         self.tokens: list[dict[int, Position]] = []
         self.pushes = 0
         self.refusals: list[tuple[int, BokiError]] = []
+        self._heard = asyncio.Event()
+
+    async def heard(self) -> None:
+        """Waits for the next push of answers."""
+        self._heard.clear()
+        await self._heard.wait()
 
     def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
         self.pushes += 1
         self.tokens.append(dict(token))
         self.rows.extend(rows)
+        self._heard.set()
 
     def refused(self, request_id: int, error: BokiError) -> None:
         self.refusals.append((request_id, error))
@@ -381,6 +401,80 @@ def make_batch(*runs: RunSpec) -> RecordBatch:
             if run.flags & RUN_NAMED:
                 builder.checksum(0)
     return RecordBatch.parse(memoryview(b"".join(builder.finish())))
+
+
+def plain_records(*data: str, tags: tuple[int, ...] = ()) -> tuple[RecordSpec, ...]:
+    """Records with these data, all with the same tags."""
+    return tuple(RecordSpec(tags=tags, data=one.encode()) for one in data)
+
+
+def append(core: EngineCore, source: RecordingSource, *runs: RunSpec) -> None:
+    """Appends one batch, as a connection does."""
+    core.appender.append(make_batch(*runs), source, 0)
+
+
+async def committed(core: EngineCore, *runs: RunSpec) -> list[int]:
+    """Appends one batch and waits for its verdicts; returns the seqnums."""
+    source, count = RecordingSource(), sum(len(run.records) for run in runs)
+    append(core, source, *runs)
+    async with asyncio.timeout(10):
+        while sum(row.count for row in source.rows) < count:
+            await source.heard()
+    return [row.first_seqnum + at for row in source.rows for at in range(row.count)]
+
+
+def query(
+    tag: int = 0,
+    *,
+    start: int = 0,
+    stop: int = 2**63,
+    direction: Direction = Direction.NEXT,
+    book: int = 1,
+    max_records: int = 100,
+    max_bytes: int = 100_000,
+    wait_ms: int = 0,
+    consistency: Consistency = Consistency.SESSION,
+) -> Query:
+    """A query with what most tests want as defaults."""
+    return Query(book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency)
+
+
+async def read(core: EngineCore, asked: Query, token: Token | None = None) -> ReadReply:
+    """Reads as a connection does: at once if possible."""
+    reply = core.reader.answer_now(token or {}, asked)
+    if reply is None:
+        reply = await core.reader.answer(token or {}, asked)
+    return decode_read_reply(memoryview(b"".join(reply)))
+
+
+def data_of(reply: ReadReply) -> list[bytes]:
+    """The data of all records of a reply; empty for a row that says: no such record."""
+    found, start = [], 0
+    for length in reply.records.payload_lengths.tolist():
+        found.append(bytes(split_payload(reply.records.payloads[start : start + length])[1]) if length else b"")
+        start += length
+    return found
+
+
+def same_state(one: EngineCore, other: EngineCore) -> bool:
+    """DESIGN §11.7: equal rows, verdicts, losers, writers and places at one position."""
+    a, b = one.indexer, other.indexer
+    return (
+        a.positions == b.positions
+        and a.covered == b.covered
+        and a.index.streams() == b.index.streams()
+        and a.verdicts.state() == b.verdicts.state()
+        and a.places.terms.keys() == b.places.terms.keys()
+        and all(_same_places(places, b.places.terms[term]) for term, places in a.places.terms.items())
+    )
+
+
+def _same_places(one: TermPlaces, other: TermPlaces) -> bool:
+    return (
+        one.end_pos == other.end_pos
+        and one.losers() == other.losers()
+        and all(one.locate(pos) == other.locate(pos) for pos in range(one.end_pos))
+    )
 
 
 class PlainStreams:

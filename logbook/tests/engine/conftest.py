@@ -39,7 +39,7 @@ class Cluster:
         """Runs the loop until something holds."""
         async with asyncio.timeout(10):
             while not holds():
-                await asyncio.sleep(0.0005)
+                await asyncio.sleep(0)
 
     async def settle(self) -> None:
         """Lets everything happen that happens by itself."""

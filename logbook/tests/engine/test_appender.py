@@ -124,7 +124,7 @@ async def test_bookies_that_are_away_delay_the_shard(cluster: Any) -> None:
     core, source = await cluster.engine(join=False), RecordingSource()
     await cluster.log.join(core)
     send(core, source, 1)
-    await asyncio.sleep(0.01)
+    await cluster.until(lambda: cluster.ledgers.refusals > 2)
     assert core.appender.shard is None
     cluster.ledgers.up = True
     await cluster.until(lambda: committed(source) == [1])

@@ -70,11 +70,3 @@ def test_compressed_batches_count_with_what_they_grow_to() -> None:
     assert small.size < 2_000
     assert batch_bytes(small) > 100_000
     assert bytes(small.data) == bytes(raw.data)
-
-
-def test_compression_only_where_it_pays() -> None:
-    compress = compressor()
-    assert compress(bytes(100)) is None
-    assert compress(bytes(100_000)) is not None
-    incompressible = b"".join((at * 2654435761 % 2**32).to_bytes(4, "little") for at in range(5_000))
-    assert compress(incompressible) is None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from boki_logbook.index import Index
-from boki_logbook.sorted_run import SortedRun, merge
 from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
 
 WRITER = bytes(16)
@@ -106,27 +104,6 @@ def test_a_tag_named_twice_by_a_record_counts_once() -> None:
     index.add(make_batch(RunSpec(1, WRITER, 1, (RecordSpec(tags=(5, 6, 5)), RecordSpec(tags=(5, 5))))), 0, 2, 10)
     assert index.streams() == {(1, 0): [10, 11], (1, 5): [10, 11], (1, 6): [10]}
     assert len(index) == 5
-
-
-@given(st.lists(st.dictionaries(st.tuples(BOOKS, TAG_OR_ALL), st.integers(1, 5), min_size=1), min_size=1, max_size=5))
-def test_merging_runs_concatenates_their_streams(parts: list[dict[tuple[int, int], int]]) -> None:
-    runs, model, seqnum = [], {}, 1
-    for part in parts:
-        lengths = np.array(list(part.values()), np.int64)
-        total = int(lengths.sum())
-        seqnums = np.arange(seqnum, seqnum + total, dtype=np.uint64)
-        books = np.array([book for book, _ in part], np.uint64)
-        tags = np.array([tag for _, tag in part], np.uint64)
-        runs.append(SortedRun.from_segments(books, tags, lengths, seqnums))
-        for key, count in part.items():
-            model.setdefault(key, []).extend(range(seqnum, seqnum + count))
-            seqnum += count
-    merged = merge(runs)
-    assert len(merged) == seqnum - 1
-    assert (merged.oldest, merged.newest) == (1, seqnum - 1)
-    for book, tag in [*model, (5, 5)]:
-        found = merged.find(book, tag)
-        assert (found.tolist() if found is not None else None) == model.get((book, tag))
 
 
 @pytest.mark.parametrize("tag", [0, 5])

@@ -1,0 +1,112 @@
+"""Entries of other engines arrive in time, whatever the order of reads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boki_logbook.entry_source import EntrySource
+from boki_logbook.header_feed import READ_ENTRIES, READS, WINDOW_ENTRIES, HeaderFeed
+from boki_logbook.testing import RecordSpec, RunSpec, ScriptedLedgers, make_batch
+
+
+class Feeding:
+    """A feed over some ledgers, and what it called."""
+
+    def __init__(self, shards: int, entries: int) -> None:
+        self.ledgers = ScriptedLedgers()
+        self.arrivals = 0
+        self.source = EntrySource(self.ledgers)
+        self.feed = HeaderFeed(self.source, self._arrived, retry_first_s=0.001, retry_limit_s=0.001)
+        self._shards, self._entries = shards, entries
+
+    def _arrived(self) -> None:
+        self.arrivals += 1
+
+    async def fill(self) -> None:
+        for _ in range(self._shards):
+            ledger = await self.ledgers.create()
+            for entry in range(self._entries):
+                ledger.submit(make_batch(RunSpec(1, bytes(16), 1 + entry, (RecordSpec(),)))._view)
+
+    async def take(self, ledger_id: int, entry: int) -> int:
+        """Waits for an entry as the indexer does; returns the number of its first record."""
+        async with asyncio.timeout(10):
+            while True:
+                batch = self.feed.take(ledger_id, entry)
+                self.feed.fetch(blocked=batch is None)
+                if batch is not None:
+                    return batch.runs[0].first
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await self.feed.close()
+        await self.source.close()
+
+
+async def test_neighbours_are_read_at_once() -> None:
+    feeding = Feeding(1, 20)
+    await feeding.fill()
+    for entry in range(20):
+        feeding.feed.want(0, entry, 1)
+    assert [await feeding.take(0, entry) for entry in range(20)] == list(range(1, 21))
+    assert len(feeding.ledgers.reads) == -(-20 // READ_ENTRIES)
+    await feeding.close()
+
+
+async def test_the_window_bounds_what_is_fetched_ahead() -> None:
+    feeding = Feeding(1, 400)
+    await feeding.fill()
+    feeding.feed.want(0, 0, 400)
+    for _ in range(200):
+        feeding.feed.fetch(blocked=False)
+        await asyncio.sleep(0)
+    fetched = sum(last - first + 1 for _, first, last in feeding.ledgers.reads)
+    assert fetched <= WINDOW_ENTRIES + READ_ENTRIES
+    assert [await feeding.take(0, entry) for entry in range(400)] == list(range(1, 401))
+    await feeding.close()
+
+
+async def test_what_is_needed_comes_although_the_window_is_full_of_what_is_not() -> None:
+    shards = 2 + WINDOW_ENTRIES // (READ_ENTRIES - 1)
+    feeding = Feeding(shards, READ_ENTRIES)
+    await feeding.fill()
+    order = [(shard, entry) for entry in range(READ_ENTRIES) for shard in range(shards)]
+    for shard, entry in order:
+        feeding.feed.want(shard, entry, 1)
+    for shard, entry in order:
+        assert await feeding.take(shard, entry) == entry + 1
+    await feeding.close()
+
+
+async def test_a_read_that_fails_is_repeated_and_others_go_on() -> None:
+    feeding = Feeding(READS, 1)
+    await feeding.fill()
+    feeding.ledgers.missing[0, 0] = None
+    for shard in range(READS):
+        feeding.feed.want(shard, 0, 1)
+    for shard in range(1, READS):
+        await feeding.take(shard, 0)
+    assert feeding.feed.take(0, 0) is None
+    feeding.ledgers.missing.clear()
+    await feeding.take(0, 0)
+    await feeding.close()
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=25))
+async def test_everything_wanted_comes_once(wanted: list[tuple[int, int]]) -> None:
+    feeding = Feeding(4, sum(count for _, count in wanted))
+    await feeding.fill()
+    ends = dict.fromkeys(range(4), 0)
+    order = []
+    for shard, count in wanted:
+        feeding.feed.want(shard, ends[shard], count)
+        order += [(shard, entry) for entry in range(ends[shard], ends[shard] + count)]
+        ends[shard] += count
+    for shard, entry in order:
+        assert await feeding.take(shard, entry) == entry + 1
+        assert feeding.feed.take(shard, entry) is None
+    await feeding.close()

@@ -1,0 +1,189 @@
+"""Reads: waiting for records and positions, bounds, cached or not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from boki_common.engine_protocol import Consistency, Direction, decode_position, decode_read_reply
+from boki_common.errors import EntryUnknown, InvalidArgument, Overloaded
+from boki_common.ids import Position
+from boki_logbook.settings import EngineSettings
+from boki_logbook.testing import (
+    RecordSpec,
+    RunSpec,
+    committed,
+    data_of,
+    plain_records,
+    query,
+    read,
+)
+
+ALICE = bytes(15) + b"a"
+BOB = bytes(15) + b"b"
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+
+
+async def test_a_blocked_read_wakes_at_the_cut(cluster: Any) -> None:
+    core = await cluster.engine()
+    waiting = asyncio.ensure_future(read(core, query(5, wait_ms=5_000)))
+    await cluster.settle()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("other tag", tags=(6,))))
+    assert not waiting.done()
+    assert core.reader.parked == 1
+    (seqnum,) = await committed(core, RunSpec(1, ALICE, 2, plain_records("x", tags=(5,))))
+    reply = await waiting
+    assert reply.records.seqnums.tolist() == [seqnum]
+    assert core.reader.parked == 0
+
+
+async def test_a_blocked_read_crosses_terms(cluster: Any) -> None:
+    core = await cluster.engine()
+    (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    waiting = asyncio.ensure_future(read(core, query(start=seqnum + 1, wait_ms=5_000)))
+    await cluster.log.next_term()
+    await cluster.until(lambda: core.appender.shard is not None)
+    await committed(core, RunSpec(1, ALICE, 2, plain_records("y")))
+    assert data_of(await waiting) == [b"y"]
+
+
+async def test_a_blocked_read_ends_with_nothing(cluster: Any) -> None:
+    core = await cluster.engine()
+    reply = await read(core, query(5, wait_ms=2))
+    assert len(reply.records.seqnums) == 0
+    assert not reply.more
+
+
+async def test_records_beyond_the_stop_do_not_wake_a_read_for_good(cluster: Any) -> None:
+    core = await cluster.engine()
+    waiting = asyncio.ensure_future(read(core, query(start=5, stop=6, wait_ms=20)))
+    await cluster.settle()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    assert data_of(await waiting) == []
+
+
+async def test_a_session_waits_for_its_position(cluster: Any) -> None:
+    core = await cluster.engine()
+    term, entry = core.indexer.positions[0]
+    token = {0: Position(term, entry + 1)}
+    waiting = asyncio.ensure_future(read(core, query(), token))
+    await cluster.settle()
+    assert not waiting.done()
+    assert len((await read(core, query(consistency=Consistency.ANY), token)).records.seqnums) == 0
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    assert data_of(await waiting) == [b"x"]
+
+
+async def test_a_position_that_never_comes_is_overloaded(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(position_wait_s=0.01, replicas=1, acks=1))
+    with pytest.raises(Overloaded, match="did not reach"):
+        await read(core, query(), {0: Position(99, 0)})
+    with pytest.raises(Overloaded):
+        await read(core, query(), {7: Position(1, 0)})
+
+
+async def test_a_fresh_engine_shows_nothing_before_it_has_caught_up(cluster: Any) -> None:
+    core = await cluster.engine()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    ledger_id = core.appender.shard.writer.ledger_id
+    cluster.ledgers.missing[ledger_id, 0] = None
+    fresh = await cluster.engine()
+    waiting = asyncio.ensure_future(read(fresh, query()))
+    await cluster.until(lambda: len(cluster.ledgers.reads) > 2)
+    assert not fresh.indexer.ready
+    assert not waiting.done()
+    del cluster.ledgers.missing[ledger_id, 0]
+    assert data_of(await waiting) == [b"x"]
+
+
+async def test_too_many_waiting_reads_are_refused(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(parked_reads=1, replicas=1, acks=1))
+    waiting = asyncio.ensure_future(read(core, query(wait_ms=5_000)))
+    await cluster.settle()
+    with pytest.raises(Overloaded, match="wait in this engine"):
+        await read(core, query(wait_ms=5_000))
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert core.reader.parked == 0
+
+
+async def test_reads_are_bounded_and_say_that_more_follows(cluster: Any) -> None:
+    core = await cluster.engine()
+    seqnums = await committed(core, RunSpec(1, ALICE, 1, plain_records(*"abcdefgh")))
+    reply = await read(core, query(max_records=3))
+    assert data_of(reply) == [b"a", b"b", b"c"]
+    assert reply.more
+    reply = await read(core, query(start=seqnums[3], max_bytes=7))
+    assert data_of(reply) == [b"d", b"e"]
+    assert reply.more
+    reply = await read(core, query(start=seqnums[5], stop=seqnums[7]))
+    assert data_of(reply) == [b"f", b"g"]
+
+
+async def test_reading_backwards(cluster: Any) -> None:
+    core = await cluster.engine()
+    seqnums = []
+    for at in range(4):
+        seqnums += await committed(core, RunSpec(1, ALICE, 1 + 2 * at, plain_records(f"{at}a", f"{at}b")))
+    reply = await read(core, query(start=seqnums[6], stop=seqnums[1], direction=Direction.PREV))
+    assert data_of(reply) == [b"3a", b"2b", b"2a", b"1b", b"1a", b"0b"]
+    reply = await read(core, query(start=2**63 - 1, stop=0, direction=Direction.PREV, max_records=1))
+    assert data_of(reply) == [b"3b"]
+
+
+async def test_what_is_not_cached_comes_from_the_ledgers(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(cache_bytes=0, replicas=1, acks=1))
+    for at in range(30):
+        await committed(core, RunSpec(1, ALICE, 1 + at, plain_records(str(at), tags=(1 + at % 2,))))
+    cluster.ledgers.reads.clear()
+    assert core.reader.answer_now({}, query(1)) is None
+    assert data_of(await read(core, query(1))) == [str(at).encode() for at in range(0, 30, 2)]
+    assert len(cluster.ledgers.reads) == 15
+
+
+async def test_one_call_reads_a_bounded_number_of_entries(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(cache_bytes=0, replicas=1, acks=1))
+    for at in range(70):
+        await committed(core, RunSpec(1, ALICE, 1 + at, plain_records(str(at))))
+    first = await read(core, query())
+    assert first.more
+    assert len(first.records.seqnums) == 64
+    rest = await read(core, query(start=int(first.records.seqnums[-1]) + 1))
+    assert data_of(first) + data_of(rest) == [str(at).encode() for at in range(70)]
+
+
+async def test_an_entry_that_cannot_be_read_now_is_named(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(cache_bytes=0, replicas=1, acks=1, retry_first_s=0.001))
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    ledger_id = core.appender.shard.writer.ledger_id
+    cluster.ledgers.unknown[ledger_id, 0] = None
+    with pytest.raises(EntryUnknown, match="cannot be read now"):
+        await read(core, query())
+    cluster.ledgers.unknown.clear()
+    assert data_of(await read(core, query())) == [b"x"]
+
+
+async def test_prev_many_has_one_row_per_query(cluster: Any) -> None:
+    core = await cluster.engine()
+    a, b = await committed(core, RunSpec(1, ALICE, 1, (RecordSpec((5,), b"a"), RecordSpec((6,), b"b"))))
+    queries = [(5, 2**63 - 1), (7, 2**63 - 1), (6, a), (0, b), (5, a)]
+    buffers = await core.reader.prev_many({}, 1, queries)
+    reply = decode_read_reply(memoryview(b"".join(buffers)))
+    assert reply.records.seqnums.tolist() == [a, 0, 0, b, a]
+    assert data_of(reply) == [b"a", b"", b"", b"b", b"a"]
+
+
+async def test_prev_many_of_too_many_bytes_is_refused(cluster: Any) -> None:
+    core = await cluster.engine()
+    await committed(core, RunSpec(1, ALICE, 1, (RecordSpec((5,), bytes(1_000_000)),)))
+    with pytest.raises(InvalidArgument, match="ask for fewer"):
+        await core.reader.prev_many({}, 1, [(5, 2**63 - 1)] * 5)
+
+
+async def test_position_covers_what_is_indexed(cluster: Any) -> None:
+    core = await cluster.engine()
+    (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    token, position = decode_position(memoryview(b"".join(await core.reader.position({}))))
+    assert (token, position) == (core.indexer.positions, seqnum)
