@@ -102,8 +102,9 @@ class Appender:
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
         """Queues a batch. Raises Overloaded."""
-        size = batch.size
-        if self.queued_bytes + size > self._settings.append_queue_bytes:
+        piece = Piece(batch, source, request_id, self._loop.time())
+        cost = piece.cost
+        if self.queued_bytes + cost > self._settings.append_queue_bytes:
             self._batches_refused.inc()
             raise Overloaded(
                 f"{self.queued_bytes} bytes of appends wait in this engine, of {self._settings.append_queue_bytes}: "
@@ -111,8 +112,8 @@ class Appender:
                 found=self.queued_bytes,
                 expected=self._settings.append_queue_bytes,
             )
-        self.queued_bytes += size
-        self._queue.append(Piece(batch, source, request_id, self._loop.time()))
+        self.queued_bytes += cost
+        self._queue.append(piece)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush_now)
@@ -130,7 +131,7 @@ class Appender:
             return None
         own = shard.take(entry)
         if own is not None:
-            self.queued_bytes -= own.size
+            self.queued_bytes -= own.cost
         if shard.drained and shard is not self._shard:
             del self._shards[term, number]
         return own
@@ -360,7 +361,7 @@ class Appender:
         oldest_s = self._loop.time() - self._settings.append_age_s
         while self._queue and self._queue[0].arrived_s <= oldest_s:
             piece = self._queue.popleft()
-            self.queued_bytes -= piece.batch.size
+            self.queued_bytes -= piece.cost
             self._batches_refused.inc()
             piece.source.refused(
                 piece.request_id,

@@ -11,7 +11,7 @@ from typing import Final
 
 from boki_common.record_batch import RecordBatch
 
-_BATCH_BYTES: Final = 1_500
+BATCH_BYTES: Final = 1_500
 """A batch's own objects and views, roughly: batches of one small record must not fill the memory unseen."""
 
 EntryKey = tuple[int, int]
@@ -60,4 +60,4 @@ class BatchCache:
 def batch_bytes(batch: RecordBatch) -> int:
     """What keeping a batch costs: compressed data is kept in both forms once it is read, so it counts from the start."""
     compressed = batch.data_bytes != batch.raw_data_bytes
-    return batch.size + _BATCH_BYTES + (batch.raw_data_bytes if compressed else 0)
+    return batch.size + BATCH_BYTES + (batch.raw_data_bytes if compressed else 0)

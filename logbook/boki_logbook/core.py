@@ -46,7 +46,7 @@ class EngineCore:
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = loop.create_future()
         self.cache = BatchCache(settings.cache_bytes)
-        self._source = EntrySource(ledgers)
+        self._source = EntrySource(ledgers, fetched=metrics.counter(definitions.FETCHED_ENTRIES))
         self.appender = Appender(
             ledgers=ledgers,
             incarnation=incarnation,

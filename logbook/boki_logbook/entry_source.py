@@ -12,6 +12,8 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
+from prometheus_client import Counter
+
 from boki_common.errors import BokiError, CorruptData, ProtocolError
 from boki_common.record_batch import RecordBatch
 from boki_logbook.ports import DataLedgers, LedgerReader
@@ -34,8 +36,11 @@ class _Opened:
 class EntrySource:
     """See the module. Close it before the ledgers."""
 
-    def __init__(self, ledgers: DataLedgers, *, readers_limit: int = OPEN_READERS) -> None:
+    def __init__(
+        self, ledgers: DataLedgers, *, fetched: Counter | None = None, readers_limit: int = OPEN_READERS
+    ) -> None:
         self._ledgers = ledgers
+        self._fetched = fetched
         self._readers_limit = readers_limit
         self._opened: OrderedDict[int, _Opened] = OrderedDict()
         self._closing: dict[asyncio.Task[None], None] = {}
@@ -49,6 +54,7 @@ class EntrySource:
         opened = self._opened.get(ledger_id)
         if opened is None:
             opening = asyncio.ensure_future(self._ledgers.open(ledger_id, recover=False))
+            opening.add_done_callback(_look_at_error)
             opened = self._opened[ledger_id] = _Opened(opening)
         self._opened.move_to_end(ledger_id)
         opened.users += 1
@@ -71,6 +77,8 @@ class EntrySource:
                 f"expected entries {first} to {last} of ledger {ledger_id}, found {len(payloads)} of them",
                 ledger_id=ledger_id,
             )
+        if self._fetched is not None:
+            self._fetched.inc(len(payloads))
         try:
             return [RecordBatch.parse(memoryview(payload)) for payload in payloads]
         except ProtocolError as error:
@@ -101,6 +109,12 @@ class EntrySource:
         task = asyncio.ensure_future(_close_reader(opening))
         self._closing[task] = None
         task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+
+def _look_at_error(opening: asyncio.Task[LedgerReader]) -> None:
+    """Whoever reads gets the error; when all of them gave up, nobody needs a warning."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 async def _close_reader(opening: asyncio.Task[LedgerReader]) -> None:

@@ -184,7 +184,20 @@ class Indexer:
     # -- applying
 
     def apply(self) -> None:
-        """Applies what can be, for one turn; then answers and wakes."""
+        """Applies what can be, for one turn; then answers and wakes.
+
+        Raises:
+            CorruptData: the log and the entries disagree; nothing more is ever applied.
+        """
+        if self._closed:
+            return
+        try:
+            self._apply_turn()
+        except BaseException:
+            self._closed = True
+            raise
+
+    def _apply_turn(self) -> None:
         cuts = self._cuts
         budget = TURN_RECORDS
         advanced = False
@@ -207,12 +220,9 @@ class Indexer:
 
     def _turn(self) -> None:
         self._turn_due = False
-        if self._closed:
-            return
         try:
             self.apply()
         except Exception as error:  # noqa: BLE001 - there is no caller: the engine ends with it
-            self._closed = True
             self._failed(error)
 
     def _apply_cut(self, cut: _Cut) -> bool:

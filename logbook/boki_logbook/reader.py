@@ -50,6 +50,13 @@ class _Span(NamedTuple):
     seqnums: list[int]
 
 
+class _Seen(NamedTuple):
+    """What the index covered when it was searched. A reply must not claim more: what came later was not looked at."""
+
+    token: Token
+    position: int
+
+
 class Reader:
     """See the module."""
 
@@ -87,7 +94,8 @@ class Reader:
             columns.add(batch, span.place.first_seqnum, span.place.time_ms, span.seqnums)
         if seqnums and not columns.count:
             return None
-        return self._reply(columns, more=not whole or columns.full or len(seqnums) == query.max_records)
+        more = not whole or columns.full or len(seqnums) == query.max_records
+        return self._reply(self._seen(), columns, more=more)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:
         """The reply, after waiting for what it needs.
@@ -101,6 +109,7 @@ class Reader:
         seqnums = self._find(query)
         if not seqnums and _may_wait(query):
             seqnums = await self._await_records(query)
+        seen = self._seen()
         columns = RecordColumns(query.max_bytes)
         spans = list(self._spans(seqnums))
         whole = len(spans) <= ENTRIES_PER_READ
@@ -111,7 +120,8 @@ class Reader:
             for span, batch in zip(some, await self._load_all(span.place for span in some), strict=True):
                 if not columns.full:
                     columns.add(batch, span.place.first_seqnum, span.place.time_ms, span.seqnums)
-        return self._reply(columns, more=not whole or columns.full or len(seqnums) == query.max_records)
+        more = not whole or columns.full or len(seqnums) == query.max_records
+        return self._reply(seen, columns, more=more)
 
     def _find(self, query: Query) -> list[int]:
         if query.direction is Direction.NEXT:
@@ -133,13 +143,11 @@ class Reader:
             yield _Span(place, list(seqnums[at:stop]))
             at = stop
 
-    def _reply(self, columns: RecordColumns, *, more: bool) -> list[Buffer]:
-        return encode_read_reply(
-            self._indexer.positions, self._covered(), more=more and columns.count > 0, records=columns.finish()
-        )
+    def _reply(self, seen: _Seen, columns: RecordColumns, *, more: bool) -> list[Buffer]:
+        return encode_read_reply(seen.token, seen.position, more=more and columns.count > 0, records=columns.finish())
 
-    def _covered(self) -> int:
-        return self._indexer.covered.get(self._log, 0)
+    def _seen(self) -> _Seen:
+        return _Seen(dict(self._indexer.positions), self._indexer.covered.get(self._log, 0))
 
     # -- other reads
 
@@ -147,6 +155,7 @@ class Reader:
         """One row per (tag, at most): the last record at or below. Raises as `answer`; InvalidArgument: too many bytes."""
         await self._reach(token)
         found = [self._index.prev(book, tag, at_most) for tag, at_most in queries]
+        seen = self._seen()
         columns = RecordColumns(limits.ENTRY_BYTES)
         for start in range(0, len(found), LOADS_AT_ONCE):
             some = found[start : start + LOADS_AT_ONCE]
@@ -161,12 +170,12 @@ class Reader:
                     raise InvalidArgument(
                         f"{len(queries)} records are more than {limits.ENTRY_BYTES} bytes: ask for fewer at once"
                     )
-        return encode_read_reply(self._indexer.positions, self._covered(), more=False, records=columns.finish())
+        return self._reply(seen, columns, more=False)
 
     async def position(self, token: Token) -> list[Buffer]:
         """What the index covers, once it covers the token."""
         await self._reach(token)
-        return encode_position(self._indexer.positions, self._covered())
+        return encode_position(*self._seen())
 
     async def caught_up(self) -> None:
         """Waits, as long as it takes, until the index has what was ordered before this engine started."""

@@ -22,7 +22,7 @@ class EngineSettings:
         64 * limits.MIB,
         unit="bytes",
         help="Appended batches that are not indexed yet; above it appends are refused as Overloaded.",
-        minimum=limits.ENTRY_BYTES,
+        minimum=2 * limits.ENTRY_BYTES,
     )
     append_age_s: float = setting(
         limits.REQUEST_AGE_S, unit="s", help="Appended batches that wait longer for a shard are dropped.", minimum=0.01

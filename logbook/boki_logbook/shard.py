@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from boki_common.record_batch import RecordBatch
+from boki_logbook.cache import BATCH_BYTES
 from boki_logbook.ports import AppendSource, LedgerWriter
 
 
@@ -25,6 +26,11 @@ class Piece(NamedTuple):
     arrived_s: float
     """Time of the event loop."""
 
+    @property
+    def cost(self) -> int:
+        """What keeping it costs, roughly: many tiny batches must not fill the memory unseen."""
+        return self.batch.size + BATCH_BYTES
+
 
 class OwnEntry(NamedTuple):
     """One entry that this engine wrote: `batch` is the pieces joined."""
@@ -32,7 +38,7 @@ class OwnEntry(NamedTuple):
     entry: int
     batch: RecordBatch
     pieces: Sequence[Piece]
-    size: int
+    cost: int
 
 
 class _Unacked(NamedTuple):
@@ -97,11 +103,10 @@ class Shard:
     def submitted(self, entry: int, batch: RecordBatch, pieces: Sequence[Piece], now_s: float) -> None:
         """Takes note of the next entry."""
         assert entry == self.submitted_entries, f"ledger {self.writer.ledger_id} gave entry id {entry} out of turn"
-        size = sum(piece.batch.size for piece in pieces)
-        self._entries.append(OwnEntry(entry, batch, pieces, size))
+        self._entries.append(OwnEntry(entry, batch, pieces, sum(piece.cost for piece in pieces)))
         self.submitted_entries += 1
         self.submitted_records += batch.record_count
-        self.bytes += size
+        self.bytes += batch.size
         self._unacked.append(_Unacked(entry, self.submitted_records, now_s))
 
     def acked(self, last_acked: int) -> float | None:

@@ -46,7 +46,8 @@ def test_records_come_back_as_many_as_fit(records: list[RecordSpec], data: st.Da
         chosen = list(range(min(chosen), max(chosen) + 1))
     columns = RecordColumns(max_bytes)
     columns.add(batch, FIRST, 77, [FIRST + record for record in chosen])
-    fitting, used = [], 0
+    fitting: list[int] = []
+    used = 0
     for record in chosen:
         used += len(records[record].data) + 2
         if fitting and used > max_bytes:

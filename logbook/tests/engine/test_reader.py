@@ -187,3 +187,18 @@ async def test_position_covers_what_is_indexed(cluster: Any) -> None:
     (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     token, position = decode_position(memoryview(b"".join(await core.reader.position({}))))
     assert (token, position) == (core.indexer.positions, seqnum)
+
+
+async def test_a_reply_claims_only_what_was_looked_at(cluster: Any) -> None:
+    """Else a record that came while entries were loaded would be taken for seen, and an expectation would hold wrongly."""
+    core = await cluster.engine(settings=EngineSettings(cache_bytes=0, replicas=1, acks=1))
+    (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    seen = dict(core.indexer.positions)
+    gate = cluster.ledgers.gates[core.appender.shard.writer.ledger_id, 0] = asyncio.Event()
+    reading = asyncio.ensure_future(read(core, query()))
+    many = asyncio.ensure_future(core.reader.prev_many({}, 1, [(0, 2**63 - 1)]))
+    await cluster.until(lambda: cluster.ledgers.reads)
+    await committed(core, RunSpec(1, ALICE, 2, plain_records("y")))
+    gate.set()
+    for reply in (await reading, decode_read_reply(memoryview(b"".join(await many)))):
+        assert (reply.position, reply.token) == (first, seen)

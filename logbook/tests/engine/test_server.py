@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -157,10 +158,12 @@ async def test_a_blocked_read_is_answered_when_the_record_comes(served: Served) 
 
 async def test_a_lost_connection_leaves_no_waiting_reads(served: Served, cluster: Any) -> None:
     sdk = await served.sdk()
-    sdk.peer.request(wire.OP_READ, *wire.encode_read({}, query(wait_ms=5_000)))
+    reading = sdk.peer.request(wire.OP_READ, *wire.encode_read({}, query(wait_ms=5_000)))
     await cluster.until(lambda: served.core.reader.parked == 1)
     sdk.peer.close()
     await cluster.until(lambda: served.core.reader.parked == 0 and not served.connections)
+    with pytest.raises(ConnectionLost):
+        await reading
 
 
 async def test_answers_go_to_the_connection_that_sent(served: Served) -> None:
@@ -179,7 +182,8 @@ async def test_a_resend_on_a_new_connection_is_answered_there(served: Served, cl
     first.peer.close()
     again = await served.sdk()
     again.append(run(1, b"x"))
-    await cluster.until(lambda: served.core.appender.shard.acked_entries == 2)
+    shard = served.core.appender.shard
+    await cluster.until(lambda: shard is not None and shard.acked_entries == 2)
     cluster.log.cut()
     (row,) = await again.answers(1)
     assert row.verdict == Verdict.COMMITTED
@@ -283,9 +287,14 @@ async def test_a_frame_over_the_entry_limit_is_refused_by_name(served: Served) -
     await sdk.peer.call(wire.OP_STATUS)
 
 
+def shrink_queue(served: Served) -> None:
+    appender = served.core.appender
+    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=1_000)
+
+
 async def test_a_full_queue_is_told_to_who_sent(served: Served, cluster: Any) -> None:
     cluster.ledgers.ack_by_itself = False
-    object.__setattr__(served.core.appender._settings, "append_queue_bytes", 1_000)
+    shrink_queue(served)
     sdk = await served.sdk()
     error = await refused(sdk, wire.OP_APPEND, NO_TOKEN + bytes(make_batch(run(1, bytes(5_000)))._view))
     assert isinstance(error, Overloaded)
@@ -294,7 +303,7 @@ async def test_a_full_queue_is_told_to_who_sent(served: Served, cluster: Any) ->
 
 async def test_a_refused_push_ends_the_connection_for_the_sdk(served: Served, cluster: Any) -> None:
     """An append sent as a push has no answer; what the engine drops must still be heard of."""
-    object.__setattr__(served.core.appender._settings, "append_queue_bytes", 1_000)
+    shrink_queue(served)
     sdk = await served.sdk()
     sdk.append(run(1, bytes(5_000)))
     assert isinstance(await sdk.lost, Overloaded)

@@ -15,7 +15,9 @@ TAG_OR_ALL = st.one_of(st.integers(0, 4), st.just(BIG))
 
 @given(st.lists(st.dictionaries(st.tuples(BOOKS, TAG_OR_ALL), st.integers(1, 5), min_size=1), min_size=1, max_size=5))
 def test_merging_runs_concatenates_their_streams(parts: list[dict[tuple[int, int], int]]) -> None:
-    runs, model, seqnum = [], {}, 1
+    runs: list[SortedRun] = []
+    model: dict[tuple[int, int], list[int]] = {}
+    seqnum = 1
     for part in parts:
         lengths = np.array(list(part.values()), np.int64)
         total = int(lengths.sum())
