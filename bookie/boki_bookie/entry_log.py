@@ -90,7 +90,7 @@ class EntryLog:
             offset += ENTRY_HEADER_BYTES + len(body)
             self._end = EntryLogEnd(number, offset)
             if offset - self._buffers_at >= WRITE_BYTES:
-                await self._flush()
+                await self._flush()  # moves the end to the next page
         return locations
 
     async def commit(self) -> None:
@@ -102,9 +102,14 @@ class EntryLog:
         self.committed = self._end
 
     async def _flush(self) -> None:
+        """Writes what collected, to the end of its last page."""
         if not self._buffers:
             return
-        number = self._end.file_number
+        number, offset = self._end
+        padding = -offset % PAGE_BYTES
+        if padding:
+            self._buffers.append(bytes(padding))
+            self._end = EntryLogEnd(number, offset + padding)
         file = await self._file(number, create=True)
         await file.write(self._buffers_at, self._buffers, durable=False)
         self._written[number] = None
@@ -175,7 +180,7 @@ class EntryLog:
         return file
 
     async def _opened(self, number: int, *, create: bool) -> DiskFile:
-        file = await self._disk.open(file_name(number), create=create)
+        file = await self._disk.open(file_name(number), create=create, bulk=True)
         if not create:
             try:
                 name = self._disk.describe(file_name(number))

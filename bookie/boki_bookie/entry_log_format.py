@@ -1,6 +1,7 @@
 """Bytes of the entry log, where entries live once they left the journal. Pure.
 
-All integers are little endian. A file is a header page and then stored entries without gaps:
+All integers are little endian. A file is a header page and then stored entries, one behind the other; every write ends
+with zeros up to a multiple of 4096, so the next one begins on a page (a stored entry never begins with 8 zero bytes):
 
     file header, one page of 4096 B
     offset  size  field

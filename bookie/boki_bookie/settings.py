@@ -20,7 +20,7 @@ class BookieSettings:
     )
 
     journal_segment_bytes: int = setting(
-        64 * MIB, unit="bytes", help="Size of one journal segment, zero-filled once and recycled.", minimum=16 * KIB
+        16 * MIB, unit="bytes", help="Size of one journal segment, zero-filled once and recycled.", minimum=16 * KIB
     )
     journal_group_bytes: int = setting(
         4 * MIB, unit="bytes", help="Most that one flush of the journal takes.", minimum=4 * KIB
@@ -32,7 +32,7 @@ class BookieSettings:
         65_536, unit="records", help="Records that wait for the journal before adds are refused.", minimum=1
     )
     journal_spare_segments: int = setting(
-        2, unit="segments", help="Recycled segments that are kept for later; more are deleted.", minimum=0
+        4, unit="segments", help="Recycled segments that are kept for later; more are deleted.", minimum=0
     )
     journal_live_segments: int = setting(
         8, unit="segments", help="A checkpoint begins when more segments wait for it: bounds replay.", minimum=2

@@ -82,7 +82,7 @@ async def test_a_full_disk_stops_it_at_its_step_and_it_goes_on_there(disk: Memor
     with pytest.raises(DiskFull):
         await checkpointer.run(journal)
     assert ledger.cached(0) is not None
-    disk.capacity_bytes = 10_000
+    disk.capacity_bytes = 16_000
     journal.position = JournalPosition(4, 50)
     disk.fail("replace", error=DiskFull("no space left"))
     with pytest.raises(DiskFull):

@@ -5,8 +5,9 @@
     4       n     the frame's payload: BookKeeper's protocol or one of ours
 
 Payloads are handed out as memoryviews of the receive buffer. A buffer whose views were handed out is never written
-again, so a view stays valid for as long as somebody keeps it; keeping one keeps its whole buffer (≤ 256 KiB, or one
-large frame). Nothing is copied but the incomplete frame at the end of a full buffer.
+again, so a view stays valid for as long as somebody keeps it; keeping one keeps its whole buffer. Buffers are 256 KiB, or
+room for four of the frames that do not fit, up to 2 MiB or one frame. Nothing is copied but the incomplete frame at the
+end of a full buffer.
 
 Lengths are checked before anything is allocated for them.
 """
@@ -24,6 +25,8 @@ from boki_common.errors import ProtocolError
 _LENGTH: Final = Struct(">I")
 PREFIX_BYTES: Final = _LENGTH.size
 _LEAST_FREE_BYTES: Final = 8 * limits.KIB
+_FRAMES_A_BUFFER: Final = 4
+_LARGE_BUFFER_BYTES: Final = 2 * limits.MIB
 
 prefix = _LENGTH.pack
 """The four bytes before a frame of the given length."""
@@ -92,7 +95,8 @@ class FrameParser:
 
     def _renew(self) -> None:
         held = self._view[self._start : self._end]
-        size = max(self._buffer_bytes, len(held) + self._wanted())
+        needed = len(held) + self._wanted()
+        size = max(self._buffer_bytes, needed, min(_FRAMES_A_BUFFER * needed, _LARGE_BUFFER_BYTES))
         self._view = _allocate(size)
         self._view[: len(held)] = held
         self._start, self._end = 0, len(held)

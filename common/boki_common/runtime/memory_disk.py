@@ -235,7 +235,7 @@ class MemoryDisk:
 
     # -- the port
 
-    async def open(self, name: str, *, create: bool = False) -> MemoryFile:
+    async def open(self, name: str, *, create: bool = False, bulk: bool = False) -> MemoryFile:
         checked_name(name)
         await self._step("open", name)
         content = self._files.get(name)

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+BULK_PAGE_BYTES = 4_096
+"""Offset and length of a write to a `bulk` file are multiples of this, or the write is an ordinary one."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -70,8 +73,11 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A directory that one process owns. Names are relative, with `/`; no `..`, no absolute names."""
 
-    async def open(self, name: str, *, create: bool = False) -> DiskFile:
+    async def open(self, name: str, *, create: bool = False, bulk: bool = False) -> DiskFile:
         """Opens for reading and writing. With `create` the file and its folders are made when absent, durably.
+
+        `bulk` promises large writes that are seldom read back soon: those at multiples of `BULK_PAGE_BYTES` may go
+        around the system's cache. It changes speed only.
 
         Raises:
             CorruptData: absent, without `create` (a file that must be there is not).
