@@ -1,4 +1,5 @@
-"""Connections that carry frames, over TCP or Unix sockets: connect, serve, send, receive.
+"""Connections that carry frames, over TCP or Unix sockets: connect, serve, send, receive. Between processes of one machine
+a loopback port has a `shortcut`, which is used without being asked for.
 
 Data walks in whole reads: all complete frames of one read reach the handler in one call, and everything that was sent
 during one turn of the event loop leaves in one write. Nothing here knows what a frame means.
@@ -13,7 +14,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from boki_common import limits
 from boki_common.errors import (
@@ -24,8 +25,13 @@ from boki_common.errors import (
     SettingsError,
     Unreachable,
 )
+from boki_common.net import shortcut
 from boki_common.net.frames import FrameParser
 from boki_common.runtime.ports import Buffer
+
+
+BACKLOG: Final = 1_024
+"""Connections that wait to be accepted."""
 
 
 class Address(NamedTuple):
@@ -229,6 +235,9 @@ async def connect(
         async with asyncio.timeout(timeout_s):
             if address.path:
                 _, connection = await loop.create_unix_connection(made, address.path)
+            elif shortcut.exists_for(address.host) and (local := shortcut.connect(address.host, address.port)):
+                _, connection = await loop.create_unix_connection(made, sock=local)
+                connection.peer = str(address)
             else:
                 _, connection = await loop.create_connection(made, address.host, address.port)
     except TimeoutError as error:
@@ -241,9 +250,11 @@ async def connect(
 class FrameServer:
     """Listens and makes a handler for each connection. Use `start`."""
 
-    def __init__(self, address: Address, server: asyncio.Server, connections: dict[FrameConnection, None]) -> None:
+    def __init__(
+        self, address: Address, servers: list[asyncio.Server], connections: dict[FrameConnection, None]
+    ) -> None:
         self.address = address
-        self._server = server
+        self._servers = servers
         self._connections = connections
 
     @classmethod
@@ -268,17 +279,26 @@ class FrameServer:
         try:
             if address.path:
                 await _refuse_live_socket(address)
-                server = await loop.create_unix_server(made, address.path, backlog=1024)
-                return cls(address, server, connections)
-            server = await loop.create_server(made, address.host, address.port, backlog=1024)
+                server = await loop.create_unix_server(made, address.path, backlog=BACKLOG)
+                return cls(address, [server], connections)
+            server = await loop.create_server(made, address.host, address.port, backlog=BACKLOG)
         except OSError as error:
             raise _cannot_listen(address, error) from error
-        port = server.sockets[0].getsockname()[1]
-        return cls(address._replace(port=port), server, connections)
+        address = address._replace(port=server.sockets[0].getsockname()[1])
+        servers = [server]
+        if shortcut.exists_for(address.host):
+            try:
+                local = shortcut.listen(address.host, address.port, backlog=BACKLOG)
+            except OSError as error:
+                server.close()
+                raise _cannot_listen(address, error) from error
+            servers.append(await loop.create_unix_server(made, sock=local, backlog=BACKLOG))
+        return cls(address, servers, connections)
 
     async def close(self) -> None:
         """Stops listening and ends all connections. Idempotent."""
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.close()
         try:
@@ -289,7 +309,8 @@ class FrameServer:
             for connection in list(self._connections):  # a peer that does not take what was sent
                 connection.abort(ConnectionLost(f"{self.address} was closed", peer=connection.peer))
                 await connection.ended()
-        await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
 
 
 async def _refuse_live_socket(address: Address) -> None:
