@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -30,6 +31,8 @@ from boki_common.net.frames import FrameParser
 from boki_common.runtime.ports import Buffer
 
 
+UNIX_BUFFER_BYTES: Final = 4 * limits.MIB
+"""Asked for on Unix sockets, whose default does not hold one large frame and does not grow; the system may give less."""
 BACKLOG: Final = 1_024
 """Connections that wait to be accepted."""
 
@@ -84,7 +87,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._parser = FrameParser(limit=frame_bytes_limit)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._transport_coalesces = False
         self._queue: list[Buffer] = []
         self._queued_bytes = 0
         self._resumed: asyncio.Future[None] | None = None
@@ -99,10 +101,6 @@ class FrameConnection(asyncio.BufferedProtocol):
     def send(self, *buffers: Buffer) -> None:
         """Queues whole frames (their lengths included) for the end of this turn of the loop. Ignored after the end."""
         if self.closed:
-            return
-        if self._transport_coalesces:
-            assert self._transport is not None
-            self._transport.writelines(buffers)
             return
         if not self._queue:
             self._loop.call_soon(self._flush)
@@ -153,8 +151,9 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # uvloop writes at the end of each turn by itself: one queue is enough.
-        self._transport_coalesces = type(transport).__module__.startswith("uvloop")
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_BUFFER_BYTES)
         self.peer = _peer_name(transport)
         self._on_made(self)
 
