@@ -46,7 +46,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import zstandard
@@ -70,6 +70,7 @@ _FIXED: Final = Struct("<BBHIIIIIIIIIIIQQ")
 _RUN: Final = Struct("<Q16sQQIIII")
 _EXPECTATION: Final = Struct("<QQII")
 _NAMES_BYTES: Final = Struct("<H")
+_FEW_ITEMS: Final = 128
 NO_NAMES: Final = _NAMES_BYTES.pack(0)
 """What comes before the data of a record whose tags have no names."""
 
@@ -194,46 +195,47 @@ class RecordBatch:
 
     def _check_columns(self) -> None:
         fixed, runs = self._fixed, self.runs
-        totals = [sum(column) for column in zip(*[run[4:7] for run in runs], strict=True)] or [0, 0, 0]
-        _check(totals[0] == fixed.record_count, "records in runs", fixed.record_count, totals[0])
-        _check(totals[1] == fixed.tag_count, "tags in runs", fixed.tag_count, totals[1])
-        _check(totals[2] == fixed.expectation_count, "expectations in runs", fixed.expectation_count, totals[2])
-        named = sum(run.count for run in runs if run.flags & RUN_NAMED)
-        _check(named == fixed.crc_count, "checksums", named, fixed.crc_count)
+        records = tags = expectations = named = 0
         for run in runs:
-            _check(run.first > 0 and 0 < run.low <= run.first, "a run that begins at or above its low", 1, run.first)
+            records += run.count
+            tags += run.tag_count
+            expectations += run.expectation_count
+            if run.flags & RUN_NAMED:
+                named += run.count
+            _check(0 < run.low <= run.first, "a run that begins at or above its low", 1, run.first)
             _check(not run.flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, run.flags)
             _check(run.count > 0 or bool(run.flags & RUN_END), "records in a run", 1, run.count)
-        lengths = self.payload_lengths
-        if fixed.record_count:
-            total = int(lengths.sum(dtype=np.uint64))
-            _check(total == fixed.raw_data_bytes, "payload bytes", fixed.raw_data_bytes, total)
-            least, most = int(lengths.min()), int(lengths.max())
+        _check(records == fixed.record_count, "records in runs", fixed.record_count, records)
+        _check(tags == fixed.tag_count, "tags in runs", fixed.tag_count, tags)
+        _check(expectations == fixed.expectation_count, "expectations in runs", fixed.expectation_count, expectations)
+        _check(named == fixed.crc_count, "checksums", named, fixed.crc_count)
+        total, least, most = _summary(self._column(2, "I"))
+        _check(total == fixed.raw_data_bytes, "payload bytes", fixed.raw_data_bytes, total)
+        if records:
             _check(least >= _NAMES_BYTES.size, "bytes in a payload", _NAMES_BYTES.size, least)
             _check(most <= limits.RECORD_BYTES, "bytes in a payload", limits.RECORD_BYTES, most)
-        else:
-            _check(fixed.raw_data_bytes == 0, "data bytes", 0, fixed.raw_data_bytes)
         self._check_tags()
         start = 0
-        for run in runs:
+        for run in runs if expectations else ():
             for expectation in self.expectations[start : start + run.expectation_count]:
                 _check(expectation.record < run.count, "a record of the run", run.count, expectation.record)
             start += run.expectation_count
 
     def _check_tags(self) -> None:
-        counts, runs = self.tag_counts, self.runs
-        if len(runs) == 1:
-            found = int(counts.sum(dtype=np.uint64))
-            _check(found == self.tag_count, "tags of records", self.tag_count, found)
-        else:
-            start = 0
-            for run in runs:
-                found = int(counts[start : start + run.count].sum(dtype=np.uint64))
-                _check(found == run.tag_count, "tags of records", run.tag_count, found)
-                start += run.count
+        counts = self._column(4, "B")
+        start = 0
+        for run in self.runs:
+            found, _, _ = _summary(counts[start : start + run.count])
+            _check(found == run.tag_count, "tags of records", run.tag_count, found)
+            start += run.count
         if self.tag_count:
-            least, most = int(self.tags.min()), int(self.tags.max())
+            _, least, most = _summary(self._column(0, "Q"))
             _check(least > 0 and most < INVALID_TAG, "a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
+
+    def _column(self, at: int, code: Literal["B", "I", "Q"]) -> memoryview[int]:
+        """A column after the runs, as items of that type."""
+        ends = self._ends
+        return self._view[ends[at] : ends[at + 1]].cast(code)
 
     # -- columns
 
@@ -320,6 +322,14 @@ class RecordBatch:
             columns.append(view[start:end])
             start = end
         return tuple(columns)
+
+
+def _summary(column: memoryview[int]) -> tuple[int, int, int]:
+    """(sum, least, most) of a column of unsigned integers; a few items are not worth calling numpy for."""
+    if len(column) <= _FEW_ITEMS:
+        return sum(column), min(column, default=0), max(column, default=0)
+    items = np.frombuffer(column, column.format)
+    return int(items.sum(dtype=np.uint64)), int(items.min()), int(items.max())
 
 
 def _check(holds: bool, what: str, expected: object, found: object) -> None:
