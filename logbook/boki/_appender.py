@@ -108,8 +108,8 @@ class Appender:
             self.progressed_at = now
             connection.register(self)
         window.add(item)
-        if not self.dirty and not self.stalled:
-            connection.wants_flush(self)
+        if not self.stalled:
+            connection.wants_flush(self, item.size)
 
     async def place(self, timeout: float | None) -> int:
         """Waits for a place, and takes it. Returns how many more are free.
@@ -239,8 +239,8 @@ class Appender:
     def _resume(self, window: Window) -> None:
         if window is self._window:
             self.stalled = False
-            if window.queued and not self.dirty:
-                self._connection.wants_flush(self)
+            if window.queued:
+                self._connection.wants_flush(self, 0)
 
     def _settled(self) -> None:
         if self._waiting:

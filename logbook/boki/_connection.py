@@ -51,6 +51,8 @@ WATCH_S: Final = limits.CALL_TIMEOUT_S
 """How often an engine that owes something must be heard, and undecided appends are looked at."""
 OVERLOADED_ATTEMPTS: Final = 3
 """An engine that refused appends as too many is left alone for as long as after so many failed attempts."""
+EARLY_FLUSH_BYTES: Final = FRAME_TARGET_BYTES
+"""A full frame leaves before the end of the turn; smaller ones cost the bookies more than the wait is worth."""
 REFUSALS: Final = 3
 """Connections in a row that may end with a protocol error before the client gives up."""
 
@@ -82,6 +84,7 @@ class Connection:
         self._undecided: dict[bytes, Appender] = {}
         self._dirty: list[Appender] = []
         self._flush_scheduled = False
+        self._queued_bytes = 0
         self._reconnecting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
@@ -180,7 +183,7 @@ class Connection:
         self.engine = hello.engine
         self._heard, self._probing = True, False
         for appender in self._undecided.values():
-            self.wants_flush(appender)
+            self.wants_flush(appender, 0)
         self._notify()
 
     async def _reconnect(self) -> None:
@@ -255,17 +258,24 @@ class Connection:
     def unregister(self, appender: Appender) -> None:
         self._undecided.pop(appender.window.writer, None)
 
-    def wants_flush(self, appender: Appender) -> None:
-        """Appender has queued something; it leaves at the end of this turn of the loop."""
+    def wants_flush(self, appender: Appender, size: int) -> None:
+        """Appender has queued so many bytes; they leave at the end of this turn of the loop, or before when many wait."""
         if not appender.dirty:
             appender.dirty = True
             self._dirty.append(appender)
-        if not self._flush_scheduled:
+        self._queued_bytes += size
+        if self._queued_bytes >= EARLY_FLUSH_BYTES:
+            self._flush()  # the engine works on them while a thousand callers who were answered append again
+        elif not self._flush_scheduled:
             self._flush_scheduled = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
 
     def _flush(self) -> None:
-        self._flush_scheduled = False
+        self._queued_bytes = 0
         dirty, self._dirty = self._dirty, []
         peer = self._peer
         builder = BatchBuilder()

@@ -39,7 +39,7 @@ class RecordColumns:
         self._payloads: list[Buffer] = []
 
     def add(self, batch: RecordBatch, first_seqnum: int, time_ms: int, seqnums: list[int]) -> None:
-        """Takes the records with these seqnums, as many as fit; the batch's record 0 has `first_seqnum`."""
+        """Takes the records with these seqnums, ascending or descending, as many as fit; record 0 has `first_seqnum`."""
         first, last = seqnums[0] - first_seqnum, seqnums[-1] - first_seqnum
         if last - first + 1 == len(seqnums):
             taken = self._add_slice(batch, first, last + 1)

@@ -31,6 +31,8 @@ from boki_common.net.frames import FrameParser
 from boki_common.runtime.ports import Buffer
 
 
+EARLY_WRITE_BYTES: Final = 32 * limits.KIB
+"""With so much queued there is nothing to win by waiting for the end of the turn."""
 UNIX_BUFFER_BYTES: Final = 4 * limits.MIB
 """Asked for on Unix sockets, whose default does not hold one large frame and does not grow; the system may give less."""
 BACKLOG: Final = 1_024
@@ -106,6 +108,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
         self._queue.extend(buffers)
         self._queued_bytes += sum(map(len, buffers))
+        if self._queued_bytes >= EARLY_WRITE_BYTES:
+            self._flush()
 
     @property
     def unsent_bytes(self) -> int:

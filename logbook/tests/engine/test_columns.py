@@ -41,7 +41,9 @@ def read_back(columns: RecordColumns) -> list[tuple[int, int, tuple[int, ...], b
 @given(RECORDS, st.data(), st.integers(0, 200))
 def test_records_come_back_as_many_as_fit(records: list[RecordSpec], data: st.DataObject, max_bytes: int) -> None:
     batch = make_batch(RunSpec(1, bytes(16), 1, tuple(records)))
-    chosen = data.draw(st.lists(st.integers(0, len(records) - 1), min_size=1, unique=True))
+    chosen = sorted(
+        data.draw(st.lists(st.integers(0, len(records) - 1), min_size=1, unique=True)), reverse=data.draw(st.booleans())
+    )
     if data.draw(st.booleans()):
         chosen = list(range(min(chosen), max(chosen) + 1))
     columns = RecordColumns(max_bytes)
