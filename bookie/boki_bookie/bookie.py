@@ -121,9 +121,7 @@ class Bookie:
 
     async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics) -> None:
         """Listens, registers, and begins to watch; `stack` undoes each."""
-        requests = BookieServer(
-            self.storage, requests_limit=self._settings.connection_requests, metrics=metrics
-        )
+        requests = BookieServer(self.storage, requests_limit=self._settings.connection_requests, metrics=metrics)
         stack.push_async_callback(requests.close)
         self._server = await FrameServer.start(address, requests.connected)
         stack.push_async_callback(self._server.close)
@@ -143,9 +141,7 @@ class Bookie:
         """Registers as what the bookie is now: writable or read-only."""
         await self._unregister()
         read_only = self.storage.read_only
-        self._membership = await register_bookie(
-            self._metadata, self.bookie_id, self._service, read_only=read_only
-        )
+        self._membership = await register_bookie(self._metadata, self.bookie_id, self._service, read_only=read_only)
         self._registered_read_only = read_only
 
     async def _unregister(self) -> None:

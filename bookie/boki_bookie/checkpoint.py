@@ -164,7 +164,9 @@ class Checkpointer:
     async def _write_index(self, changes: list[tuple[Ledger, Columns]], number: int) -> tuple[int, int]:
         """Appends the changes, or begins a new file with everything; returns file and its bytes."""
         index_file, offset = self.mark.index_file, self.mark.index_bytes
-        added = sum(len(columns[0]) for _, columns in changes) * PLACE_ENCODED_BYTES + len(changes) * LEDGER_ENCODED_BYTES
+        added = (
+            sum(len(columns[0]) for _, columns in changes) * PLACE_ENCODED_BYTES + len(changes) * LEDGER_ENCODED_BYTES
+        )
         if offset + added > 2 * self._index.encoded_bytes + INDEX_SLACK_BYTES:
             index_file, offset = index_file + 1, 0
             everything = sorted(self._index.ledgers.items())

@@ -48,9 +48,7 @@ def file_name(file_number: int) -> str:
 class EntryLog:
     """See the module. A new log ends at file 1, offset 0: nothing exists yet."""
 
-    def __init__(
-        self, disk: Disk, *, bookie_id: bytes, end: EntryLogEnd, file_bytes: int, open_files: int
-    ) -> None:
+    def __init__(self, disk: Disk, *, bookie_id: bytes, end: EntryLogEnd, file_bytes: int, open_files: int) -> None:
         self.committed = end
         self._disk = disk
         self._bookie_id = bookie_id

@@ -13,7 +13,10 @@ JOURNAL_RECORDS: Final = MetricDefinition(
     "boki_bookie_journal_records_total", COUNTER, "", "Records that the journal made durable."
 )
 JOURNAL_BYTES: Final = MetricDefinition(
-    "boki_bookie_journal_bytes_total", COUNTER, "bytes", "Bytes that the journal made durable, with headers and padding."
+    "boki_bookie_journal_bytes_total",
+    COUNTER,
+    "bytes",
+    "Bytes that the journal made durable, with headers and padding.",
 )
 CACHED_BYTES: Final = MetricDefinition(
     "boki_bookie_write_cache_bytes", GAUGE, "bytes", "Entries in memory that no checkpoint has stored."
@@ -29,6 +32,4 @@ ADDS: Final = MetricDefinition(
 READS: Final = MetricDefinition(
     "boki_bookie_reads_total", COUNTER, "", "Read requests answered, by status.", labels=("status",)
 )
-READ_ONLY: Final = MetricDefinition(
-    "boki_bookie_read_only", GAUGE, "", "1 while the disk is too full for normal adds."
-)
+READ_ONLY: Final = MetricDefinition("boki_bookie_read_only", GAUGE, "", "1 while the disk is too full for normal adds.")

@@ -292,7 +292,5 @@ class BookieConnection:
             body = bodies[0] if bodies else None
             self._connection.send(*encode_read_response(status, request.ledger_id, request.entry_id, body))
         else:
-            frame = encode_batch_read_response(
-                status, request.ledger_id, request.entry_id, request.request_id, bodies
-            )
+            frame = encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
             self._connection.send(*frame)

@@ -62,7 +62,9 @@ class BookieSettings:
     writable_above_bytes: int = setting(
         512 * MIB, unit="bytes", help="With this much space left again it takes adds again.", minimum=0
     )
-    disk_check_interval_s: float = setting(10.0, unit="seconds", help="How often free space is looked at.", minimum=0.01)
+    disk_check_interval_s: float = setting(
+        10.0, unit="seconds", help="How often free space is looked at.", minimum=0.01
+    )
 
     sight_timeout_s: float = setting(
         30.0, unit="seconds", help="The longest a first add waits for the metadata store.", minimum=0.01

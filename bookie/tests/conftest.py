@@ -107,7 +107,13 @@ class World:
         return dataclasses.replace(TINY, **changes)
 
     def body(
-        self, ledger_id: int, entry_id: int, payload: bytes = b"payload", *, lac: int | None = None, digest: str = "CRC32C"
+        self,
+        ledger_id: int,
+        entry_id: int,
+        payload: bytes = b"payload",
+        *,
+        lac: int | None = None,
+        digest: str = "CRC32C",
     ) -> memoryview:
         header = EntryHeader(ledger_id, entry_id, entry_id - 1 if lac is None else lac, len(payload) * (entry_id + 1))
         frame = b"".join(encode_add(header, digest_for(digest, b""), self.key, [payload]))

@@ -17,7 +17,13 @@ from boki_common.runtime.memory_disk import MemoryDisk
 
 
 async def start(
-    disk: MemoryDisk, world: Any, *, host: str = "here", replace: bool = False, store: MemoryStore | None = None, seed: int = 1
+    disk: MemoryDisk,
+    world: Any,
+    *,
+    host: str = "here",
+    replace: bool = False,
+    store: MemoryStore | None = None,
+    seed: int = 1,
 ) -> Identity:
     rng = world.seeded(seed)
 

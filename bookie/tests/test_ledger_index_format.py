@@ -26,7 +26,9 @@ LEDGERS = st.dictionaries(
 )
 
 
-def ledgers(model: dict[int, tuple[bool, bool, list[int]]]) -> list[tuple[Ledger, tuple[list[int], list[int], list[int]]]]:
+def ledgers(
+    model: dict[int, tuple[bool, bool, list[int]]],
+) -> list[tuple[Ledger, tuple[list[int], list[int], list[int]]]]:
     made = []
     for ledger_id, (fenced, sighted, entries) in model.items():
         ledger = Ledger(ledger_id, ledger_id.to_bytes(20, "big"))

@@ -198,7 +198,9 @@ async def test_other_versions_and_opcodes_are_answered(served: Served, frame: by
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
 
 
-@pytest.mark.parametrize("frame", [b"\x02", b"\x02\x01\0\0" + bytes(30), b"\x02\x02\0\0" + bytes(17), b"\x02\x02\0\x01" + bytes(16)])
+@pytest.mark.parametrize(
+    "frame", [b"\x02", b"\x02\x01\0\0" + bytes(30), b"\x02\x02\0\0" + bytes(17), b"\x02\x02\0\x01" + bytes(16)]
+)
 async def test_impossible_lengths_end_the_connection_and_nothing_else(served: Served, frame: bytes) -> None:
     client = await served.connect()
     other = await served.connect()
@@ -209,7 +211,8 @@ async def test_impossible_lengths_end_the_connection_and_nothing_else(served: Se
 
 
 @pytest.mark.parametrize(
-    ("ledger_id", "entry_id", "lac", "length"), [(-1, 0, -1, 0), (1, -1, -2, 0), (1, 5, 5, 0), (1, 5, -2, 0), (1, 5, 4, -1)]
+    ("ledger_id", "entry_id", "lac", "length"),
+    [(-1, 0, -1, 0), (1, -1, -2, 0), (1, 5, 5, 0), (1, 5, -2, 0), (1, 5, 4, -1)],
 )
 async def test_headers_that_cannot_be_are_bad_requests(
     served: Served, ledger_id: int, entry_id: int, lac: int, length: int

@@ -44,7 +44,7 @@ def test_book_that_cannot_be_is_refused(book: object) -> None:
 def test_hashes_are_those_of_xxh3_for_ever() -> None:
     # These values are in every stored record and in users' data: they may never change.
     assert ids.book_id("orders") == xxhash.xxh3_64_intdigest(b"orders")
-    assert ids.tag_id("user/1") == xxhash.xxh3_64_intdigest("user/1".encode())
+    assert ids.tag_id("user/1") == xxhash.xxh3_64_intdigest(b"user/1")
     assert ids.slot_of(42) == xxhash.xxh3_64_intdigest((42).to_bytes(8, "little")) % 1024
     assert len(ids.named_writer("w1")) == 16
 

@@ -30,7 +30,6 @@ from boki_common.net import shortcut
 from boki_common.net.frames import FrameParser
 from boki_common.runtime.ports import Buffer
 
-
 EARLY_WRITE_BYTES: Final = 32 * limits.KIB
 """With so much queued there is nothing to win by waiting for the end of the turn."""
 UNIX_BUFFER_BYTES: Final = 4 * limits.MIB

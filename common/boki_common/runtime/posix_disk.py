@@ -285,9 +285,7 @@ class PosixFile:
         elif durable:
             await self._call(self._own_lane(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
         else:
-            await self._call(
-                self._shared, lambda: _write_fully(self._descriptor, offset, buffers), "writing", offset
-            )
+            await self._call(self._shared, lambda: _write_fully(self._descriptor, offset, buffers), "writing", offset)
 
     def _write_and_flush(self, offset: int, buffers: Sequence[Buffer]) -> None:
         begun = perf_counter()
