@@ -39,7 +39,7 @@ FIRST_TERM: Final = Term(1)
 NO_ENTRY: Final = EntryId(-1)
 SEQNUM_MAX: Final = Seqnum(2**63 - 1)
 
-_POSITION_MASK: Final = 2**limits.POSITION_BITS - 1
+_POSITION_MASK: Final = (1 << limits.POSITION_BITS) - 1
 
 
 class Position(NamedTuple):
