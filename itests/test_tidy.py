@@ -34,6 +34,9 @@ MAY_SLEEP: Final = {
 TESTED_ELSEWHERE: Final[dict[str, str]] = {}
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 
+TESTS_OF_PACKAGE: Final = {"boki_logbook": "engine", "boki": "sdk"}
+"""Packages that share a folder → the folder of tests of each; the others have `tests` to themselves."""
+
 MAY_USE_FILES: Final = {
     "common/boki_common/runtime/posix_disk.py": "the real disk",
     "common/boki_common/metadata/sqlite.py": "the real embedded store",
@@ -225,7 +228,7 @@ def _is_zero(call: ast.Call) -> bool:
 def test_tests_mirror_modules() -> None:
     """`common/boki_common/net/frames.py` is tested by `common/tests/net/test_frames.py` (or `test_frames_….py`).
 
-    A folder with two packages may have a folder of tests for each: `logbook/tests/boki/test_book.py`.
+    Where two packages share a folder, TESTS_OF_PACKAGE gives each its own: `logbook/tests/sdk/test_book.py`.
     """
     tests = [path.parent / path.stem for path in files_of_tests()]
     faults = []
@@ -236,13 +239,13 @@ def test_tests_mirror_modules() -> None:
             continue
         room, package, *folders = path.relative_to(ROOT).parts[:-1]
         stem = f"test_{path.stem.strip('_')}"
-        mirrors = [ROOT.joinpath(room, "tests", *folders, stem), ROOT.joinpath(room, "tests", package, *folders, stem)]
-        if any(test == mirror or str(test).startswith(f"{mirror}_") for test in tests for mirror in mirrors):
+        mirror = ROOT.joinpath(room, "tests", TESTS_OF_PACKAGE.get(package, ""), *folders, stem)
+        if any(test == mirror or str(test).startswith(f"{mirror}_") for test in tests):
             continue
         patterns = [pattern for pattern in TESTED_ELSEWHERE if fnmatch.fnmatchcase(name, pattern)]
         used.update(patterns)
         if not patterns:
-            faults.append(f"{name}: expected {name_of(mirrors[0])}.py")
+            faults.append(f"{name}: expected {name_of(mirror)}.py")
     none(faults, "each module with code has a test file of its name, or TESTED_ELSEWHERE names the one that covers it")
     none(sorted(TESTED_ELSEWHERE.keys() - used), "no longer needed, take it off TESTED_ELSEWHERE")
     none(
