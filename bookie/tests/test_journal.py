@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,10 +64,14 @@ class NoSectors:
 async def test_one_flush_serves_all_that_came_while_the_last_one_ran(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
     order: list[int] = []
+
+    def durable(number: int, _error: BokiError | None) -> None:
+        order.append(number)
+
     disk.hold("sync")
     for number in range(100):
         journal.append(ENTRY, b"%d" % number)
-        journal.when_durable(lambda _error, number=number: order.append(number))
+        journal.when_durable(partial(durable, number))
         await asyncio.sleep(0)
     disk.release("sync")
     await journal.flushed()

@@ -168,4 +168,4 @@ def test_small_bodies(ledger_id: int, sighted: bool, key: bytes) -> None:
     record = LedgerRecord(ledger_id, sighted, key)
     assert decode_ledger(memoryview(encode_ledger(record))) == record
     assert decode_fence(memoryview(encode_fence(ledger_id))) == ledger_id
-    assert RecordKind.FENCE == 3
+    assert RecordKind.FENCE.value == 3

@@ -34,7 +34,7 @@ class Journal:
             self.disk, self.files, await self.files.find(), first_generation=generation, first_group=group
         )
         end = await replay.verify()
-        numbers = []
+        numbers: list[int] = []
         async for _, groups in replay.segments():
             numbers.extend(found.number for found in groups)
         return end, numbers

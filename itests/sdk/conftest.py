@@ -39,8 +39,9 @@ from itests.support.zookeeper import ZookeeperServer
 class Cluster(Protocol):
     """What a provider yields."""
 
-    url: str
-    """For `boki.connect` and `boki.sync.connect`."""
+    @property
+    def url(self) -> str:
+        """For `boki.connect` and `boki.sync.connect`."""
 
     async def connect(self) -> boki.Client:
         """A new client, open. Whoever asks closes it."""
@@ -149,8 +150,11 @@ def book(client: boki.Client, name: str) -> boki.Book:
     return client.book(name)
 
 
+Cut = Callable[[boki.Client], None]
+
+
 @pytest.fixture
-def cut() -> Callable[[boki.Client], None]:
+def cut() -> Cut:
     """Breaks the client's connection, without a word to the engine: answers on their way are lost."""
 
     def now(client: boki.Client) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
+
+if TYPE_CHECKING:
+    from itests.sdk.conftest import Cluster, Collect
 
 
 async def test_none_holds_for_a_stream_without_a_record(book: boki.Book) -> None:
@@ -28,7 +32,7 @@ async def test_a_seqnum_holds_while_nothing_newer_is_in_the_stream(book: boki.Bo
     assert await book.append(b"4", tags=["a"], expect={"a": second}) > second
 
 
-async def test_a_loser_is_in_no_stream(book: boki.Book, collect) -> None:
+async def test_a_loser_is_in_no_stream(book: boki.Book, collect: Collect) -> None:
     first = await book.append(b"winner", tags=["a"])
     with pytest.raises(boki.Conflict):
         await book.append(b"loser", tags=["a", "b"], expect={"a": None})
@@ -101,7 +105,7 @@ async def test_the_position_before_anything_was_seen_expects_nothing(book: boki.
     await book.append(b"1", tags=["a"], expect={"a": None})
 
 
-async def test_after_a_conflict_the_session_sees_the_winner(cluster, name: str) -> None:
+async def test_after_a_conflict_the_session_sees_the_winner(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         winner = await one.book(name).append(b"winner", tags=["a"], expect={"a": None})
         mine = other.book(name)
@@ -114,7 +118,7 @@ async def test_after_a_conflict_the_session_sees_the_winner(cluster, name: str) 
         assert (record.seqnum, record.data) == (winner, b"winner")
 
 
-async def test_one_of_many_contenders_wins(cluster, name: str, collect) -> None:
+async def test_one_of_many_contenders_wins(cluster: Cluster, name: str, collect: Collect) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         appends = [
             (one, other)[number % 2].book(name).append(str(number).encode(), tags=["a"], expect={"a": None})
@@ -127,7 +131,7 @@ async def test_one_of_many_contenders_wins(cluster, name: str, collect) -> None:
         assert [record.seqnum for record in await collect(one.book(name).read("a"))] == winners
 
 
-async def test_a_counter_without_lost_updates(cluster, name: str) -> None:
+async def test_a_counter_without_lost_updates(cluster: Cluster, name: str) -> None:
     async def increment(book: boki.Book, times: int) -> None:
         for _ in range(times):
             while True:
@@ -209,11 +213,11 @@ async def test_the_future_cannot_be_expected(book: boki.Book) -> None:
         await book.append(b"2", expect={"a": 2**62})
     assert caught.value.found == 2**62
     with pytest.raises(ValueError, match="read first"):
-        book.submit(b"2", expect={"a": 2**62})
+        _ = book.submit(b"2", expect={"a": 2**62})
     await book.append(b"2", expect={"a": seqnum})
 
 
-async def test_a_seqnum_from_elsewhere_is_seen_by_asking(cluster, name: str) -> None:
+async def test_a_seqnum_from_elsewhere_is_seen_by_asking(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         seqnum = await one.book(name).append(b"1", tags=["a"])
         continued = other.session(one.session_token())

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
 
-Cut = Callable[[boki.Client], None]
+if TYPE_CHECKING:
+    from itests.sdk.conftest import Cluster, Collect, Cut
 
 
-async def test_appends_under_way_are_applied_once(client: boki.Client, book: boki.Book, cut: Cut, collect) -> None:
+async def test_appends_under_way_are_applied_once(
+    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect
+) -> None:
     datas = [str(number).encode() for number in range(400)]
     tickets: list[boki.Ticket] = []
     for number, data in enumerate(datas):
@@ -28,7 +31,7 @@ async def test_appends_under_way_are_applied_once(client: boki.Client, book: bok
 
 
 async def test_a_connection_cut_before_the_frame_leaves(
-    client: boki.Client, book: boki.Book, cut: Cut, collect
+    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect
 ) -> None:
     ticket = book.submit(b"x")
     cut(client)
@@ -36,7 +39,7 @@ async def test_a_connection_cut_before_the_frame_leaves(
     assert [record.seqnum for record in await collect(book.read())] == [seqnum]
 
 
-async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut, collect) -> None:
+async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut, collect: Collect) -> None:
     records = [(str(number).encode(), ["t"]) for number in range(3_000)]
     appending = asyncio.create_task(book.append_many(records))
     for _ in range(3):
@@ -50,7 +53,7 @@ async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, c
     ]
 
 
-async def test_expectations_are_decided_once(client: boki.Client, book: boki.Book, cut: Cut, collect) -> None:
+async def test_expectations_are_decided_once(client: boki.Client, book: boki.Book, cut: Cut, collect: Collect) -> None:
     winner = book.submit(b"winner", tags=["a"], expect={"a": None})
     loser = book.submit(b"loser", tags=["a"], expect={"a": None})
     behind = book.submit(b"behind")
@@ -64,7 +67,7 @@ async def test_expectations_are_decided_once(client: boki.Client, book: boki.Boo
     assert [record.data for record in await collect(book.read())] == [b"winner", b"behind"]
 
 
-async def test_many_books_through_a_cut(client: boki.Client, name: str, cut: Cut, collect) -> None:
+async def test_many_books_through_a_cut(client: boki.Client, name: str, cut: Cut, collect: Collect) -> None:
     books = [client.book(f"{name} {number}") for number in range(40)]
     tickets = [book.submit(bytes([turn])) for turn in range(5) for book in books]
     await asyncio.sleep(0)
@@ -85,7 +88,7 @@ async def test_a_waiting_read_survives_a_cut(client: boki.Client, book: boki.Boo
     assert record.seqnum == seqnum
 
 
-async def test_a_follower_survives_cuts(client: boki.Client, cluster, name: str, cut: Cut) -> None:
+async def test_a_follower_survives_cuts(client: boki.Client, cluster: Cluster, name: str, cut: Cut) -> None:
     seen: list[int] = []
 
     async def follow() -> None:
@@ -116,7 +119,7 @@ async def test_the_session_keeps_its_view_through_a_cut(client: boki.Client, boo
     assert (book.position or 0) >= position
 
 
-async def test_after_close_everything_is_refused(cluster, name: str) -> None:
+async def test_after_close_everything_is_refused(cluster: Cluster, name: str) -> None:
     client = await cluster.connect()
     book = client.book(name)
     await book.append(b"x")
@@ -125,16 +128,16 @@ async def test_after_close_everything_is_refused(cluster, name: str) -> None:
     with pytest.raises(boki.ClosedError):
         await book.append(b"y")
     with pytest.raises(boki.ClosedError):
-        book.submit(b"y")
+        _ = book.submit(b"y")
     with pytest.raises(boki.ClosedError):
         await book.read_next()
     with pytest.raises(boki.ClosedError):
         client.book("other")
 
 
-async def test_a_client_is_used_after_it_is_opened(cluster) -> None:
+async def test_a_client_is_used_after_it_is_opened(cluster: Cluster) -> None:
     with pytest.raises(boki.ClosedError, match="not open yet"):
         boki.connect(cluster.url).book("x")
     async with boki.connect(cluster.url) as client:
         with pytest.raises(boki.ClosedError, match="opened before"):
-            await client
+            _ = await client

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import boki
 from boki_common import limits
+
+if TYPE_CHECKING:
+    from itests.sdk.conftest import Collect
 
 LARGEST = limits.RECORD_BYTES - 2
 """Data of a record without tag names: two bytes say that there are none."""
@@ -30,7 +34,7 @@ async def test_tag_names_count(book: boki.Book) -> None:
     assert caught.value.found == limits.RECORD_BYTES + 1
 
 
-async def test_pages_of_large_records(book: boki.Book, collect) -> None:
+async def test_pages_of_large_records(book: boki.Book, collect: Collect) -> None:
     datas = [bytes([number]) * 700_000 for number in range(6)]
     await asyncio.gather(*(book.append(data, tags=["large"]) for data in datas))
     assert [record.data for record in await collect(book.read("large"))] == datas
@@ -39,7 +43,7 @@ async def test_pages_of_large_records(book: boki.Book, collect) -> None:
     assert [record.data if record else None for record in found] == datas
 
 
-async def test_255_tags(book: boki.Book, collect) -> None:
+async def test_255_tags(book: boki.Book, collect: Collect) -> None:
     tags = [f"tag {number}" for number in range(155)] + list(range(1, 101))
     seqnum = await book.append(b"x", tags=tags)
     for tag in (tags[0], tags[154], tags[155], tags[254]):
@@ -110,15 +114,15 @@ async def test_data_is_bytes(book: boki.Book, data: object) -> None:
     with pytest.raises(boki.InvalidArgument, match="as bytes, found"):
         await book.append(data)  # type: ignore[arg-type]
     with pytest.raises(boki.InvalidArgument, match="as bytes, found"):
-        book.submit(data)  # type: ignore[arg-type]
+        _ = book.submit(data)  # type: ignore[arg-type]
 
 
 async def test_a_refused_record_leaves_no_hole(book: boki.Book) -> None:
     tickets = [book.submit(b"1")]
     with pytest.raises(boki.RecordTooLarge):
-        book.submit(bytes(limits.RECORD_BYTES + 1))
+        _ = book.submit(bytes(limits.RECORD_BYTES + 1))
     with pytest.raises(boki.InvalidTag):
-        book.submit(b"", tags=[0])
+        _ = book.submit(b"", tags=[0])
     tickets.append(book.submit(b"2"))
     first, second = [await ticket for ticket in tickets]
     assert first < second
@@ -148,7 +152,7 @@ async def test_what_is_no_book(client: boki.Client, name: object) -> None:
         ({"tag": False}, "not bool"),
     ],
 )
-async def test_wrong_arguments_of_a_read(book: boki.Book, arguments: dict, message: str) -> None:
+async def test_wrong_arguments_of_a_read(book: boki.Book, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(boki.InvalidArgument, match=message):
         await book.read_next(**arguments)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
+
+if TYPE_CHECKING:
+    from itests.sdk.conftest import Collect
 
 TAGS: tuple[str | int, ...] = ("a", "b", "ä", 1, 2**64 - 2)
 STEPS = 250
@@ -83,7 +87,7 @@ async def conditional(rng: random.Random, book: boki.Book, model: Plain, number:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_programs(client: boki.Client, name: str, collect, seed: int) -> None:
+async def test_random_programs(client: boki.Client, name: str, collect: Collect, seed: int) -> None:
     rng = random.Random(seed)
     books = [(client.book(f"{name} {number}"), Plain()) for number in range(2)]
     for number in range(STEPS):

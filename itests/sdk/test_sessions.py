@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
 
+if TYPE_CHECKING:
+    from itests.sdk.conftest import Cluster, Collect
 
-async def test_a_token_carries_what_was_seen(cluster, name: str) -> None:
+
+async def test_a_token_carries_what_was_seen(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         for number in range(30):
             seqnum = await one.book(name).append(str(number).encode())
@@ -27,7 +31,7 @@ async def test_a_token_is_short_text(client: boki.Client, book: boki.Book) -> No
     assert all(letter.isalnum() or letter in "._-" for letter in token)
 
 
-async def test_reading_advances_the_token(cluster, name: str) -> None:
+async def test_reading_advances_the_token(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         seqnum = await one.book(name).append(b"x")
         before = other.session_token()
@@ -64,7 +68,7 @@ async def test_leaving_a_session_leaves_the_client_open(client: boki.Client, nam
     await mine.book(name).append(b"z")
 
 
-async def test_appends_of_two_sessions_to_one_book(client: boki.Client, name: str, collect) -> None:
+async def test_appends_of_two_sessions_to_one_book(client: boki.Client, name: str, collect: Collect) -> None:
     sessions = [client.session() for _ in range(8)]
     await asyncio.gather(
         *(
@@ -83,7 +87,7 @@ async def test_appends_of_two_sessions_to_one_book(client: boki.Client, name: st
 )
 async def test_what_is_no_token(client: boki.Client, token: object) -> None:
     with pytest.raises(boki.InvalidArgument, match="session token"):
-        client.session(token)  # type: ignore[arg-type]
+        _ = client.session(token)  # type: ignore[arg-type]
 
 
 async def test_a_token_that_was_cut_off(client: boki.Client, book: boki.Book) -> None:
@@ -91,7 +95,7 @@ async def test_a_token_that_was_cut_off(client: boki.Client, book: boki.Book) ->
     token = client.session_token()
     for cut in range(len(token)):
         with pytest.raises(boki.InvalidArgument):
-            client.session(token[:cut])
+            _ = client.session(token[:cut])
 
 
 async def test_the_position_never_goes_back(book: boki.Book) -> None:

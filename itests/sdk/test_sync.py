@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
 
 import boki
 
+if TYPE_CHECKING:
+    from itests.sdk.conftest import Cluster, Collect
+
 T = TypeVar("T")
 Script = Callable[[boki.sync.Client], T]
-RunScript = Callable[[Script[T]], Awaitable[T]]
+
+
+class RunScript(Protocol):
+    """See `run`."""
+
+    async def __call__(self, script: Script[T]) -> T: ...
 
 
 @pytest.fixture
-def run(cluster) -> RunScript:
+def run(cluster: Cluster) -> RunScript:
     """Runs a blocking script in a thread, as a program without an event loop would."""
 
     def script_with_client(script: Script[T]) -> T:
@@ -94,7 +102,7 @@ async def test_sessions(run: RunScript, client: boki.Client, name: str) -> None:
     await run(script)
 
 
-async def test_threads_may_share_a_client(run: RunScript, client: boki.Client, name: str, collect) -> None:
+async def test_threads_may_share_a_client(run: RunScript, client: boki.Client, name: str, collect: Collect) -> None:
     def script(blocking: boki.sync.Client) -> int:
         return len(blocking.book(name).append_many([(b"x", [])] * 100))
 
@@ -108,7 +116,7 @@ async def test_errors_come_as_they_are(run: RunScript, name: str) -> None:
         with pytest.raises(boki.InvalidTag, match="from 1"):
             client.book(name).append(b"x", tags=[0])
         with pytest.raises(boki.InvalidArgument, match="consistency"):
-            client.book(name).read(consistency="linearizable")
+            client.book(name).read(consistency="linearizable")  # type: ignore[arg-type]
         client.close()
         client.close()
         with pytest.raises(boki.ClosedError):

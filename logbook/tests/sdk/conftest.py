@@ -31,8 +31,8 @@ class FaultyEngine(ModelEngine):
         peers: connections, oldest first.
     """
 
-    def __init__(self) -> None:
-        super().__init__(Model(), SystemClock())
+    def __init__(self, model: Model | None = None) -> None:
+        super().__init__(model or Model(), SystemClock())
         self.refusals: list[BokiError] = []
         self.lost_frames = 0
         self.early_conflicts = 0
@@ -78,11 +78,11 @@ Serve = Callable[..., Awaitable[tuple[FaultyEngine, str, MessageServer]]]
 
 @pytest.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
-    """Starts an engine; returns it, its URL and its server."""
+    """Starts an engine, on a model of its own unless it is given one; returns it, its URL and its server."""
     servers: list[MessageServer] = []
 
-    async def start(engine: FaultyEngine | None = None) -> tuple[FaultyEngine, str, MessageServer]:
-        engine = engine or FaultyEngine()
+    async def start(model: Model | None = None) -> tuple[FaultyEngine, str, MessageServer]:
+        engine = FaultyEngine(model)
         server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/{len(servers)}"), engine.made)
         servers.append(server)
         return engine, str(server.address), server

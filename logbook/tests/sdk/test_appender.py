@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
 from boki._appender import WRITER_IDLE_S
 from boki_common import limits
+
+if TYPE_CHECKING:
+    from tests.sdk.conftest import Serve
 
 
 async def close_at_once(client: boki.Client) -> None:
@@ -17,7 +21,7 @@ async def close_at_once(client: boki.Client) -> None:
     await client._connection.close(0)
 
 
-async def test_a_frame_that_vanishes_is_sent_again_after_the_gap(serve) -> None:
+async def test_a_frame_that_vanishes_is_sent_again_after_the_gap(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.lost_frames = 1
     async with boki.connect(url) as client:
@@ -31,7 +35,7 @@ async def test_a_frame_that_vanishes_is_sent_again_after_the_gap(serve) -> None:
     assert len(engine.peers) == 1
 
 
-async def test_several_gaps_are_one_resend(serve) -> None:
+async def test_several_gaps_are_one_resend(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.lost_frames = 1
     async with boki.connect(url) as client:
@@ -46,7 +50,7 @@ async def test_several_gaps_are_one_resend(serve) -> None:
     assert engine.frames <= 21, "19 frames that were refused, and one that repeats them all"
 
 
-async def test_a_conflict_answered_before_it_was_ordered_and_lost(serve) -> None:
+async def test_a_conflict_answered_before_it_was_ordered_and_lost(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -60,7 +64,7 @@ async def test_a_conflict_answered_before_it_was_ordered_and_lost(serve) -> None
     assert len(engine.peers) == 1
 
 
-async def test_a_forgotten_writer(serve) -> None:
+async def test_a_forgotten_writer(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -72,7 +76,7 @@ async def test_a_forgotten_writer(serve) -> None:
     assert engine.ordered(1) == [b"1", b"3"]
 
 
-async def test_a_writer_is_not_used_again_after_a_long_pause(serve) -> None:
+async def test_a_writer_is_not_used_again_after_a_long_pause(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -85,7 +89,7 @@ async def test_a_writer_is_not_used_again_after_a_long_pause(serve) -> None:
     assert len({run.writer for run in engine.runs}) == 2
 
 
-async def test_a_call_that_gives_up_before_its_verdict(serve) -> None:
+async def test_a_call_that_gives_up_before_its_verdict(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -101,7 +105,7 @@ async def test_a_call_that_gives_up_before_its_verdict(serve) -> None:
     assert engine.ordered(1) == [b"1", b"2", b"3"]
 
 
-async def test_a_call_that_gives_up_before_it_is_sent(serve) -> None:
+async def test_a_call_that_gives_up_before_it_is_sent(serve: Serve) -> None:
     engine, url, server = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -120,7 +124,7 @@ async def test_a_call_that_gives_up_before_it_is_sent(serve) -> None:
     assert engine.ordered(1) == [b"1"]
 
 
-async def test_append_many_tells_its_prefix(serve) -> None:
+async def test_append_many_tells_its_prefix(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -144,7 +148,7 @@ async def test_append_many_tells_its_prefix(serve) -> None:
         await close_at_once(client)
 
 
-async def test_a_window_that_stays_full(serve) -> None:
+async def test_a_window_that_stays_full(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True
     async with boki.connect(url) as client:

@@ -33,7 +33,7 @@ async def test_unused_books_are_dropped_and_busy_ones_kept(monkeypatch: pytest.M
 @pytest.mark.parametrize("timeout", [-1, float("nan"), 541, "5"])
 def test_the_time_out_of_a_client(timeout: object) -> None:
     with pytest.raises(boki.InvalidArgument, match="timeout"):
-        boki.connect("boki://a", timeout=timeout)  # type: ignore[arg-type]
+        _ = boki.connect("boki://a", timeout=timeout)  # type: ignore[arg-type]
 
 
 async def test_a_client_is_opened_by_with_or_await() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,8 +18,11 @@ from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.record_batch import RUN_RESENT
 from boki_common.runtime.process import SystemRandom
 
+if TYPE_CHECKING:
+    from tests.sdk.conftest import Serve
 
-async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve) -> None:
+
+async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         await asyncio.gather(*(client.book(number % 5 + 1).append(b"x") for number in range(100)))
@@ -25,7 +30,7 @@ async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve) -> N
         assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
 
 
-async def test_large_records_leave_in_several_frames(serve) -> None:
+async def test_large_records_leave_in_several_frames(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         await asyncio.gather(*(client.book(1).append(bytes(100_000)) for _ in range(10)))
@@ -33,7 +38,7 @@ async def test_large_records_leave_in_several_frames(serve) -> None:
         assert [run.first for run in engine.runs] == [1, 4, 7, 10]
 
 
-async def test_a_refused_frame_is_sent_again(serve) -> None:
+async def test_a_refused_frame_is_sent_again(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.refusals = [boki.Overloaded("full"), boki.Overloaded("still full")]
     async with boki.connect(url) as client:
@@ -44,7 +49,7 @@ async def test_a_refused_frame_is_sent_again(serve) -> None:
     assert [run.flags for run in engine.runs] == [0, RUN_RESENT, RUN_RESENT]
 
 
-async def test_an_engine_that_keeps_refusing_the_bytes_ends_the_client(serve) -> None:
+async def test_an_engine_that_keeps_refusing_the_bytes_ends_the_client(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.refusals = [boki.ProtocolError(f"wrong {number}") for number in range(10)]
     async with boki.connect(url) as client:
@@ -60,7 +65,7 @@ async def test_an_engine_that_keeps_refusing_the_bytes_ends_the_client(serve) ->
     assert len(engine.refusals) == 7
 
 
-async def test_answers_that_cannot_be_right_end_the_connection_not_the_client(serve) -> None:
+async def test_answers_that_cannot_be_right_end_the_connection_not_the_client(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         await client.book(1).append(b"1")
@@ -72,7 +77,7 @@ async def test_answers_that_cannot_be_right_end_the_connection_not_the_client(se
     assert len(engine.peers) >= 2
 
 
-async def test_answers_for_unknown_writers_are_ignored(serve) -> None:
+async def test_answers_for_unknown_writers_are_ignored(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         engine.mute = True
@@ -91,17 +96,16 @@ async def test_answers_for_unknown_writers_are_ignored(serve) -> None:
         assert await ticket == engine.model.newest(1, 0)
 
 
-async def test_the_next_engine_is_used_when_one_is_down(serve, tmp_path) -> None:
+async def test_the_next_engine_is_used_when_one_is_down(serve: Serve, tmp_path: Path) -> None:
     engine, url, _ = await serve()
     async with boki.connect(f"unix://{tmp_path}/nobody,{url}") as client:
         await client.book(1).append(b"x")
     assert engine.ordered(1) == [b"x"]
 
 
-async def test_failing_over_to_the_next_engine(serve) -> None:
+async def test_failing_over_to_the_next_engine(serve: Serve) -> None:
     first, url, server = await serve()
-    second, other_url, _ = await serve()
-    second.model = first.model
+    second, other_url, _ = await serve(first.model)
     async with boki.connect(f"{url},{other_url}") as client:
         book = client.book(1)
         await book.append(b"1")
@@ -117,14 +121,14 @@ async def test_failing_over_to_the_next_engine(serve) -> None:
     assert second.runs[0].first == 2
 
 
-async def test_no_engine(tmp_path) -> None:
+async def test_no_engine(tmp_path: Path) -> None:
     with pytest.raises(boki.Unreachable, match="no engine answers") as caught:
-        await boki.connect(f"unix://{tmp_path}/a,unix://{tmp_path}/b")
+        _ = await boki.connect(f"unix://{tmp_path}/a,unix://{tmp_path}/b")
     assert "/a" in str(caught.value)
     assert "/b" in str(caught.value)
 
 
-async def test_another_protocol_version(tmp_path) -> None:
+async def test_another_protocol_version(tmp_path: Path) -> None:
     class Newer:
         def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
             peer.respond(request_id, opcode, b"\x82\xa7version\x63\xa6engine\xa1x")
@@ -133,11 +137,11 @@ async def test_another_protocol_version(tmp_path) -> None:
 
     server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/newer"), lambda _: Newer())
     with pytest.raises(boki.VersionMismatch, match="speaks version 99"):
-        await boki.connect(str(server.address))
+        _ = await boki.connect(str(server.address))
     await server.close()
 
 
-async def test_an_engine_that_refuses_hello(tmp_path) -> None:
+async def test_an_engine_that_refuses_hello(tmp_path: Path) -> None:
     class Refusing:
         def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
             raise boki.VersionMismatch("expected another SDK")
@@ -146,11 +150,11 @@ async def test_an_engine_that_refuses_hello(tmp_path) -> None:
 
     server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/refusing"), lambda _: Refusing())
     with pytest.raises(boki.VersionMismatch, match="expected another SDK"):
-        await boki.connect(str(server.address))
+        _ = await boki.connect(str(server.address))
     await server.close()
 
 
-async def test_giving_up_on_a_verdict(serve) -> None:
+async def test_giving_up_on_a_verdict(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True
     async with boki.connect(url, timeout=0.3) as client:
@@ -167,7 +171,7 @@ async def test_giving_up_on_a_verdict(serve) -> None:
     assert engine.runs[0].writer != engine.runs[-1].writer
 
 
-async def test_giving_up_on_an_engine_that_is_gone(serve) -> None:
+async def test_giving_up_on_an_engine_that_is_gone(serve: Serve) -> None:
     _, url, server = await serve()
     async with boki.connect(url, timeout=0.3) as client:
         book = client.book(1)
@@ -182,7 +186,7 @@ async def test_giving_up_on_an_engine_that_is_gone(serve) -> None:
         assert (caught.value.committed, caught.value.seqnums) == (0, [])
 
 
-async def test_a_silent_engine_is_asked_once_and_dropped(serve) -> None:
+async def test_a_silent_engine_is_asked_once_and_dropped(serve: Serve) -> None:
     engine, url, _ = await serve()
     other, other_url, _ = await serve()
     connection = Connection(dialer_for(f"{url},{other_url}"), SystemRandom(), give_up_s=30, watch_s=0.05)
@@ -196,7 +200,7 @@ async def test_a_silent_engine_is_asked_once_and_dropped(serve) -> None:
     await client.close()
 
 
-async def test_an_engine_that_only_waits_is_kept(serve) -> None:
+async def test_an_engine_that_only_waits_is_kept(serve: Serve) -> None:
     engine, url, _ = await serve()
     connection = Connection(dialer_for(url), SystemRandom(), give_up_s=30, watch_s=0.02)
     await connection.open()
@@ -215,7 +219,7 @@ async def test_back_off_doubles_up_to_two_seconds() -> None:
     assert connection.backoff_s(10_000) <= 2.0
 
 
-async def test_closing_tells_what_is_undecided(serve) -> None:
+async def test_closing_tells_what_is_undecided(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True
     client = await boki.connect(url)

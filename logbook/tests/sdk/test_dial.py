@@ -43,18 +43,18 @@ def test_the_forms_of_a_url() -> None:
 )
 def test_what_is_no_url(url: object) -> None:
     with pytest.raises(boki.InvalidArgument, match=r"expected a URL such as boki://host:port"):
-        boki.connect(url)  # type: ignore[arg-type]
+        _ = boki.connect(url)  # type: ignore[arg-type]
 
 
 def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BOKI_URL", raising=False)
     with pytest.raises(boki.InvalidArgument, match="BOKI_URL"):
-        boki.connect()
+        _ = boki.connect()
     monkeypatch.setenv("BOKI_URL", "http://wrong")
     with pytest.raises(boki.InvalidArgument, match="http://wrong"):
-        boki.connect()
+        _ = boki.connect()
 
 
 def test_a_memory_cluster_that_is_not_open() -> None:
     with pytest.raises(boki.Unreachable, match="no MemoryCluster of this process"):
-        boki.connect("memory://gone")
+        _ = boki.connect("memory://gone")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import boki
 
+if TYPE_CHECKING:
+    from tests.sdk.conftest import Serve
 
-async def test_one_batch_is_read_ahead(serve) -> None:
+
+async def test_one_batch_is_read_ahead(serve: Serve) -> None:
     engine, url, _ = await serve()
     queries = engine.queries
     async with boki.connect(url) as client:
@@ -21,7 +26,7 @@ async def test_one_batch_is_read_ahead(serve) -> None:
         assert all(query.stop == seqnums[-1] + 1 for query in pages[1:]), "what comes later is not part of the reading"
 
 
-async def test_a_lost_read_ahead_is_asked_again(serve) -> None:
+async def test_a_lost_read_ahead_is_asked_again(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)
@@ -34,7 +39,7 @@ async def test_a_lost_read_ahead_is_asked_again(serve) -> None:
         assert found == seqnums
 
 
-async def test_answers_that_do_not_fit_are_asked_in_parts(serve) -> None:
+async def test_answers_that_do_not_fit_are_asked_in_parts(serve: Serve) -> None:
     _, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)

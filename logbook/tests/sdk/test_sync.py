@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,7 @@ async def test_a_waiting_call_ends_when_the_client_is_closed_elsewhere() -> None
         assert await reading in ("closed", repr(None)) or (await reading).startswith("Record")
 
 
-def test_an_engine_that_is_not_there_leaves_no_thread(tmp_path) -> None:
+def test_an_engine_that_is_not_there_leaves_no_thread(tmp_path: Path) -> None:
     with pytest.raises(boki.Unreachable):
         boki.sync.connect(f"unix://{tmp_path}/nobody")
     assert not sdk_threads()

@@ -47,7 +47,7 @@ def filled(*items: Pending) -> Window:
 
 
 def test_numbers_are_dense_from_one() -> None:
-    items = [ticket(), chunk(5), ticket()]
+    items: list[Pending] = [ticket(), chunk(5), ticket()]
     window = filled(*items)
     assert [item.first for item in items] == [1, 2, 7]
     assert (window.undecided, window.free) == (7, limits.WINDOW_RECORDS - 7)

@@ -18,7 +18,7 @@ async def test_it_forgets_everything_when_it_closes() -> None:
     with pytest.raises(boki.ClosedError):
         await client.book(1).append(b"y")
     with pytest.raises(boki.Unreachable):
-        boki.connect(url)
+        _ = boki.connect(url)
     with pytest.raises(boki.ClosedError, match="make a new one"):
         await cluster.__aenter__()
 
