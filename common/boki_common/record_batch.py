@@ -363,7 +363,8 @@ def join(
     if compress is not None and raw_bytes:
         compressed = compress(data[0] if len(data) == 1 else b"".join(data))
         if compressed is not None:
-            data, data_bytes, flags = [compressed], len(compressed), FLAG_ZSTD
+            data = [compressed]
+            data_bytes, flags = len(compressed), FLAG_ZSTD
     fixed = _FIXED.pack(
         VERSION, flags, 0, runs, records, tags, expectations, crcs, ends.padded, data_bytes, raw_bytes,
         term, shard, 0, first_local_id, 0,
@@ -412,8 +413,8 @@ class BatchBuilder:
         """Adds a record. `tags` are its u64 tags packed, `names` what `pack_names` made (NO_NAMES for none)."""
         run = self._run
         assert run is not None
-        run[4] += 1  # type: ignore[operator]
-        run[5] += tag_count  # type: ignore[operator]
+        run[4] += 1  # type: ignore[operator]  # a list is what is quick: counts are ints, bytes is the writer
+        run[5] += tag_count  # type: ignore[operator]  # likewise
         length = len(names) + len(data)
         self._lengths.append(length)
         self._tag_counts.append(tag_count)
@@ -427,7 +428,7 @@ class BatchBuilder:
         """Adds an expectation to the record added last; seqnum 0 expects none at all."""
         run = self._run
         assert run is not None and isinstance(run[4], int)
-        run[6] += 1  # type: ignore[operator]
+        run[6] += 1  # type: ignore[operator]  # likewise
         self._expectations.append(_EXPECTATION.pack(tag, seqnum, run[4] - 1, 0))
 
     def checksum(self, crc: int) -> None:

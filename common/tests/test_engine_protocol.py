@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -105,11 +106,11 @@ def test_every_truncation_and_every_extra_byte_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"max_records": 0}, {"max_records": 4097}, {"max_bytes": 2**20 + 1}, {"wait_ms": 60_001}],
+    ("field", "value"),
+    [("max_records", 0), ("max_records", 4097), ("max_bytes", 2**20 + 1), ("wait_ms", 60_001)],
 )
-def test_query_over_a_limit_is_refused(change: dict[str, int]) -> None:
-    query = Query(1, 2, 3, 4, 5, 6, 7, Direction.NEXT, Consistency.ANY)._replace(**change)
+def test_query_over_a_limit_is_refused(field: str, value: Any) -> None:
+    query = Query(1, 2, 3, 4, 5, 6, 7, Direction.NEXT, Consistency.ANY)._replace(**{field: value})
     with pytest.raises(ProtocolError):
         protocol.decode_read(flat(protocol.encode_read({}, query)))
 

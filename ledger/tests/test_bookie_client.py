@@ -126,9 +126,9 @@ class Wire:
         await self.directory.start()
         self.network = BookieNetwork(self.directory, self.settings)
 
-    async def register(self, port: int) -> None:
+    async def register(self, port: int, bookie: BookieId = B1) -> None:
         value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", port))
-        path = layout.bookie_path(B1)
+        path = layout.bookie_path(bookie)
         if await self.store.exists(path):
             await self.store.delete(path, version=0)
         await self.store.create(path, value, ephemeral=True)
@@ -317,15 +317,22 @@ async def test_a_bookie_that_answers_nothing_is_dropped(impatient: Wire) -> None
 
 
 async def test_an_idle_connection_is_not_taken_for_a_hung_one(impatient: Wire) -> None:
+    """A second bookie, asked later, hangs until it is dropped: the first connection was idle for at least as long."""
+    hung = WireBookie("b2")
+    hung.mute = True
+    await hung.start()
+    await impatient.register(hung.server.address.port, BookieId("b2"))
     listener = Listener()
     lane = impatient.network.open_lane(B1, LEDGER, listener)
     await until(lambda: lane.up)
     lane.send(add(0))
     await until(lambda: bool(listener.acked))
-    await asyncio.sleep(0.1)
+    reading = await impatient.network.read(BookieId("b2"), LEDGER, 0)
+    assert isinstance(reading.error, CallTimeout)
     lane.send(add(1))
     await until(lambda: len(listener.acked) == 2)
     assert listener.downs == []
+    await hung.stop()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from boki_common.errors import MetadataUnavailable, NodeExists, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault, MemoryStore
 from boki_ledger.metadata_update import LedgerUpdates
-from boki_ledger.testing.ledgers import QUICK, CountingRandom
+from boki_ledger.testing.ledgers import QUICK, CountingRandom, until
 
 SLOTS = 100
 
@@ -105,8 +105,15 @@ async def test_an_unknown_change_is_insisted_on_while_the_store_is_away(
     )
     while (await updates.read(1)).version == 0:
         await asyncio.sleep(0)
+    asked: list[str] = []
+
+    def counted(operation: str, path: str) -> Fault:
+        asked.append(operation)
+        return Fault.NONE
+
+    store.faults = counted
     store.disconnect()
-    await asyncio.sleep(0.03)
+    await until(lambda: len(asked) >= 3)
     assert not change.done()
     store.reconnect()
     assert (await change).version == 1

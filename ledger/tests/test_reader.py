@@ -18,7 +18,7 @@ from boki_common.errors import (
     NoSuchLedger,
 )
 from boki_ledger.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
 
 
@@ -122,7 +122,7 @@ async def test_a_negative_is_checked_against_newer_metadata(ledgers: Ledgers) ->
     path = layout.ledger_path(0)
     seen = await ledgers.store.get(path)
     body = ledgers.bookies["b1"].entries[0][0]
-    moved = replace(ledger_metadata.decode(seen.value), ensembles=((0, ("b4", "b5", "b1")),))
+    moved = replace(ledger_metadata.decode(seen.value), ensembles=((0, ensemble("b4", "b5", "b1")),))
     await ledgers.store.set(path, ledger_metadata.encode(moved), version=seen.version)
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies[bookie].entries.pop(0)
@@ -137,7 +137,7 @@ async def test_bookies_that_come_back_are_waited_for(ledgers: Ledgers) -> None:
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies.crash(bookie)
     reading = asyncio.ensure_future(reader.read(0, 0))
-    await asyncio.sleep(0.01)
+    await until(lambda: ledgers.bookies.unreached > 2 * 3)  # all were asked in vain, twice
     assert not reading.done()
     ledgers.bookies.restart("b2")
     assert text(await reading) == ["payload 0"]

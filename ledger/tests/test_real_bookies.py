@@ -103,8 +103,13 @@ async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> N
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create(custom={"role": b"test"})
     wanted = [b"%d " % number * (number % 50) for number in range(500)]
-    done = asyncio.get_running_loop().create_future()
-    writer.listen(lambda lac: lac == 499 and done.set_result(None), done.set_exception)
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def acked(lac: int) -> None:
+        if lac == 499:
+            done.set_result(None)
+
+    writer.listen(acked, done.set_exception)
     for payload in wanted:
         writer.submit(payload)
     await done

@@ -22,7 +22,7 @@ from boki_common.errors import (
 )
 from boki_common.metadata.memory import Fault
 from boki_ledger.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
 
 
@@ -35,9 +35,9 @@ async def written(ledgers: Ledgers, *payloads: bytes) -> LedgerWriter:
     return writer
 
 
-async def recovered(ledgers: Ledgers, ledger_id: int, **options: int) -> LedgerReader:
+async def recovered(ledgers: Ledgers, ledger_id: int, *, floor: int = 0) -> LedgerReader:
     client = await ledgers.other_client()
-    reader = await client.open(ledger_id, recover=True, **options)
+    reader = await client.open(ledger_id, recover=True, floor=floor)
     assert reader.closed
     return reader
 
@@ -187,7 +187,7 @@ async def test_bookies_that_come_back_in_time_are_waited_for(ledgers: Ledgers) -
     ledgers.bookies.crash("b2")
     client = await ledgers.other_client(replace(QUICK, patience_s=10.0))
     opening = asyncio.ensure_future(client.open(writer.ledger_id, recover=True))
-    await asyncio.sleep(0.01)
+    await until(lambda: ledgers.bookies.unreached > 2 * 2)  # both were asked in vain, twice
     assert not opening.done()
     ledgers.bookies.restart("b2")
     assert (await opening).last_entry == 0
@@ -252,7 +252,9 @@ async def test_recovery_of_a_new_fragment_starts_there_although_its_bookies_know
     path = layout.ledger_path(writer.ledger_id)
     seen = await ledgers.store.get(path)
     moved = replace(
-        ledger_metadata.decode(seen.value), ensembles=((0, ("b1", "b2", "b3")), (3, ("b1", "b4", "b5"))), ctoken=9
+        ledger_metadata.decode(seen.value),
+        ensembles=((0, ensemble("b1", "b2", "b3")), (3, ensemble("b1", "b4", "b5"))),
+        ctoken=9,
     )
     await ledgers.store.set(path, ledger_metadata.encode(moved), version=seen.version)
     ledgers.bookies.hold(bookie="b1", kind="read", fence=True)
@@ -436,7 +438,7 @@ async def test_a_foreign_fragment_during_recovery_aborts_it(ledgers: Ledgers) ->
     path = layout.ledger_path(writer.ledger_id)
     seen = await ledgers.store.get(path)
     current = ledger_metadata.decode(seen.value)
-    foreign = replace(current, ensembles=(*current.ensembles, (2, ("b4", "b2", "b3"))), ctoken=3)
+    foreign = replace(current, ensembles=(*current.ensembles, (2, ensemble("b4", "b2", "b3"))), ctoken=3)
     await ledgers.store.set(path, ledger_metadata.encode(foreign), version=seen.version)
     held.release()
     with pytest.raises(RecoveryFailed, match="changed while"):
@@ -497,7 +499,8 @@ async def test_a_striped_ledger_needs_an_answer_in_every_window(ledgers: Ledgers
     """E = 4, Qw = Qa = 2: one bookie down leaves windows in which one answer is enough; two neighbours down do not."""
     client = ledgers.client
     ledger_id = await layout.next_ledger_id(ledgers.store)
-    metadata = LedgerMetadata(ensemble_size=4, write_quorum=2, ack_quorum=2, ensembles=((0, ("b1", "b2", "b3", "b4")),))
+    bookies = ensemble("b1", "b2", "b3", "b4")
+    metadata = LedgerMetadata(ensemble_size=4, write_quorum=2, ack_quorum=2, ensembles=((0, bookies),))
     await client._updates.create(ledger_id, metadata)
     for entry_id in range(5):
         for slot in (entry_id % 4, (entry_id + 1) % 4):

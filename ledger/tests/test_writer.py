@@ -26,7 +26,7 @@ from boki_common.errors import (
 from boki_common.limits import ENTRY_BYTES
 from boki_common.metadata.memory import Fault
 from boki_ledger.metadata_update import SeenMetadata
-from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, turns, until
+from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
 
 
@@ -437,7 +437,7 @@ async def test_a_writer_whose_ensemble_somebody_else_changed_fails(ledgers: Ledg
     writer = await ledgers.client.create()
     path = layout.ledger_path(writer.ledger_id)
     seen = await ledgers.store.get(path)
-    foreign = replace(ledger_metadata.decode(seen.value), ensembles=((0, ("b5", "b2", "b3")),), ctoken=5)
+    foreign = replace(ledger_metadata.decode(seen.value), ensembles=((0, ensemble("b5", "b2", "b3")),), ctoken=5)
     await ledgers.store.set(path, ledger_metadata.encode(foreign), version=seen.version)
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, NoSuchLedger
+from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
@@ -369,7 +370,9 @@ class Cluster:
         await participant.peer.call(protocol.OP_HELLO, protocol.encode_hello(incarnations))
         return participant
 
-    async def follow(self, *, start: object = None, store: MemoryStore | None = None, **settings: float) -> Following:
+    async def follow(
+        self, *, start: Position | None = None, store: MemoryStore | None = None, **settings: float
+    ) -> Following:
         chosen = {"retry_first_s": 0.005, "retry_limit_s": 0.02}
         following = Following(
             store or await self.store(),
@@ -388,7 +391,9 @@ class Cluster:
 class Following:
     """A follower that runs, and its recorder."""
 
-    def __init__(self, store: MemoryStore, ledgers: ModelLedgers, start: object, settings: FollowerSettings) -> None:
+    def __init__(
+        self, store: MemoryStore, ledgers: ModelLedgers, start: Position | None, settings: FollowerSettings
+    ) -> None:
         self.store = store
         self.seen = Recorder()
         self.follower = LogFollower(
@@ -396,7 +401,7 @@ class Following:
             ledgers=ledgers,
             listener=self.seen,
             start=start,
-            settings=settings,  # type: ignore[arg-type]
+            settings=settings,
         )
         self.task = asyncio.get_running_loop().create_task(self.follower.run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from boki_common.errors import BokiError, CorruptData, EntryUnknown, MetadataUna
 from boki_common.ids import Position
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.errors import ShardNotOpen
-from boki_metalog.metalog_entry import Close, Open
+from boki_metalog.metalog_entry import Close, MetalogEntry, Open
 from boki_metalog.progress import ShardRange
 
 A, B = "aa" * 16, "bb" * 16
@@ -129,11 +130,13 @@ async def test_a_start_in_the_middle(cluster: Any, start: Position) -> None:
 
     late = await cluster.follow(start=start)
     recorder = late.seen
-    recorder.entries_ordered = lambda term, first, entries: (  # type: ignore[method-assign]
-        got.extend((term, first + offset) for offset in range(len(entries))),
-        recorder._event("ordered"),
-    )
-    recorder.term_ended = lambda record: asyncio.sleep(0)  # type: ignore[method-assign]
+
+    def ordered(term: int, first: int, entries: Sequence[MetalogEntry]) -> None:
+        got.extend((term, first + offset) for offset in range(len(entries)))
+        recorder._event("ordered")
+
+    recorder.entries_ordered = ordered
+    recorder.term_ended = lambda record: asyncio.sleep(0)
     await recorder.linked(2)
     expected = [(1, entry) for entry in range(10)] + [(2, entry) for entry in range(5)]
     assert got == [place for place in expected if place >= tuple(start)]

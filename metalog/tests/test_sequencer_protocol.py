@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_common.runtime.ports import Buffer
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.metalog_entry import ShardEnd
 
@@ -15,7 +16,7 @@ u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 
 
-def view(*buffers: bytes) -> memoryview:
+def view(*buffers: Buffer) -> memoryview:
     return memoryview(b"".join(buffers))
 
 
@@ -31,7 +32,8 @@ def test_reports(term: int, ends: dict[int, tuple[int, int]]) -> None:
 @given(u32, u64, st.lists(st.binary(max_size=20), max_size=5))
 def test_entries(term: int, first: int, payloads: list[bytes]) -> None:
     body = view(*protocol.encode_entries(term, first, payloads))
-    assert protocol.decode_entries(body) == (term, first, payloads)
+    decoded = protocol.decode_entries(body)
+    assert (decoded.term, decoded.first, [bytes(one) for one in decoded.payloads]) == (term, first, payloads)
     for wrong in (body[:-1], view(body, b"\0")):
         with pytest.raises(ProtocolError):
             protocol.decode_entries(wrong)

@@ -165,10 +165,9 @@ async def test_a_subscriber_that_takes_nothing_is_dropped_and_told(cluster: Any)
     opening = asyncio.ensure_future(engine.open(1, A, 50))
     await engine.round_trip()
     peer = next(iter(server._subscribers))
-    peer.push(protocol.OP_REFUSED, bytes(8 * 2**20 // 2))
+    while peer.unsent_bytes <= 1:  # whatever room the system's buffers have: nobody reads while we push
+        peer.push(protocol.OP_REFUSED, bytes(2**20))
     cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
-    if peer.unsent_bytes == 0:
-        pytest.skip("this loop's transport took 4 MiB at once")
     assert server._subscribers == {}
     assert await opening == 0
     await engine.pushed(protocol.OP_LAGGED)

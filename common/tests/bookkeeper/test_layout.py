@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.data_formats_pb2 import BookieServiceInfoFormat
 from boki_common.bookkeeper.layout import BookieService, Cookie
 from boki_common.errors import CorruptData, MetadataUnknown, NodeExists, NoNode, Overloaded, SettingsError
 from boki_common.ids import BookieId
@@ -219,12 +220,12 @@ def test_damaged_cookies(value: bytes) -> None:
     [
         b"\xff\xff",
         b"garbage",
-        layout.BookieServiceInfoFormat().SerializeToString() + b"\x3a\x00",
-        layout.BookieServiceInfoFormat(
-            endpoints=[layout.BookieServiceInfoFormat.Endpoint(id="x", port=1, host="h", protocol="http")]
+        BookieServiceInfoFormat().SerializeToString() + b"\x3a\x00",
+        BookieServiceInfoFormat(
+            endpoints=[BookieServiceInfoFormat.Endpoint(id="x", port=1, host="h", protocol="http")]
         ).SerializeToString(),
-        layout.BookieServiceInfoFormat(
-            endpoints=[layout.BookieServiceInfoFormat.Endpoint(id="x", port=70_000, host="h", protocol="bookie-rpc")]
+        BookieServiceInfoFormat(
+            endpoints=[BookieServiceInfoFormat.Endpoint(id="x", port=70_000, host="h", protocol="bookie-rpc")]
         ).SerializeToString(),
     ],
 )

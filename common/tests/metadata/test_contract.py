@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -145,14 +146,15 @@ async def test_of_many_writers_at_one_version_one_wins(world: Any) -> None:
 )
 async def test_bad_paths(world: Any, path: str) -> None:
     store = await world.session()
-    for call in (
+    calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.get(path),
         lambda: store.exists(path),
         lambda: store.children(path),
         lambda: store.create(path),
         lambda: store.set(path, b"", version=0),
         lambda: store.delete(path, version=0),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(InvalidArgument, match="expected"):
             await call()
     with pytest.raises(InvalidArgument):
@@ -190,11 +192,12 @@ async def test_values_up_to_the_limit(world: Any) -> None:
     largest = bytes(range(256)) * (limits.METADATA_VALUE_BYTES // 256)
     await store.create("/a", largest)
     assert (await store.get("/a")).value == largest
-    for call in (
+    calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.create("/b", largest + b"x" * 256),
         lambda: store.create_sequential("/b", largest + b"x" * 256),
         lambda: store.set("/a", largest + b"x" * 256, version=0),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(InvalidArgument, match="at most"):
             await call()
 
@@ -253,7 +256,7 @@ async def test_a_watch_tells_of_the_node(world: Any, tools: Any) -> None:
     one, other = await world.session(), await world.session()
     watch = one.watch("/a")
     await tools.quiet(watch)
-    for change in (
+    changes: list[Callable[[], Awaitable[object]]] = [
         lambda: other.create("/a", b"1"),
         lambda: other.set("/a", b"2", version=0),
         lambda: other.create("/a/b"),
@@ -261,7 +264,8 @@ async def test_a_watch_tells_of_the_node(world: Any, tools: Any) -> None:
         lambda: other.delete("/a", version=1),
         lambda: other.create("/a", b"1"),
         lambda: one.set("/a", b"own", version=0),
-    ):
+    ]
+    for change in changes:
         await change()
         await asyncio.wait_for(watch.changed(), 5)
         await tools.quiet(watch)
@@ -327,12 +331,17 @@ async def test_a_closed_store_refuses(world: Any) -> None:
     waiting = asyncio.create_task(watch.changed())
     await store.close()
     await store.close()
-    for call in (lambda: store.get("/a"), lambda: store.create("/a"), lambda: store.children("/")):
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.get("/a"),
+        lambda: store.create("/a"),
+        lambda: store.children("/"),
+    ]
+    for call in calls:
         with pytest.raises(ClosedError):
             await call()
     with pytest.raises(ClosedError):
         store.watch("/a")
-    if await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 5) == [None]:
+    if list(await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 5)) == [None]:
         with pytest.raises(ClosedError):  # told for nothing at the start; the next wait finds it closed
             await watch.changed()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -70,11 +71,12 @@ async def test_delayed_writes_land_in_their_order_or_fail(stores: Any) -> None:
     store = stores[0]
     await store.create("/a", b"old")
     store.fail_next_write(Fault.DELAYED, count=3)
-    for call in (
+    calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.set("/a", b"1", version=0),
         lambda: store.set("/a", b"2", version=0),
         lambda: store.create("/e", ephemeral=True),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(MetadataUnknown):
             await call()
     outcomes = store.tree.deliver_delayed()
@@ -110,7 +112,8 @@ async def test_a_disconnected_store_keeps_its_session(stores: Any, tools: Any) -
     await store.create("/e", ephemeral=True)
     watch = store.watch("/a")
     store.disconnect()
-    for call in (lambda: store.get("/e"), lambda: store.create("/a")):
+    calls: list[Callable[[], Awaitable[object]]] = [lambda: store.get("/e"), lambda: store.create("/a")]
+    for call in calls:
         with pytest.raises(MetadataUnavailable):
             await call()
     await other.create("/a")

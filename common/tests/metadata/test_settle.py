@@ -53,7 +53,7 @@ async def test_against_another_writer_one_wins_and_both_know(stores: Any, fault:
         return True
 
     refusals: list[bool] = []
-    won = await asyncio.gather(attempt(mine, b"mine"), attempt(other, b"other"))
+    won = list(await asyncio.gather(attempt(mine, b"mine"), attempt(other, b"other")))
     assert refusals == [True]
     mine.tree.deliver_delayed()
     value, version = await mine.get("/a")
@@ -154,7 +154,7 @@ async def test_of_two_makers_one_wins_and_both_know(stores: Any, fault: Fault) -
         return True
 
     stores[0].fail_next_write(fault)
-    won = await asyncio.gather(attempt(stores[0], b"mine"), attempt(stores[1], b"other"))
+    won = list(await asyncio.gather(attempt(stores[0], b"mine"), attempt(stores[1], b"other")))
     stores[0].tree.deliver_delayed()
     value = (await stores[0].get("/a")).value
     assert won == [value == b"mine", value == b"other"]

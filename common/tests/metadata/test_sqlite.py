@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,8 @@ async def test_an_outage_of_the_file_expires_nobody(opened: Opener, path: Path, 
     await other.create("/other", ephemeral=True)
     lock = sqlite3.connect(path, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
-    for call in (lambda: one.create("/a"), lambda: other.get("/one")):
+    calls: list[Callable[[], Awaitable[object]]] = [lambda: one.create("/a"), lambda: other.get("/one")]
+    for call in calls:
         with pytest.raises(MetadataUnavailable, match="locked") as caught:
             await call()
         assert caught.value.definite

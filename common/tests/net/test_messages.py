@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,7 @@ class Client:
 
 
 @pytest.fixture
-async def server():
+async def server() -> AsyncIterator[MessageServer]:
     server = await MessageServer.start(Address("127.0.0.1", 0), Server)
     yield server
     await server.close()
@@ -109,7 +110,7 @@ async def test_end_of_the_connection_fails_what_waits(server: MessageServer) -> 
         await future
     assert isinstance(await client.lost, ConnectionLost)
     with pytest.raises(ConnectionLost):
-        peer.request(ECHO)
+        _ = peer.request(ECHO)
 
 
 async def test_pushes_go_both_ways(server: MessageServer) -> None:

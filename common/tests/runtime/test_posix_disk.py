@@ -74,7 +74,7 @@ async def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.Mo
         whole = b"".join(buffers)
         return real(descriptor, [whole[: max(1, len(whole) // 3)]], offset)
 
-    monkeypatch.setattr(posix_disk.os, "pwritev", short)
+    monkeypatch.setattr(os, "pwritev", short)
     disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
     buffers = [bytes([number]) * number for number in range(100)]
@@ -93,7 +93,7 @@ async def test_a_durable_write_flushes_in_one_hand_off_and_a_plain_one_does_not(
         flushed.append(threading.current_thread().name)
         real(descriptor)
 
-    monkeypatch.setattr(posix_disk.os, "fdatasync", counted)
+    monkeypatch.setattr(os, "fdatasync", counted)
     disk = PosixDisk(tmp_path)
     first = await disk.open("first", create=True)
     second = await disk.open("second", create=True)
@@ -110,7 +110,7 @@ async def test_a_failed_flush_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     def broken(descriptor: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr(posix_disk.os, "fdatasync", broken)
+    monkeypatch.setattr(os, "fdatasync", broken)
     disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
     with pytest.raises(DiskFailed, match=r"file at byte 0: input/output error \(errno 5\)"):

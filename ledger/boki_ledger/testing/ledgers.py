@@ -14,6 +14,7 @@ from typing import TypeVar
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import BokiError
+from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
@@ -109,6 +110,11 @@ class Ledgers:
         ensemble = metadata.ensemble_of(entry_id)
         slots = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
         return [ensemble[slot] for slot in slots if entry_id in self.bookies.stored(ensemble[slot], ledger_id)]
+
+
+def ensemble(*names: str) -> tuple[BookieId, ...]:
+    """Bookies by name, as the metadata lists them."""
+    return tuple(BookieId(name) for name in names)
 
 
 async def turns(count: int = 60) -> None:

@@ -108,6 +108,8 @@ class ScriptedBookies:
         self.writable_ids = sorted(self.bookies)
         self.lanes: list[_ScriptedLane] = []
         self.seen: list[Message] = []
+        self.unreached = 0
+        """Reads that were asked of bookies that are down."""
         self._holds: list[Hold] = []
         self._answers: list[tuple[Callable[[Message], bool], V2Status]] = []
         self._reads: dict[asyncio.Future[ReadAnswer], BookieId] = {}
@@ -192,6 +194,7 @@ class ScriptedBookies:
         future: asyncio.Future[ReadAnswer] = asyncio.get_running_loop().create_future()
         one = self.bookies[bookie]
         if not one.up:
+            self.unreached += 1
             future.set_result(ReadAnswer(None, error=Unreachable(f"bookie {bookie} is down")))
             return future
         self._reads[future] = bookie
