@@ -8,7 +8,6 @@ read-only: it moves to `available/readonly`, takes recovery adds, fences and rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from boki_bookie import metric_definitions
@@ -127,11 +126,16 @@ class Bookie:
         stack.push_async_callback(self._server.close)
         self.address = self._server.address
         self._service = BookieService(self._settings.host or self.address.host, self.address.port)
-        read_only_gauge = metrics.gauge(metric_definitions.READ_ONLY)
+        for definition, value in (
+            (metric_definitions.CACHED_BYTES, lambda: self.storage.cached_bytes),
+            (metric_definitions.LEDGERS, lambda: self.storage.ledger_count),
+            (metric_definitions.READ_ONLY, lambda: self.storage.read_only),
+        ):
+            metrics.gauge(definition).labels(self.bookie_id).set_function(value)
         await self._look_at_space()
         stack.push_async_callback(self._unregister)
         await self._register()
-        self._watch = asyncio.create_task(self._watch_disk(read_only_gauge.set), name="bookie disk watch")
+        self._watch = asyncio.create_task(self._watch_disk(), name="bookie disk watch")
         stack.push_async_callback(self._end_watch)
         self.storage.failed.add_done_callback(self._storage_failed)
 
@@ -155,7 +159,7 @@ class Bookie:
 
     # -- the disk
 
-    async def _watch_disk(self, show: Callable[[float], None]) -> None:
+    async def _watch_disk(self) -> None:
         """Looks at the space now and then, and when a checkpoint found none; keeps the registration in step."""
         while not self.failed.done():
             try:
@@ -168,7 +172,6 @@ class Bookie:
             try:
                 if not was_told:
                     await self._look_at_space()
-                show(float(self.storage.read_only))
                 if self._membership is None or self._registered_read_only != self.storage.read_only:
                     await self._register()
             except BokiError as error:

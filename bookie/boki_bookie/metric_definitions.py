@@ -1,4 +1,4 @@
-"""All metrics of a bookie."""
+"""All metrics of a bookie. Where several share a process counters and times are their sum, gauges are labelled by bookie."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ JOURNAL_BYTES: Final = MetricDefinition(
     "Bytes that the journal made durable, with headers and padding.",
 )
 CACHED_BYTES: Final = MetricDefinition(
-    "boki_bookie_write_cache_bytes", GAUGE, "bytes", "Entries in memory that no checkpoint has stored."
+    "boki_bookie_write_cache_bytes",
+    GAUGE,
+    "bytes",
+    "Entries in memory that no checkpoint has stored.",
+    labels=("bookie",),
 )
 CHECKPOINT: Final = MetricDefinition(
     "boki_bookie_checkpoint_seconds", HISTOGRAM, "seconds", "Time of one checkpoint.",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
 )  # fmt: skip
-LEDGERS: Final = MetricDefinition("boki_bookie_ledgers", GAUGE, "", "Ledgers this bookie knows.")
+LEDGERS: Final = MetricDefinition("boki_bookie_ledgers", GAUGE, "", "Ledgers this bookie knows.", labels=("bookie",))
 ADDS: Final = MetricDefinition(
     "boki_bookie_adds_total", COUNTER, "", "Add requests answered, by status.", labels=("status",)
 )
 READS: Final = MetricDefinition(
     "boki_bookie_reads_total", COUNTER, "", "Read requests answered, by status.", labels=("status",)
 )
-READ_ONLY: Final = MetricDefinition("boki_bookie_read_only", GAUGE, "", "1 while the disk is too full for normal adds.")
+READ_ONLY: Final = MetricDefinition(
+    "boki_bookie_read_only", GAUGE, "", "1 while the disk is too full for normal adds.", labels=("bookie",)
+)

@@ -110,11 +110,19 @@ class Storage:
         self._checkpoint_wanted = asyncio.Event()
         self._checkpoint_lock = asyncio.Lock()
         self._closing = False
-        self._cached_gauge = metrics.gauge(metric_definitions.CACHED_BYTES)
-        self._ledgers_gauge = metrics.gauge(metric_definitions.LEDGERS)
         self._checkpoint_seconds = metrics.histogram(metric_definitions.CHECKPOINT)
         self._checkpoints = asyncio.create_task(self._run_checkpoints(), name="bookie checkpoints")
         journal.failed.add_done_callback(self._journal_failed)
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of entries in memory that no checkpoint has stored."""
+        return self._index.cached_bytes
+
+    @property
+    def ledger_count(self) -> int:
+        """How many ledgers are known."""
+        return len(self._ledgers)
 
     # -- life
 
@@ -379,8 +387,6 @@ class Storage:
             for done in held:
                 self.journal.when_durable(done)
         self._checkpoint_seconds.observe(loop.time() - begun)
-        self._cached_gauge.set(self._index.cached_bytes)
-        self._ledgers_gauge.set(len(self._ledgers))
 
     async def _run_checkpoints(self) -> None:
         while not self._closing and not self.failed.done():

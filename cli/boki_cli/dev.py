@@ -25,6 +25,7 @@ from boki_cli.roles import (
     Parts,
     ProcessSettings,
     RunningRole,
+    metrics_page,
     open_parts,
     running_bookie,
     running_engine,
@@ -41,6 +42,8 @@ PAUSE_FIRST_S: Final = 0.1
 PAUSE_LIMIT_S: Final = 10.0
 SOUND_S: Final = 60.0
 """A role that served this long begins again with the first pause."""
+
+STARTING: Final = "not all roles are up yet"
 
 _log = get_logger("dev")
 
@@ -80,20 +83,23 @@ async def serve(
     settings: ProcessSettings,
     *,
     bookies: int,
-    announce: Callable[[Sequence[str]], None],
+    announce: Callable[[Sequence[str], str], None],
     stop: asyncio.Event,
 ) -> None:
     """Runs all roles until `stop`.
 
     Args:
         bookies: how many to start, at least `bookies_there`.
-        announce: told the engine's addresses once they answer; they stay the same when it is started again.
+        announce: told the engine's addresses once they answer, which stay the same when it is started again, and the
+            address of the metrics page or "".
 
     Raises:
         What a bookie failed with, and what keeps any role from starting the first time.
     """
     async with open_parts(settings) as parts, AsyncExitStack() as stack:
         fatal: list[asyncio.Future[Any]] = []
+        keepers: list[_Kept] = []
+        page = await stack.enter_async_context(metrics_page(parts, settings, faults=lambda: _faults(keepers)))
         for number in range(1, bookies + 1):
             data = settings.data / f"bookie-{number}"
             role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
@@ -103,8 +109,9 @@ async def serve(
         for kept in (sequencer, engine):
             fatal.append(await kept.start())
             stack.push_async_callback(kept.close)
+        keepers += [sequencer, engine]
         assert engine.role is not None
-        announce(engine.role.addresses)
+        announce(engine.role.addresses, page)
         process.settle_garbage()
         waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         try:
@@ -127,11 +134,22 @@ def _engine(parts: Parts, settings: ProcessSettings, before: Sequence[str]) -> A
     return running_engine(parts, settings, addresses=addresses)
 
 
+def _faults(keepers: Sequence[_Kept]) -> list[str]:
+    """What `/healthz` says."""
+    return [kept.fault for kept in keepers if kept.fault] if keepers else [STARTING]
+
+
 class _Kept:
-    """A role that is started again whenever it fails."""
+    """A role that is started again whenever it fails.
+
+    Attributes:
+        role: the one that serves, or served last.
+        fault: why it does not serve at the moment, or "".
+    """
 
     def __init__(self, make: Callable[[Sequence[str]], AbstractAsyncContextManager[RunningRole]]) -> None:
         self.role: RunningRole | None = None
+        self.fault = ""
         self._make = make
         self._stack = AsyncExitStack()
         self._task: asyncio.Task[object] | None = None
@@ -159,6 +177,7 @@ class _Kept:
                 await role.failed
             except BokiError as error:
                 _log.warning("a role failed and is started again", role=role.kind, error=error, pause_s=pause_s)
+                self.fault = f"the {role.kind} failed and is started again: {error}"
             if self._loop.time() - started > SOUND_S:
                 pause_s = PAUSE_FIRST_S
             await self._stack.aclose()
@@ -167,6 +186,7 @@ class _Kept:
                 pause_s = min(2 * pause_s, PAUSE_LIMIT_S)
                 try:
                     self.role = role = await self._stack.enter_async_context(self._make(role.addresses))
+                    self.fault = ""
                     break
                 except BokiError as error:
                     _log.warning("a role cannot be started", role=role.kind, error=error, pause_s=pause_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,9 @@ _METADATA = click.option(
 )
 _LISTEN = click.option(
     "--listen", multiple=True, metavar="ADDRESS", help="host:port (port 0: a free one) or unix:///path."
+)
+_METRICS = click.option(
+    "--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz there over HTTP; default: nowhere."
 )
 _STOP_WITH_STDIN = click.option(
     "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
@@ -48,9 +51,15 @@ def _register_dev(group: CommandGroup) -> None:
     @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: ./.boki.")
     @click.option("--bookies", type=click.IntRange(1, 9), default=1, show_default=True, help="3 rehearse replication.")
     @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
+    @_METRICS
     @_STOP_WITH_STDIN
     def dev(
-        invocation: Invocation, data: Path | None, bookies: int, listen: tuple[str, ...], stop_with_stdin: bool
+        invocation: Invocation,
+        data: Path | None,
+        bookies: int,
+        listen: tuple[str, ...],
+        metrics: str | None,
+        stop_with_stdin: bool,
     ) -> int:
         """Run a bookie, a sequencer and an engine in one process, without anything else to install.
 
@@ -64,21 +73,24 @@ def _register_dev(group: CommandGroup) -> None:
         from boki_cli import dev as all_roles
         from boki_cli.roles import process_settings
 
-        chosen = process_settings(invocation.config, {"data": data, "listen": listen or None})
+        said = {"data": data, "listen": listen or None, "metrics_listen": metrics}
+        chosen = process_settings(invocation.config, said)
         # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
-        flags = {"data": data, "listen": listen or None, "metadata": all_roles.metadata_address(chosen.data)}
+        flags = said | {"metadata": all_roles.metadata_address(chosen.data)}
         defaults = all_roles.copies(bookies)
         settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
         started = max(bookies, all_roles.bookies_there(settings.data))
         _begin_logs(invocation, settings)
 
-        def announce(addresses: Sequence[str]) -> None:
+        def announce(addresses: Sequence[str], page: str) -> None:
             if invocation.json:
-                _announce(invocation, "dev", addresses)
+                _announce(invocation, "dev", addresses, page)
                 return
             click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
             click.echo(all_roles.what_it_survives(bookies))
-            _warn_if_open(addresses)
+            if page:
+                click.echo(f"metrics are on {_page_url(page)}")
+            _warn_if_open(addresses, page)
             flush()
 
         async def main(stop: asyncio.Event) -> int:
@@ -133,15 +145,17 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         invocation: Invocation,
         metadata: str | None,
         listen: tuple[str, ...],
+        metrics: str | None,
         stop_with_stdin: bool,
         data: Path | None = None,
     ) -> int:
-        return _run_role(invocation, kind, metadata, listen, data, stop_with_stdin=stop_with_stdin)
+        flags = {"metadata": metadata, "listen": listen or None, "metrics_listen": metrics, "data": data}
+        return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
 
     role.__doc__ = (
         f"{what}\n\nPrints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error."
     )
-    options = [_METADATA, _LISTEN, _STOP_WITH_STDIN]
+    options = [_METADATA, _LISTEN, _METRICS, _STOP_WITH_STDIN]
     if data:
         options.insert(
             1,
@@ -154,26 +168,23 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
     command(group, kind, writes=False, short_help=f"Run one {kind}.")(role)
 
 
-def _run_role(
-    invocation: Invocation,
-    kind: Kind,
-    metadata: str | None,
-    listen: tuple[str, ...],
-    data: Path | None,
-    *,
-    stop_with_stdin: bool,
-) -> int:
+def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *, stop_with_stdin: bool) -> int:
     from boki_cli import roles
 
-    flags = {"metadata": metadata, "listen": listen or None, "data": data}
     settings = roles.process_settings(invocation.config, flags)
     _begin_logs(invocation, settings)
 
     async def main(stop: asyncio.Event) -> int:
         _watch_stdin(stop, wanted=stop_with_stdin)
-        async with roles.open_parts(settings) as parts, roles.running(kind, parts, settings) as role:
-            _announce(invocation, kind, role.addresses)
-            _warn_if_open(role.addresses)
+        faults = [f"the {kind} is not up yet"]
+        async with (
+            roles.open_parts(settings) as parts,
+            roles.metrics_page(parts, settings, faults=lambda: faults) as page,
+            roles.running(kind, parts, settings) as role,
+        ):
+            faults.clear()
+            _announce(invocation, kind, role.addresses, page)
+            _warn_if_open(role.addresses, page)
             process.settle_garbage()
             await _until_failed(role.failed, stop)
         return exit_codes.OK
@@ -194,22 +205,28 @@ async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
         await ended
 
 
-def _announce(invocation: Invocation, kind: str, addresses: Sequence[str]) -> None:
+def _announce(invocation: Invocation, kind: str, addresses: Sequence[str], page: str) -> None:
+    """One line: where the role is, and where its metrics are if anywhere."""
     if invocation.json:
-        invocation.emit({"role": kind, "pid": os.getpid(), "addresses": list(addresses)})
+        ready = {"role": kind, "pid": os.getpid(), "addresses": list(addresses)}
+        invocation.emit(ready | {"metrics": page} if page else ready)
     else:
-        click.echo(f"{kind} listens on {', '.join(addresses)}")
+        click.echo(f"{kind} listens on {', '.join(addresses)}" + (f", metrics on {_page_url(page)}" if page else ""))
     flush()
+
+
+def _page_url(page: str) -> str:
+    return f"http://{page}/metrics"
 
 
 def _url(address: str) -> str:
     return address if address.startswith("unix://") else f"boki://{address}"
 
 
-def _warn_if_open(addresses: Sequence[str]) -> None:
+def _warn_if_open(addresses: Sequence[str], page: str) -> None:
     from boki_cli.roles import open_to_all
 
-    for address in open_to_all(addresses):
+    for address in open_to_all([*addresses, page] if page else addresses):
         click.echo(
             f"Warning: {address} can be reached from other machines, and there is no authentication yet.", err=True
         )

@@ -1,6 +1,6 @@
 """Builds roles from settings: the one place that puts the parts of the system together.
 
-    async with open_parts(settings) as parts:                  # metadata store, clock, randomness
+    async with open_parts(settings) as parts:                  # metadata store, clock, randomness, metrics
         async with running_bookie(parts, settings, ...) as role:
             await role.failed                                   # raises the error that ended the role
 
@@ -11,7 +11,7 @@ process runs one (`role_commands`) or all of them (`dev`); nothing else differs 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from boki_common.bookkeeper.layout import init_cluster
 from boki_common.errors import SettingsError
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
+from boki_common.metrics import Metrics, MetricsPage
 from boki_common.net.connection import Address
 from boki_common.runtime.posix_disk import PosixDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
@@ -53,6 +54,7 @@ class ProcessSettings:
     metadata: str = setting("", unit="", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
     data: Path = setting(DATA, unit="", help="Data directory of a bookie, or of boki dev.")
     listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
+    metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
     log_json: bool = setting(False, unit="", help="Log JSON instead of key=value.")
     bookie: BookieSettings = table(BookieSettings)
@@ -67,6 +69,7 @@ class Parts(NamedTuple):
     metadata: MetadataStore
     clock: SystemClock
     rng: SystemRandom
+    metrics: Metrics
 
 
 class RunningRole(NamedTuple):
@@ -114,7 +117,7 @@ async def open_metadata(settings: ProcessSettings) -> AsyncIterator[Parts]:
     store = open_store(metadata_uri(settings.metadata))
     try:
         await store.start()
-        yield Parts(store, SystemClock(), SystemRandom())
+        yield Parts(store, SystemClock(), SystemRandom(), Metrics())
     finally:
         await store.close()
 
@@ -126,6 +129,27 @@ async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
         await init_cluster(parts.metadata)
         await ensure_view(parts.metadata)
         yield parts
+
+
+@asynccontextmanager
+async def metrics_page(
+    parts: Parts, settings: ProcessSettings, *, faults: Callable[[], Sequence[str]]
+) -> AsyncIterator[str]:
+    """Serves `/metrics` and `/healthz` while it is open, unless the settings name no address for them.
+
+    Yields where: host:port with the real port, or "". Raises SettingsError: cannot listen there.
+    """
+    if not settings.metrics_listen:
+        yield ""
+        return
+    address = Address.parse(settings.metrics_listen)
+    if address.path:
+        raise SettingsError(f"expected --metrics host:port, found {address}; browsers and Prometheus speak TCP")
+    page = await MetricsPage.start(parts.metrics, host=address.host, port=address.port, faults=faults)
+    try:
+        yield str(Address(address.host, page.port))
+    finally:
+        await page.close()
 
 
 @asynccontextmanager
@@ -144,6 +168,7 @@ async def running_bookie(
         clock=parts.clock,
         rng=parts.rng,
         settings=settings.bookie,
+        metrics=parts.metrics,
     )
     try:
         yield RunningRole("bookie", (str(bookie.address),), bookie.failed)
@@ -154,7 +179,7 @@ async def running_bookie(
 @asynccontextmanager
 async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterator[LedgerClient]:
     """A ledger client on the bookies that the metadata store names."""
-    client = LedgerClient(metadata=parts.metadata, rng=parts.rng, settings=settings.ledger)
+    client = LedgerClient(metadata=parts.metadata, rng=parts.rng, settings=settings.ledger, metrics=parts.metrics)
     await client.start()
     try:
         yield client
@@ -173,6 +198,7 @@ async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address:
             clock=parts.clock,
             rng=parts.rng,
             settings=settings.sequencer,
+            metrics=parts.metrics,
         )
         try:
             yield RunningRole("sequencer", (str(sequencer.address),), sequencer.failed)
@@ -193,6 +219,7 @@ async def running_engine(
             clock=parts.clock,
             rng=parts.rng,
             settings=settings.engine,
+            metrics=parts.metrics,
         )
         try:
             yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)

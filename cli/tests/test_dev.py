@@ -6,15 +6,19 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import aiohttp
 import msgspec
 import pytest
 
 import boki
 from boki_cli import dev
-from boki_common.errors import WrongDirectory
+from boki_cli.roles import RunningRole
+from boki_common.errors import ConnectionLost, Unreachable, WrongDirectory
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -60,6 +64,7 @@ class Dev:
         self.data = data
         self.arguments = arguments
         self.url = ""
+        self.page = ""
         self.process: Process
 
     async def start(self, listen: str = "127.0.0.1:0") -> None:
@@ -73,6 +78,7 @@ class Dev:
         ready = msgspec.json.decode(await self.process.stdout.readline())
         assert (ready["role"], ready["pid"]) == ("dev", self.process.pid)
         self.url = f"boki://{ready['addresses'][0]}"
+        self.page = ready.get("metrics", "")
 
     async def end(self, how: signal.Signals) -> int:
         os.kill(self.process.pid, how)
@@ -104,3 +110,68 @@ async def test_data_survives_kill_9(tmp_path: Path, bookies: str) -> None:
     finally:
         code = await process.end(signal.SIGTERM)
     assert code == 0
+
+
+@pytest.mark.processes
+async def test_metrics_of_all_roles_are_on_one_page(tmp_path: Path) -> None:
+    process = Dev(tmp_path / "data", "--bookies", "2", "--metrics", "127.0.0.1:0")
+    await process.start()
+    try:
+        async with boki.connect(process.url) as client:
+            await client.book("b").append_many([(b"x", []) for _ in range(100)])
+        async with aiohttp.ClientSession(f"http://{process.page}") as session:
+            async with session.get("/metrics") as response:
+                assert response.status == 200
+                lines = [line for line in (await response.text()).splitlines() if not line.startswith("#")]
+            async with session.get("/healthz") as response:
+                assert (response.status, await response.json()) == (200, {"status": "ok"})
+    finally:
+        assert await process.end(signal.SIGTERM) == 0
+    values = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+    assert values["boki_engine_appended_records_total"] == 100
+    assert values["boki_engine_indexed_records_total"] == 100
+    assert values['boki_sequencer_records_total{log="0"}'] == 100
+    assert values["boki_ledger_entries_acked_total"] >= 2  # the metalog's and the data ledger's
+    assert values['boki_bookie_adds_total{status="OK"}'] >= 4  # both bookies
+    written = [value for name, value in values.items() if name.startswith("boki_bookie_write_cache_bytes{bookie=")]
+    assert len(written) == 2
+    assert all(value > 0 for value in written)
+
+
+@pytest.mark.processes
+async def test_no_page_unless_it_is_asked_for(tmp_path: Path) -> None:
+    process = Dev(tmp_path / "data")
+    await process.start()
+    assert await process.end(signal.SIGTERM) == 0
+    assert process.page == ""
+
+
+async def test_a_role_that_fails_is_a_fault_until_it_serves_again() -> None:
+    starts: list[Sequence[str]] = []
+    failures: list[asyncio.Future[object]] = []
+    faults: list[list[str]] = []
+    again = asyncio.Event()
+
+    @asynccontextmanager
+    async def role(before: Sequence[str]) -> AsyncIterator[RunningRole]:
+        starts.append(before)
+        faults.append(dev._faults([kept]))
+        if len(starts) == 2:
+            raise Unreachable("still away")
+        failures.append(asyncio.get_running_loop().create_future())
+        if len(starts) == 3:
+            again.set()
+        yield RunningRole("engine", ("here:1",), failures[-1])
+
+    kept = dev._Kept(role)
+    assert dev._faults([]) == ["not all roles are up yet"]
+    _ = await kept.start()
+    assert dev._faults([kept]) == []
+    failures[0].set_exception(ConnectionLost("gone"))
+    await again.wait()
+    await asyncio.sleep(0)
+    assert starts == [(), ("here:1",), ("here:1",)]
+    fault = ["the engine failed and is started again: gone"]
+    assert faults == [[], fault, fault]
+    assert dev._faults([kept]) == []
+    await kept.close()

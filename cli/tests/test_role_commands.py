@@ -44,6 +44,15 @@ def test_dev_on_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_po
     refused(done, 2, f"cannot listen on 127.0.0.1:{taken_port}: Address already in use")
 
 
+@pytest.mark.parametrize("role", ["sequencer", "engine", "bookie", "dev"])
+def test_metrics_on_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int, role: str) -> None:
+    data = ("--data", str(tmp_path / "data")) if role in ("bookie", "dev") else ()
+    metadata = ("--metadata", f"sqlite:///{tmp_path}/metadata.db") if role != "dev" else ()
+    done = run_boki(role, *metadata, *data, "--listen", "127.0.0.1:0", "--metrics", f"127.0.0.1:{taken_port}")
+    refused(done, 2, f"found that 127.0.0.1:{taken_port} is in use", "choose another metrics port")
+    assert done.out == ""
+
+
 def test_a_directory_that_cannot_be_written(run_boki: RunCommandLine, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run_boki("dev", "--data", str(tmp_path / "file" / "data"))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from boki_bookie.metric_definitions import JOURNAL_RECORDS
 from boki_cli import roles
 from boki_cli.roles import ProcessSettings
 from boki_common.errors import SettingsError
 from boki_common.metadata.memory import MemoryStore
+from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.process import SystemClock, SystemRandom
 
@@ -40,7 +43,7 @@ def test_where_a_role_listens() -> None:
     assert roles.listen_addresses("bookie", settings()) == [Address("127.0.0.1", 3181)]
     two = settings(listen=("127.0.0.1:0", "unix:///tmp/x.sock"))
     assert roles.listen_addresses("engine", two) == [Address("127.0.0.1", 0), Address("", 0, "/tmp/x.sock")]
-    parts = roles.Parts(MemoryStore(), SystemClock(), SystemRandom())
+    parts = roles.Parts(MemoryStore(), SystemClock(), SystemRandom(), Metrics())
     with pytest.raises(SettingsError, match="a bookie listens on one address, found 2"):
         roles.running("bookie", parts, two)
 
@@ -48,6 +51,26 @@ def test_where_a_role_listens() -> None:
 def test_who_may_be_reached_from_elsewhere() -> None:
     local = ["127.0.0.1:1", "[::1]:2", "localhost:3", "unix:///x"]
     assert roles.open_to_all([*local, "0.0.0.0:4", "[::]:5", "10.0.0.1:6"]) == ["0.0.0.0:4", "[::]:5", "10.0.0.1:6"]
+
+
+async def test_the_metrics_page_is_there_when_it_is_asked_for() -> None:
+    parts = roles.Parts(MemoryStore(), SystemClock(), SystemRandom(), Metrics())
+    parts.metrics.counter(JOURNAL_RECORDS).inc(7)
+    faults = ["not up yet"]
+    async with roles.metrics_page(parts, settings(), faults=lambda: faults) as page:
+        assert page == ""
+    async with roles.metrics_page(parts, settings(metrics_listen="127.0.0.1:0"), faults=lambda: faults) as page:
+        assert Address.parse(page).port > 0
+        async with aiohttp.ClientSession(f"http://{page}") as session:
+            async with session.get("/metrics") as response:
+                assert "\nboki_bookie_journal_records_total 7.0\n" in await response.text()
+            async with session.get("/healthz") as response:
+                assert (response.status, await response.json()) == (503, {"status": "failing", "faults": faults})
+            faults.clear()
+            async with session.get("/healthz") as response:
+                assert response.status == 200
+    with pytest.raises(SettingsError, match=r"expected --metrics host:port, found unix:///tmp/x"):
+        await roles.metrics_page(parts, settings(metrics_listen="unix:///tmp/x"), faults=list).__aenter__()
 
 
 def test_metadata_must_be_named() -> None:
