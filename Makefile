@@ -41,7 +41,7 @@ $(stamp): requirements.lock pyproject.toml
 
 .PHONY: run
 run: setup ## Shows it at work on a real data set, with processes killed; INPUT=path takes a file of yours.
-	@$(bin)/python -m boki_cli.demo $(if $(INPUT),--input "$(INPUT)")
+	@$(bin)/python -m boki_cli.demo $(if $(INPUT),-- "$(INPUT)")
 
 .PHONY: test
 test: setup lint java ## Runs the checks and the whole test suite; PYTEST="-k name" passes options.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from boki_cli import demo
+from boki_cli import demo, options
 from boki_common.errors import InvalidArgument
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_file_of_the_users_own(tmp_path: Path) -> None:
@@ -17,6 +21,15 @@ def test_a_file_of_the_users_own(tmp_path: Path) -> None:
     assert (given.source, given.licence) == (str(path), "")
     assert (given.records, given.tags) == ([b'{"user": 1}', b'{"user": 2}'], [["user/1"], ["user/2"]])
     assert given.data_bytes == 22
+
+
+def test_make_run_hands_over_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "none here.csv"
+    make = ["make", "--dry-run", "--directory", str(ROOT), "run", f"INPUT={path}"]
+    lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
+    called = next(shlex.split(line) for line in lines if "boki_cli.demo" in line)
+    assert options.run(demo.demo, called[called.index("boki_cli.demo") + 1 :], name="demo") == 2
+    assert f"cannot read {path}: No such file" in capfd.readouterr().err
 
 
 def test_what_is_no_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
