@@ -20,7 +20,7 @@ A message tells a person what was expected, what was found, and what to do next.
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataUnknown
     ├── LedgerError            NoSuchLedger, NoSuchEntry, EntryUnknown, LedgerFenced, LedgerClosed, NotEnoughBookies, …
     ├── MetalogError           TermOver, NoSequencer
-    └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown
+    └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten
 
 Errors cross processes by class name and facts (`to_wire`, `from_wire`); an unknown name arrives as `RemoteError`.
 """
@@ -283,6 +283,16 @@ class OutcomeUnknown(LogBookError):
     """The append was sent and may or may not have been ordered; resend under the same number to know."""
 
     retryable = True
+    definite = False
+
+
+class WriterForgotten(LogBookError):
+    """The log dropped the writer while its appends were under way: perhaps applied, before it was forgotten.
+
+    Attributes:
+        writer: the session writer that is known no more. number: of the append.
+    """
+
     definite = False
 
 

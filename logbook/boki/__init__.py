@@ -14,7 +14,6 @@
 """
 
 from boki import sync, testing
-from boki._appender import WriterForgotten
 from boki._book import Book
 from boki._client import Client, connect
 from boki._pending import Ticket
@@ -41,6 +40,7 @@ from boki_common.errors import (
     UsageError,
     VersionMismatch,
     WindowFull,
+    WriterForgotten,
 )
 
 __all__ = [

@@ -29,6 +29,7 @@ from boki_common.errors import (
     ProtocolError,
     Unreachable,
     WindowFull,
+    WriterForgotten,
 )
 
 if TYPE_CHECKING:
@@ -39,12 +40,6 @@ WRITER_IDLE_S: Final = 1_800.0
 WRITER_BYTES: Final = 16
 WAITING_APPENDS: Final = 65_536
 """Calls that may wait for a place in the window of one book."""
-
-
-class WriterForgotten(LogBookError):
-    """The log dropped the writer while its appends were under way: they were not applied by this attempt."""
-
-    definite = False
 
 
 class Appender:
