@@ -140,6 +140,25 @@ def test_coroutines_run_on_the_loop_that_was_asked_for(suite: Suite) -> None:
     assert suite(WHICH_LOOP.format("uvloop")).returncode == 0
 
 
+HANGS = """
+import asyncio
+import pytest
+
+@pytest.mark.timeout(1)
+async def test_waits_for_ever():
+    await asyncio.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_test_that_hangs_is_ended(suite: Suite, loop: str) -> None:
+    pytest.importorskip(loop)
+    ran = suite(HANGS, loop=loop)
+    assert ran.returncode == 1
+    assert "Timeout" in ran.stderr
+    assert "test_waits_for_ever" in ran.stderr
+
+
 def test_a_warning_is_an_error(suite: Suite) -> None:
     assert "1 failed" in suite("import warnings\ndef test_it(): warnings.warn('x')\n").stdout
 

@@ -66,6 +66,7 @@ _READ_REPLY: Final = Struct("<QB7x")
 _PREV_MANY: Final = Struct("<QII")
 _BOOK: Final = Struct("<Q")
 _COLUMNS: Final = Struct("<II")
+_FEW_ITEMS: Final = 128
 
 
 class Verdict(IntEnum):
@@ -289,20 +290,25 @@ def decode_records(body: memoryview) -> RecordColumns:
     for item_bytes, items in ((8, count), (8, count), (8, tag_count), (4, count), (1, count)):
         ends.append(ends[-1] + item_bytes * items)
     _expect(ends[-1] <= len(body), "record columns", ends[-1], len(body))
-    lengths = np.frombuffer(body[ends[3] : ends[4]], np.uint32)
-    counts = np.frombuffer(body[ends[4] : ends[5]], np.uint8)
-    total = int(lengths.sum(dtype=np.uint64))
+    total = _sum(body[ends[3] : ends[4]].cast("I"))
     _expect(total == len(body) - ends[5], "payload bytes", len(body) - ends[5], total)
-    tags = int(counts.sum(dtype=np.uint64))
+    tags = _sum(body[ends[4] : ends[5]])
     _expect(tags == tag_count, "tags of records", tag_count, tags)
     return RecordColumns(
         np.frombuffer(body[ends[0] : ends[1]], np.uint64),
         np.frombuffer(body[ends[1] : ends[2]], np.int64),
         np.frombuffer(body[ends[2] : ends[3]], np.uint64),
-        counts,
-        lengths,
+        np.frombuffer(body[ends[4] : ends[5]], np.uint8),
+        np.frombuffer(body[ends[3] : ends[4]], np.uint32),
         body[ends[5] :],
     )
+
+
+def _sum(column: memoryview[int]) -> int:
+    """Sum of a column; a few items are not worth calling numpy for."""
+    if len(column) <= _FEW_ITEMS:
+        return sum(column)
+    return int(np.frombuffer(column, column.format).sum(dtype=np.uint64))
 
 
 def _expect(holds: bool, what: str, expected: object, found: object) -> None:

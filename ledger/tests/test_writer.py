@@ -13,12 +13,10 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import (
     ClosedError,
-    InvalidArgument,
     LedgerClosed,
     LedgerFenced,
     MetadataUnavailable,
     NoSuchLedger,
-    NotEnoughBookies,
     Overloaded,
     RecordTooLarge,
     Unauthorized,
@@ -100,20 +98,6 @@ async def test_an_entry_over_the_limit_is_refused_and_takes_no_id(ledgers: Ledge
     with pytest.raises(RecordTooLarge):
         writer.submit(bytes(ENTRY_BYTES), b"1")
     assert await writer.append(b"x") == 0
-
-
-async def test_a_ledger_takes_fewer_replicas_when_fewer_bookies_are_up_but_never_fewer_than_acks(
-    ledgers: Ledgers,
-) -> None:
-    ledgers.bookies.register("b1", "b2")
-    metadata = await ledgers.metadata((await ledgers.client.create()).ledger_id)
-    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (2, 2, 2)
-    ledgers.bookies.register("b1")
-    with pytest.raises(NotEnoughBookies, match="found 1"):
-        await ledgers.client.create()
-    with pytest.raises(InvalidArgument):
-        await ledgers.client.create(replicas=1, acks=2)
-    assert len(await ledgers.client.list()) == 1
 
 
 # -- bookies that fail, without a spare
@@ -383,7 +367,8 @@ async def test_appends_go_on_while_the_metadata_store_is_away(ledgers: Ledgers) 
     ledgers.bookies.crash("b2")
     writer.submit(b"y")
     ledgers.bookies.register("b3", "b4", "b5")
-    await asyncio.sleep(0.005)
+    loop = asyncio.get_running_loop()
+    await until(lambda: loop.time() >= writer._change_not_before)  # the pause after the change that was put off
     ledgers.bookies.register("b3", "b5", "b4")
     await until(lambda: writer.last_acked == 5)
     metadata = await ledgers.metadata(writer.ledger_id)

@@ -11,7 +11,7 @@ the front of the queue, in order, under the same numbers. The next shard is used
 are never ordered out of turn (FIFO).
 
 Memory is bounded: batches count from their arrival until they are applied; above the bound appends are refused as
-Overloaded. So is what waits too long for a shard: its SDK resends it.
+Overloaded. So is what waits too long for a shard. Either ends the connection of an SDK, which resends all that is undecided.
 """
 
 from __future__ import annotations

@@ -7,16 +7,17 @@ ones (a tag, a point read, a backward read) are picked one by one. The layout is
 
 from __future__ import annotations
 
+from array import array
 from struct import Struct
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 
 _COUNTS: Final = Struct("<II")
+_TIME: Final = Struct("<q")
 
 
 class RecordColumns:
@@ -30,8 +31,8 @@ class RecordColumns:
         self.payload_bytes = 0
         self.full = False
         self._max_bytes = max_bytes
-        self._seqnums: list[NDArray[np.uint64]] = []
-        self._times: list[NDArray[np.int64]] = []
+        self._seqnums: list[bytes] = []
+        self._times: list[bytes] = []
         self._tags: list[Buffer] = []
         self._tags_bytes = 0
         self._lengths: list[Buffer] = []
@@ -52,14 +53,14 @@ class RecordColumns:
                 taken += 1
         if taken:
             self.count += taken
-            self._seqnums.append(np.array(seqnums[:taken], np.uint64))
-            self._times.append(np.full(taken, time_ms, np.int64))
+            self._seqnums.append(array("Q", seqnums[:taken]).tobytes())
+            self._times.append(_TIME.pack(time_ms) * taken)
 
     def add_nothing(self) -> None:
         """Takes a row that says: no such record."""
         self.count += 1
-        self._seqnums.append(np.zeros(1, np.uint64))
-        self._times.append(np.zeros(1, np.int64))
+        self._seqnums.append(bytes(8))
+        self._times.append(bytes(8))
         self._lengths.append(bytes(4))
         self._tag_counts.append(b"\0")
 
@@ -92,8 +93,8 @@ class RecordColumns:
         head = b"".join(
             [
                 _COUNTS.pack(self.count, self._tags_bytes // 8),
-                *(part.tobytes() for part in self._seqnums),
-                *(part.tobytes() for part in self._times),
+                *self._seqnums,
+                *self._times,
                 *self._tags,
                 *self._lengths,
                 *self._tag_counts,

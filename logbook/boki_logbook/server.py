@@ -5,6 +5,8 @@ Rules:
 - Bytes that cannot be right raise ProtocolError: the peer is told, and its connection ends. What is right but not possible
   (a batch over a limit, a full queue) is refused by name, for that request only.
 - An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
+- SDKs push appends, so a refusal has no request to fail: it ends the SDK's connection at its end. The SDK connects again
+  after a pause and sends everything undecided again under the same numbers; the numbers keep it from being applied twice.
 - Bounds: requests that wait (`PENDING_READS` a connection), bytes that the peer does not take
   (`limits.CONNECTION_UNSENT_BYTES`). A peer that does not take its verdicts is dropped: it will ask again by resending.
 """

@@ -72,8 +72,7 @@ class _Content:
         """The first `upto` writes ever made reach stable media."""
         count = max(0, upto - self.flushes)
         for offset, data in self.unsynced[:count]:
-            if data:
-                _put(self.durable, offset, data)
+            _put(self.durable, offset, data)
         del self.unsynced[:count]
         self.flushes += count
 
@@ -91,6 +90,8 @@ class _Content:
 
 
 def _put(view: bytearray, offset: int, data: bytes) -> None:
+    if not data:
+        return  # an empty write beyond the end does not move the end, as on a real disk
     if len(view) < offset:
         view.extend(bytes(offset - len(view)))
     view[offset : offset + len(data)] = data

@@ -3,7 +3,7 @@
 - A durable write is one hand-off: each file that is ever written durably gets a thread of its own, which does pwritev
   and fdatasync back to back and wakes the event loop once. Two files never wait for each other's flush.
 - While the disk flushes in less time than two thread switches are worth, small durable writes are made on the event loop
-  itself (`_Pace`): a third less processor time for a lone write. One slow flush, and the thread has them again.
+  itself (`FlushPace`): a third less processor time for a lone write. One slow flush, and the thread has them again.
 - Everything else (reads, plain writes, names, renames) goes through a few threads that the whole disk shares.
 - Aligned writes to a `bulk` file go around the page cache (O_DIRECT), from the file's own thread: a third of the processor
   time, and no burst of dirty pages that the flushes of other files would wait for. Where the file system cannot do that,
@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
-import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -30,9 +29,6 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
-import numpy as np
-
-from boki_common import limits
 from boki_common.errors import (
     ClosedError,
     CorruptData,
@@ -43,20 +39,14 @@ from boki_common.errors import (
     StorageError,
     WrongDirectory,
 )
+from boki_common.runtime.direct_writer import DirectWriter, write_fully
+from boki_common.runtime.flush_pace import FlushPace
 from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer
 
 T = TypeVar("T")
 
 SHARED_THREADS: Final = 4
 """Reads and operations on names of one disk that run at the same time."""
-BULK_PIECE_BYTES: Final = 1 * limits.MIB
-"""One write to a bulk file is made in pieces of this: what waits behind it on the device waits for no more."""
-INLINE_FLUSH_S: Final = 0.001
-"""A flush on the event loop takes no longer, or the following ones are made in the thread."""
-INLINE_AFTER: Final = 256
-INLINE_BYTES: Final = 256 * limits.KIB
-IOV_MAX: Final = 1_024
-"""Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
 ASIDE: Final = ".aside"
 """Suffix of a file that `replace_all` has not finished; never listed, overwritten by the next one."""
 
@@ -143,93 +133,14 @@ def _nothing() -> None:
     """For calls whose end nobody counts."""
 
 
-def _write_fully(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> None:
-    """pwritev in pieces that the system accepts, going on after short writes."""
-    first = 0
-    while first < len(buffers):
-        chunk: Sequence[Buffer] = buffers[first : first + IOV_MAX]
-        wanted = sum(map(len, chunk))
-        written = os.pwritev(descriptor, chunk, offset)
-        while written < wanted:
-            offset += written
-            wanted -= written
-            chunk = _without(chunk, written)
-            written = os.pwritev(descriptor, chunk, offset)
-        offset += written
-        first += IOV_MAX
-
-
-def _without(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
-    """The buffers from the byte `written` on."""
-    for number, buffer in enumerate(buffers):
-        if written < len(buffer):
-            return [memoryview(buffer)[written:], *buffers[number + 1 :]]
-        written -= len(buffer)
-    raise AssertionError("a short write wrote more than it was given")
-
-
-class _Pace:
-    """Whether the next durable write is made on the event loop.
-
-    Only after `INLINE_AFTER` flushes in a row were fast; one slow flush sends the next as many to the thread. So a slow
-    disk costs the loop one flush in that many, at most.
-    """
-
-    __slots__ = ("_to_go",)
-
-    def __init__(self) -> None:
-        self._to_go = INLINE_AFTER
-
-    def inline(self, size: int) -> bool:
-        return not self._to_go and size <= INLINE_BYTES
-
-    def took(self, seconds: float) -> None:
-        if seconds > INLINE_FLUSH_S:
-            self._to_go = INLINE_AFTER
-        elif self._to_go:
-            self._to_go -= 1
-
-
-class _DirectWriter:
-    """Writes around the page cache, through pages of its own that are aligned as O_DIRECT asks. One thread at a time."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._pages = mmap.mmap(-1, BULK_PIECE_BYTES)
-        self._bytes = np.frombuffer(self._pages, np.uint8)
-
-    @classmethod
-    def open(cls, path: str) -> _DirectWriter | None:
-        """None where the file system does not do it."""
-        try:
-            return cls(os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC))
-        except OSError as fault:
-            if fault.errno != errno.EINVAL:
-                raise
-            return None
-
-    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Copies and writes piece by piece; the sum of the lengths is a multiple of the page."""
-        filled = 0
-        for buffer in buffers:
-            source = np.frombuffer(buffer, np.uint8)
-            while len(source):
-                taken = min(len(source), BULK_PIECE_BYTES - filled)
-                self._bytes[filled : filled + taken] = source[:taken]  # numpy lets other threads run meanwhile
-                filled += taken
-                source = source[taken:]
-                if filled == BULK_PIECE_BYTES:
-                    offset = self._write(offset, filled)
-                    filled = 0
-        if filled:
-            self._write(offset, filled)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-    def _write(self, offset: int, size: int) -> int:
-        _write_fully(self._descriptor, offset, [memoryview(self._pages)[:size]])
-        return offset + size
+def _direct_writer(path: Path) -> DirectWriter | None:
+    """None where the file system has no O_DIRECT."""
+    try:
+        return DirectWriter(os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC))
+    except OSError as fault:
+        if fault.errno != errno.EINVAL:
+            raise
+        return None
 
 
 def _sync_folder(path: Path) -> None:
@@ -248,7 +159,7 @@ class PosixFile:
         name: str,
         path: str,
         descriptor: int,
-        direct: _DirectWriter | None,
+        direct: DirectWriter | None,
         shared: _Lane,
         forget: Callable[[PosixFile], None],
     ) -> None:
@@ -259,7 +170,7 @@ class PosixFile:
         self._shared = shared
         self._forget = forget
         self._own: _Lane | None = None
-        self._pace = _Pace()
+        self._pace = FlushPace()
         self._running = 0
         self._closed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -285,11 +196,11 @@ class PosixFile:
         elif durable:
             await self._call(self._own_lane(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
         else:
-            await self._call(self._shared, lambda: _write_fully(self._descriptor, offset, buffers), "writing", offset)
+            await self._call(self._shared, lambda: write_fully(self._descriptor, offset, buffers), "writing", offset)
 
     def _write_and_flush(self, offset: int, buffers: Sequence[Buffer]) -> None:
         begun = perf_counter()
-        _write_fully(self._descriptor, offset, buffers)
+        write_fully(self._descriptor, offset, buffers)
         os.fdatasync(self._descriptor)
         self._pace.took(perf_counter() - begun)
 
@@ -362,8 +273,7 @@ class PosixDisk:
 
     async def open(self, name: str, *, create: bool = False, bulk: bool = False) -> PosixFile:
         path = self._path(name)
-        descriptor = await self._call(lambda: self._open(path, create), "opening", path)
-        direct = await self._call(lambda: _DirectWriter.open(str(path)), "opening", path) if bulk else None
+        descriptor, direct = await self._call(lambda: self._open_both(path, create, bulk), "opening", path)
         file = PosixFile(name, str(path), descriptor, direct, self._shared, self._forget)
         self._files[id(file)] = file
         return file
@@ -397,7 +307,7 @@ class PosixDisk:
             aside = path.with_name(path.name + ASIDE)
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
-                _write_fully(descriptor, 0, [data])
+                write_fully(descriptor, 0, [data])
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -479,6 +389,14 @@ class PosixDisk:
 
     def _forget(self, file: PosixFile) -> None:
         self._files.pop(id(file), None)
+
+    def _open_both(self, path: Path, create: bool, bulk: bool) -> tuple[int, DirectWriter | None]:
+        descriptor = self._open(path, create)
+        try:
+            return descriptor, _direct_writer(path) if bulk else None
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     def _open(self, path: Path, create: bool) -> int:
         try:

@@ -135,7 +135,3 @@ def test_unknown_opcodes_and_versions_are_told_not_guessed() -> None:
     unknown = v2.decode_request(memoryview(b"\x02\x63\0\0"))
     assert unknown == v2.UnknownRequest(2, 0x63, V2Status.BAD_REQUEST)
     assert v2.decode_request(memoryview(b"\x03\x01\0\0")) == v2.UnknownRequest(3, 1, V2Status.BAD_VERSION)
-
-
-def test_only_two_results_prove_absence() -> None:
-    assert [status.name for status in V2Status if status.never_had] == ["NO_LEDGER", "NO_ENTRY"]

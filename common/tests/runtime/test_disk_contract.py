@@ -10,7 +10,7 @@ import pytest
 
 from boki_common.errors import ClosedError, CorruptData, DirectoryInUse, InvalidArgument
 from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.ports import Disk
+from boki_common.runtime.ports import BULK_PAGE_BYTES, Disk
 from boki_common.runtime.posix_disk import PosixDisk
 
 Reopen = Callable[[], Disk]
@@ -61,13 +61,56 @@ async def test_an_empty_write_is_fine(disk: Disk) -> None:
     file = await disk.open("file", create=True)
     await file.write(0, [], durable=True)
     await file.write(0, [b"", b""], durable=True)
-    assert await file.size() == 0
+    await file.write(10, [b""], durable=True)
+    assert await file.size() == 0, "nor does it move the end"
 
 
 async def test_concurrent_writes_all_arrive(disk: Disk) -> None:
     file = await disk.open("file", create=True)
     await asyncio.gather(*(file.write(n * 10, [bytes([n]) * 10], durable=n % 2 == 0) for n in range(50)))
     assert await file.read(0, 1_000) == b"".join(bytes([n]) * 10 for n in range(50))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_bulk_file_takes_writes_of_every_alignment(disk: Disk, durable: bool) -> None:
+    """Aligned writes may go around the system's cache, the others do not: one file shows both, whoever came last."""
+    page = BULK_PAGE_BYTES
+    file = await disk.open("bulk", create=True, bulk=True)
+    model = bytearray()
+    for number, (offset, lengths) in enumerate(
+        [
+            (0, [page]),  # aligned
+            (page, [1, 2 * page, page - 1]),  # aligned as a whole
+            (3 * page + 17, [100]),  # unaligned, over an aligned one
+            (4 * page, [5]),  # begins aligned
+            (2 * page - 1, [page]),  # a page, elsewhere
+            (0, [page // 2, page // 2]),  # aligned again, over itself
+            (5 * page, []),
+            (5 * page, [0, 0]),
+            (8 * page, [3 * 2**20]),  # beyond the end, larger than what is written at once
+            (9 * page, [2**20, 2**20 + page]),
+        ]
+    ):
+        buffers = [bytes([number * 10 + part + 1]) * length for part, length in enumerate(lengths)]
+        data = b"".join(buffers)
+        await file.write(offset, buffers, durable=durable)
+        if data:
+            model.extend(bytes(max(0, offset + len(data) - len(model))))
+            model[offset : offset + len(data)] = data
+        assert await file.read(0, 2**23) == model, f"after write {number}"
+    assert await file.size() == len(model)
+    await file.sync()
+    await file.truncate(page + 1)
+    assert await file.read(0, 2 * page) == model[: page + 1]
+    await file.close()
+    assert await disk.read_all("bulk") == model[: page + 1]
+    with pytest.raises(ClosedError):
+        await file.write(0, [bytes(page)], durable=durable)
+
+
+async def test_a_bulk_file_that_must_be_there(disk: Disk) -> None:
+    with pytest.raises(CorruptData, match="absent"):
+        await disk.open("absent", bulk=True)
 
 
 async def test_truncate_shrinks_and_grows(disk: Disk) -> None:

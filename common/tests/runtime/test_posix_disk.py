@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from boki_common.errors import CorruptData, DiskFailed, DiskFull, WrongDirectory
+from boki_common.errors import ClosedError, CorruptData, DiskFailed, DiskFull, WrongDirectory
 from boki_common.runtime import posix_disk
+from boki_common.runtime.flush_pace import INLINE_AFTER, INLINE_BYTES
+from boki_common.runtime.ports import Buffer
 from boki_common.runtime.posix_disk import PosixDisk, storage_error
 
 
@@ -140,3 +143,172 @@ async def test_closing_ends_the_threads(tmp_path: Path) -> None:
     for thread in started:
         thread.join(timeout=5)
         assert not thread.is_alive()
+
+
+def direct_writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Notes (bytes, thread) of each write that goes around the page cache."""
+    real, found = os.pwritev, []
+
+    def noted(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            found.append((sum(map(len, buffers)), threading.current_thread().name))
+        return real(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    return found
+
+
+def without_direct(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The file system refuses O_DIRECT with this error."""
+    real = os.open
+
+    def refused(path: Path, flags: int, *rest: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refused)
+
+
+async def test_only_aligned_writes_to_a_bulk_file_go_around_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY | os.O_DIRECT))
+    except OSError as fault:
+        pytest.skip(f"this file system has no O_DIRECT: {fault}")
+    found = direct_writes(monkeypatch)
+    disk = PosixDisk(tmp_path)
+    bulk, plain = await disk.open("bulk", create=True, bulk=True), await disk.open("plain", create=True)
+    for file in (bulk, plain):
+        await file.write(0, [bytes(8_192)], durable=False)
+        await file.write(8_192, [bytes(4_000), bytes(96)], durable=True)
+        await file.write(1, [bytes(4_096)], durable=False)
+        await file.write(4_096, [bytes(4_095)], durable=True)
+    assert found == [(8_192, "boki-disk-bulk-0"), (4_096, "boki-disk-bulk-0")]
+    await disk.close()
+
+
+async def test_a_durable_write_around_the_page_cache_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    real = os.fdatasync
+
+    def counted(descriptor: int) -> None:
+        flushed.append(os.fstat(descriptor).st_size)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("bulk", create=True, bulk=True)
+    await file.write(0, [bytes(4_096)], durable=False)
+    assert flushed == []
+    await file.write(4_096, [bytes(4_096)], durable=True)
+    assert flushed == [8_192]
+    await disk.close()
+
+
+async def test_without_o_direct_a_bulk_file_is_an_ordinary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_direct(monkeypatch, errno.EINVAL)
+    found = direct_writes(monkeypatch)
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("bulk", create=True, bulk=True)
+    await file.write(0, [b"x" * 4_096], durable=True)
+    await file.write(4_096, [b"y" * 4_096], durable=False)
+    assert await file.read(0, 10_000) == b"x" * 4_096 + b"y" * 4_096
+    assert found == []
+    await disk.close()
+
+
+async def test_another_error_of_o_direct_is_told_and_nothing_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = PosixDisk(tmp_path)
+    await disk.lock()
+    before = sorted(os.listdir("/proc/self/fd"))
+    without_direct(monkeypatch, errno.EMFILE)
+    with pytest.raises(DiskFailed, match=r"opening .*bulk"):
+        await disk.open("bulk", create=True, bulk=True)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    await disk.close()
+
+
+async def test_closing_a_bulk_file_closes_both_its_descriptors(tmp_path: Path) -> None:
+    disk = PosixDisk(tmp_path)
+    await disk.lock()
+    before = sorted(os.listdir("/proc/self/fd"))
+    file = await disk.open("bulk", create=True, bulk=True)
+    await file.close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    await disk.close()
+
+
+async def test_a_failed_write_around_the_page_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("bulk", create=True, bulk=True)
+    monkeypatch.setattr(os, "pwritev", broken)
+    with pytest.raises(DiskFull, match="bulk at byte 4096"):
+        await file.write(4_096, [bytes(4_096)], durable=True)
+    await disk.close()
+
+
+@pytest.mark.blocking_allowed  # a flush on the loop is the subject
+async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    now = 0.0
+    takes_s = 0.0
+
+    def flushed(descriptor: int) -> None:
+        nonlocal now
+        now += takes_s
+        threads.append(threading.current_thread().name)
+
+    monkeypatch.setattr(os, "fdatasync", flushed)
+    monkeypatch.setattr(posix_disk, "perf_counter", lambda: now)
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("file", create=True)
+
+    async def write(count: int, size: int = 1) -> set[str]:
+        threads.clear()
+        for _ in range(count):
+            await file.write(0, [bytes(size)], durable=True)
+        return set(threads)
+
+    loop, own = threading.current_thread().name, "boki-disk-file-0"
+    assert await write(INLINE_AFTER) == {own}
+    assert await write(3) == {loop}
+    assert await write(1, INLINE_BYTES + 1) == {own}
+    takes_s = 0.01
+    assert await write(1) == {loop}, "the one that is slow is noticed when it is over"
+    takes_s = 0.0
+    assert await write(INLINE_AFTER) == {own}
+    assert await write(1) == {loop}
+    await file.close()
+    with pytest.raises(ClosedError):
+        await file.write(0, [b"x"], durable=True)
+    await disk.close()
+
+
+@pytest.mark.blocking_allowed  # likewise
+async def test_a_failed_flush_on_the_loop_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
+    monkeypatch.setattr(posix_disk, "perf_counter", lambda: 0.0)
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("file", create=True)
+    for _ in range(INLINE_AFTER):
+        await file.write(0, [b"x"], durable=True)
+
+    def broken(descriptor: int) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(DiskFailed, match=r"file at byte 3: input/output error \(errno 5\)"):
+        await file.write(3, [b"x"], durable=True)
+    await disk.close()
