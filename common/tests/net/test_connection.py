@@ -66,32 +66,34 @@ async def test_close_of_the_server_ends_connections_and_both_hear_it(address: Ad
 
 
 async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() -> None:
-    handlers: list[Echo] = []
+    handlers: asyncio.Queue[Echo] = asyncio.Queue()
 
     def made(connection: FrameConnection) -> Echo:
-        handlers.append(Echo(connection))
-        return handlers[-1]
+        handler = Echo(connection)
+        handlers.put_nowait(handler)
+        return handler
 
     server = await FrameServer.start(Address("127.0.0.1", 0), made, frame_bytes_limit=100)
     connection = await connect(server.address, Collector)
     connection.send(prefix(101))
-    assert isinstance(await handlers[0].ended, ProtocolError)
+    assert isinstance(await (await handlers.get()).ended, ProtocolError)
     assert isinstance(await connection.handler.ended, ConnectionLost)  # type: ignore[attr-defined]
     await server.close()
 
 
 async def test_end_in_the_middle_of_a_frame_is_told() -> None:
-    handlers: list[Echo] = []
+    handlers: asyncio.Queue[Echo] = asyncio.Queue()
 
     def made(connection: FrameConnection) -> Echo:
-        handlers.append(Echo(connection))
-        return handlers[-1]
+        handler = Echo(connection)
+        handlers.put_nowait(handler)
+        return handler
 
     server = await FrameServer.start(Address("127.0.0.1", 0), made)
     connection = await connect(server.address, Collector)
     connection.send(prefix(10), b"half")
     connection.close()
-    error = await handlers[0].ended
+    error = await (await handlers.get()).ended
     assert isinstance(error, ConnectionLost)
     assert "middle of a frame" in str(error)
     await server.close()
@@ -104,6 +106,7 @@ async def test_port_in_use_says_which_and_what_to_do() -> None:
     await server.close()
 
 
+@pytest.mark.blocking_allowed  # asyncio removes the socket file that was left behind, once, before it serves
 async def test_socket_that_somebody_serves_is_not_taken_over(tmp_path: Path) -> None:
     address = Address("", 0, str(tmp_path / "socket"))
     server = await FrameServer.start(address, Echo)
