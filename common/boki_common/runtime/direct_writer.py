@@ -1,0 +1,79 @@
+"""Blocking writes to a descriptor: all the bytes, and where wanted around the page cache. Called from threads of `posix_disk`.
+
+O_DIRECT wants memory, offset and length aligned: whatever buffers come are copied through aligned pages, a piece at a time.
+It knows neither files nor errors of ours: who opens descriptors closes them here, and an OSError goes through.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from boki_common import limits
+from boki_common.runtime.ports import Buffer
+
+BULK_PIECE_BYTES: Final = 1 * limits.MIB
+"""One write to a bulk file is made in pieces of this: what waits behind it on the device waits for no more."""
+IOV_MAX: Final = 1_024
+"""Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
+
+
+class DirectWriter:
+    """Writes around the page cache, through pages of its own that are aligned as O_DIRECT asks. One thread at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pages = mmap.mmap(-1, BULK_PIECE_BYTES)
+        self._bytes = np.frombuffer(self._pages, np.uint8)
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Copies and writes piece by piece; the sum of the lengths is a multiple of the page."""
+        filled = 0
+        for buffer in buffers:
+            source = np.frombuffer(buffer, np.uint8)
+            while len(source):
+                taken = min(len(source), BULK_PIECE_BYTES - filled)
+                self._bytes[filled : filled + taken] = source[:taken]  # numpy lets other threads run meanwhile
+                filled += taken
+                source = source[taken:]
+                if filled == BULK_PIECE_BYTES:
+                    offset = self._write(offset, filled)
+                    filled = 0
+        if filled:
+            self._write(offset, filled)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _write(self, offset: int, size: int) -> int:
+        write_fully(self._descriptor, offset, [memoryview(self._pages)[:size]])
+        return offset + size
+
+
+def write_fully(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> None:
+    """pwritev in pieces that the system accepts, going on after short writes."""
+    first = 0
+    while first < len(buffers):
+        chunk: Sequence[Buffer] = buffers[first : first + IOV_MAX]
+        wanted = sum(map(len, chunk))
+        written = os.pwritev(descriptor, chunk, offset)
+        while written < wanted:
+            offset += written
+            wanted -= written
+            chunk = _without(chunk, written)
+            written = os.pwritev(descriptor, chunk, offset)
+        offset += written
+        first += IOV_MAX
+
+
+def _without(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+    """The buffers from the byte `written` on."""
+    for number, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[number + 1 :]]
+        written -= len(buffer)
+    raise AssertionError("a short write wrote more than it was given")

@@ -1,0 +1,40 @@
+"""Whether a durable write is made on the event loop or handed to a thread. Pure: it is told what flushes took.
+
+Two thread switches cost more than a flush of a fast disk, so small writes are made in place there; on a slow one the loop
+must not wait. Which of the two a disk is shows by its flushes, whoever made them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common import limits
+
+INLINE_FLUSH_S: Final = 0.001
+"""A flush on the event loop takes no longer, or the following ones are made in the thread."""
+INLINE_AFTER: Final = 256
+"""So many flushes in a row must have been fast."""
+INLINE_BYTES: Final = 256 * limits.KIB
+"""A larger write always goes to the thread."""
+
+
+class FlushPace:
+    """Whether the next durable write is made on the event loop.
+
+    Only after `INLINE_AFTER` flushes in a row were fast; one slow flush sends the next as many to the thread. So a slow
+    disk costs the loop one flush in that many, at most.
+    """
+
+    __slots__ = ("_to_go",)
+
+    def __init__(self) -> None:
+        self._to_go = INLINE_AFTER
+
+    def inline(self, size: int) -> bool:
+        return not self._to_go and size <= INLINE_BYTES
+
+    def took(self, seconds: float) -> None:
+        if seconds > INLINE_FLUSH_S:
+            self._to_go = INLINE_AFTER
+        elif self._to_go:
+            self._to_go -= 1
