@@ -1,0 +1,57 @@
+"""Digests against the check values of their algorithms; those of recorded entries are in `test_v2`."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, digest_for, master_key
+from boki_common.errors import InvalidArgument
+from boki_common.runtime.ports import Buffer
+
+KINDS = ("CRC32C", "CRC32", "HMAC", "DUMMY")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("CRC32C", "e3069283"),
+        ("CRC32", "00000000cbf43926"),
+        ("HMAC", hmac.digest(hashlib.sha1(b"macsecret").digest(), b"123456789", "sha1").hex()),
+        ("DUMMY", ""),
+    ],
+)
+def test_check_values(kind: str, expected: str) -> None:
+    digest = digest_for(kind, b"secret")
+    assert digest.name == kind
+    assert digest.compute(b"1234", [b"567", b"89"]).hex() == expected
+    assert digest.size == len(expected) // 2
+
+
+@given(st.sampled_from(KINDS), st.binary(max_size=40), st.lists(st.binary(max_size=20), max_size=5))
+def test_how_the_payload_is_cut_does_not_matter(kind: str, head: bytes, payload: list[bytes]) -> None:
+    digest = digest_for(kind, b"")
+    parts: list[Buffer] = [bytearray(b"".join(payload[:2])), memoryview(b"".join(payload[2:]))]
+    assert digest.compute(head, payload) == digest.compute(head, parts)
+
+
+def test_only_a_keyed_digest_depends_on_the_password() -> None:
+    differing = [
+        kind for kind in KINDS if digest_for(kind, b"a").compute(b"x", []) != digest_for(kind, b"b").compute(b"x", [])
+    ]
+    assert differing == ["HMAC"]
+
+
+def test_the_master_key_is_no_digest_key() -> None:
+    assert master_key(b"secret") == hashlib.sha1(b"ledgersecret").digest()
+    assert len(master_key(b"")) == MASTER_KEY_BYTES
+
+
+@pytest.mark.parametrize("kind", ["crc32c", "MD5", ""])
+def test_an_unknown_digest_is_named(kind: str) -> None:
+    with pytest.raises(InvalidArgument, match="expected a digest CRC32C, CRC32, HMAC or DUMMY"):
+        digest_for(kind, b"")

@@ -1,0 +1,79 @@
+"""The client itself: what it makes, lists, deletes and refuses. Writers, readers and recovery have tests of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.errors import ClosedError, InvalidArgument, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
+from boki_common.metadata.memory import Fault, MemoryStore
+from boki_ledger.client import LedgerClient
+from boki_ledger.testing.ledgers import CountingRandom, Ledgers
+
+
+async def test_a_ledger_takes_fewer_replicas_when_fewer_bookies_are_up_but_never_fewer_than_acks(
+    ledgers: Ledgers,
+) -> None:
+    ledgers.bookies.register("b1", "b2")
+    metadata = await ledgers.metadata((await ledgers.client.create()).ledger_id)
+    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (2, 2, 2)
+    ledgers.bookies.register("b1")
+    with pytest.raises(NotEnoughBookies, match="found 1"):
+        await ledgers.client.create()
+    with pytest.raises(InvalidArgument):
+        await ledgers.client.create(replicas=1, acks=2)
+    assert len(await ledgers.client.list()) == 1
+
+
+@pytest.mark.parametrize(("replicas", "acks"), [(3, 0), (0, 0), (2, 3), (10_000, 2)])
+async def test_quorums_that_cannot_be_are_refused(ledgers: Ledgers, replicas: int, acks: int) -> None:
+    with pytest.raises(InvalidArgument, match="0 < acks <= replicas"):
+        await ledgers.client.create(replicas=replicas, acks=acks)
+    assert await ledgers.client.list() == []
+
+
+async def test_an_unknown_digest_makes_no_ledger(ledgers: Ledgers) -> None:
+    with pytest.raises(InvalidArgument, match="MD5"):
+        await ledgers.client.create(digest="MD5")
+    assert await ledgers.client.list() == []
+
+
+async def test_ledgers_are_listed_until_they_are_deleted(ledgers: Ledgers) -> None:
+    made = [(await ledgers.client.create()).ledger_id for _ in range(3)]
+    assert await ledgers.client.list() == sorted(made)
+    await ledgers.client.delete(made[1])
+    assert await ledgers.client.list() == [made[0], made[2]]
+    for call in (ledgers.client.delete, ledgers.client.metadata_of):
+        with pytest.raises(NoSuchLedger, match=f"no ledger {made[1]}"):
+            await call(made[1])
+
+
+async def test_a_ledger_that_the_store_did_not_take_is_not_made(ledgers: Ledgers) -> None:
+    ledgers.store.fail_next_write(Fault.UNAVAILABLE)
+    with pytest.raises(MetadataUnavailable):
+        await ledgers.client.create()
+    assert await ledgers.client.list() == []
+    metadata = await ledgers.client.metadata_of((await ledgers.client.create()).ledger_id)
+    assert (metadata.state, metadata.last_entry) == (LedgerState.OPEN, -1)
+
+
+async def test_closing_abandons_writers_and_refuses_from_then_on(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create()
+    held = ledgers.bookies.hold(kind="add")
+    writer.submit(b"x")
+    await ledgers.client.close()
+    await ledgers.client.close()
+    with pytest.raises(ClosedError, match="abandoned"):
+        writer.submit(b"y")
+    held.release()
+    with pytest.raises(ClosedError):
+        await ledgers.client.create()
+    other = await ledgers.other_client()
+    assert (await other.metadata_of(writer.ledger_id)).state is LedgerState.OPEN, "its end is for recovery to find"
+
+
+async def test_a_client_that_was_not_started_says_so() -> None:
+    client = LedgerClient(metadata=MemoryStore(), rng=CountingRandom())
+    with pytest.raises(ClosedError, match="not started"):
+        await client.open(0, recover=False)
+    await client.close()
