@@ -31,7 +31,12 @@ MAY_SLEEP: Final = {
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",
 }
 
-TESTED_ELSEWHERE: Final[dict[str, str]] = {}
+TESTED_ELSEWHERE: Final[dict[str, str]] = {
+    "ledger/boki_ledger/bookie_link.py": "ledger/tests/test_bookie_client.py",
+    "ledger/boki_ledger/replica_reads.py": "ledger/tests/test_reader.py",
+    "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
+    "ledger/boki_ledger/testing/*.py": "ledger/tests",
+}
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 
 TESTS_OF_PACKAGE: Final = {"boki_logbook": "engine", "boki": "sdk"}
