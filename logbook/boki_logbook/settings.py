@@ -21,7 +21,8 @@ class EngineSettings:
     append_queue_bytes: int = setting(
         64 * limits.MIB,
         unit="bytes",
-        help="Appended batches that are not indexed yet; above it appends are refused as Overloaded.",
+        help="Appended batches that are not indexed yet; above it appends are refused as Overloaded. Keep it above what one "
+        "client has undecided, which is up to 16 MiB per book.",
         minimum=2 * limits.ENTRY_BYTES,
     )
     append_age_s: float = setting(

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import boki
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.engine_protocol import Consistency, Direction, Query, Verdict
@@ -307,6 +308,34 @@ async def test_a_refused_push_ends_the_connection_for_the_sdk(served: Served, cl
     sdk = await served.sdk()
     sdk.append(run(1, bytes(5_000)))
     assert isinstance(await sdk.lost, Overloaded)
+
+
+async def test_what_was_refused_is_there_once_and_in_order(served: Served, cluster: Any) -> None:
+    """A refusal takes the verdicts of its connection's other appends along; the SDK sends them all again."""
+    appender = served.core.appender
+    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=100_000)
+    cluster.log.cut_by_itself = False
+    address = served.server.address
+    url = str(address) if address.path else f"boki://{address}"
+    payloads = [b"%d" % number + bytes(5_000) for number in range(15)]
+    async with boki.connect(url) as first, boki.connect(url) as second:
+        tickets: dict[int, list[boki.Ticket]] = {1: [], 2: []}
+        for book, client in ((1, first), (2, second)):
+            for number, payload in enumerate(payloads, 1):
+                tickets[book].append(client.book(book).submit(payload))
+                if number % 5 == 0:
+                    await cluster.settle()  # three frames each, of which the queue takes four
+        lost = second._connection
+        assert lost is not None
+        await cluster.until(lambda: lost._peer is None)
+        assert appender.queued_bytes > 75_000
+        cluster.log.cut_by_itself = True
+        cluster.log.cut_soon()
+        for book, client in ((1, first), (2, second)):
+            seqnums = [await ticket for ticket in tickets[book]]
+            found = [(record.seqnum, record.data) async for record in client.book(book).read()]
+            assert found == list(zip(seqnums, payloads, strict=True))
+    assert appender.queued_bytes == 0
 
 
 async def test_a_read_that_fails_inside_is_an_error_for_that_read_only(
