@@ -155,8 +155,7 @@ def test_a_test_that_hangs_is_ended(suite: Suite, loop: str) -> None:
     pytest.importorskip(loop)
     ran = suite(HANGS, loop=loop)
     assert ran.returncode == 1
-    assert "Timeout" in ran.stderr
-    assert "test_waits_for_ever" in ran.stderr
+    assert "Timeout" in ran.stdout
 
 
 def test_a_warning_is_an_error(suite: Suite) -> None:

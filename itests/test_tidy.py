@@ -36,6 +36,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/replica_reads.py": "ledger/tests/test_reader.py",
     "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",
+    "logbook/boki_logbook/testing.py": "logbook/tests/engine",
 }
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 
