@@ -44,6 +44,9 @@ MAY_BLOCK: Final = (
     # A lock held by another thread for the few instructions of a queue operation or of a counter.
     ("threading.Lock.acquire", "/queue.py", {"put", "get", "put_nowait", "get_nowait", "qsize"}),
     ("threading.Lock.acquire", "/prometheus_client/values.py", {"inc", "set", "get"}),
+    # Small flushes of a disk that has shown to be fast (docs/adr/0006).
+    ("os.pwritev", "/direct_writer.py", {"write_fully"}),
+    ("os.fdatasync", "/posix_disk.py", {"_write_and_flush"}),
     # Importing a module the first time.
     ("os.listdir", "<frozen importlib._bootstrap_external>", {"_fill_cache"}),
 )

@@ -256,7 +256,6 @@ async def test_a_failed_write_around_the_page_cache_is_told(tmp_path: Path, monk
     await disk.close()
 
 
-@pytest.mark.blocking_allowed  # a flush on the loop is the subject
 async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,7 +294,6 @@ async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
     await disk.close()
 
 
-@pytest.mark.blocking_allowed  # likewise
 async def test_a_failed_flush_on_the_loop_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
     monkeypatch.setattr(posix_disk, "perf_counter", lambda: 0.0)
