@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from boki_metalog.metadata_tree import SEQUENCER_ROLE, read_view
 
 ENGINE_ROLE: Final = "engine"
 DEFAULT_PORT: Final = 7040
+SQLITE: Final = "sqlite://"
 
 
 class Part(msgspec.Struct):
@@ -52,6 +54,14 @@ class ClusterStatus(msgspec.Struct):
     @property
     def parts(self) -> list[Part]:
         return [*self.engines, *self.sequencers, *self.bookies]
+
+    def metadata_nearby(self) -> str:
+        """The metadata store that an engine names, if this machine can reach it; a SQLite file may be another machine's."""
+        for engine in self.engines:
+            uri = str(engine.status.get("metadata", ""))
+            if uri and (not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()):
+                return uri
+        return ""
 
     @property
     def anything_up(self) -> bool:

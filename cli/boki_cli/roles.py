@@ -220,6 +220,7 @@ async def running_engine(
             rng=parts.rng,
             settings=settings.engine,
             metrics=parts.metrics,
+            metadata_uri=metadata_uri(settings.metadata),
         )
         try:
             yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)

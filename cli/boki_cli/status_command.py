@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,14 +31,14 @@ def register(group: CommandGroup) -> None:
     @click.option(
         "--metadata",
         metavar="URI",
-        help="Ask also the sequencers, bookies and engines that are listed in this metadata store.",
+        help="The metadata store that lists all parts; without it the one that an engine names.",
     )
     def status(invocation: Invocation, metadata: str | None) -> int:
         """Show who is up, and how far everybody is.
 
         Each part is asked directly, and what does not answer is shown with the reason. Engines are asked at --url;
-        bookies and sequencers are only known to the metadata store: --metadata (or BOKI_METADATA) shows them too.
-        The exit code is 3 if nothing answers.
+        bookies and sequencers are known to the metadata store, which an engine names (or --metadata, or
+        BOKI_METADATA, when none is up). The exit code is 3 if nothing answers.
         """
         from boki_cli import roles
 
@@ -49,11 +50,13 @@ async def _status(invocation: Invocation, settings: ProcessSettings) -> int:
     from boki_cli import cluster_status, roles
 
     timeout_s = min(ANSWER_S, invocation.timeout_s)
-    if settings.metadata:
+    found = None
+    if not settings.metadata:
+        found = await cluster_status.gather(invocation.url, None, timeout_s=timeout_s)
+        settings = dataclasses.replace(settings, metadata=found.metadata_nearby())
+    if settings.metadata or found is None:
         async with roles.open_metadata(settings) as parts:
             found = await cluster_status.gather(invocation.url, parts.metadata, timeout_s=timeout_s)
-    else:
-        found = await cluster_status.gather(invocation.url, None, timeout_s=timeout_s)
     if invocation.json:
         whole: dict[str, Any] = msgspec.to_builtins(found)
         for engine, shown in zip(found.engines, whole["engines"], strict=True):

@@ -40,8 +40,11 @@ _log = get_logger("engine")
 class Engine:
     """See the module. Use `start`."""
 
-    def __init__(self, core: EngineCore, metadata: MetadataStore, ledgers: LedgerClient) -> None:
+    def __init__(
+        self, core: EngineCore, metadata: MetadataStore, ledgers: LedgerClient, metadata_uri: str = ""
+    ) -> None:
         self.core = core
+        self.metadata_uri = metadata_uri
         self.addresses: list[Address] = []
         self._follower = LogFollower(metadata=metadata, ledgers=ledgers, listener=core, log=core.log)
         self._servers: list[MessageServer] = []
@@ -62,10 +65,12 @@ class Engine:
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
         log: int = FIRST_LOG,
+        metadata_uri: str = "",
     ) -> Engine:
         """Listens, lists itself, and begins to follow the log; `ready` tells when it has caught up.
 
         Args:
+            metadata_uri: told to whoever asks for the status, so that people find the rest of the cluster.
             clock: kept for what will need wall time; nothing here does yet.
 
         Raises:
@@ -78,7 +83,7 @@ class Engine:
             metrics=Metrics() if metrics is None else metrics,
             log=log,
         )
-        self = cls(core, metadata, ledgers)
+        self = cls(core, metadata, ledgers, metadata_uri)
         try:
             for address in addresses:
                 server = await MessageServer.start(address, self._connected)
@@ -118,6 +123,7 @@ class Engine:
             **self.core.status(),
             "addresses": [str(address) for address in self.addresses],
             "connections": len(self._connections),
+            "metadata": self.metadata_uri,
         }
 
     def counted_read(self) -> None:
