@@ -8,8 +8,8 @@ When a connection ends:
 - it is made again, to the next engine of the URL, after 50 ms that double up to 2 s, with jitter;
 - every undecided append is sent again under its number; only pushes of the new connection count;
 - so it is when the engine refuses a frame (Overloaded): appends are pushes, and a refused push ends its connection, with
-  the verdicts on their way. Nothing is lost or doubled, but a client that has more undecided than the engine queues
-  (`engine.append_queue_bytes`) may be refused each time before it hears of anything;
+  the verdicts on their way. Nothing is lost or doubled. An engine that makes progress slows its clients down before it
+  refuses;
 - reads are repeated by their callers (`call`).
 An engine that is silent while something is owed is asked once, then dropped. What gets no verdict is given up after
 `give_up_s`. An engine that keeps refusing the SDK's bytes ends the client: sending the same again cannot help.

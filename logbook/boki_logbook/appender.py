@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from boki_common import limits
@@ -74,6 +74,7 @@ class Appender:
         """The term in which the spare was offered as a shard with unknown outcome: of use there or nowhere."""
         self._queue: deque[Piece] = deque()
         self.queued_bytes = 0
+        self._held_back: list[Callable[[], None]] = []
         self._flush_due = False
         self._age_check: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
@@ -120,6 +121,25 @@ class Appender:
         if self._age_check is None:
             self._age_check = self._loop.call_later(self._settings.append_age_s / _AGE_CHECKS, self._drop_old)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether who appends should wait for `when_room`."""
+        return self._shard is not None and self.queued_bytes > self._settings.append_queue_bytes // 2
+
+    def when_room(self, go_on: Callable[[], None]) -> None:
+        """Calls back, once, when there is room again, or when nothing makes room any more."""
+        self._held_back.append(go_on)
+
+    def _release(self, cost: int) -> None:
+        self.queued_bytes -= cost
+        if self._held_back and self.queued_bytes <= self._settings.append_queue_bytes // 4:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        held_back, self._held_back = self._held_back, []
+        for go_on in held_back:
+            go_on()
+
     def wrote(self, term: int, number: int) -> bool:
         """Whether what is cut of a shard can be taken here."""
         return (term, number) in self._shards
@@ -131,7 +151,7 @@ class Appender:
             return None
         own = shard.take(entry)
         if own is not None:
-            self.queued_bytes -= own.cost
+            self._release(own.cost)
         if shard.drained and shard is not self._shard:
             del self._shards[term, number]
         return own
@@ -272,6 +292,7 @@ class Appender:
         if shard is self._shard:
             _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
             self._shard = None
+            self._let_go()
             self._wake.set()
 
     async def _close_shard(self, link: ShardLink, number: int) -> None:
@@ -361,7 +382,7 @@ class Appender:
         oldest_s = self._loop.time() - self._settings.append_age_s
         while self._queue and self._queue[0].arrived_s <= oldest_s:
             piece = self._queue.popleft()
-            self.queued_bytes -= piece.cost
+            self._release(piece.cost)
             self._batches_refused.inc()
             piece.source.refused(
                 piece.request_id,

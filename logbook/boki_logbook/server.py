@@ -7,6 +7,7 @@ Rules:
 - An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
 - SDKs push appends, so a refusal has no request to fail: it ends the SDK's connection at its end. The SDK connects again
   after a pause and sends everything undecided again under the same numbers; the numbers keep it from being applied twice.
+- While the append queue is crowded, a connection that appended is not read from: its SDK slows down before it is refused.
 - Bounds: requests that wait (`PENDING_READS` a connection), bytes that the peer does not take
   (`limits.CONNECTION_UNSENT_BYTES`). A peer that does not take its verdicts is dropped: it will ask again by resending.
 """
@@ -76,6 +77,7 @@ class SdkConnection:
         self._reader = reader
         self._lost = lost
         self._greeted = False
+        self._held_back = False
         self._waiting: dict[asyncio.Task[None], None] = {}
 
     # -- MessageHandler
@@ -157,6 +159,14 @@ class SdkConnection:
             raise ProtocolError("expected an uncompressed batch from an SDK: the engine compresses")
         if batch.runs:
             self._appender.append(batch, self, request_id)
+            if self._appender.crowded and not self._held_back:
+                self._held_back = True
+                self._peer.connection.pause_reading()
+                self._appender.when_room(self._go_on)
+
+    def _go_on(self) -> None:
+        self._held_back = False
+        self._peer.connection.resume_reading()
 
     def _read(self, request_id: int, body: memoryview) -> None:
         token, query = wire.decode_read(body)

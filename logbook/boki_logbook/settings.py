@@ -21,8 +21,8 @@ class EngineSettings:
     append_queue_bytes: int = setting(
         64 * limits.MIB,
         unit="bytes",
-        help="Appended batches that are not indexed yet; above it appends are refused as Overloaded. Keep it above what one "
-        "client has undecided, which is up to 16 MiB per book.",
+        help="Appended batches that are not indexed yet; from half of it on clients are slowed down, above it appends are "
+        "refused as Overloaded.",
         minimum=2 * limits.ENTRY_BYTES,
     )
     append_age_s: float = setting(

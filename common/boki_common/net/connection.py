@@ -126,6 +126,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.closed:
             raise self._error or ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
 
+    def pause_reading(self) -> None:
+        """Takes no more from the peer, who slows down, until `resume_reading`; what was read already still arrives."""
+        if self._transport is not None and not self.closed:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
     async def ended(self) -> None:
         """Waits until the connection has ended and its handler has heard so."""
         await asyncio.shield(self._ended)

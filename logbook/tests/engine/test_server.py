@@ -310,32 +310,76 @@ async def test_a_refused_push_ends_the_connection_for_the_sdk(served: Served, cl
     assert isinstance(await sdk.lost, Overloaded)
 
 
+async def submitted(cluster: Any, *clients: boki.Client) -> list[tuple[boki.Book, list[boki.Ticket]]]:
+    """Fifteen records of 5 KB by each client to a book of its own, in three frames."""
+    made: list[tuple[boki.Book, list[boki.Ticket]]] = []
+    for number, client in enumerate(clients, 1):
+        book = client.book(number)
+        tickets = []
+        for record in range(15):
+            tickets.append(book.submit(b"%d" % record + bytes(5_000)))
+            if record % 5 == 4:
+                await cluster.settle()
+        made.append((book, tickets))
+    return made
+
+
+async def there_once_and_in_order(appended: list[tuple[boki.Book, list[boki.Ticket]]]) -> None:
+    for book, tickets in appended:
+        seqnums = [await ticket for ticket in tickets]
+        found = [(record.seqnum, record.data) async for record in book.read()]
+        assert found == [(seqnum, b"%d" % number + bytes(5_000)) for number, seqnum in enumerate(seqnums)]
+
+
+def url_of(served: Served) -> str:
+    address = served.server.address
+    return str(address) if address.path else f"boki://{address}"
+
+
 async def test_what_was_refused_is_there_once_and_in_order(served: Served, cluster: Any) -> None:
     """A refusal takes the verdicts of its connection's other appends along; the SDK sends them all again."""
     appender = served.core.appender
     appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=100_000)
-    cluster.log.cut_by_itself = False
-    address = served.server.address
-    url = str(address) if address.path else f"boki://{address}"
-    payloads = [b"%d" % number + bytes(5_000) for number in range(15)]
-    async with boki.connect(url) as first, boki.connect(url) as second:
-        tickets: dict[int, list[boki.Ticket]] = {1: [], 2: []}
-        for book, client in ((1, first), (2, second)):
-            for number, payload in enumerate(payloads, 1):
-                tickets[book].append(client.book(book).submit(payload))
-                if number % 5 == 0:
-                    await cluster.settle()  # three frames each, of which the queue takes four
+    await cluster.log.end_term()  # nothing makes room, so there is nothing to wait for
+    async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
+        appended = await submitted(cluster, first, second)
         lost = second._connection
         assert lost is not None
         await cluster.until(lambda: lost._peer is None)
         assert appender.queued_bytes > 75_000
+        await cluster.log.begin_term()
+        await there_once_and_in_order(appended)
+    assert appender.queued_bytes == 0
+
+
+async def test_clients_are_slowed_down_before_they_are_refused(served: Served, cluster: Any) -> None:
+    appender = served.core.appender
+    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=150_000)
+    cluster.log.cut_by_itself = False
+    async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
+        peers = [client._connection._peer for client in (first, second) if client._connection is not None]
+        appended = await submitted(cluster, first, second)
+        await cluster.until(lambda: all(connection._held_back for connection in served.connections))
+        assert 75_000 < appender.queued_bytes < 150_000
         cluster.log.cut_by_itself = True
         cluster.log.cut_soon()
-        for book, client in ((1, first), (2, second)):
-            seqnums = [await ticket for ticket in tickets[book]]
-            found = [(record.seqnum, record.data) async for record in client.book(book).read()]
-            assert found == list(zip(seqnums, payloads, strict=True))
+        await there_once_and_in_order(appended)
+        assert [client._connection._peer for client in (first, second) if client._connection is not None] == peers
     assert appender.queued_bytes == 0
+
+
+async def test_clients_that_were_slowed_down_go_on_when_the_shard_ends(served: Served, cluster: Any) -> None:
+    appender = served.core.appender
+    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=150_000)
+    cluster.log.cut_by_itself = False
+    async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
+        appended = await submitted(cluster, first, second)
+        await cluster.until(lambda: any(connection._held_back for connection in served.connections))
+        await cluster.log.end_term()
+        assert not any(connection._held_back for connection in served.connections)
+        cluster.log.cut_by_itself = True
+        await cluster.log.begin_term()
+        await there_once_and_in_order(appended)
 
 
 async def test_a_read_that_fails_inside_is_an_error_for_that_read_only(
