@@ -33,6 +33,7 @@ from boki_common.bookkeeper.layout import (
     decode_cookie,
     encode_cookie,
     init_cluster,
+    random_uuid,
 )
 from boki_common.errors import BadVersion, CorruptData, NodeExists, NoNode, VersionMismatch, WrongDirectory
 from boki_common.ids import BookieId
@@ -98,7 +99,7 @@ async def establish(
             path=disk.describe(),
             expected=lost[0],
         )
-    identity = Identity(BookieId(_new_id(rng)), instance_id, place)
+    identity = Identity(BookieId(random_uuid(rng)), instance_id, place)
     await _format(disk, metadata, identity, format_store)
     for bookie_id in lost:
         await _retire(metadata, bookie_id)
@@ -223,12 +224,3 @@ async def _read(disk: Disk) -> _IdentityFile:
 async def _write(disk: Disk, identity: Identity, state: Literal["formatting", "ready"]) -> None:
     content = _IdentityFile(FORMAT_VERSION, state, identity.bookie_id, identity.instance_id, identity.place)
     await disk.replace_all(IDENTITY_NAME, msgspec.json.format(msgspec.json.encode(content)) + b"\n")
-
-
-def _new_id(rng: Random) -> str:
-    """A UUID of version 4 (RFC 9562)."""
-    raw = bytearray(rng.token(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    text = raw.hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -23,7 +23,6 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from boki_common.errors import (
-    BokiError,
     CorruptData,
     MetadataError,
     NetworkError,
@@ -41,6 +40,7 @@ from boki_metalog.ledgers import Ledgers
 from boki_metalog.metadata_tree import sealed_terms
 from boki_metalog.metalog_entry import Close, MetalogEntry, decode
 from boki_metalog.metalog_reader import MetalogReader
+from boki_metalog.patience import patiently, woken
 from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
 from boki_metalog.sequencer_member import address_of
 from boki_metalog.settings import FollowerSettings
@@ -137,7 +137,7 @@ class LogFollower:
                 view = _view_of(feed)
                 current = 0 if view is None else view.term_of(self._log)
                 if view is None or current <= self._ended_term:
-                    await self._woken(None)
+                    await woken(self._wake, None)
                     continue
                 for record in await self._patiently(partial(self._sealed_below, current)):
                     await self._finish(record)
@@ -202,7 +202,7 @@ class LogFollower:
                 session.raise_fault()
             self._wake.clear()
             if self._is_current(feed, term):
-                await self._woken(pause_s)
+                await woken(self._wake, pause_s)
                 pause_s = min(2 * pause_s, self._settings.retry_limit_s)
 
     async def _live(self, feed: ViewFeed, session: FollowerSession, installed: Installed) -> None:
@@ -218,7 +218,7 @@ class LogFollower:
                     link = SequencerLink(session.peer, installed.term, self._shards)
                     link.repeat_reports()
                     self._listener.sequencer_up(link)
-                await self._woken(None)
+                await woken(self._wake, None)
         finally:
             if up:
                 self._listener.sequencer_down()
@@ -307,28 +307,17 @@ class LogFollower:
         view = _view_of(feed)
         return view is not None and view.term_of(self._log) == term
 
-    async def _woken(self, timeout_s: float | None) -> None:
-        """Waits until the view or the session changed, or the time is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._wake.clear()
-
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats while what fails is away. An acknowledged entry that is "not there" is only not found yet."""
-        pause_s = self._settings.retry_first_s
-        while True:
-            try:
-                return await attempt()
-            except BokiError as error:
-                if not (error.retryable or isinstance(error, NoSuchEntry)):
-                    raise
-                _log.warning("cannot follow, trying again", log=self._log, pause_s=pause_s, error=error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+        return await patiently(
+            attempt,
+            first_s=self._settings.retry_first_s,
+            limit_s=self._settings.retry_limit_s,
+            passing=lambda error: error.retryable or isinstance(error, NoSuchEntry),
+            waits=lambda error, pause_s: _log.warning(
+                "cannot follow, trying again", log=self._log, pause_s=pause_s, error=error
+            ),
+        )
 
 
 def _view_of(feed: ViewFeed) -> View | None:

@@ -45,6 +45,7 @@ from boki_metalog.errors import TermFull
 from boki_metalog.ledgers import Ledgers, LedgerWriter
 from boki_metalog.metadata_tree import ensure_view
 from boki_metalog.metric_definitions import SequencerMetrics
+from boki_metalog.patience import patiently, woken
 from boki_metalog.sequencer_member import SequencerMember, address_of, ask_sequencer, sequencer_path
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.term_change import Candidate, change_term
@@ -239,7 +240,7 @@ class Sequencer:
             installed = view.installed(self.log)
             if not candidate.is_installed(view, self.log):
                 if installed is not None and not await self._may_replace(installed):
-                    await self._woken(self._settings.standby_check_s)
+                    await woken(self._wake, self._settings.standby_check_s)
                     continue
                 view, version = await change_term(
                     metadata=self._metadata,
@@ -316,35 +317,24 @@ class Sequencer:
                 if self._feed.view is not None and self._feed.view.term_of(self.log) > server.term:
                     server.end(TermOver(f"term {server.term} was replaced in the view", term=server.term))
                     return
-                await self._woken(None)
+                await woken(self._wake, None)
         finally:
             self._metrics.term(0)
             self._began.clear()
             spare.cancel()
             await asyncio.gather(spare, return_exceptions=True)
 
-    async def _woken(self, timeout_s: float | None) -> None:
-        """Waits until the view moved, the term ended, or the time is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._wake.clear()
-
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats while what fails is retryable."""
-        pause_s = self._settings.retry_first_s
-        while True:
-            try:
-                return await attempt()
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-                _log.warning("not yet a term, trying again", log=self.log, pause_s=pause_s, error=error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+        return await patiently(
+            attempt,
+            first_s=self._settings.retry_first_s,
+            limit_s=self._settings.retry_limit_s,
+            passing=lambda error: error.retryable,
+            waits=lambda error, pause_s: _log.warning(
+                "not yet a term, trying again", log=self.log, pause_s=pause_s, error=error
+            ),
+        )
 
     def _member(self) -> bytes:
         spares = () if self._spare is None else (self._spare.ledger_id,)

@@ -98,7 +98,7 @@ async def init_cluster(store: MetadataStore, *, rng: Random | None = None) -> st
     """
     for folder in (READ_ONLY, COOKIES, ID_GENERATOR):
         await ensure_path(store, folder)
-    instance = _random_uuid(rng if rng is not None else SystemRandom())
+    instance = random_uuid(rng if rng is not None else SystemRandom())
     for path, value in ((INSTANCE_ID, instance.encode()), (LAYOUT, LAYOUT_VALUE)):
         try:
             await create_settled(store, path, value)
@@ -328,7 +328,7 @@ def decode_cookie(value: bytes) -> Cookie:
     )
 
 
-def _random_uuid(rng: Random) -> str:
+def random_uuid(rng: Random) -> str:
     """A UUID of version 4 (RFC 9562)."""
     raw = bytearray(rng.token(16))
     raw[6] = raw[6] & 0x0F | 0x40
