@@ -42,6 +42,7 @@ are what travels, is joined, decided and answered: joining batches concatenates 
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -423,6 +424,24 @@ class BatchBuilder:
         self._data.append(names)
         self._data.append(data)
         self.data_bytes += length
+
+    def add_many(
+        self, tags: Sequence[bytes], tag_counts: Sequence[int], names: Sequence[bytes], data: Sequence[Buffer]
+    ) -> None:
+        """Adds records by columns, as `add` would one by one, at a third of its cost."""
+        run = self._run
+        assert run is not None and len(tags) == len(tag_counts) == len(names) == len(data)
+        run[4] += len(data)  # type: ignore[operator]  # as in `add`
+        run[5] += sum(tag_counts)  # type: ignore[operator]  # likewise
+        lengths = list(map(operator.add, map(len, names), map(len, data)))
+        self._lengths.extend(lengths)
+        self._tag_counts.extend(tag_counts)
+        self._tags.extend(tags)
+        payloads: list[Buffer] = [b""] * (2 * len(data))
+        payloads[::2] = names
+        payloads[1::2] = data
+        self._data.extend(payloads)
+        self.data_bytes += sum(lengths)
 
     def expect(self, tag: int, seqnum: int) -> None:
         """Adds an expectation to the record added last; seqnum 0 expects none at all."""

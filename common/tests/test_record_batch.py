@@ -61,6 +61,24 @@ def test_parse_returns_what_was_built(rows: list[RunOfRecords], flags: int) -> N
     assert len(batch.header) % 8 == 0
 
 
+@given(records)
+def test_records_added_by_columns_are_as_if_added_one_by_one(rows: list[Record]) -> None:
+    builder = BatchBuilder()
+    builder.start_run(1, bytes(range(16)), 9, 9)
+    builder.add_many(
+        [pack(f"<{len(numbers)}Q", *numbers) for numbers, _ in rows],
+        [len(numbers) for numbers, _ in rows],
+        [NO_NAMES] * len(rows),
+        [data for _, data in rows],
+    )
+    one_by_one = BatchBuilder()
+    one_by_one.start_run(1, bytes(range(16)), 9, 9)
+    for numbers, data in rows:
+        one_by_one.add(pack(f"<{len(numbers)}Q", *numbers), len(numbers), NO_NAMES, data)
+    assert (builder.size, builder.record_count) == (one_by_one.size, one_by_one.record_count)
+    assert b"".join(builder.finish()) == b"".join(one_by_one.finish())
+
+
 @given(st.lists(runs, min_size=1, max_size=4), st.booleans())
 def test_joined_batches_hold_the_same_runs_and_records_in_order(
     groups: list[list[RunOfRecords]], squeeze: bool

@@ -216,8 +216,17 @@ def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[Enc
     encoded: list[tuple[EncodedTags, bytes]] = []
     if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview)):
         raise InvalidArgument(f"expected a list of (data, tags) pairs, found {type(records).__name__}")
+    cached, plain, limit = _cache.get, bytes, limits.RECORD_BYTES
     for index, record in enumerate(records):
         try:
+            if type(record) is tuple and len(record) == 2 and type(record[0]) is plain and type(record[1]) is tuple:
+                try:
+                    known = cached(record[1])  # the common case: tags that were used before
+                except TypeError:  # an unhashable tag: it gets its message below
+                    known = None
+                if known is not None and len(record[0]) + len(known.names) <= limit:
+                    encoded.append((known, record[0]))
+                    continue
             if not isinstance(record, (tuple, list)) or len(record) != 2:
                 raise InvalidArgument(f"expected a (data, tags) pair, found {type(record).__name__}")
             data, given = record

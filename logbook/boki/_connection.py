@@ -53,7 +53,7 @@ WATCH_S: Final = limits.CALL_TIMEOUT_S
 """How often an engine that owes something must be heard, and undecided appends are looked at."""
 OVERLOADED_ATTEMPTS: Final = 3
 """An engine that refused appends as too many is left alone for as long as after so many failed attempts."""
-EARLY_FLUSH_BYTES: Final = FRAME_TARGET_BYTES
+EARLY_FLUSH_BYTES: Final = limits.BATCH_FLUSH_BYTES
 """A full frame leaves before the end of the turn; smaller ones cost the bookies more than the wait is worth."""
 REFUSALS: Final = 3
 """Connections in a row that may end with a protocol error before the client gives up."""

@@ -124,9 +124,13 @@ class Chunk:
             await self._future
 
     def encode(self, builder: BatchBuilder) -> None:
-        add = builder.add
-        for tags, data in self._records:
-            add(tags.packed, tags.tag_count, tags.names, data)
+        tags = [one for one, _ in self._records]
+        builder.add_many(
+            [one.packed for one in tags],
+            [one.tag_count for one in tags],
+            [one.names for one in tags],
+            [data for _, data in self._records],
+        )
 
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
         start, stop = max(first - self.first, 0), min(end - self.first, self.count)

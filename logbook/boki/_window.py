@@ -28,8 +28,9 @@ from boki_common.record_batch import NO_NAMES, RUN_RESENT, BatchBuilder
 
 WINDOW_BYTES: Final = 16 * limits.MIB
 """Data of undecided records that one book keeps; one more record is taken while they are below it."""
-FRAME_TARGET_BYTES: Final = limits.BATCH_FLUSH_BYTES
-"""A frame of appends is closed at this size."""
+FRAME_TARGET_BYTES: Final = 2 * limits.BATCH_FLUSH_BYTES
+"""A frame of appends is closed at this size. Above the size at which the engine closes an entry, so that a call of
+`append_many` of about that size stays in one piece."""
 FILLED_NUMBERS: Final = limits.BATCH_RECORDS
 """Holes that are filled before the writer is given up."""
 

@@ -33,7 +33,18 @@ MERGED_ROWS: Final = 4 * 1024 * 1024
 TAIL_STREAM_BYTES: Final = 200
 """What a stream of the tail costs besides its rows, roughly: array, dict item, key."""
 
+FEW_SEQNUMS: Final = 64
+"""Fewer are added one by one: not worth calling numpy for."""
+
 _Rows = memoryview | array  # type: ignore[type-arg]  # array is not subscriptable at run time in an alias
+
+
+def _extend(row: array[int], first: int, stop: int) -> None:
+    """Adds the seqnums first … stop - 1 to a row."""
+    if stop - first < FEW_SEQNUMS:
+        row.extend(range(first, stop))
+    else:
+        row.frombytes(np.arange(first, stop, dtype=np.uint64).tobytes())
 
 
 class Index:
@@ -84,7 +95,7 @@ class Index:
                 if streams is None:
                     streams = tail[run.book] = {ALL_RECORDS: array("Q")}
                     self._books[run.book] = None
-                streams[ALL_RECORDS].extend(range(first_seqnum + low, first_seqnum + high))
+                _extend(streams[ALL_RECORDS], first_seqnum + low, first_seqnum + high)
                 self._tail_rows += high - low
                 if low == start and high == end:
                     tags = tag_start, tag_end
@@ -109,6 +120,10 @@ class Index:
         tags = batch.tags[tag_span[0] : tag_span[1]].tolist()
         tag_counts = batch.tag_counts[low:high].tobytes()
         if tag_counts.count(1) == high - low:  # the common case
+            if tags.count(tags[0]) == len(tags):
+                _extend(streams.setdefault(tags[0], array("Q")), seqnum, seqnum + len(tags))
+                self._tail_rows += len(tags)
+                return
             for tag in tags:
                 row = streams.get(tag)
                 if row is None:

@@ -98,13 +98,13 @@ def test_a_lost_connection_sends_again_in_order_and_says_so() -> None:
 
 
 def test_frames_have_a_size() -> None:
-    window = filled(*(ticket(bytes(100_000)) for _ in range(7)))
+    window = filled(*(ticket(bytes(100_000)) for _ in range(13)))
     counts = []
     while window.queued:
         batch = sent(window)
         assert batch.data_bytes < FRAME_TARGET_BYTES + 100_100
         counts.append(batch.record_count)
-    assert counts == [3, 3, 1]
+    assert counts == [6, 6, 1]
 
 
 def test_the_window_counts_bytes_too() -> None:
