@@ -11,8 +11,8 @@ Rules:
   new fragment from LAC + 1 by compare-and-swap, clear the acks, send again, complete. One change at a time; what fails
   meanwhile is taken by the next. Without a free bookie the ensemble stays, and the failed bookie gets what it lacks when
   it returns. An idle writer changes nothing.
-- The metadata store being away fails nobody either: a change that was not sent is put off, one that may have been sent
-  keeps completion frozen until it is settled.
+- The metadata store being away fails nobody either: a change that was not sent is put off and tried again after
+  growing pauses, one that may have been sent keeps completion frozen until it is settled.
 - What fails it: the ledger is fenced, the password is wrong, or the metadata is not OPEN and ours any more. Then the outcome
   of every entry in flight is unknown, and only the ledger once recovered tells.
 
@@ -92,7 +92,8 @@ class LedgerWriter:
         self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._suspects: dict[BookieId, float] = {}
         self._change: asyncio.Task[None] | None = None
-        self._change_not_before = 0.0
+        self._change_retry: asyncio.TimerHandle | None = None
+        self._change_pause = settings.retry_least_s
         self._closing: asyncio.Task[int] | None = None
         self._adds = ReplicatedAdds(
             ledger_id=ledger_id,
@@ -228,9 +229,9 @@ class LedgerWriter:
         """Starts a change if a slot fails, an entry waits, and a bookie is free; otherwise this is called again later."""
         if (
             self._change is None
+            and self._change_retry is None
             and self._refusal is None
             and self._adds.acks.in_flight
-            and self._loop.time() >= self._change_not_before
             and self._replacements()
         ):
             self._change = asyncio.create_task(self._change_ensemble(), name=f"ensemble of ledger {self.ledger_id}")
@@ -253,7 +254,8 @@ class LedgerWriter:
                 await self._commit_change(replacements)
         except MetadataUnavailable as error:
             _log.warning("ensemble change put off", ledger_id=self.ledger_id, error=error)
-            self._change_not_before = self._loop.time() + self._settings.retry_most_s
+            self._change_retry = self._loop.call_later(self._change_pause, self._retry_change)
+            self._change_pause = min(2 * self._change_pause, self._settings.retry_most_s)
         except BokiError as error:
             self._fail(error)
             return
@@ -262,6 +264,10 @@ class LedgerWriter:
         if self._closing is None and not self._adds.closed:
             acks.frozen = False
             self.acks_arrived()
+
+    def _retry_change(self) -> None:
+        self._change_retry = None
+        self._consider_change()
 
     async def _commit_change(self, replacements: dict[int, BookieId]) -> None:
         ensemble, first_entry = self._adds.ensemble, self._adds.acks.lac + 1
@@ -276,6 +282,7 @@ class LedgerWriter:
             return replace(current, ensembles=fragments)
 
         self._seen = await self._updates.change(self.ledger_id, changed, known=self._seen)
+        self._change_pause = self._settings.retry_least_s
         if self._adds.closed:
             return
         self._metrics.ensemble_changes.inc()
@@ -354,6 +361,8 @@ class LedgerWriter:
         self._stop_watching()
         self._on_end(self)
         self._adds.close()
+        if self._change_retry is not None:
+            self._change_retry.cancel()
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
             if not future.done():

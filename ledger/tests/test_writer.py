@@ -366,14 +366,39 @@ async def test_appends_go_on_while_the_metadata_store_is_away(ledgers: Ledgers) 
     ledgers.store.reconnect()
     ledgers.bookies.crash("b2")
     writer.submit(b"y")
-    ledgers.bookies.register("b3", "b4", "b5")
-    loop = asyncio.get_running_loop()
-    await until(lambda: loop.time() >= writer._change_not_before)  # the pause after the change that was put off
-    ledgers.bookies.register("b3", "b5", "b4")
     await until(lambda: writer.last_acked == 5)
     metadata = await ledgers.metadata(writer.ledger_id)
     for entry_id in range(6):
         assert len(ledgers.copies(writer.ledger_id, metadata, entry_id)) >= 2
+
+
+async def test_a_change_that_was_put_off_is_tried_again_after_growing_pauses(ledgers: Ledgers) -> None:
+    """By itself: no bookie, no entry and no check of hung bookies (a minute here) reminds the writer."""
+    client = await ledgers.other_client(replace(QUICK, retry_least_s=0.01, retry_most_s=10.0, answer_timeout_s=240.0))
+    store = ledgers.stores[-1]
+    writer = await client.create(replicas=2, acks=2)
+    ledgers.bookies.register("b2", "b3")
+    store.disconnect()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    ledgers.bookies.crash("b1")
+    writer.submit(b"x")
+    await until(lambda: store.swaps == 4)
+    assert loop.time() - began >= 0.01 + 0.02 + 0.04
+    store.reconnect()
+    await until(lambda: writer.last_acked == 0)
+    assert (await ledgers.metadata(writer.ledger_id)).ensembles == ((0, ("b3", "b2")),)
+
+
+async def test_an_abandoned_writer_does_not_try_a_change_again(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create(replicas=2, acks=2)
+    ledgers.bookies.register("b2", "b3")
+    ledgers.store.disconnect()
+    ledgers.bookies.crash("b1")
+    writer.submit(b"x")
+    await until(lambda: ledgers.store.swaps == 2)
+    writer.abandon()
+    assert writer._change_retry is None or writer._change_retry.cancelled()
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.DELAYED])
