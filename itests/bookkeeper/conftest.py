@@ -1,0 +1,70 @@
+"""Apache bookies, started once for the folder, and ledger clients of ours on their ZooKeeper tree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from boki_common.metadata.open import open_store
+from boki_common.runtime.process import SystemRandom
+from boki_ledger.client import LedgerClient
+from itests.support.apache_bookkeeper import ApacheBookkeeper, BookkeeperMissing
+from itests.support.fixtures import skip_or_fail, zookeeper
+from itests.support.zookeeper import ZookeeperServer
+
+__all__ = ["zookeeper"]
+
+BOOKIES = 4
+"""Three for a ledger, and a spare."""
+
+MakeClient = Callable[[str], Awaitable[LedgerClient]]
+MakeApache = Callable[[str], ApacheBookkeeper]
+
+
+@pytest.fixture(scope="session")
+def make_apache(zookeeper: ZookeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeApache]:
+    """Apache's programs on a tree of their own, without bookies yet."""
+    made: list[ApacheBookkeeper] = []
+    numbers = itertools.count(1)
+
+    def make(name: str) -> ApacheBookkeeper:
+        chroot = f"/{name}-{next(numbers)}"
+        try:
+            one = ApacheBookkeeper.prepare(zookeeper.hosts, chroot, tmp_path_factory.mktemp(name))
+        except BookkeeperMissing as error:
+            skip_or_fail("bookkeeper", str(error))
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def apache(make_apache: MakeApache) -> ApacheBookkeeper:
+    """Four Apache bookies on a cluster that Apache's shell laid out."""
+    made = make_apache("apache")
+    made.format()
+    made.start_bookies(BOOKIES)
+    return made
+
+
+@pytest.fixture
+async def make_client() -> AsyncIterator[MakeClient]:
+    """Ledger clients of ours on the metadata of an address."""
+    async with AsyncExitStack() as stack:
+
+        async def make(uri: str) -> LedgerClient:
+            store = open_store(uri, session_timeout_s=4.0)
+            await store.start()
+            stack.push_async_callback(store.close)
+            client = LedgerClient(metadata=store, rng=SystemRandom())
+            await client.start()
+            stack.push_async_callback(client.close)
+            return client
+
+        yield make

@@ -1,0 +1,283 @@
+"""Real Apache BookKeeper for tests: bookies, the shell and programs on the Java client, started from jars.
+
+    apache = ApacheBookkeeper.prepare(zookeeper.hosts, "/test-1", folder)   # raises BookkeeperMissing with the reason
+    apache.format()                             # the shell's `initnewcluster`
+    first, second, third = apache.start_bookies(3)
+    apache.shell("listledgers")                 # what it printed; raises CalledProcessError
+    first.kill(); first.start()                 # SIGKILL; the same data and port
+    apache.close()
+
+The jars are copied by Maven, from whatever repository it is set up with, into `.cache/bookkeeper` of the repository,
+once; `BOKI_BOOKKEEPER_JARS` names a folder that holds them already. A bookie is a process of its own with a small heap,
+on 127.0.0.1, ready when it is registered. It flushes its journal before it acknowledges, as a bookie has to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from kazoo.client import KazooClient
+
+from itests.support.zookeeper import ROOT, ZookeeperMissing, _free_port, find_java
+
+VERSION: Final = "4.18.0"
+POM: Final = Path(__file__).parent / "maven" / "bookkeeper.pom.xml"
+CACHE: Final = ROOT / ".cache" / "bookkeeper" / VERSION
+
+START_TIMEOUT_S: Final = 60.0
+COMMAND_TIMEOUT_S: Final = 60.0
+MAVEN_TIMEOUT_S: Final = 300.0
+LOOK_AGAIN_S: Final = 0.5
+
+JAVA_FLAGS: Final = (
+    # Netty reaches into these packages for its buffers, and the journal for its file descriptors.
+    "--add-opens=java.base/java.io=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MaxDirectMemorySize=128m",
+    "-Xmx160m",
+)
+BOOKIE_SETTINGS: Final = """\
+allowLoopback=true
+advertisedAddress=127.0.0.1
+useHostNameAsBookieID=false
+httpServerEnabled=false
+enableStatistics=false
+journalSyncData=true
+journalFlushWhenQueueEmpty=true
+journalPreAllocSizeMB=4
+journalMaxSizeMB=64
+journalMaxBackups=1
+journalMaxMemorySizeMb=16
+entryLogFilePreallocationEnabled=false
+skipListSizeLimit=16777216
+diskUsageThreshold=0.999
+diskUsageWarnThreshold=0.998
+diskUsageLwmThreshold=0.998
+zkTimeout=4000
+"""
+"""A full disk of the machine is no subject here, and ZooKeeper grants sessions of at most 4 s."""
+
+
+class BookkeeperMissing(Exception):
+    """Apache BookKeeper cannot be run on this machine; the message is the reason."""
+
+
+class ApacheBookie:
+    """One bookie process. Its data and port outlive `kill` and `stop`."""
+
+    def __init__(self, command: list[str], port: int, log: Path) -> None:
+        self.bookie_id = f"127.0.0.1:{port}"
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts the process and returns at once."""
+        assert self._process is None, "it runs already"
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+
+    def check(self) -> None:
+        """Raises BookkeeperMissing, with the end of its log, if the process ended by itself."""
+        code = None if self._process is None else self._process.poll()
+        if code is not None:
+            raise BookkeeperMissing(f"bookie {self.bookie_id} ended with {code}: {self.log_tail()}")
+
+    def log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3_000:]
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(timeout=COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class ApacheBookkeeper:
+    """Apache's programs on one chroot of one ZooKeeper."""
+
+    def __init__(self, java: str, jars: Path, hosts: str, chroot: str, folder: Path) -> None:
+        self.folder = folder
+        self.bookies: list[ApacheBookie] = []
+        self.boki_uri = f"zk://{hosts}{chroot}"
+        """The same metadata, as our programs name it."""
+        self.apache_uri = f"zk+hierarchical://{hosts}{chroot}/ledgers"
+        self._java = java
+        self._jars = jars
+        self._zookeeper = KazooClient(hosts)
+        self._zookeeper.start()
+        self._chroot = chroot
+        self._zookeeper.ensure_path(chroot)
+
+    @classmethod
+    def prepare(cls, hosts: str, chroot: str, folder: Path) -> Self:
+        """Finds Java and the jars. Raises BookkeeperMissing."""
+        try:
+            java = find_java()
+        except ZookeeperMissing as error:
+            raise BookkeeperMissing(str(error)) from error
+        jars = find_jars()
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(java, jars, hosts, chroot, folder)
+
+    def format(self) -> None:
+        """Lays out a new cluster in the metadata, with Apache's own command."""
+        self.shell("initnewcluster")
+
+    def start_bookies(self, count: int) -> list[ApacheBookie]:
+        """Starts further bookies, all at once, and waits until they are registered."""
+        made = []
+        for _ in range(count):
+            number = len(self.bookies)
+            port = _free_port()
+            command = self._command("org.apache.bookkeeper.server.Main", "--conf", str(self._settings(number, port)))
+            bookie = ApacheBookie(command, port, self.folder / f"bookie-{number}.log")
+            self.bookies.append(bookie)
+            bookie.start()
+            made.append(bookie)
+        for bookie in made:
+            self.wait_until_registered(bookie)
+        return made
+
+    def wait_until_registered(self, bookie: ApacheBookie) -> None:
+        self._wait(bookie, registered=True)
+
+    def wait_until_unregistered(self, bookie: ApacheBookie) -> None:
+        """After a kill, its registration lasts as long as its session."""
+        self._wait(bookie, registered=False)
+
+    def shell(self, *arguments: str) -> str:
+        """Runs a command of Apache's shell; returns all it printed."""
+        settings = self._settings(0, 3181)
+        return self.run("org.apache.bookkeeper.bookie.BookieShell", "-conf", str(settings), *arguments)
+
+    def compile(self, source: Path) -> None:
+        """Compiles a program against the jars, for `run` and `spawn`. Raises BookkeeperMissing without a compiler."""
+        javac = shutil.which("javac")
+        if javac is None:
+            raise BookkeeperMissing("no javac on PATH")
+        self._checked([javac, "-nowarn", "-d", str(self.folder), "-cp", f"{self._jars}/*", str(source)])
+
+    def run(self, program: str, *arguments: str) -> str:
+        return self._checked(self._command(program, *arguments))
+
+    def spawn(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """A program to talk to and to kill."""
+        with (self.folder / f"{program}.log").open("ab") as log:
+            return subprocess.Popen(
+                self._command(program, *arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def close(self) -> None:
+        for bookie in self.bookies:
+            bookie.kill()
+        self._zookeeper.stop()
+        self._zookeeper.close()
+
+    def _command(self, program: str, *arguments: str) -> list[str]:
+        return [
+            self._java,
+            *JAVA_FLAGS,
+            "-Dlog4j2.level=INFO",
+            *("-cp", f"{self.folder}:{self._jars}/*"),
+            program,
+            *arguments,
+        ]
+
+    def _checked(self, command: list[str]) -> str:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        if ran.returncode != 0:
+            raise RuntimeError(
+                f"{command[-3:]} ended with {ran.returncode}:\n{ran.stdout[-3_000:]}\n{ran.stderr[-3_000:]}"
+            )
+        return ran.stdout + ran.stderr
+
+    def _settings(self, number: int, port: int) -> Path:
+        path = self.folder / f"bookie-{number}.conf"
+        if not path.exists() or port != 3181:
+            data = self.folder / f"bookie-{number}"
+            path.write_text(
+                f"{BOOKIE_SETTINGS}metadataServiceUri={self.apache_uri}\nbookiePort={port}\n"
+                f"journalDirectory={data}/journal\nledgerDirectories={data}/ledgers\n"
+            )
+        return path
+
+    def _wait(self, bookie: ApacheBookie, *, registered: bool) -> None:
+        path = f"{self._chroot}/ledgers/available/{bookie.bookie_id}"
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            changed = threading.Event()
+            found = self._zookeeper.exists(path, watch=lambda _event, changed=changed: changed.set()) is not None
+            if found == registered:
+                return
+            bookie.check()
+            if time.monotonic() > deadline:
+                raise BookkeeperMissing(
+                    f"expected bookie {bookie.bookie_id} to be {'' if registered else 'un'}registered within "
+                    f"{START_TIMEOUT_S:g} s: {bookie.log_tail()}"
+                )
+            changed.wait(LOOK_AGAIN_S)
+
+
+def find_jars() -> Path:
+    """The folder of the jars, filled when it is not there. Raises BookkeeperMissing."""
+    given = os.environ.get("BOKI_BOOKKEEPER_JARS")
+    if given:
+        return Path(given)
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with (CACHE.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs fill one cache once
+        if not CACHE.is_dir():
+            _fill_cache()
+    return CACHE
+
+
+def _fill_cache() -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: no mvn on PATH")
+    # Maven writes below the pom's folder, so it gets a copy; the jars appear in the cache all or none.
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as work:
+        pom = shutil.copy(POM, Path(work) / "pom.xml")
+        jars = Path(work) / "jars"
+        command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        try:
+            subprocess.run(
+                [*command, f"-DoutputDirectory={jars}"], check=True, capture_output=True, timeout=MAVEN_TIMEOUT_S
+            )
+        except subprocess.CalledProcessError as error:
+            said = error.stdout.decode(errors="replace")[-1_000:]
+            raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: mvn said {said}") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: {error}") from error
+        jars.rename(CACHE)
