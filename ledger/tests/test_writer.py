@@ -22,6 +22,7 @@ from boki_common.errors import (
     Unauthorized,
 )
 from boki_common.limits import ENTRY_BYTES
+from boki_common.metadata.memory import Fault
 from boki_ledger.metadata_update import SeenMetadata
 from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
