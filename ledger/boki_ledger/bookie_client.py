@@ -14,7 +14,7 @@ from boki_common.ids import BookieId
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.bookie_link import BookieLink, Lane
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import LaneListener, ReadAnswer
+from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
 
 LINKS_PER_BOOKIE: Final = 16
 
@@ -44,9 +44,16 @@ class BookieNetwork:
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
     ) -> asyncio.Future[ReadAnswer]:
+        return self._first_link(bookie).read(ledger_id, entry_id, fence_key)
+
+    def read_batch(
+        self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
+    ) -> asyncio.Future[BatchAnswer]:
+        return self._first_link(bookie).read_batch(ledger_id, entry_id, max_count, max_bytes)
+
+    def serves_batches(self, bookie: BookieId) -> bool:
         links = self._links.get(bookie)
-        link = links[0] if links else self._new_link(bookie)
-        return link.read(ledger_id, entry_id, fence_key)
+        return not links or links[0].serves_batches
 
     def seems_up(self, bookie: BookieId) -> bool:
         links = self._links.get(bookie)
@@ -60,6 +67,10 @@ class BookieNetwork:
             await link.close()
         if self._closing:
             await asyncio.wait(tuple(self._closing))
+
+    def _first_link(self, bookie: BookieId) -> BookieLink:
+        links = self._links.get(bookie)
+        return links[0] if links else self._new_link(bookie)
 
     def _new_link(self, bookie: BookieId) -> BookieLink:
         link = BookieLink(bookie, self._directory, self._settings, self._idle)

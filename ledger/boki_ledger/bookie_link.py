@@ -5,6 +5,8 @@ BookKeeper's v2 answers name ledger and entry, not the request. So that no answe
   (`can_carry`); a second lane goes to another link;
 - reads of one (ledger, entry) are answered in order of asking, and one with another fence key (or none) is held back until
   the earlier ones are answered: a plain answer proves no fence.
+Batch reads carry an id, and are matched by it. A bookie that refuses one as a bad request, or ends two connections in a
+row that had some unanswered, is asked for none again: it is older than they are.
 
 Requests outstanding and no frame for `answer_timeout_s`: the connection is dropped, everything on it is *unknown*. After a
 loss the link reconnects with growing pauses for as long as somebody wants it.
@@ -30,12 +32,15 @@ from boki_common.net.connection import FrameConnection, connect
 from boki_common.runtime.ports import Buffer
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import LaneListener, ReadAnswer
+from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
 
 UNSENT_BYTES: Final = 4 * limits.CONNECTION_UNSENT_BYTES
 """More than one writer's window: a bookie that takes no more bytes than this behind is dropped as failed."""
 UNSENT_CHECK_MASK: Final = 63
 """The bound above is looked at once per 64 adds."""
+
+BATCH_STRIKES: Final = 2
+"""Connections in a row that ended with batch reads unanswered, after which a bookie is taken to know none."""
 
 _ANSWER: Final = Struct(">BBHIqq")
 """What every v2 response begins with: version, opcode, flags, status, ledger, entry."""
@@ -84,6 +89,24 @@ class _Read:
             self.future.set_result(answer)
 
 
+class _BatchRead:
+    __slots__ = ("entry_id", "future", "ledger_id", "max_bytes", "max_count", "sent")
+
+    def __init__(
+        self, future: asyncio.Future[BatchAnswer], ledger_id: int, entry_id: int, max_count: int, max_bytes: int
+    ) -> None:
+        self.future = future
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.max_count = max_count
+        self.max_bytes = max_bytes
+        self.sent = False
+
+    def resolve(self, answer: BatchAnswer) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
 class BookieLink:
     """See the module. Invariant: `connection` is set exactly while frames may be sent on it."""
 
@@ -104,6 +127,9 @@ class BookieLink:
         self._lanes: dict[int, Lane] = {}
         self._leftover: dict[int, int] = {}
         self._reads: dict[tuple[int, int], deque[_Read]] = {}
+        self._batches: dict[int, _BatchRead] = {}
+        self._batch_id = 0
+        self._batch_strikes = 0
         self._read_count = 0
         self._adds_sent = 0
         self._lost: asyncio.Future[None] | None = None
@@ -154,13 +180,8 @@ class BookieLink:
     def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None) -> asyncio.Future[ReadAnswer]:
         """See `transport.BookieTransport.read`."""
         future: asyncio.Future[ReadAnswer] = self._loop.create_future()
-        if self._read_count >= limits.CONNECTION_CALLS:
-            error = Overloaded(f"{limits.CONNECTION_CALLS} reads of bookie {self.bookie} are unanswered")
+        if (error := self._read_refusal()) is not None:
             future.set_result(ReadAnswer(None, error=error))
-            return future
-        if self.connection is None and self.error is not None and self._task is not None:
-            self._poked.set()
-            future.set_result(ReadAnswer(None, error=self.error))
             return future
         self._reads.setdefault((ledger_id, entry_id), deque()).append(_Read(future, fence_key))
         self._read_count += 1
@@ -168,6 +189,34 @@ class BookieLink:
             self._send_reads(ledger_id, entry_id)
         self._want()
         return future
+
+    def read_batch(self, ledger_id: int, entry_id: int, max_count: int, max_bytes: int) -> asyncio.Future[BatchAnswer]:
+        """See `transport.BookieTransport.read_batch`."""
+        future: asyncio.Future[BatchAnswer] = self._loop.create_future()
+        if (error := self._read_refusal()) is not None:
+            future.set_result(BatchAnswer(None, [], error))
+            return future
+        self._batch_id += 1
+        self._batches[self._batch_id] = _BatchRead(future, ledger_id, entry_id, max_count, max_bytes)
+        self._read_count += 1
+        if self.connection is not None:
+            self._send_batch(self._batch_id)
+        self._want()
+        return future
+
+    @property
+    def serves_batches(self) -> bool:
+        """See `transport.BookieTransport.serves_batches`."""
+        return self._batch_strikes < BATCH_STRIKES
+
+    def _read_refusal(self) -> BokiError | None:
+        """Why nothing can be read now, if so."""
+        if self._read_count >= limits.CONNECTION_CALLS:
+            return Overloaded(f"{limits.CONNECTION_CALLS} reads of bookie {self.bookie} are unanswered")
+        if self.connection is None and self.error is not None and self._task is not None:
+            self._poked.set()
+            return self.error
+        return None
 
     def drop(self, error: BokiError) -> None:
         """Ends the connection; whoever has requests on it hears that they are unknown."""
@@ -229,6 +278,8 @@ class BookieLink:
         )
         self._leftover.clear()
         self._stop_ticking()
+        if any(batch.sent for batch in self._batches.values()):
+            self._batch_strikes += 1
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
         if not self._closed:
@@ -255,6 +306,9 @@ class BookieLink:
             self._leftover[ledger_id] = outstanding - count
 
     def _other_answer(self, frame: memoryview) -> None:
+        if frame[0] == v2.VERSION and frame[1] == v2.OP_BATCH_READ:
+            self._batch_answer(frame)
+            return
         response = v2.decode_response(frame)
         if not isinstance(response, v2.ReadResponse):
             raise ProtocolError(f"bookie {self.bookie} answered what nobody asked: {type(response).__name__}")
@@ -271,6 +325,49 @@ class BookieLink:
         else:
             del self._reads[key]
             self._check_idle()
+
+    def _batch_answer(self, frame: memoryview) -> None:
+        if len(frame) == _ANSWER.size and _ANSWER.unpack_from(frame)[3] == V2Status.BAD_REQUEST:
+            # How a bookie answers what it does not know: without the id, one after another.
+            request_id = next(iter(self._batches), 0)
+            answer = BatchAnswer(V2Status.BAD_REQUEST, [])
+            batch = self._batches.get(request_id)
+            expected = batch is not None and batch.sent
+        else:
+            response = v2.decode_response(frame)
+            assert isinstance(response, v2.BatchReadResponse)
+            request_id, answer = response.request_id, BatchAnswer(response.status, response.bodies)
+            batch = self._batches.get(request_id)
+            expected = (
+                batch is not None
+                and batch.sent
+                and (batch.ledger_id, batch.entry_id) == (response.ledger_id, response.entry_id)
+                and len(response.bodies) <= batch.max_count
+            )
+        if not expected:
+            raise ProtocolError(f"bookie {self.bookie} answered a batch read {request_id} that was not asked so")
+        assert batch is not None
+        self._batch_strikes = BATCH_STRIKES if answer.status is V2Status.BAD_REQUEST else 0
+        del self._batches[request_id]
+        self._read_count -= 1
+        batch.resolve(answer)
+        self._check_idle()
+
+    def _send_batch(self, request_id: int) -> None:
+        batch = self._batches[request_id]
+        assert self.connection is not None and not batch.sent
+        batch.sent = True
+        self.connection.send(
+            v2.encode_batch_read(
+                batch.ledger_id,
+                batch.entry_id,
+                request_id=request_id,
+                max_count=batch.max_count,
+                max_bytes=batch.max_bytes,
+            )
+        )
+        if self._tick is None:
+            self._start_ticking()
 
     def _send_reads(self, ledger_id: int, entry_id: int) -> None:
         """Sends what may be sent: the unsent reads that have the fence key of the first."""
@@ -292,7 +389,7 @@ class BookieLink:
     @property
     def idle(self) -> bool:
         """Nobody wants anything of the link."""
-        return not (self._lanes or self._leftover or self._reads)
+        return not (self._lanes or self._leftover or self._reads or self._batches)
 
     def _check_idle(self) -> None:
         if self.idle:
@@ -340,6 +437,8 @@ class BookieLink:
             lane.listener.lane_up()
         for key in tuple(self._reads):
             self._send_reads(*key)
+        for request_id in tuple(self._batches):
+            self._send_batch(request_id)
         return True
 
     def _tell_late(self, lane: Lane, error: BokiError) -> None:
@@ -357,6 +456,9 @@ class BookieLink:
         for queue in reads.values():
             for read in queue:
                 read.resolve(ReadAnswer(None, error=error))
+        batches, self._batches = self._batches, {}
+        for batch in batches.values():
+            batch.resolve(BatchAnswer(None, [], error))
 
     # -- a bookie that hangs
 
@@ -383,7 +485,9 @@ class BookieLink:
         self._tick = self._loop.call_later(limit / 4, self._check_progress)
 
     def _outstanding(self) -> bool:
-        return bool(self._reads or self._leftover) or any(lane.unanswered for lane in self._lanes.values())
+        return bool(self._reads or self._batches or self._leftover) or any(
+            lane.unanswered for lane in self._lanes.values()
+        )
 
 
 def _status(code: int) -> V2Status:

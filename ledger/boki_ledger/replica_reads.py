@@ -1,6 +1,8 @@
 """Reads of acknowledged entries: pipelined, verified, from whichever replica has a good copy.
 
-Every entry is asked from one replica at a time, in the order of its write set with those that seem down last; whatever is
+A range is asked for in batches first (`batch_reads`); what they did not bring, and every lone entry, is read singly.
+
+Every such entry is asked from one replica at a time, in the order of its write set with those that seem down last; whatever is
 not a valid copy (no answer, an error, a negative, a damaged body) goes to the next replica. When all were asked in vain the
 metadata is read again, since the entry may have moved, and after a pause all are asked again, until `patience_s` is over.
 
@@ -11,7 +13,7 @@ denies it, NoSuchEntry is raised: that is evidence of loss.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from boki_common.bookkeeper import v2
@@ -21,14 +23,12 @@ from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnkn
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_ledger.answers import Answer, answer_of
+from boki_ledger.batch_reads import BatchReads, Entry
 from boki_ledger.ensemble_change import fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieTransport, ReadAnswer
 from boki_ledger.write_set import write_set
-
-Entry = tuple[v2.EntryHeader, memoryview]
-"""(header, payload) of a verified body."""
 
 _NEVER_HAD: Final = "never had it"
 
@@ -55,6 +55,7 @@ class ReplicaReads:
         self._transport = transport
         self._settings = settings
         self._metrics = metrics
+        self._batches = BatchReads(ledger_id, self._verify, transport, settings)
 
     async def read(
         self,
@@ -74,25 +75,29 @@ class ReplicaReads:
             NoSuchEntry: every replica denies an entry. DigestMismatch: the copies that exist are damaged.
             EntryUnknown: too few replicas answered within `patience_s`.
         """
-        entries: list[Entry] = []
+        found = await self._batches.read(first, last, metadata())
+        missing = [entry_id for entry_id in range(first, last + 1) if entry_id not in found]
         step = self._settings.reads_in_flight
-        for start in range(first, last + 1, step):
-            entries += await self._read_window(range(start, min(start + step, last + 1)), metadata, refresh)
-        return entries
+        for start in range(0, len(missing), step):
+            await self._read_singly(missing[start : start + step], found, metadata, refresh)
+        return [found[entry_id] for entry_id in range(first, last + 1)]
 
-    async def _read_window(
-        self, wanted: range, metadata: Callable[[], LedgerMetadata], refresh: Callable[[], Awaitable[None]]
-    ) -> list[Entry]:
+    async def _read_singly(
+        self,
+        wanted: Sequence[int],
+        found: dict[int, Entry],
+        metadata: Callable[[], LedgerMetadata],
+        refresh: Callable[[], Awaitable[None]],
+    ) -> None:
         loop = asyncio.get_running_loop()
-        found: dict[int, Entry] = {}
         give_up_at = loop.time() + self._settings.patience_s
         pause = self._settings.retry_least_s
         refreshed = False
         while True:
             faults = await self._ask_replicas(wanted, metadata(), found)
-            if len(found) == len(wanted):
-                return [found[entry_id] for entry_id in wanted]
-            missing = next(entry_id for entry_id in wanted if entry_id not in found)
+            missing = next((entry_id for entry_id in wanted if entry_id not in found), None)
+            if missing is None:
+                return
             error = self._error(missing, faults[missing])
             if refreshed and (not isinstance(error, EntryUnknown) or loop.time() >= give_up_at):
                 raise error
@@ -103,7 +108,7 @@ class ReplicaReads:
             refreshed = True
 
     async def _ask_replicas(
-        self, wanted: Iterable[int], metadata: LedgerMetadata, found: dict[int, Entry]
+        self, wanted: Sequence[int], metadata: LedgerMetadata, found: dict[int, Entry]
     ) -> dict[int, list[str | BokiError]]:
         """Asks for all entries not found yet, replica by replica; returns what was wrong with each replica, by entry."""
         orders = {entry_id: self._order(entry_id, metadata) for entry_id in wanted if entry_id not in found}
@@ -145,8 +150,11 @@ class ReplicaReads:
         if taken is Answer.UNKNOWN:
             return f"answered {answer.status.name}"
         assert answer.body is not None
+        return self._verify(entry_id, answer.body)
+
+    def _verify(self, entry_id: int, body: memoryview) -> Entry | BokiError:
         try:
-            return v2.verify_body(answer.body, self._ledger_id, entry_id, self._digest)
+            return v2.verify_body(body, self._ledger_id, entry_id, self._digest)
         except DigestMismatch as error:
             self._metrics.digest_mismatches.inc()
             _log.warning("damaged copy met in a read", ledger_id=self._ledger_id, entry_id=entry_id, error=error)

@@ -12,6 +12,9 @@ from boki_common.settings import setting
 WINDOW_ENTRIES: Final = 8_192
 WINDOW_BYTES: Final = 32 * limits.MIB
 READS_IN_FLIGHT: Final = 64
+BATCH_READ_ENTRIES: Final = 128
+BATCH_READS_IN_FLIGHT: Final = 4
+"""Each is answered by one frame of at most `limits.FRAME_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,12 @@ class LedgerSettings:
     )
     reads_in_flight: int = setting(
         READS_IN_FLIGHT, unit="entries", help="Entries that one read or recovery asks for at once.", minimum=1
+    )
+    batch_read_entries: int = setting(
+        BATCH_READ_ENTRIES, unit="entries", help="Entries that one batch read asks one bookie for.", minimum=1
+    )
+    batch_reads_in_flight: int = setting(
+        BATCH_READS_IN_FLIGHT, unit="requests", help="Batch reads that one read of a range has under way.", minimum=1
     )
     patience_s: float = setting(
         10.0,

@@ -68,6 +68,17 @@ class ReadAnswer(NamedTuple):
     error: BokiError | None = None
 
 
+class BatchAnswer(NamedTuple):
+    """What one bookie said to one batch read: bodies of consecutive entries from the one that was asked for.
+
+    With fewer than were asked for, nothing is known about the next one.
+    """
+
+    status: V2Status | None
+    bodies: list[memoryview]
+    error: BokiError | None = None
+
+
 class BookieTransport(Protocol):
     """All bookies, by id."""
 
@@ -81,6 +92,14 @@ class BookieTransport(Protocol):
 
         The future never fails; it may never end if the bookie hangs, so wait with a time-out. Cancel it to forget it.
         """
+
+    def read_batch(
+        self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
+    ) -> asyncio.Future[BatchAnswer]:
+        """Asks for consecutive entries: at most `max_count`, in a frame of at most `max_bytes`. The future is as `read`'s."""
+
+    def serves_batches(self, bookie: BookieId) -> bool:
+        """Whether batch reads may be asked of the bookie: not of one that was seen to know none (older than Apache 4.17)."""
 
     def seems_up(self, bookie: BookieId) -> bool:
         """Whether the last attempt to reach the bookie succeeded, or none was made: an order of preference, no proof."""

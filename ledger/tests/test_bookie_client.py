@@ -19,8 +19,9 @@ from boki_common.runtime.ports import Buffer
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.client import LedgerClient
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, until
+from boki_ledger.testing.ledgers import QUICK, CountingRandom, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
+from boki_ledger.transport import BatchAnswer
 
 KEY = master_key(b"")
 LEDGER = 7
@@ -34,6 +35,7 @@ class WireBookie:
         self.state = ScriptedBookie(BookieId(name))
         self.mute = False
         self.raw: bytes | None = None
+        self.closes_at_batches = False
         self.requests: list[v2.Request] = []
         self.waiting: list[tuple[FrameConnection, v2.Request]] = []
         self.connections: list[FrameConnection] = []
@@ -56,6 +58,18 @@ class WireBookie:
         elif isinstance(request, v2.ReadRequest):
             status, body = self.state.read(request.ledger_id, request.entry_id, request.master_key)
             connection.send(*v2.encode_read_response(status, request.ledger_id, request.entry_id, body))
+        elif isinstance(request, v2.BatchReadRequest):
+            self.answer_batch(connection, request)
+
+    def answer_batch(self, connection: FrameConnection, request: v2.BatchReadRequest) -> None:
+        if self.closes_at_batches:
+            connection.abort(ProtocolError("a batch read"))
+        elif not self.state.serves_batches:
+            connection.send(v2.encode_unknown_response(v2.UnknownRequest(2, v2.OP_BATCH_READ, V2Status.BAD_REQUEST)))
+        else:
+            ledger_id, first = request.ledger_id, request.entry_id
+            status, bodies = self.state.read_batch(ledger_id, first, request.max_count, request.max_bytes)
+            connection.send(*v2.encode_batch_read_response(status, ledger_id, first, request.request_id, bodies))
 
     def speak(self) -> None:
         self.mute = False
@@ -213,6 +227,80 @@ async def test_a_cancelled_read_takes_its_answer_with_it(wire: Wire) -> None:
     first.cancel()
     wire.bookie.speak()
     assert (await second).status is V2Status.NO_ENTRY
+
+
+def read_batch(wire: Wire, entry_id: int, count: int = 3) -> asyncio.Future[BatchAnswer]:
+    return wire.network.read_batch(B1, LEDGER, entry_id, max_count=count, max_bytes=1000)
+
+
+async def test_batch_reads_are_matched_by_their_id_in_any_order(wire: Wire) -> None:
+    wire.bookie.state.entries[LEDGER] = {number: b"body %d" % number for number in range(4)}
+    wire.bookie.mute = True
+    asked = [read_batch(wire, 0), read_batch(wire, 0, 2), read_batch(wire, 2), read_batch(wire, 9)]
+    await until(lambda: len(wire.bookie.waiting) == 4)
+    asked[1].cancel()
+    wire.bookie.waiting.reverse()
+    wire.bookie.speak()
+    answers = [await asked[0], await asked[2], await asked[3]]
+    assert [[bytes(body) for body in one.bodies] for one in answers] == [
+        [b"body 0", b"body 1", b"body 2"],
+        [b"body 2", b"body 3"],
+        [],
+    ]
+    assert [one.status for one in answers] == [V2Status.OK, V2Status.OK, V2Status.NO_ENTRY]
+    assert wire.network.serves_batches(B1)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        (LEDGER, 0, 2, [b"x"]),
+        (LEDGER, 1, 1, [b"x"]),
+        (LEDGER + 1, 0, 1, [b"x"]),
+        (LEDGER, 0, 1, [b"x"] * 4),
+    ],
+    ids=["id", "entry", "ledger", "more than asked"],
+)
+async def test_an_answer_to_another_batch_read_ends_the_connection(
+    wire: Wire, response: tuple[int, int, int, list[bytes]]
+) -> None:
+    wire.bookie.raw = b"".join(bytes(part) for part in v2.encode_batch_read_response(V2Status.OK, *response))
+    answer = await read_batch(wire, 0)
+    assert answer.status is None and isinstance(answer.error, ProtocolError)
+
+
+async def test_a_bookie_that_refuses_batch_reads_as_unknown_is_asked_for_none_again(wire: Wire) -> None:
+    wire.bookie.state.serves_batches = False
+    answers = await asyncio.gather(*(read_batch(wire, number) for number in range(3)))
+    assert [one.status for one in answers] == [V2Status.BAD_REQUEST] * 3
+    assert not wire.network.serves_batches(B1)
+    assert (await wire.network.read(B1, LEDGER, 0)).status is V2Status.NO_LEDGER, "the connection is as good as before"
+    assert len(wire.bookie.connections) == 1
+
+
+async def test_a_bookie_that_ends_connections_at_batch_reads_is_asked_for_none_again(wire: Wire) -> None:
+    wire.bookie.closes_at_batches = True
+    assert (await read_batch(wire, 0)).status is None
+    assert wire.network.serves_batches(B1), "it may have crashed"
+    while wire.network.serves_batches(B1):
+        assert (await read_batch(wire, 0)).status is None
+        await turns()
+    assert len(wire.bookie.connections) == 2
+
+
+async def test_a_bookie_that_served_batch_reads_may_be_lost_without_being_doubted(wire: Wire) -> None:
+    for _ in range(3):
+        wire.bookie.closes_at_batches = True
+        assert (await read_batch(wire, 0)).status is None
+        wire.bookie.closes_at_batches = False
+        while (await read_batch(wire, 0)).status is not V2Status.NO_LEDGER:  # until it is connected again
+            await turns()
+    assert wire.network.serves_batches(B1)
+
+
+async def test_a_bookie_that_hangs_at_a_batch_read_is_dropped(impatient: Wire) -> None:
+    impatient.bookie.mute = True
+    assert isinstance((await read_batch(impatient, 0)).error, CallTimeout)
 
 
 async def test_two_lanes_of_one_ledger_never_share_a_connection(wire: Wire) -> None:

@@ -61,7 +61,8 @@ async def test_ranges_larger_than_the_reads_in_flight(ledgers: Ledgers) -> None:
 async def test_one_replica_is_asked_per_entry_and_load_is_spread(ledgers: Ledgers) -> None:
     reader = await closed_ledger(ledgers, 6)
     ledgers.bookies.seen.clear()
-    await reader.read(0, 5)
+    for entry_id in range(6):
+        await reader.read(entry_id, entry_id)
     asked = [message.bookie for message in ledgers.bookies.seen if not message.answer]
     assert sorted(asked) == ["b1", "b1", "b2", "b2", "b3", "b3"]
 

@@ -18,6 +18,7 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_ledger.batch_reads import BatchReads
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, until
 
@@ -121,6 +122,18 @@ async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> N
     assert metadata.length == sum(map(len, wanted))
     with pytest.raises(LedgerFenced):
         await writer.append(b"late")
+
+
+async def test_batch_reads_are_served(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await asyncio.gather(*(writer.append(b"%d" % number) for number in range(300)))
+    await writer.close()
+    reader = await client.open(writer.ledger_id, recover=False)
+    batches = BatchReads(writer.ledger_id, reader._reads._verify, client._connected(), PATIENT)
+    found = await batches.read(0, 299, reader.metadata)
+    assert [bytes(found[number][1]) for number in range(300)] == [b"%d" % number for number in range(300)]
 
 
 async def test_a_bookie_that_restarts_is_sent_what_it_missed_and_keeps_fences(cluster: Cluster) -> None:

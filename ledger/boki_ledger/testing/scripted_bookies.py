@@ -22,7 +22,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, ConnectionLost, Unreachable
 from boki_common.ids import BookieId
 from boki_common.runtime.ports import Buffer
-from boki_ledger.transport import LaneListener, ReadAnswer
+from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
 
 
 class Message(NamedTuple):
@@ -36,6 +36,8 @@ class Message(NamedTuple):
     recovery: bool
     answer: bool
     """False for the request, True for its answer."""
+    entries: int = 1
+    """More than 1 for a batch read, from `entry_id` on."""
 
 
 class Hold:
@@ -77,6 +79,7 @@ class ScriptedBookie:
         self.entries: dict[int, dict[int, bytes]] = {}
         self.fenced: dict[int, bool] = {}
         self.keys: dict[int, bytes] = {}
+        self.serves_batches = True
 
     def add(self, request: v2.AddRequest) -> V2Status:
         if self.keys.setdefault(request.ledger_id, request.master_key) != request.master_key:
@@ -99,6 +102,18 @@ class ScriptedBookie:
         body = entries.get(wanted)
         return (V2Status.NO_ENTRY, None) if body is None else (V2Status.OK, body)
 
+    def read_batch(self, ledger_id: int, first: int, count: int, max_bytes: int) -> tuple[V2Status, list[memoryview]]:
+        if not self.serves_batches:
+            return V2Status.BAD_REQUEST, []
+        status, body = self.read(ledger_id, first, None)
+        bodies: list[memoryview] = []
+        room = max_bytes - 32
+        while body is not None and len(bodies) < count and (room >= 4 + len(body) or not bodies):
+            bodies.append(memoryview(body))
+            room -= 4 + len(body)
+            _, body = self.read(ledger_id, first + len(bodies), None)
+        return status, bodies
+
 
 class ScriptedBookies:
     """The transport and the directory. `writable_ids` may be changed with `register`."""
@@ -113,6 +128,8 @@ class ScriptedBookies:
         self._holds: list[Hold] = []
         self._answers: list[tuple[Callable[[Message], bool], V2Status]] = []
         self._reads: dict[asyncio.Future[ReadAnswer], BookieId] = {}
+        self._batches: dict[asyncio.Future[BatchAnswer], BookieId] = {}
+        self._refused_batches: dict[BookieId, bool] = {}
         self._callbacks: list[Callable[[], None]] = []
 
     def __getitem__(self, bookie: str) -> ScriptedBookie:
@@ -161,6 +178,9 @@ class ScriptedBookies:
         for future, reader in tuple(self._reads.items()):
             if reader == one.bookie_id:
                 self._resolve(future, ReadAnswer(None, error=error))
+        for batch, reader in tuple(self._batches.items()):
+            if reader == one.bookie_id:
+                self._resolve_batch(batch, BatchAnswer(None, [], error))
 
     def restart(self, bookie: str) -> None:
         one = self[bookie]
@@ -213,6 +233,35 @@ class ScriptedBookies:
         self._travel(message, arrive)
         return future
 
+    def read_batch(
+        self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
+    ) -> asyncio.Future[BatchAnswer]:
+        future: asyncio.Future[BatchAnswer] = asyncio.get_running_loop().create_future()
+        one = self.bookies[bookie]
+        if not one.up:
+            self.unreached += 1
+            future.set_result(BatchAnswer(None, [], Unreachable(f"bookie {bookie} is down")))
+            return future
+        self._batches[future] = bookie
+        message = Message(bookie, "read", entry_id, False, False, False, max_count)
+
+        def arrive() -> None:
+            if future not in self._batches:
+                return
+            status, bodies = self._scripted(message), list[memoryview]()
+            if status is None:
+                status, bodies = one.read_batch(ledger_id, entry_id, max_count, max_bytes)
+            if status is V2Status.BAD_REQUEST:
+                self._refused_batches[bookie] = True
+            answer = BatchAnswer(status, bodies)
+            self._travel(message._replace(answer=True), lambda: self._resolve_batch(future, answer))
+
+        self._travel(message, arrive)
+        return future
+
+    def serves_batches(self, bookie: BookieId) -> bool:
+        return bookie not in self._refused_batches
+
     def seems_up(self, bookie: BookieId) -> bool:
         return self.bookies[bookie].up
 
@@ -259,6 +308,10 @@ class ScriptedBookies:
 
     def _resolve(self, future: asyncio.Future[ReadAnswer], answer: ReadAnswer) -> None:
         if self._reads.pop(future, None) is not None and not future.done():
+            future.set_result(answer)
+
+    def _resolve_batch(self, future: asyncio.Future[BatchAnswer], answer: BatchAnswer) -> None:
+        if self._batches.pop(future, None) is not None and not future.done():
             future.set_result(answer)
 
 

@@ -1,0 +1,101 @@
+"""Ranges of acknowledged entries by BookKeeper's batch read: one request for many entries of one replica. Best effort.
+
+Only where every replica holds every entry (E == Qw). A range is cut into chunks, at fragments too; a bounded number of
+chunks is under way at once, consecutive ones at different replicas. A chunk goes on where the last batch ended, and to the
+next replica where a replica gives nothing.
+
+What is returned was verified. What is missing proves nothing at all: a batch may end early for any reason, so whatever is
+not there is the business of `replica_reads`, entry by entry. It asks nobody again, and knows no pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from boki_common import limits
+from boki_common.bookkeeper import v2
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError
+from boki_common.ids import BookieId
+from boki_ledger.ensemble_change import fragment_of
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.transport import BookieTransport
+from boki_ledger.write_set import write_set
+
+Entry = tuple[v2.EntryHeader, memoryview]
+"""(header, payload) of a verified body."""
+
+Verify = Callable[[int, memoryview], Entry | BokiError]
+"""Entry id and body → the entry, or what is wrong with this copy."""
+
+
+class BatchReads:
+    """See the module. Stateless but for its ports."""
+
+    def __init__(self, ledger_id: int, verify: Verify, transport: BookieTransport, settings: LedgerSettings) -> None:
+        self._ledger_id = ledger_id
+        self._verify = verify
+        self._transport = transport
+        self._settings = settings
+
+    async def read(self, first: int, last: int, metadata: LedgerMetadata) -> dict[int, Entry]:
+        """Those of the entries `first` … `last` that batches gave, by id; perhaps none."""
+        found: dict[int, Entry] = {}
+        if last == first or metadata.ensemble_size != metadata.write_quorum:
+            return found
+        chunks = self._chunks(first, last, metadata)
+        size = self._settings.batch_read_entries
+        workers = min(self._settings.batch_reads_in_flight, (last - first) // size + len(metadata.ensembles))
+        if workers == 1:
+            await self._work(chunks, metadata, found)
+            return found
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._work(chunks, metadata, found), name=f"batch reads of ledger {self._ledger_id}")
+        return found
+
+    def _chunks(self, first: int, last: int, metadata: LedgerMetadata) -> Iterator[range]:
+        size = self._settings.batch_read_entries
+        bounds = [fragment_first for fragment_first, _ in metadata.ensembles if fragment_first > first]
+        for bound in (*(one for one in bounds if one <= last), last + 1):
+            for start in range(first, bound, size):
+                yield range(start, min(start + size, bound))
+            first = bound
+
+    async def _work(self, chunks: Iterator[range], metadata: LedgerMetadata, found: dict[int, Entry]) -> None:
+        """Takes one chunk after another; several of these share the iterator."""
+        for chunk in chunks:
+            await self._read_chunk(chunk, metadata, found)
+
+    async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, Entry]) -> None:
+        start = chunk.start
+        for bookie in self._order(start, metadata):
+            while start < chunk.stop and self._transport.serves_batches(bookie):
+                bodies = await self._ask(bookie, start, chunk.stop - start)
+                if not bodies:
+                    break
+                for entry_id, body in enumerate(bodies, start):
+                    verified = self._verify(entry_id, body)
+                    if isinstance(verified, tuple):
+                        found[entry_id] = verified
+                start += len(bodies)
+
+    async def _ask(self, bookie: BookieId, first: int, count: int) -> list[memoryview]:
+        future = self._transport.read_batch(
+            bookie, self._ledger_id, first, max_count=count, max_bytes=limits.FRAME_BYTES
+        )
+        await asyncio.wait([future], timeout=self._settings.answer_timeout_s)
+        if not future.done():
+            future.cancel()
+            return []
+        answer = future.result()
+        return answer.bodies if answer.status is V2Status.OK else []
+
+    def _order(self, start: int, metadata: LedgerMetadata) -> list[BookieId]:
+        """Chunk by chunk another replica comes first; those that seem down come last."""
+        _, bookies = fragment_of(metadata.ensembles, start)
+        turn = start // self._settings.batch_read_entries
+        replicas = [bookies[slot] for slot in write_set(turn, metadata.ensemble_size, metadata.write_quorum)]
+        return sorted(replicas, key=lambda bookie: not self._transport.seems_up(bookie))
