@@ -120,7 +120,12 @@ class Bookie:
 
     async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics) -> None:
         """Listens, registers, and begins to watch; `stack` undoes each."""
-        requests = BookieServer(self.storage, requests_limit=self._settings.connection_requests, metrics=metrics)
+        requests = BookieServer(
+            self.storage,
+            requests_limit=self._settings.connection_requests,
+            free_bytes=self._disk.free_bytes,
+            metrics=metrics,
+        )
         stack.push_async_callback(requests.close)
         self._server = await FrameServer.start(address, requests.connected)
         stack.push_async_callback(self._server.close)

@@ -1,5 +1,7 @@
 """BookKeeper's v2 protocol over a Storage: what each request of a connection is answered, and when.
 
+One port serves v2 and v3: a frame whose first byte is that of a v3 message goes to `server_v3`, in the same batch.
+
 All frames of one read are one batch: their adds are taken one after another, and one callback sends the acknowledgements of
 the whole batch as one buffer when their group is durable. Refusals and cached reads are answered at once; reads that need
 the disk go in one task a batch. Answers carry the ids of their request, so their order does not matter.
@@ -9,7 +11,7 @@ the disk go in one task a batch. Answers carry the ids of their request, so thei
 | add | OK when durable; see `fence_rules` for refusals; BAD_REQUEST for a body whose 32-byte header cannot be right |
 | fencing read | after the fence is durable, whatever the answer is; UNAUTHORIZED at once, and not fenced |
 | read, batch read | body, NO_ENTRY, NO_LEDGER (certain); IO_ERROR for an entry that is there and cannot be read (unknown) |
-| other version | BAD_VERSION |
+| other version, not v3 | BAD_VERSION |
 | other opcode | BAD_REQUEST |
 | wrong length | the connection ends: the stream cannot be trusted |
 | too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS |
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Final
 
@@ -29,9 +31,12 @@ from prometheus_client import Counter
 
 from boki_bookie import metric_definitions
 from boki_bookie.fence_rules import is_possible
+from boki_bookie.lac import StoredLacs
 from boki_bookie.ledger_index import Place
+from boki_bookie.server_v3 import V3Requests
 from boki_bookie.storage import Storage
 from boki_common import limits
+from boki_common.bookkeeper import v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
     AddRequest,
@@ -74,9 +79,19 @@ class _Lookup:
 class BookieServer:
     """What all connections share."""
 
-    def __init__(self, storage: Storage, *, requests_limit: int, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        requests_limit: int,
+        free_bytes: Callable[[], Awaitable[int]],
+        metrics: Metrics,
+    ) -> None:
         self.storage = storage
         self.requests_limit = requests_limit
+        self.load_bytes = LOAD_BYTES
+        self.free_bytes = free_bytes
+        self.stored_lacs = StoredLacs()
         self.tasks: dict[asyncio.Task[None], None] = {}
         self._adds = metrics.counter(metric_definitions.ADDS)
         self._reads = metrics.counter(metric_definitions.READS)
@@ -91,6 +106,12 @@ class BookieServer:
 
     def count_read(self, status: V2Status) -> None:
         self._reads.labels(status=status.name).inc()
+
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Runs what a connection cannot answer at once."""
+        task = asyncio.create_task(work, name=name)
+        self.tasks[task] = None
+        task.add_done_callback(lambda ended: self.tasks.pop(ended, None))
 
     async def close(self) -> None:
         """Ends what still reads; to be called when no connection is left."""
@@ -110,6 +131,7 @@ class BookieConnection:
         self._unanswered = 0
         self._to_load: deque[_Lookup] = deque()
         self._loading = False
+        self._v3: V3Requests | None = None
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """One batch. Raises ProtocolError for a frame whose length cannot be right."""
@@ -137,6 +159,8 @@ class BookieConnection:
                         room -= 1
                     else:
                         self._refuse_add(status, ledger_id, entry_id)
+                elif frame[0] == v3.FIRST_BYTE:
+                    self._take_v3(frame)
                 else:
                     self._sort_out(request, reads, fencing, room - len(acks))
         finally:
@@ -152,6 +176,11 @@ class BookieConnection:
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
 
+    def _take_v3(self, frame: memoryview) -> None:
+        if self._v3 is None:
+            self._v3 = V3Requests(self._server, self._connection)
+        self._v3.take(frame)
+
     # -- adds
 
     def _refuse_add(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
@@ -159,6 +188,8 @@ class BookieConnection:
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
 
     def _finish_batch(self, acks: list[bytes], reads: list[Read], fencing: list[Read]) -> None:
+        if self._v3 is not None:
+            self._v3.finish_batch()
         if acks:
             self._unanswered += len(acks)
             self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
@@ -215,9 +246,7 @@ class BookieConnection:
                 self._answer(request, lookup.status, [body for body in lookup.bodies if isinstance(body, memoryview)])
         if self._to_load and not self._loading:
             self._loading = True
-            task = asyncio.create_task(self._load(), name="bookie read")
-            self._server.tasks[task] = None
-            task.add_done_callback(lambda ended: self._server.tasks.pop(ended, None))
+            self._server.spawn(self._load(), "bookie read")
 
     def _look_up(self, request: Read) -> _Lookup:
         storage = self._storage

@@ -120,6 +120,13 @@ class Storage:
         return self._index.cached_bytes
 
     @property
+    def file_bytes(self) -> int:
+        """About what the entry log and the journal take up on the disk."""
+        end = self._entry_log.committed
+        stored = (end.file_number - 1) * self._settings.entry_log_bytes + end.offset
+        return stored + len(self.journal.live) * self._settings.journal_segment_bytes
+
+    @property
     def ledger_count(self) -> int:
         """How many ledgers are known."""
         return len(self._ledgers)
@@ -364,6 +371,15 @@ class Storage:
             return Found(V2Status.OK, body, None)
         place = ledger.place(entry_id)
         return Found(V2Status.NO_ENTRY if place is None else V2Status.OK, None, place)
+
+    def held_entries(self, ledger_id: int) -> list[int] | None:
+        """Every entry held, ascending; None for an unknown ledger."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            return None
+        if not ledger.fresh and not ledger.flushing:
+            return ledger.entries.tolist()
+        return sorted([*ledger.entries, *ledger.flushing, *ledger.fresh])
 
     async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]:
         """Bodies of stored entries, in order; a StorageError for one that cannot be read: it exists, content unknown."""

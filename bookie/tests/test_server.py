@@ -77,7 +77,7 @@ class Served:
 @pytest.fixture
 async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
     storage = await world.open(disk)
-    requests = BookieServer(storage, requests_limit=50, metrics=Metrics())
+    requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
     server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
     yield Served(storage, server, world)
     await server.close()

@@ -14,9 +14,11 @@ Source: frames recorded from Apache BookKeeper 4.18.0 (`v3-list-of-entries*.txt`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
+
+import numpy as np
 
 from boki_common.errors import ProtocolError
 from boki_common.runtime.ports import Buffer
@@ -29,7 +31,7 @@ _HEADER: Final = Struct(">ii56x")
 _GROUP: Final = Struct(">qqii")
 
 
-def encode(entries: Iterable[int]) -> bytes:
+def encode(entries: Sequence[int]) -> bytes:
     """The list of these entries, given in ascending order without repetition."""
     groups = [_GROUP.pack(*group) for group in _groups(_runs(entries))]
     return _HEADER.pack(VERSION, len(groups)) + b"".join(groups)
@@ -65,19 +67,16 @@ def decode(data: Buffer) -> Iterator[range]:
     )
 
 
-def _runs(entries: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _runs(entries: Sequence[int]) -> Iterator[tuple[int, int]]:
     """(first, size) of every run of consecutive entries."""
-    first = size = 0
-    for entry in entries:
-        if size and entry == first + size:
-            size += 1
-            continue
-        assert not size or entry > first + size, "entries ascend"
-        if size:
-            yield first, size
-        first, size = entry, 1
-    if size:
-        yield first, size
+    if not entries:
+        return iter(())
+    column = np.asarray(entries, dtype=np.int64)
+    steps = np.diff(column)
+    assert (steps > 0).all(), "entries ascend"
+    starts = np.concatenate(([0], np.flatnonzero(steps != 1) + 1))
+    sizes = np.diff(starts, append=len(column))
+    return zip(column[starts].tolist(), sizes.tolist(), strict=True)
 
 
 def _groups(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:

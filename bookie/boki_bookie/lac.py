@@ -1,0 +1,41 @@
+"""The last-add-confirmed (LAC) that the bookie tells of each ledger: the one that the last entry it holds carries.
+
+A writer puts its LAC into every entry and never lowers it, so no add has to note anything: whoever asks looks at the last
+entry. Of a ledger whose last entry is on disk, the LAC is remembered once it was read; what is remembered belongs to that
+entry alone, so it cannot be stale. A LAC that is too low is always safe: readers then see less.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEDGERS_REMEMBERED: Final = 65_536
+
+_LAC_START: Final = 16
+_LAC_END: Final = 24
+
+
+def lac_of(body: memoryview) -> int:
+    """The LAC in the header of an entry's body."""
+    return int.from_bytes(body[_LAC_START:_LAC_END], "big", signed=True)
+
+
+class StoredLacs:
+    """LACs of last entries that are on disk; the oldest are forgotten over `LEDGERS_REMEMBERED`."""
+
+    def __init__(self) -> None:
+        self._lacs: dict[int, tuple[int, int]] = {}
+
+    def of(self, ledger_id: int, last_entry: int) -> int | None:
+        """The LAC that this entry carries, if it was read before."""
+        known = self._lacs.get(ledger_id)
+        return known[1] if known is not None and known[0] == last_entry else None
+
+    def remember(self, ledger_id: int, last_entry: int, body: memoryview) -> int:
+        """Notes the LAC that this last entry carries, and returns it."""
+        self._lacs.pop(ledger_id, None)
+        if len(self._lacs) >= LEDGERS_REMEMBERED:
+            del self._lacs[next(iter(self._lacs))]
+        lac = lac_of(body)
+        self._lacs[ledger_id] = (last_entry, lac)
+        return lac

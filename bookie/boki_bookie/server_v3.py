@@ -1,0 +1,305 @@
+"""BookKeeper's v3 protocol over a Storage, on a connection that `server` owns and may share with v2 frames.
+
+The rules are those of v2 (see `server`): all frames of one read are a batch, one callback acknowledges its adds when they
+are durable, fencing reads are answered after their fence is, what needs the disk goes in one task.
+
+| request | answered |
+|---|---|
+| add, recovery add | as in v2; with deferred sync too only when durable, which promises more than was asked |
+| read | body, and the LAC this bookie knows (see `lac`); a fencing read without it |
+| force | after everything taken before, of any ledger, is durable; OK for an unknown ledger as well |
+| list of entries | what is held, in memory or stored; NO_LEDGER |
+| bookie info | free space of the disk, and with the files of this bookie as total |
+| LAC write, LAC read, long poll, everything else | BAD_REQUEST |
+| message that cannot be read | the connection ends |
+
+`_unanswered` counts v3 requests apart from v2 ones: a client speaks one of the two.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from boki_bookie.fence_rules import is_possible
+from boki_bookie.lac import StoredLacs, lac_of
+from boki_bookie.ledger_index import NO_ENTRY, Place
+from boki_bookie.storage import Found, Storage
+from boki_common import limits
+from boki_common.bookkeeper import availability, v2, v3
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError, StorageError
+from boki_common.net.connection import FrameConnection
+
+_RESPONSE_ROOM_BYTES: Final = 1_024
+"""What a response needs at most besides the body it carries."""
+
+
+class Shared(Protocol):
+    """What the server offers to every connection."""
+
+    storage: Storage
+    requests_limit: int
+    stored_lacs: StoredLacs
+    load_bytes: int
+    free_bytes: Callable[[], Awaitable[int]]
+
+    def count_adds(self, status: V2Status, count: int = 1) -> None: ...
+    def count_read(self, status: V2Status) -> None: ...
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> None: ...
+
+
+class _LateAdd:
+    """Answers one add that the storage could not answer at once."""
+
+    __slots__ = ("_requests", "_txn_id")
+
+    def __init__(self, requests: V3Requests, txn_id: int) -> None:
+        self._requests = requests
+        self._txn_id = txn_id
+
+    def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
+        self._requests.late_add_answered(v3.AddResponse(self._txn_id, status, ledger_id, entry_id))
+
+
+class _Lookup(NamedTuple):
+    """A read of which the entry, or the last entry for its LAC, is to be loaded."""
+
+    request: v3.ReadRequest
+    found: Found
+    last: Found | None
+
+
+class V3Requests:
+    """The v3 requests of one connection."""
+
+    def __init__(self, shared: Shared, connection: FrameConnection) -> None:
+        self._shared = shared
+        self._storage = shared.storage
+        self._connection = connection
+        self._unanswered = 0
+        self._acks: list[bytes] = []
+        self._reads: list[v3.ReadRequest] = []
+        self._durably: list[v3.ReadRequest | v3.ForceRequest] = []
+        self._to_load: deque[_Lookup] = deque()
+        self._loading = False
+
+    # -- one batch
+
+    def take(self, frame: memoryview) -> None:
+        """One request; `finish_batch` follows. Raises ProtocolError."""
+        request = v3.decode_request(frame)
+        if isinstance(request, v3.AddRequest):
+            self._add(request)
+        elif isinstance(request, v3.ReadRequest):
+            self._read(request)
+        elif isinstance(request, v3.UnknownRequest):
+            self._send(v3.UnknownResponse(*request))
+        elif isinstance(request, v3.WriteLacRequest):
+            self._send(v3.WriteLacResponse(request.txn_id, V2Status.BAD_REQUEST, request.ledger_id))
+        elif isinstance(request, v3.ReadLacRequest):
+            self._send(v3.ReadLacResponse(request.txn_id, V2Status.BAD_REQUEST, request.ledger_id))
+        elif isinstance(request, v3.BookieInfoRequest):
+            if self._is_full():
+                self._send(v3.BookieInfoResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS))
+            else:
+                self._unanswered += 1
+                self._shared.spawn(self._tell_space(request), "bookie info")
+        elif isinstance(request, v3.ListEntriesRequest):
+            self._send(self._list_entries(request))
+        elif self._is_full():
+            self._send(v3.ForceResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
+        else:
+            self._unanswered += 1
+            self._durably.append(request)
+
+    def finish_batch(self) -> None:
+        """The frames of one read were taken: what waits for the journal waits together."""
+        if self._acks:
+            acks, self._acks = self._acks, []
+            self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
+        if self._durably:
+            durably, self._durably = self._durably, []
+            self._storage.journal.when_durable(partial(self._now_durable, durably))
+        if self._reads:
+            reads, self._reads = self._reads, []
+            self._serve(reads)
+
+    def _is_full(self) -> bool:
+        return (
+            self._unanswered >= self._shared.requests_limit
+            or self._connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES
+        )
+
+    def _send(self, response: v3.Response) -> None:
+        self._connection.send(v3.encode_response(response))
+
+    # -- adds
+
+    def _add(self, request: v3.AddRequest) -> None:
+        txn_id, _, ledger_id, entry_id, key, body, recovery, _ = request
+        lac = lac_of(body)
+        status: V2Status | None
+        if self._unanswered >= self._shared.requests_limit:
+            status = V2Status.TOO_MANY_REQUESTS
+        elif not is_possible(ledger_id, entry_id, lac, int.from_bytes(body[24:32], "big", signed=True)):
+            status = V2Status.BAD_REQUEST
+        else:
+            flags = v2.FLAG_RECOVERY_ADD if recovery else 0
+            add = v2.AddRequest(flags, key, ledger_id, entry_id, lac, body)
+            status = self._storage.add(add, _LateAdd(self, txn_id))
+        if status is None or status is V2Status.OK:
+            self._unanswered += 1
+        if status is V2Status.OK:
+            self._acks.append(v3.encode_response(v3.AddResponse(txn_id, status, ledger_id, entry_id)))
+        elif status is not None:
+            self._shared.count_adds(status)
+            self._send(v3.AddResponse(txn_id, status, ledger_id, entry_id))
+
+    def late_add_answered(self, response: v3.AddResponse) -> None:
+        self._unanswered -= 1
+        self._shared.count_adds(response.status)
+        self._send(response)
+
+    def _acknowledge(self, acks: bytes, count: int, error: BokiError | None) -> None:
+        self._unanswered -= count
+        if error is not None:
+            self._connection.abort(error)
+            return
+        self._shared.count_adds(V2Status.OK, count)
+        self._connection.send(acks)
+
+    # -- what waits for the journal
+
+    def _now_durable(self, requests: list[v3.ReadRequest | v3.ForceRequest], error: BokiError | None) -> None:
+        if error is not None:
+            self._unanswered -= len(requests)
+            self._connection.abort(error)
+            return
+        for request in requests:
+            if isinstance(request, v3.ForceRequest):
+                self._unanswered -= 1
+                self._send(v3.ForceResponse(request.txn_id, V2Status.OK, request.ledger_id))
+        self._serve([request for request in requests if isinstance(request, v3.ReadRequest)])
+
+    # -- reads
+
+    def _read(self, request: v3.ReadRequest) -> None:
+        if request.waits:
+            self._refuse_read(request, V2Status.BAD_REQUEST)
+        elif self._is_full():
+            self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
+        elif request.master_key is None:
+            self._unanswered += 1
+            self._reads.append(request)
+        else:
+            status = self._storage.fence(request.ledger_id, request.master_key)
+            if status is V2Status.OK:
+                self._unanswered += 1
+                self._durably.append(request)
+            else:
+                self._refuse_read(request, status)
+
+    def _refuse_read(self, request: v3.ReadRequest, status: V2Status) -> None:
+        self._shared.count_read(status)
+        self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id))
+
+    def _serve(self, requests: list[v3.ReadRequest]) -> None:
+        """Answers what is in memory; the rest goes into one task."""
+        for request in requests:
+            found, last = self._look_up(request)
+            lac = None if last is None else self._known_lac(request.ledger_id, last)
+            if found.place is not None or (last is not None and lac is None):
+                self._to_load.append(_Lookup(request, found, last))
+            else:
+                self._answer(request, found.status, found.body, lac)
+        if self._to_load and not self._loading:
+            self._loading = True
+            self._shared.spawn(self._load(), "bookie read")
+
+    def _look_up(self, request: v3.ReadRequest) -> tuple[Found, Found | None]:
+        """The entry; and the last one, when the answer tells the LAC: not of negative answers and fencing reads."""
+        found = self._storage.look_up(request.ledger_id, request.entry_id)
+        if found.status is not V2Status.OK or request.master_key is not None:
+            return found, None
+        return found, self._storage.look_up(request.ledger_id, NO_ENTRY)
+
+    def _known_lac(self, ledger_id: int, last: Found) -> int | None:
+        if last.body is not None:
+            return lac_of(last.body)
+        assert last.place is not None, "a ledger that holds an entry has a last one"
+        return self._shared.stored_lacs.of(ledger_id, last.place.entry_id)
+
+    async def _load(self) -> None:
+        """Answers what waits for the disk, a bounded amount at a time and no faster than the client reads."""
+        try:
+            while self._to_load:
+                lookups: list[_Lookup] = []
+                wanted: list[tuple[int, Place]] = []
+                size = 0
+                while self._to_load and size < self._shared.load_bytes:
+                    lookup = self._to_load.popleft()
+                    lookups.append(lookup)
+                    for found in (lookup.found, lookup.last):
+                        if found is not None and found.place is not None:
+                            wanted.append((lookup.request.ledger_id, found.place))
+                            size += found.place.body_bytes
+                loaded = deque(await self._storage.load(wanted))
+                for lookup in lookups:
+                    self._answer_loaded(lookup, loaded)
+                try:
+                    await self._connection.drain()
+                except BokiError:
+                    self._unanswered -= len(self._to_load)
+                    self._to_load.clear()  # the client is gone, nobody waits for the rest
+        finally:
+            self._loading = False
+
+    def _answer_loaded(self, lookup: _Lookup, loaded: deque[memoryview | StorageError]) -> None:
+        """Takes the bodies of this lookup off `loaded`; an unreadable last entry costs only the LAC."""
+        request, found, last = lookup
+        body = loaded.popleft() if found.place is not None else found.body
+        lac: int | None = None
+        if last is not None and last.place is not None:
+            last_body = loaded.popleft()
+            if not isinstance(last_body, StorageError):
+                lac = self._shared.stored_lacs.remember(request.ledger_id, last.place.entry_id, last_body)
+        elif last is not None and last.body is not None:
+            lac = lac_of(last.body)
+        if isinstance(body, StorageError):
+            self._answer(request, V2Status.IO_ERROR, None, None)
+        else:
+            self._answer(request, V2Status.OK, body, lac)
+
+    def _answer(self, request: v3.ReadRequest, status: V2Status, body: memoryview | None, lac: int | None) -> None:
+        self._unanswered -= 1
+        self._shared.count_read(status)
+        self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac))
+
+    # -- about the bookie
+
+    def _list_entries(self, request: v3.ListEntriesRequest) -> v3.ListEntriesResponse:
+        if self._is_full():
+            return v3.ListEntriesResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id)
+        entries = self._storage.held_entries(request.ledger_id)
+        if entries is None:
+            return v3.ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)
+        listed = availability.encode(entries)
+        if len(listed) > limits.FRAME_BYTES - _RESPONSE_ROOM_BYTES:
+            return v3.ListEntriesResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id)
+        return v3.ListEntriesResponse(request.txn_id, V2Status.OK, request.ledger_id, listed)
+
+    async def _tell_space(self, request: v3.BookieInfoRequest) -> None:
+        try:
+            free = await self._shared.free_bytes()
+        except BokiError:
+            response = v3.BookieInfoResponse(request.txn_id, V2Status.IO_ERROR)
+        else:
+            total = free + self._storage.file_bytes if request.wanted & v3.INFO_TOTAL else None
+            response = v3.BookieInfoResponse(
+                request.txn_id, V2Status.OK, total, free if request.wanted & v3.INFO_FREE else None
+            )
+        self._unanswered -= 1
+        self._send(response)
