@@ -202,4 +202,6 @@ async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> N
             ledger = index.restore(update.ledger_id, update.master_key)
         ledger.fenced |= update.fenced
         ledger.sighted |= update.sighted
+        if update.explicit_lac:
+            ledger.note_lac(update.explicit_lac)
         index.restore_places(ledger, update.entries, update.locations, update.body_bytes)

@@ -36,6 +36,7 @@ All integers are little endian. A segment is a file of fixed size, zero-filled o
     | 2 LEDGER | ledger i64, flags u8 (1 sighted: its metadata named this bookie), zero 3 B, master key 20 B |
     | 3 FENCE  | ledger i64 |
     | 4 TOMBSTONE | reserved for deleted ledgers |
+    | 5 LAC | an explicit LAC as its writer sent it: ledger i64 big endian, LAC i64 big endian, digest |
 
 What stale bytes of an earlier use look like: generation and salt differ, so their checksums fail. The salt never leaves
 the disk: nobody can send a body that looks like a group of a segment to come.
@@ -91,6 +92,7 @@ class RecordKind(IntEnum):
     LEDGER = 2
     FENCE = 3
     TOMBSTONE = 4
+    LAC = 5
 
 
 class SegmentHeader(NamedTuple):
@@ -193,7 +195,7 @@ def decode_fence(body: memoryview) -> int:
 
 
 def entry_ids(body: Buffer) -> tuple[int, int]:
-    """Ledger and entry of an ENTRY record."""
+    """Ledger and entry of an ENTRY record; ledger and LAC of a LAC record."""
     ledger_id, entry_id = _ENTRY_IDS.unpack_from(body)
     return ledger_id, entry_id
 

@@ -3,6 +3,8 @@
 A writer puts its LAC into every entry and never lowers it, so no add has to note anything: whoever asks looks at the last
 entry. Of a ledger whose last entry is on disk, the LAC is remembered once it was read; what is remembered belongs to that
 entry alone, so it cannot be stale. A LAC that is too low is always safe: readers then see less.
+
+A writer that is idle sends its LAC by itself; `Ledger.explicit_lac` keeps that, durably. Who asks gets the higher one.
 """
 
 from __future__ import annotations
@@ -18,6 +20,11 @@ _LAC_END: Final = 24
 def lac_of(body: memoryview) -> int:
     """The LAC in the header of an entry's body."""
     return int.from_bytes(body[_LAC_START:_LAC_END], "big", signed=True)
+
+
+def explicit_lac_of(body: bytes) -> int:
+    """The LAC in a body that a writer sent by itself: ledger, LAC, digest."""
+    return int.from_bytes(body[8:16], "big", signed=True)
 
 
 class StoredLacs:

@@ -37,12 +37,13 @@ class Place(NamedTuple):
 
 
 class Ledger:
-    """One ledger on this bookie. `fenced` never goes back to False; `last_entry` never falls."""
+    """One ledger on this bookie. `fenced` never goes back to False; `last_entry` and `lac` never fall."""
 
     __slots__ = (
         "body_bytes",
         "dirty",
         "entries",
+        "explicit_lac",
         "fenced",
         "flushing",
         "fresh",
@@ -65,6 +66,19 @@ class Ledger:
         self.entries = array("q")
         self.locations = array("Q")
         self.body_bytes = array("I")
+        self.explicit_lac = b""
+
+    @property
+    def lac(self) -> int:
+        """The highest LAC that was written by itself; -1 for none. Its body is `explicit_lac`, empty for none."""
+        return int.from_bytes(self.explicit_lac[8:16], "big", signed=True) if self.explicit_lac else NO_ENTRY
+
+    def note_lac(self, body: bytes) -> bool:
+        """Keeps the body of an explicit LAC, unless one as high is held."""
+        if int.from_bytes(body[8:16], "big", signed=True) <= self.lac:
+            return False
+        self.explicit_lac = body
+        return True
 
     def cached(self, entry_id: int) -> memoryview | None:
         """The body, if it is in memory."""

@@ -17,10 +17,12 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     0       8     ledger
     8       4     number of entries
     12      1     flags: 1 fenced, 2 sighted
-    13      3     zero
+    13      1     bytes of the explicit LAC, 0 for none
+    14      2     zero
     16      20    master key
     36      4     zero
-    40      8 n   entries i64, ascending, then locations u64 [n], then bytes of the bodies u32 [n]
+    40      8 n   entries i64, ascending, then locations u64 [n], then bytes of the bodies u32 [n], then
+                  the body of the explicit LAC
 
     checkpoint mark: the file CHECKPOINT, replaced as a whole
     0       4     magic "BKC1"
@@ -58,7 +60,7 @@ _INDEX_MAGIC: Final = int.from_bytes(b"BKI1", "little")
 _MARK_MAGIC: Final = int.from_bytes(b"BKC1", "little")
 _PREFIX: Final = Struct("<II")
 _BLOCK: Final = Struct("<IIQQ")
-_LEDGER: Final = Struct("<qIB3x20s4x")
+_LEDGER: Final = Struct("<qIBB2x20s4x")
 _MARK: Final = Struct("<IIQQ16sQQQQ")
 _FENCED: Final = 1
 _SIGHTED: Final = 2
@@ -80,6 +82,7 @@ class LedgerUpdate(NamedTuple):
     entries: array[int]
     locations: array[int]
     body_bytes: array[int]
+    explicit_lac: bytes = b""
 
 
 class CheckpointMark(NamedTuple):
@@ -95,9 +98,9 @@ class CheckpointMark(NamedTuple):
     entry_bytes: int
 
 
-def encoded_ledger_bytes(entries: int) -> int:
+def encoded_ledger_bytes(entries: int, lac_bytes: int = 0) -> int:
     """Bytes of one ledger in a block."""
-    size = _LEDGER.size + _ENTRY_COLUMN_BYTES * entries
+    size = _LEDGER.size + _ENTRY_COLUMN_BYTES * entries + lac_bytes
     return size + -size % 8
 
 
@@ -120,9 +123,10 @@ def encode_blocks(ledgers: Sequence[tuple[Ledger, Columns]], checkpoint: int) ->
 def _encode_ledger(ledger: Ledger, columns: Columns) -> bytes:
     entries, locations, body_bytes = columns
     flags = (_FENCED if ledger.fenced else 0) | (_SIGHTED if ledger.sighted else 0)
-    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, ledger.master_key)
-    body = b"".join((head, _column("q", entries), _column("Q", locations), _column("I", body_bytes)))
-    return body.ljust(encoded_ledger_bytes(len(entries)), b"\0")
+    lac = ledger.explicit_lac
+    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, len(lac), ledger.master_key)
+    body = b"".join((head, _column("q", entries), _column("Q", locations), _column("I", body_bytes), lac))
+    return body.ljust(encoded_ledger_bytes(len(entries), len(lac)), b"\0")
 
 
 def _column(kind: str, values: Sequence[int]) -> bytes:
@@ -176,13 +180,14 @@ def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerU
     while at < len(body):
         if len(body) - at < _LEDGER.size:
             raise _damaged(name, start + at, "a block ends inside a ledger")
-        ledger_id, count, flags, key = _LEDGER.unpack_from(body, at)
-        end = at + encoded_ledger_bytes(count)
+        ledger_id, count, flags, lac_bytes, key = _LEDGER.unpack_from(body, at)
+        end = at + encoded_ledger_bytes(count, lac_bytes)
         if end > len(body):
             raise _damaged(name, start + at, f"ledger {ledger_id} claims {count} entries, more than its block has")
         entries_at = at + _LEDGER.size
         locations_at = entries_at + 8 * count
         bytes_at = locations_at + 8 * count
+        lac_at = bytes_at + 4 * count
         yield LedgerUpdate(
             ledger_id,
             bool(flags & _FENCED),
@@ -190,7 +195,8 @@ def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerU
             key,
             _read_column("q", body[entries_at:locations_at]),
             _read_column("Q", body[locations_at:bytes_at]),
-            _read_column("I", body[bytes_at : bytes_at + 4 * count]),
+            _read_column("I", body[bytes_at:lac_at]),
+            bytes(body[lac_at : lac_at + lac_bytes]),
         )
         at = end
 

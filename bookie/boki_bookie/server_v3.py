@@ -10,7 +10,9 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | force | after everything taken before, of any ledger, is durable; OK for an unknown ledger as well |
 | list of entries | what is held, in memory or stored; NO_LEDGER |
 | bookie info | free space of the disk, and with the files of this bookie as total |
-| LAC write, LAC read, long poll, everything else | BAD_REQUEST |
+| LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
+| LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
+| long poll, everything else | BAD_REQUEST |
 | message that cannot be read | the connection ends |
 
 `_unanswered` counts v3 requests apart from v2 ones: a client speaks one of the two.
@@ -24,7 +26,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from boki_bookie.fence_rules import is_possible
-from boki_bookie.lac import StoredLacs, lac_of
+from boki_bookie.lac import StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
 from boki_bookie.storage import Found, Storage
 from boki_common import limits
@@ -35,6 +37,10 @@ from boki_common.net.connection import FrameConnection
 
 _RESPONSE_ROOM_BYTES: Final = 1_024
 """What a response needs at most besides the body it carries."""
+
+
+_Durably = v3.ReadRequest | v3.ForceRequest | v3.WriteLacRequest
+"""What is answered when it is durable."""
 
 
 class Shared(Protocol):
@@ -82,7 +88,7 @@ class V3Requests:
         self._unanswered = 0
         self._acks: list[bytes] = []
         self._reads: list[v3.ReadRequest] = []
-        self._durably: list[v3.ReadRequest | v3.ForceRequest] = []
+        self._durably: list[_Durably] = []
         self._to_load: deque[_Lookup] = deque()
         self._loading = False
 
@@ -98,9 +104,9 @@ class V3Requests:
         elif isinstance(request, v3.UnknownRequest):
             self._send(v3.UnknownResponse(*request))
         elif isinstance(request, v3.WriteLacRequest):
-            self._send(v3.WriteLacResponse(request.txn_id, V2Status.BAD_REQUEST, request.ledger_id))
+            self._write_lac(request)
         elif isinstance(request, v3.ReadLacRequest):
-            self._send(v3.ReadLacResponse(request.txn_id, V2Status.BAD_REQUEST, request.ledger_id))
+            self._read_lac(request)
         elif isinstance(request, v3.BookieInfoRequest):
             if self._is_full():
                 self._send(v3.BookieInfoResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS))
@@ -171,9 +177,48 @@ class V3Requests:
         self._shared.count_adds(V2Status.OK, count)
         self._connection.send(acks)
 
+    # -- LACs
+
+    def _write_lac(self, request: v3.WriteLacRequest) -> None:
+        if request.ledger_id < 0 or request.lac < NO_ENTRY:
+            status = V2Status.BAD_REQUEST
+        elif self._is_full():
+            status = V2Status.TOO_MANY_REQUESTS
+        else:
+            status = self._storage.write_lac(request.ledger_id, request.master_key, bytes(request.body))
+        if status is V2Status.OK:
+            self._unanswered += 1
+            self._durably.append(request)
+        else:
+            self._send(v3.WriteLacResponse(request.txn_id, status, request.ledger_id))
+
+    def _read_lac(self, request: v3.ReadLacRequest) -> None:
+        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
+        if self._is_full():
+            self._send(v3.ReadLacResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
+        elif last.place is not None:
+            self._unanswered += 1
+            self._shared.spawn(self._load_last(request, last.place), "bookie LAC read")
+        else:
+            self._answer_lac(request, last.body)
+
+    async def _load_last(self, request: v3.ReadLacRequest, place: Place) -> None:
+        last = (await self._storage.load([(request.ledger_id, place)]))[0]
+        self._unanswered -= 1
+        if isinstance(last, StorageError):
+            self._send(v3.ReadLacResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id))
+        else:
+            self._answer_lac(request, last)
+
+    def _answer_lac(self, request: v3.ReadLacRequest, last: memoryview | None) -> None:
+        """Neither an entry nor a LAC, or no ledger, is NO_ENTRY, as Apache's bookie says it."""
+        lac = self._storage.explicit_lac(request.ledger_id) or None
+        status = V2Status.NO_ENTRY if last is None and lac is None else V2Status.OK
+        self._send(v3.ReadLacResponse(request.txn_id, status, request.ledger_id, lac, last))
+
     # -- what waits for the journal
 
-    def _now_durable(self, requests: list[v3.ReadRequest | v3.ForceRequest], error: BokiError | None) -> None:
+    def _now_durable(self, requests: list[_Durably], error: BokiError | None) -> None:
         if error is not None:
             self._unanswered -= len(requests)
             self._connection.abort(error)
@@ -182,6 +227,9 @@ class V3Requests:
             if isinstance(request, v3.ForceRequest):
                 self._unanswered -= 1
                 self._send(v3.ForceResponse(request.txn_id, V2Status.OK, request.ledger_id))
+            elif isinstance(request, v3.WriteLacRequest):
+                self._unanswered -= 1
+                self._send(v3.WriteLacResponse(request.txn_id, V2Status.OK, request.ledger_id))
         self._serve([request for request in requests if isinstance(request, v3.ReadRequest)])
 
     # -- reads
@@ -276,6 +324,9 @@ class V3Requests:
     def _answer(self, request: v3.ReadRequest, status: V2Status, body: memoryview | None, lac: int | None) -> None:
         self._unanswered -= 1
         self._shared.count_read(status)
+        if lac is not None:
+            explicit = self._storage.explicit_lac(request.ledger_id)
+            lac = max(lac, explicit_lac_of(explicit)) if explicit else lac
         self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac))
 
     # -- about the bookie

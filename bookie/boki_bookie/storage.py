@@ -357,6 +357,38 @@ class Storage:
         _log.info("ledger fenced", ledger_id=ledger_id, last_entry=ledger.last_entry)
         return V2Status.OK
 
+    # -- LACs that are written by themselves
+
+    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> V2Status:
+        """Keeps an explicit LAC (its body as it was sent) of a ledger, known or not; a lower one than held is forgotten.
+
+        Returns:
+            OK: answer when `journal.when_durable` called back. Else: refused. A fence does not matter: what the LAC says
+            was acknowledged, it was.
+        """
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is not None and decide_fence(ledger.master_key, master_key, fenced=True) is FenceVerdict.UNAUTHORIZED:
+            return V2Status.UNAUTHORIZED
+        if self.read_only:
+            return V2Status.READ_ONLY
+        try:
+            if ledger is None:
+                ledger = self._create(ledger_id, master_key, sighted=False)
+            if int.from_bytes(body[8:16], "big", signed=True) > ledger.lac:
+                self.journal.append(RecordKind.LAC, body)
+                ledger.note_lac(body)
+                self._index.touch(ledger)
+        except Overloaded:
+            return V2Status.TOO_MANY_REQUESTS
+        except BokiError:
+            return V2Status.IO_ERROR
+        return V2Status.OK
+
+    def explicit_lac(self, ledger_id: int) -> bytes:
+        """The body of the highest LAC that was written by itself; empty for none."""
+        ledger = self._ledgers.get(ledger_id)
+        return b"" if ledger is None else ledger.explicit_lac
+
     def look_up(self, ledger_id: int, entry_id: int) -> Found:
         """Where an entry is; -1 means the last one held. Negative answers are certain."""
         ledger = self._ledgers.get(ledger_id)
@@ -512,6 +544,11 @@ def _apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
         ledger = _known(index, journal_format.decode_fence(body))
         if not ledger.fenced:
             ledger.fenced = True
+            index.touch(ledger)
+        return
+    if kind == RecordKind.LAC:
+        ledger = _known(index, journal_format.entry_ids(body)[0])
+        if ledger.note_lac(bytes(body)):
             index.touch(ledger)
         return
     raise CorruptData(f"the journal holds a record of kind {kind}, which this version does not know", kind=kind)

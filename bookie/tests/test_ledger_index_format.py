@@ -90,3 +90,16 @@ def test_marks() -> None:
     newer[4:8] = crc32c.crc32c(newer[8:]).to_bytes(4, "little")
     with pytest.raises(VersionMismatch, match="expected checkpoint version 1, found 2"):
         decode_mark(newer, name="CHECKPOINT")
+
+
+@given(st.lists(st.tuples(st.binary(max_size=36), st.integers(0, 5)), max_size=5))
+def test_explicit_lacs_come_back_beside_entries(model: list[tuple[bytes, int]]) -> None:
+    made = []
+    for number, (lac, count) in enumerate(model):
+        ledger = Ledger(number, bytes(20))
+        ledger.explicit_lac = lac
+        made.append((ledger, (list(range(count)), list(range(count)), list(range(count)))))
+    updates = list(decode_blocks(memoryview(b"".join(encode_blocks(made, 1))), name="index"))
+    assert [(update.explicit_lac, len(update.entries), list(update.body_bytes)) for update in updates] == [
+        (lac, count, list(range(count))) for lac, count in model
+    ]

@@ -308,3 +308,87 @@ async def test_a_failed_journal_ends_connections_without_an_answer(served: Serve
     await client.lost
     assert client.frames.empty()
     await served.storage.failed
+
+
+def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> v3.WriteLacRequest:
+    body = ledger_id.to_bytes(8, "big") + lac.to_bytes(8, "big") + bytes(4)
+    return v3.WriteLacRequest(txn_id, None, ledger_id, lac, key, memoryview(body))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_recorded_lac_requests_get_the_recorded_responses(served: Served, stored: bool) -> None:
+    client = await served.connect()
+    cases = ("add-deferred-sync", "write-lac", "read-lac", "add-crc32", "read-lac-no-explicit", "read-lac-no-ledger")
+    for name in cases:
+        for request, response in recorded(name):
+            client.connection.send(request)
+            assert (await client.frames.get()).hex() == response[4:].hex(), name
+        if stored:
+            await served.storage.checkpoint()
+
+
+async def test_a_written_lac_is_answered_when_durable_and_told_by_reads(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    for entry_id in range(3):
+        await client.ask(served.add(1, 1, entry_id))
+    assert (await client.ask(read(2, 1, 0))).lac == 1
+    disk.hold("sync")
+    client.connection.send(v3.encode_request(written(3, 1, 2, served.world.key)))
+    await turns()
+    assert client.frames.empty()
+    disk.release("sync")
+    assert await client.next() == v3.WriteLacResponse(3, V2Status.OK, 1)
+    assert (await client.ask(read(4, 1, 0))).lac == 2
+
+
+async def test_a_written_lac_never_falls_and_needs_the_key(served: Served) -> None:
+    client = await served.connect()
+    await client.ask(served.add(1, 1, 0))
+    for lac in (5, 4, 5):
+        assert (await client.ask(written(2, 1, lac, served.world.key))).status is V2Status.OK
+        answer = await client.ask(v3.ReadLacRequest(3, None, 1))
+        assert bytes(answer.lac_body)[:16] == (1).to_bytes(8, "big") + (5).to_bytes(8, "big")
+    assert (await client.ask(written(4, 1, 9, served.world.other_key))).status is V2Status.UNAUTHORIZED
+    served.storage.read_only = True
+    assert (await client.ask(written(5, 1, 9, served.world.key))).status is V2Status.READ_ONLY
+    served.storage.read_only = False
+    assert bytes((await client.ask(v3.ReadLacRequest(6, None, 1))).lac_body)[15] == 5
+
+
+async def test_a_ledger_with_nothing_in_it_has_no_lac_to_read(served: Served) -> None:
+    client = await served.connect()
+    await client.ask(read(1, 1, -1, served.world.key))
+    assert await client.ask(v3.ReadLacRequest(2, None, 1)) == v3.ReadLacResponse(2, V2Status.NO_ENTRY, 1)
+    assert (await client.ask(written(3, 7, 0, served.world.key))).status is V2Status.OK
+    answer = await client.ask(v3.ReadLacRequest(4, None, 7))
+    assert (answer.status, answer.last_entry_body, len(answer.lac_body)) == (V2Status.OK, None, 20)
+
+
+async def test_a_damaged_last_entry_is_an_io_error_of_the_lac(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(served.add(1, 1, 0, payload=b"c" * 50))
+    await served.storage.checkpoint()
+    name = "entries/0000000001.entries"
+    disk.flip_bit(name, disk.contents(name).index(b"c" * 50))
+    assert await client.ask(v3.ReadLacRequest(2, None, 1)) == v3.ReadLacResponse(2, V2Status.IO_ERROR, 1)
+
+
+@pytest.mark.parametrize("checkpointed", ["no", "before", "after", "twice"])
+async def test_written_lacs_survive_a_crash(world: Any, disk: MemoryDisk, checkpointed: str) -> None:
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0))
+    if checkpointed in ("before", "twice"):
+        await storage.checkpoint()
+    for ledger_id, lac in ((1, 8), (9, 3), (1, 2)):
+        body = bytes(written(0, ledger_id, lac, world.key).body)
+        assert storage.write_lac(ledger_id, world.key, body) is V2Status.OK
+    await storage.journal.flushed()
+    if checkpointed in ("after", "twice"):
+        await storage.checkpoint()
+    again = await world.open(disk.crash(world.seeded(3)))
+    assert [again.explicit_lac(ledger_id)[8:16] for ledger_id in (1, 9, 2)] == [
+        (8).to_bytes(8, "big"),
+        (3).to_bytes(8, "big"),
+        b"",
+    ]
+    assert await world.read(again, 1, 0) == bytes(world.body(1, 0))
