@@ -2,7 +2,7 @@
 
 Only where every replica holds every entry (E == Qw). A range is cut into chunks, at fragments too; a bounded number of
 chunks is under way at once, consecutive ones at different replicas. A chunk goes on where the last batch ended, and to the
-next replica where a replica gives nothing.
+next replica where a replica gives nothing; a slow one is not waited for alone (`speculative_read_s`).
 
 What is returned was verified. What is missing proves nothing at all: a batch may end early for any reason, so whatever is
 not there is the business of `replica_reads`, entry by entry. It asks nobody again, and knows no pauses.
@@ -20,8 +20,9 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_ledger.ensemble_change import fragment_of
+from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieTransport
+from boki_ledger.transport import BatchAnswer, BookieTransport
 from boki_ledger.write_set import write_set
 
 Entry = tuple[v2.EntryHeader, memoryview]
@@ -34,11 +35,19 @@ Verify = Callable[[int, memoryview], Entry | BokiError]
 class BatchReads:
     """See the module. Stateless but for its ports."""
 
-    def __init__(self, ledger_id: int, verify: Verify, transport: BookieTransport, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        ledger_id: int,
+        verify: Verify,
+        transport: BookieTransport,
+        settings: LedgerSettings,
+        metrics: LedgerMetrics,
+    ) -> None:
         self._ledger_id = ledger_id
         self._verify = verify
         self._transport = transport
         self._settings = settings
+        self._metrics = metrics
 
     async def read(self, first: int, last: int, metadata: LedgerMetadata) -> dict[int, Entry]:
         """Those of the entries `first` … `last` that batches gave, by id; perhaps none."""
@@ -71,27 +80,49 @@ class BatchReads:
 
     async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, Entry]) -> None:
         start = chunk.start
-        for bookie in self._order(start, metadata):
-            while start < chunk.stop and self._transport.serves_batches(bookie):
-                bodies = await self._ask(bookie, start, chunk.stop - start)
-                if not bodies:
-                    break
-                for entry_id, body in enumerate(bodies, start):
-                    verified = self._verify(entry_id, body)
-                    if isinstance(verified, tuple):
-                        found[entry_id] = verified
-                start += len(bodies)
+        replicas = self._order(start, metadata)
+        while start < chunk.stop:
+            replicas, bodies = await self._ask(replicas, start, chunk.stop - start)
+            if not bodies:
+                break
+            for entry_id, body in enumerate(bodies, start):
+                verified = self._verify(entry_id, body)
+                if isinstance(verified, tuple):
+                    found[entry_id] = verified
+            start += len(bodies)
 
-    async def _ask(self, bookie: BookieId, first: int, count: int) -> list[memoryview]:
-        future = self._transport.read_batch(
-            bookie, self._ledger_id, first, max_count=count, max_bytes=limits.FRAME_BYTES
-        )
-        await asyncio.wait([future], timeout=self._settings.answer_timeout_s)
-        if not future.done():
-            future.cancel()
-            return []
-        answer = future.result()
-        return answer.bodies if answer.status is V2Status.OK else []
+    async def _ask(self, replicas: list[BookieId], first: int, count: int) -> tuple[list[BookieId], list[memoryview]]:
+        """The first bodies that a replica gives, and the replicas from that one on; no bodies if none gives any."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        serving = [bookie for bookie in replicas if self._transport.serves_batches(bookie)]
+        asked: dict[asyncio.Future[BatchAnswer], int] = {}
+        pause = settings.speculative_read_s
+        try:
+            for turn, bookie in enumerate(serving):
+                if asked:
+                    self._metrics.speculative_reads.inc()
+                future = self._transport.read_batch(
+                    bookie, self._ledger_id, first, max_count=count, max_bytes=limits.FRAME_BYTES
+                )
+                asked[future] = turn
+                last = turn == len(serving) - 1
+                give_up_at = loop.time() + (
+                    settings.answer_timeout_s if last else min(pause, settings.answer_timeout_s)
+                )
+                pause *= 2
+                while asked:
+                    left = max(0.0, give_up_at - loop.time())
+                    if not (await asyncio.wait(asked, timeout=left, return_when=asyncio.FIRST_COMPLETED))[0]:
+                        break
+                    for done in [one for one in asked if one.done()]:
+                        given = asked.pop(done)
+                        answer = done.result()
+                        if answer.status is V2Status.OK and answer.bodies:
+                            return serving[given:], answer.bodies
+            return [], []
+        finally:
+            for future in asked:
+                future.cancel()
 
     def _order(self, start: int, metadata: LedgerMetadata) -> list[BookieId]:
         """Chunk by chunk another replica comes first; those that seem down come last."""

@@ -27,6 +27,12 @@ RECOVERY_TIME: Final = MetricDefinition(
 DIGEST_MISMATCHES: Final = MetricDefinition(
     "boki_ledger_digest_mismatches_total", COUNTER, "", "Copies of entries that failed their digest."
 )
+SPECULATIVE_READS: Final = MetricDefinition(
+    "boki_ledger_speculative_reads_total",
+    COUNTER,
+    "",
+    "Reads asked of a further replica while a slow one may still answer.",
+)
 
 
 class LedgerMetrics:
@@ -40,3 +46,4 @@ class LedgerMetrics:
         self.recoveries = metrics.counter(RECOVERIES)
         self.recovery_time = metrics.histogram(RECOVERY_TIME)
         self.digest_mismatches = metrics.counter(DIGEST_MISMATCHES)
+        self.speculative_reads = metrics.counter(SPECULATIVE_READS)

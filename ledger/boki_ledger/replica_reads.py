@@ -3,7 +3,9 @@
 A range is asked for in batches first (`batch_reads`); what they did not bring, and every lone entry, is read singly.
 
 Every such entry is asked from one replica at a time, in the order of its write set with those that seem down last; whatever is
-not a valid copy (no answer, an error, a negative, a damaged body) goes to the next replica. When all were asked in vain the
+not a valid copy (no answer, an error, a negative, a damaged body) goes to the next replica. One that is slow, by
+`speculative_read_s` and twice that for each further one, may still answer while the next is asked: the first valid copy
+counts. When all were asked in vain the
 metadata is read again, since the entry may have moved, and after a pause all are asked again, until `patience_s` is over.
 
 An acknowledged entry is never absent because some bookie says so. Only if *every* replica of the metadata, read again,
@@ -55,7 +57,7 @@ class ReplicaReads:
         self._transport = transport
         self._settings = settings
         self._metrics = metrics
-        self._batches = BatchReads(ledger_id, self._verify, transport, settings)
+        self._batches = BatchReads(ledger_id, self._verify, transport, settings, metrics)
 
     async def read(
         self,
@@ -113,27 +115,57 @@ class ReplicaReads:
         """Asks for all entries not found yet, replica by replica; returns what was wrong with each replica, by entry."""
         orders = {entry_id: self._order(entry_id, metadata) for entry_id in wanted if entry_id not in found}
         faults: dict[int, list[str | BokiError]] = {entry_id: [] for entry_id in orders}
+        asked: dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]] = {}
+        pause = self._settings.speculative_read_s
         for turn in range(metadata.write_quorum):
-            reads = {
-                entry_id: self._transport.read(order[turn], self._ledger_id, entry_id)
-                for entry_id, order in orders.items()
-                if entry_id not in found
-            }
-            if not reads:
+            missing = [entry_id for entry_id in orders if entry_id not in found]
+            if not missing:
                 break
-            await asyncio.wait(reads.values(), timeout=self._settings.answer_timeout_s)
-            for entry_id, future in reads.items():
+            if asked:
+                slow = frozenset(entry_id for entry_id, _ in asked.values())
+                self._metrics.speculative_reads.inc(len(slow))
+            for entry_id in missing:
                 bookie = orders[entry_id][turn]
-                if future.done():
-                    taken = self._take(entry_id, future.result())
-                else:
-                    future.cancel()
-                    taken = CallTimeout(f"bookie {bookie} gave no answer in {self._settings.answer_timeout_s} s")
+                asked[self._transport.read(bookie, self._ledger_id, entry_id)] = entry_id, bookie
+            last = turn == metadata.write_quorum - 1
+            timeout_s = self._settings.answer_timeout_s if last else min(pause, self._settings.answer_timeout_s)
+            await self._take_answers(asked, len(missing), found, faults, timeout_s)
+            pause *= 2
+        for future, (entry_id, bookie) in asked.items():
+            future.cancel()
+            faults[entry_id].append(
+                CallTimeout(f"bookie {bookie} gave no answer in {self._settings.answer_timeout_s} s", bookie_id=bookie)
+            )
+        return faults
+
+    async def _take_answers(
+        self,
+        asked: dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]],
+        entries: int,
+        found: dict[int, Entry],
+        faults: dict[int, list[str | BokiError]],
+        timeout_s: float,
+    ) -> None:
+        """Takes answers until no read is open or the time is over; what is found elsewhere is not waited for."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + timeout_s
+        # Only when an entry has several reads open, one answer can spare another.
+        until = asyncio.ALL_COMPLETED if len(asked) == entries else asyncio.FIRST_COMPLETED
+        while asked:
+            left = max(0.0, give_up_at - loop.time())
+            done, _ = await asyncio.wait(asked, timeout=left, return_when=until)
+            if not done:
+                return
+            for future in [one for one in asked if one.done()]:
+                entry_id, _ = asked.pop(future)
+                taken = self._take(entry_id, future.result())
                 if isinstance(taken, tuple):
-                    found[entry_id] = taken
+                    found.setdefault(entry_id, taken)
                 else:
                     faults[entry_id].append(taken)
-        return faults
+            for future in [one for one, (entry_id, _) in asked.items() if entry_id in found]:
+                del asked[future]
+                future.cancel()
 
     def _order(self, entry_id: int, metadata: LedgerMetadata) -> list[BookieId]:
         _, bookies = fragment_of(metadata.ensembles, entry_id)

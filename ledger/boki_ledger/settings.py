@@ -46,6 +46,12 @@ class LedgerSettings:
     reads_in_flight: int = setting(
         READS_IN_FLIGHT, unit="entries", help="Entries that one read or recovery asks for at once.", minimum=1
     )
+    speculative_read_s: float = setting(
+        0.05,
+        unit="seconds",
+        help="A replica that has not answered a read for this long is not waited for alone: the next is asked too; doubles.",
+        minimum=0.001,
+    )
     batch_read_entries: int = setting(
         BATCH_READ_ENTRIES, unit="entries", help="Entries that one batch read asks one bookie for.", minimum=1
     )

@@ -24,7 +24,14 @@ from boki_ledger.writer import LedgerWriter
 
 T = TypeVar("T")
 
-QUICK = LedgerSettings(retry_least_s=0.001, retry_most_s=0.002, suspect_s=1000.0, patience_s=0.0, answer_timeout_s=30.0)
+QUICK = LedgerSettings(
+    retry_least_s=0.001,
+    retry_most_s=0.002,
+    suspect_s=1000.0,
+    patience_s=0.0,
+    answer_timeout_s=30.0,
+    speculative_read_s=30.0,
+)
 
 
 class CountingRandom:
