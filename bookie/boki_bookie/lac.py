@@ -9,6 +9,7 @@ A writer that is idle sends its LAC by itself; `Ledger.explicit_lac` keeps that,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 LEDGERS_REMEMBERED: Final = 65_536
@@ -46,3 +47,28 @@ class StoredLacs:
         lac = lac_of(body)
         self._lacs[ledger_id] = (last_entry, lac)
         return lac
+
+
+class LacWatchers:
+    """Who waits for the LAC of a ledger to advance, or for its fence. `look(fenced)` is called back each time."""
+
+    def __init__(self) -> None:
+        self._looks: dict[int, dict[Callable[[bool], None], None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._looks)
+
+    def watch(self, ledger_id: int, look: Callable[[bool], None]) -> None:
+        self._looks.setdefault(ledger_id, {})[look] = None
+
+    def forget(self, ledger_id: int, look: Callable[[bool], None]) -> None:
+        looks = self._looks.get(ledger_id)
+        if looks is not None and look in looks:
+            del looks[look]
+            if not looks:
+                del self._looks[ledger_id]
+
+    def changed(self, ledger_id: int, *, fenced: bool = False) -> None:
+        """An entry or a LAC of this ledger was taken, or its fence is durable."""
+        for look in list(self._looks.get(ledger_id, ())):
+            look(fenced)

@@ -31,7 +31,7 @@ from prometheus_client import Counter
 
 from boki_bookie import metric_definitions
 from boki_bookie.fence_rules import is_possible
-from boki_bookie.lac import StoredLacs
+from boki_bookie.lac import LacWatchers, StoredLacs
 from boki_bookie.ledger_index import Place
 from boki_bookie.server_v3 import V3Requests
 from boki_bookie.storage import Storage
@@ -60,6 +60,8 @@ LOAD_BYTES: Final = 1 * limits.MIB
 """What one connection loads at a time."""
 _BATCH_READ_HEADER_BYTES: Final = 32
 _BATCH_READ_SIZE_BYTES: Final = 4
+_ACK_LEDGER: Final = slice(12, 20)
+"""Where an encoded add response has its ledger."""
 
 Read = ReadRequest | BatchReadRequest
 _Answer = tuple[V2Status, list[memoryview]]
@@ -92,6 +94,7 @@ class BookieServer:
         self.load_bytes = LOAD_BYTES
         self.free_bytes = free_bytes
         self.stored_lacs = StoredLacs()
+        self.watchers = LacWatchers()
         self.tasks: dict[asyncio.Task[None], None] = {}
         self._adds = metrics.counter(metric_definitions.ADDS)
         self._reads = metrics.counter(metric_definitions.READS)
@@ -169,12 +172,15 @@ class BookieConnection:
 
     def connection_lost(self, error: BokiError | None) -> None:
         """What was taken is finished without it; its answers go nowhere."""
+        if self._v3 is not None:
+            self._v3.connection_lost()
 
     def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
         """A late answer of the storage."""
         self._unanswered -= 1
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
+        self._server.watchers.changed(ledger_id)
 
     def _take_v3(self, frame: memoryview) -> None:
         if self._v3 is None:
@@ -192,6 +198,8 @@ class BookieConnection:
             self._v3.finish_batch()
         if acks:
             self._unanswered += len(acks)
+            if self._server.watchers:
+                self._tell_watchers(acks)
             self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
         if fencing:
             self._unanswered += len(fencing)
@@ -199,6 +207,10 @@ class BookieConnection:
         if reads:
             self._unanswered += len(reads)
             self._serve(reads)
+
+    def _tell_watchers(self, acks: list[bytes]) -> None:
+        for ledger_id in dict.fromkeys(ack[_ACK_LEDGER] for ack in acks):
+            self._server.watchers.changed(int.from_bytes(ledger_id, "big"))
 
     def _acknowledge(self, acks: bytes, count: int, error: BokiError | None) -> None:
         self._unanswered -= count
@@ -233,6 +245,8 @@ class BookieConnection:
             self._unanswered -= len(requests)
             self._connection.abort(error)
             return
+        for request in requests:
+            self._server.watchers.changed(request.ledger_id, fenced=True)
         self._serve(requests)
 
     def _serve(self, requests: list[Read]) -> None:

@@ -12,7 +12,9 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | bookie info | free space of the disk, and with the files of this bookie as total |
 | LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
 | LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
-| long poll, everything else | BAD_REQUEST |
+| long poll | once the LAC is above the one named: it and the entry after the one named, if held here |
+| | at its time-out and when the ledger is fenced: the LAC; at once BAD_REQUEST unless of entry -1, NO_LEDGER |
+| everything else | BAD_REQUEST |
 | message that cannot be read | the connection ends |
 
 `_unanswered` counts v3 requests apart from v2 ones: a client speaks one of the two.
@@ -20,13 +22,14 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from boki_bookie.fence_rules import is_possible
-from boki_bookie.lac import StoredLacs, explicit_lac_of, lac_of
+from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
 from boki_bookie.storage import Found, Storage
 from boki_common import limits
@@ -35,6 +38,8 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, StorageError
 from boki_common.net.connection import FrameConnection
 
+LONG_POLL_S: Final = 600.0
+"""The longest that a long poll waits, whatever its client asks for."""
 _RESPONSE_ROOM_BYTES: Final = 1_024
 """What a response needs at most besides the body it carries."""
 
@@ -49,6 +54,7 @@ class Shared(Protocol):
     storage: Storage
     requests_limit: int
     stored_lacs: StoredLacs
+    watchers: LacWatchers
     load_bytes: int
     free_bytes: Callable[[], Awaitable[int]]
 
@@ -76,6 +82,25 @@ class _Lookup(NamedTuple):
     request: v3.ReadRequest
     found: Found
     last: Found | None
+    lac: int | None = None
+    """What a long poll learned."""
+
+
+class _LongPoll:
+    """One read that waits."""
+
+    def __init__(self, requests: V3Requests, request: v3.ReadRequest, lac: int) -> None:
+        self.request = request
+        self._requests = requests
+        self._lac = lac
+        seconds = min(request.timeout_ms / 1000, LONG_POLL_S)
+        self.timer = asyncio.get_running_loop().call_later(seconds, self.look, True)
+
+    def look(self, over: bool) -> None:
+        """Something changed; `over` ends the wait whatever the LAC is."""
+        self._lac = max(self._lac, self._requests.lac_now(self.request.ledger_id))
+        if over or self._lac > self.request.previous_lac:
+            self._requests.poll_ended(self, self._lac)
 
 
 class V3Requests:
@@ -91,6 +116,13 @@ class V3Requests:
         self._durably: list[_Durably] = []
         self._to_load: deque[_Lookup] = deque()
         self._loading = False
+        self._added: dict[int, None] = {}
+        self._polls: dict[_LongPoll, None] = {}
+
+    def connection_lost(self) -> None:
+        """Nobody waits any more."""
+        for poll in list(self._polls):
+            self._forget(poll)
 
     # -- one batch
 
@@ -123,6 +155,10 @@ class V3Requests:
 
     def finish_batch(self) -> None:
         """The frames of one read were taken: what waits for the journal waits together."""
+        if self._added:
+            added, self._added = self._added, {}
+            for ledger_id in added:
+                self._shared.watchers.changed(ledger_id)
         if self._acks:
             acks, self._acks = self._acks, []
             self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
@@ -159,6 +195,7 @@ class V3Requests:
         if status is None or status is V2Status.OK:
             self._unanswered += 1
         if status is V2Status.OK:
+            self._added[ledger_id] = None
             self._acks.append(v3.encode_response(v3.AddResponse(txn_id, status, ledger_id, entry_id)))
         elif status is not None:
             self._shared.count_adds(status)
@@ -168,6 +205,7 @@ class V3Requests:
         self._unanswered -= 1
         self._shared.count_adds(response.status)
         self._send(response)
+        self._shared.watchers.changed(response.ledger_id)
 
     def _acknowledge(self, acks: bytes, count: int, error: BokiError | None) -> None:
         self._unanswered -= count
@@ -189,6 +227,7 @@ class V3Requests:
         if status is V2Status.OK:
             self._unanswered += 1
             self._durably.append(request)
+            self._added[request.ledger_id] = None
         else:
             self._send(v3.WriteLacResponse(request.txn_id, status, request.ledger_id))
 
@@ -230,15 +269,20 @@ class V3Requests:
             elif isinstance(request, v3.WriteLacRequest):
                 self._unanswered -= 1
                 self._send(v3.WriteLacResponse(request.txn_id, V2Status.OK, request.ledger_id))
+            else:
+                self._shared.watchers.changed(request.ledger_id, fenced=True)
         self._serve([request for request in requests if isinstance(request, v3.ReadRequest)])
 
     # -- reads
 
     def _read(self, request: v3.ReadRequest) -> None:
-        if request.waits:
+        if request.waits and request.entry_id != NO_ENTRY:
             self._refuse_read(request, V2Status.BAD_REQUEST)
         elif self._is_full():
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
+        elif request.waits:
+            self._unanswered += 1
+            self._poll(request)
         elif request.master_key is None:
             self._unanswered += 1
             self._reads.append(request)
@@ -263,6 +307,9 @@ class V3Requests:
                 self._to_load.append(_Lookup(request, found, last))
             else:
                 self._answer(request, found.status, found.body, lac)
+        self._begin_load()
+
+    def _begin_load(self) -> None:
         if self._to_load and not self._loading:
             self._loading = True
             self._shared.spawn(self._load(), "bookie read")
@@ -307,9 +354,8 @@ class V3Requests:
 
     def _answer_loaded(self, lookup: _Lookup, loaded: deque[memoryview | StorageError]) -> None:
         """Takes the bodies of this lookup off `loaded`; an unreadable last entry costs only the LAC."""
-        request, found, last = lookup
+        request, found, last, lac = lookup
         body = loaded.popleft() if found.place is not None else found.body
-        lac: int | None = None
         if last is not None and last.place is not None:
             last_body = loaded.popleft()
             if not isinstance(last_body, StorageError):
@@ -328,6 +374,68 @@ class V3Requests:
             explicit = self._storage.explicit_lac(request.ledger_id)
             lac = max(lac, explicit_lac_of(explicit)) if explicit else lac
         self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac))
+
+    # -- long polls
+
+    def _poll(self, request: v3.ReadRequest) -> None:
+        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
+        if last.status is V2Status.NO_LEDGER:
+            self._answer(request, last.status, None, None)
+        elif last.status is V2Status.OK and self._known_lac(request.ledger_id, last) is None:
+            assert last.place is not None
+            self._shared.spawn(self._load_and_poll(request, last.place), "bookie long poll")
+        else:
+            self._begin_poll(request)
+
+    async def _load_and_poll(self, request: v3.ReadRequest, place: Place) -> None:
+        last = (await self._storage.load([(request.ledger_id, place)]))[0]
+        if isinstance(last, StorageError):
+            self._answer(request, V2Status.IO_ERROR, None, None)
+            return
+        self._shared.stored_lacs.remember(request.ledger_id, place.entry_id, last)
+        self._begin_poll(request)
+
+    def _begin_poll(self, request: v3.ReadRequest) -> None:
+        lac = self.lac_now(request.ledger_id)
+        over = lac > request.previous_lac or request.timeout_ms == 0
+        if over or self._storage.is_fenced(request.ledger_id) or self._connection.closed:
+            self._end_poll(request, lac)
+            return
+        poll = _LongPoll(self, request, lac)
+        self._polls[poll] = None
+        self._shared.watchers.watch(request.ledger_id, poll.look)
+
+    def poll_ended(self, poll: _LongPoll, lac: int) -> None:
+        self._forget(poll)
+        self._unanswered += 1
+        self._end_poll(poll.request, lac)
+
+    def _forget(self, poll: _LongPoll) -> None:
+        del self._polls[poll]
+        poll.timer.cancel()
+        self._shared.watchers.forget(poll.request.ledger_id, poll.look)
+        self._unanswered -= 1
+
+    def _end_poll(self, request: v3.ReadRequest, lac: int) -> None:
+        """Answers with the LAC, and with the next entry when it is confirmed and held here."""
+        if lac > request.previous_lac:
+            found = self._storage.look_up(request.ledger_id, request.previous_lac + 1)
+            if found.status is V2Status.OK:
+                request = request._replace(entry_id=request.previous_lac + 1)
+                if found.place is None:
+                    self._answer(request, V2Status.OK, found.body, lac)
+                else:
+                    self._to_load.append(_Lookup(request, found, None, lac))
+                    self._begin_load()
+                return
+        self._answer(request, V2Status.OK, None, lac)
+
+    def lac_now(self, ledger_id: int) -> int:
+        """What is known of the LAC without touching the disk; -1 for nothing."""
+        last = self._storage.look_up(ledger_id, NO_ENTRY)
+        known = self._known_lac(ledger_id, last) if last.status is V2Status.OK else None
+        explicit = self._storage.explicit_lac(ledger_id)
+        return max(NO_ENTRY if known is None else known, explicit_lac_of(explicit) if explicit else NO_ENTRY)
 
     # -- about the bookie
 

@@ -384,6 +384,10 @@ class Storage:
             return V2Status.IO_ERROR
         return V2Status.OK
 
+    def is_fenced(self, ledger_id: int) -> bool:
+        ledger = self._ledgers.get(ledger_id)
+        return ledger is not None and ledger.fenced
+
     def explicit_lac(self, ledger_id: int) -> bytes:
         """The body of the highest LAC that was written by itself; empty for none."""
         ledger = self._ledgers.get(ledger_id)

@@ -19,6 +19,29 @@ def test_a_lac_belongs_to_the_entry_that_carries_it(world: Any) -> None:
     assert (lacs.of(1, 5), lacs.of(1, 4)) == (-1, None)
 
 
+def test_watchers_hear_of_their_ledger_until_they_are_forgotten() -> None:
+    watchers = lac.LacWatchers()
+    heard: list[tuple[str, bool]] = []
+
+    def once(fenced: bool) -> None:
+        heard.append(("once", fenced))
+        watchers.forget(1, once)
+
+    def always(fenced: bool) -> None:
+        heard.append(("always", fenced))
+
+    assert not watchers
+    watchers.watch(1, once)
+    watchers.watch(1, always)
+    watchers.changed(2)
+    watchers.changed(1)
+    watchers.changed(1, fenced=True)
+    assert heard == [("once", False), ("always", False), ("always", True)]
+    watchers.forget(1, once)
+    watchers.forget(1, always)
+    assert not watchers
+
+
 def test_the_oldest_is_forgotten(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lac, "LEDGERS_REMEMBERED", 2)
     lacs = lac.StoredLacs()

@@ -53,8 +53,9 @@ class Client:
 class Served:
     """A storage behind a server."""
 
-    def __init__(self, storage: Storage, server: FrameServer, world: Any) -> None:
+    def __init__(self, storage: Storage, requests: BookieServer, server: FrameServer, world: Any) -> None:
         self.storage = storage
+        self.requests = requests
         self.server = server
         self.world = world
 
@@ -79,7 +80,7 @@ async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
     storage = await world.open(disk)
     requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
     server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
-    yield Served(storage, server, world)
+    yield Served(storage, requests, server, world)
     await server.close()
     await requests.close()
 
@@ -392,3 +393,73 @@ async def test_written_lacs_survive_a_crash(world: Any, disk: MemoryDisk, checkp
         b"",
     ]
     assert await world.read(again, 1, 0) == bytes(world.body(1, 0))
+
+
+def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> v3.ReadRequest:
+    return v3.ReadRequest(txn_id, None, ledger_id, -1, None, True, previous_lac, timeout_ms)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_recorded_long_polls_get_the_recorded_responses(served: Served, stored: bool) -> None:
+    client = await served.connect()
+    for name in ("add-deferred-sync", "write-lac", "long-poll-now", "long-poll-timeout", "long-poll-no-ledger"):
+        for request, response in recorded(name):
+            client.connection.send(request)
+            assert (await client.frames.get()).hex() == response[4:].hex(), name
+        if stored:
+            await served.storage.checkpoint()
+
+
+@pytest.mark.parametrize("waker", ["v2", "v3", "explicit"])
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str, stored: bool) -> None:
+    client, writer = await served.connect(), await served.connect()
+    for entry_id in range(2):
+        await writer.ask(served.add(1, 1, entry_id))
+    if stored:
+        await served.storage.checkpoint()
+    client.connection.send(v3.encode_request(poll(7, 1, 0, 600_000)))
+    await client.ask(v3.ForceRequest(8, None, 1))
+    add = served.add(2, 1, 2)
+    if waker == "explicit":
+        writer.connection.send(v3.encode_request(written(2, 1, 1, served.world.key)))
+    elif waker == "v3":
+        writer.connection.send(v3.encode_request(add))
+    else:
+        writer.connection.send(*v2.encode_add_body([add.body], served.world.key))
+    answer = await client.next()
+    assert (answer.txn_id, answer.status, answer.entry_id, answer.lac) == (7, V2Status.OK, 1, 1)
+    assert bytes(answer.body) == bytes(served.world.body(1, 1))
+
+
+async def test_a_long_poll_without_the_entry_brings_the_lac(served: Served) -> None:
+    client = await served.connect()
+    await client.ask(served.add(1, 1, 5))
+    assert await client.ask(poll(2, 1, 0, 600_000)) == v3.ReadResponse(2, V2Status.OK, 1, -1, None, 4)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_a_fence_ends_long_polls_and_later_ones_do_not_wait(served: Served, version: int) -> None:
+    client, other = await served.connect(), await served.connect()
+    await client.ask(served.add(1, 1, 0))
+    client.connection.send(v3.encode_request(poll(2, 1, 0, 600_000)))
+    await client.ask(v3.ForceRequest(3, None, 1))
+    if version == 2:
+        other.connection.send(v2.encode_read(1, -1, fence_key=served.world.key))
+    else:
+        other.connection.send(v3.encode_request(read(4, 1, -1, served.world.key)))
+    assert await client.next() == v3.ReadResponse(2, V2Status.OK, 1, -1, None, -1)
+    assert (await client.ask(poll(5, 1, 0, 600_000))).txn_id == 5
+
+
+async def test_a_client_that_leaves_is_not_waited_for(served: Served) -> None:
+    client, other = await served.connect(), await served.connect()
+    await client.ask(served.add(1, 1, 0))
+    client.connection.send(v3.encode_request(poll(2, 1, 0, 600_000)))
+    await client.ask(v3.ForceRequest(3, None, 1))
+    assert served.requests.watchers
+    client.connection.close()
+    while served.requests.watchers:
+        await asyncio.sleep(0)
+    for entry_id in (1, 2):
+        assert (await other.ask(served.add(4, 1, entry_id))).status is V2Status.OK

@@ -19,7 +19,7 @@ import boki
 from boki_cli.local_cluster import LocalCluster
 from itests.whole_path.load import Load, check
 
-pytestmark = [pytest.mark.processes, pytest.mark.nightly]
+pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 SECONDS = 60.0
 RECOVERY_S = 40.0

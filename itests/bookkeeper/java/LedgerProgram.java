@@ -10,13 +10,13 @@ import org.apache.bookkeeper.client.api.WriteHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 
 /**
- * One ledger through Apache's client, over the v2 protocol. What it prints on standard output, one fact a line, is for the test:
+ * One ledger through Apache's client, over PROTOCOL v2 or v3. What it prints on standard output, one fact a line, is for the test:
  *
- *   write URI DIGEST COUNT close    ledger N, last M                        entries "java 0" ... , all acknowledged, then closed
- *   write URI DIGEST COUNT leave    ledger N, last M                        the same, left open until standard input ends
- *   read URI DIGEST LEDGER          last M, then entry TEXT each            of a closed ledger
- *   recover URI DIGEST LEDGER       the same, fenced and closed first
- *   delete URI DIGEST LEDGER        deleted N
+ *   write URI PROTOCOL DIGEST COUNT close    ledger N, last M                 entries "java 0" ... , all acknowledged, then closed
+ *   write URI PROTOCOL DIGEST COUNT leave    ledger N, last M                 the same, left open until standard input ends
+ *   read URI PROTOCOL DIGEST LEDGER          last M, then entry TEXT each     of a closed ledger
+ *   recover URI PROTOCOL DIGEST LEDGER       the same, fenced and closed first
+ *   delete URI PROTOCOL DIGEST LEDGER        deleted N
  */
 public final class LedgerProgram {
     private static final byte[] PASSWORD = "key".getBytes();
@@ -27,18 +27,18 @@ public final class LedgerProgram {
     public static void main(String[] args) throws Exception {
         ClientConfiguration settings = new ClientConfiguration();
         settings.setMetadataServiceUri(args[1]);
-        settings.setUseV2WireProtocol(true);
+        settings.setUseV2WireProtocol(args[2].equals("v2"));
         settings.setZkTimeout(4_000);
         int status = 0;
         try (BookKeeper client = BookKeeper.newBuilder(settings).build()) {
-            DigestType digest = DigestType.valueOf(args[2]);
+            DigestType digest = DigestType.valueOf(args[3]);
             switch (args[0]) {
-                case "write" -> write(client, digest, Integer.parseInt(args[3]), args[4].equals("close"));
-                case "read" -> read(client, digest, Long.parseLong(args[3]), false);
-                case "recover" -> read(client, digest, Long.parseLong(args[3]), true);
+                case "write" -> write(client, digest, Integer.parseInt(args[4]), args[5].equals("close"));
+                case "read" -> read(client, digest, Long.parseLong(args[4]), false);
+                case "recover" -> read(client, digest, Long.parseLong(args[4]), true);
                 case "delete" -> {
-                    client.newDeleteLedgerOp().withLedgerId(Long.parseLong(args[3])).execute().get();
-                    say("deleted " + args[3]);
+                    client.newDeleteLedgerOp().withLedgerId(Long.parseLong(args[4])).execute().get();
+                    say("deleted " + args[4]);
                 }
                 default -> throw new IllegalArgumentException("expected write, read, recover or delete, found " + args[0]);
             }
