@@ -174,3 +174,16 @@ async def test_a_java_client_that_speaks_v3_reads_writes_and_recovers(java: Java
     assert texts(await java.run("recover", "CRC32C", writer.ledger_id)) == ["ours"]
     with pytest.raises(LedgerFenced):
         await writer.append(b"late")
+
+
+async def test_the_shell_of_apache_lists_and_reads_what_our_client_wrote(java: Java, make_client: MakeClient) -> None:
+    writer = await (await make_client(java.boki_uri)).create()
+    for number in range(10):
+        await writer.append(b"ours %d." % number)
+    await writer.close()
+    listed = await asyncio.to_thread(java.apache.shell, "listledgers", "-m")
+    assert f"ledgerId={writer.ledger_id}," in listed
+    shown = await asyncio.to_thread(java.apache.shell, "ledgermetadata", "-ledgerid", str(writer.ledger_id))
+    assert "state=CLOSED" in shown and "lastEntryId=9" in shown
+    read = await asyncio.to_thread(java.apache.shell, "readledger", "-ledgerid", str(writer.ledger_id), "-msg")
+    assert all(f"ours {number}." in read for number in range(10))
