@@ -34,7 +34,8 @@ def asked(ledgers: Ledgers) -> list[tuple[str, int]]:
 
 
 def speculated(client: LedgerClient) -> float:
-    return client._metrics.speculative_reads._value.get()
+    value: float = client._metrics.speculative_reads._value.get()
+    return value
 
 
 @pytest.mark.parametrize("last", [0, 5], ids=["one entry", "a range"])

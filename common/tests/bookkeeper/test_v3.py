@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -100,9 +101,9 @@ def test_statuses_have_the_numbers_of_the_recorded_frames() -> None:
         assert v3.decode_response(memoryview(one(name, "response"))[4:]).status is status
 
 
-def decode(**fields: object) -> v3.Request:
+def decode(operation: int, version: int = 3, **fields: Any) -> v3.Request:
     """Decodes a request of the given fields; version 3 unless told."""
-    header = pb.PacketHeader(version=fields.pop("version", 3), operation=fields.pop("operation"), txnId=9)
+    header = pb.PacketHeader(version=version, operation=operation, txnId=9)
     return v3.decode_request(memoryview(pb.Request(header=header, **fields).SerializeToString()))
 
 
@@ -135,7 +136,7 @@ def test_versions_operations_and_flags_not_served_are_told_not_guessed() -> None
         {"operation": 6, "writeLacRequest": pb.WriteLacRequest(ledgerId=1, lac=2, masterKey=KEY, body=body(1, 2, size=40))},
     ],
 )  # fmt: skip
-def test_requests_that_cannot_be_are_protocol_errors(fields: dict[str, object]) -> None:
+def test_requests_that_cannot_be_are_protocol_errors(fields: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError, match="expected"):
         decode(**dict(fields))
 
