@@ -98,7 +98,7 @@ class Appender:
         return len(self._queue)
 
     def spare_ledgers(self) -> list[int]:
-        """Data ledgers made ahead, for the membership node."""
+        """Data ledgers made ahead and not in use yet."""
         return [] if self._spare is None else [self._spare.ledger_id]
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:

@@ -39,7 +39,7 @@ from boki_common.errors import (
     Overloaded,
 )
 from boki_common.metadata import paths
-from boki_common.metadata.store import Versioned
+from boki_common.metadata.store import ToldWatch, Versioned
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class MemoryTree:
         self._nodes: dict[str, _Node] = {paths.ROOT: _Node(b"", 0)}
         self._sessions: set[int] = set()
         self._last_session = 0
-        self._watches: dict[str, list[_MemoryWatch]] = {}
+        self._watches: dict[str, dict[ToldWatch, MemoryStore]] = {}
         self._watch_count = 0
         self._delayed: deque[_Delayed] = deque()
         self._stores: list[MemoryStore] = []
@@ -190,16 +190,15 @@ class MemoryTree:
             raise paths.not_empty(path)
         self._remove(path)
 
-    def add_watch(self, watch: _MemoryWatch) -> None:
+    def add_watch(self, watch: ToldWatch, store: MemoryStore) -> None:
         if self._watch_count >= WATCHES:
             raise Overloaded(f"{WATCHES} watches are open: close those that are no longer waited for")
         self._watch_count += 1
-        self._watches.setdefault(watch.path, []).append(watch)
+        self._watches.setdefault(watch.path, {})[watch] = store
 
-    def remove_watch(self, watch: _MemoryWatch) -> None:
-        watches = self._watches.get(watch.path, [])
-        if watch in watches:
-            watches.remove(watch)
+    def remove_watch(self, watch: ToldWatch) -> None:
+        watches = self._watches.get(watch.path, {})
+        if watches.pop(watch, None) is not None:
             self._watch_count -= 1
             if not watches:
                 del self._watches[watch.path]
@@ -234,33 +233,9 @@ class MemoryTree:
 
     def _tell(self, *changed: str) -> None:
         for path in changed:
-            for watch in self._watches.get(path, ()):
-                if self.reachable and watch.store.reachable:
+            for watch, store in self._watches.get(path, {}).items():
+                if self.reachable and store.reachable:
                     watch.tell()
-
-
-class _MemoryWatch:
-    """See `store.Watch`. An unreachable store learns nothing; `catch_up` tells it one change."""
-
-    def __init__(self, store: MemoryStore, path: str) -> None:
-        self.store = store
-        self.path = path
-        self._told = asyncio.Event()
-        self._closed = False
-
-    def tell(self) -> None:
-        self._told.set()
-
-    async def changed(self) -> None:
-        await self._told.wait()
-        if self._closed:
-            raise ClosedError(f"the watch of {self.path} is closed")
-        self._told.clear()
-
-    def close(self) -> None:
-        self._closed = True
-        self._told.set()
-        self.store.forget_watch(self)
 
 
 class MemoryStore:
@@ -273,7 +248,7 @@ class MemoryStore:
         self._next_writes: deque[Fault] = deque()
         self._session = 0
         self._open = False
-        self._watches: list[_MemoryWatch] = []
+        self._watches: list[ToldWatch] = []
         self._callbacks: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -364,15 +339,15 @@ class MemoryStore:
         paths.check_version(version, path)
         await self._write("delete", path, lambda: self.tree.delete(path, version))
 
-    def watch(self, path: str) -> _MemoryWatch:
+    def watch(self, path: str) -> ToldWatch:
         paths.check_path(path)
         self._require_open()
-        watch = _MemoryWatch(self, path)
-        self.tree.add_watch(watch)
+        watch = ToldWatch(path, self.forget_watch)
+        self.tree.add_watch(watch, self)
         self._watches.append(watch)
         return watch
 
-    def forget_watch(self, watch: _MemoryWatch) -> None:
+    def forget_watch(self, watch: ToldWatch) -> None:
         """What a watch calls when it is closed."""
         self.tree.remove_watch(watch)
         if watch in self._watches:

@@ -43,7 +43,7 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
-from boki_common.metadata.store import Versioned
+from boki_common.metadata.store import ToldWatch, Versioned
 
 T = TypeVar("T")
 
@@ -64,31 +64,6 @@ _NEVER_READ: Final = Stamp(-1, -1)
 _log = get_logger("metadata")
 
 
-class _SqliteWatch:
-    """See `store.Watch`. Told once for nothing as soon as the thread looks at its path."""
-
-    def __init__(self, store: SqliteStore, path: str) -> None:
-        self.path = path
-        self._store = store
-        self._told = asyncio.Event()
-        self._closed = False
-
-    def tell(self) -> None:
-        self._told.set()
-
-    async def changed(self) -> None:
-        await self._told.wait()
-        if self._closed:
-            raise ClosedError(f"the watch of {self.path} is closed")
-        self._told.clear()
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._told.set()
-            self._store.forget_watch(self)
-
-
 class SqliteStore:
     """A session on a metadata file; see the module, and `MetadataStore` for the methods.
 
@@ -101,7 +76,7 @@ class SqliteStore:
         self.path = os.fspath(path)
         self._session_timeout_s = session_timeout_s
         self._worker: _Worker | None = None
-        self._watches: list[_SqliteWatch] = []
+        self._watches: list[ToldWatch] = []
         self._callbacks: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -154,17 +129,17 @@ class SqliteStore:
         paths.check_version(version, path)
         await self._write(lambda tree, _session: tree.delete(path, version))
 
-    def watch(self, path: str) -> _SqliteWatch:
+    def watch(self, path: str) -> ToldWatch:
         paths.check_path(path)
         worker = self._running()
         if len(self._watches) >= WATCHES:
             raise Overloaded(f"{WATCHES} watches are open: close those that are no longer waited for")
-        watch = _SqliteWatch(self, path)
+        watch = ToldWatch(path, self.forget_watch)
         self._watches.append(watch)
         worker.watch(path)
         return watch
 
-    def forget_watch(self, watch: _SqliteWatch) -> None:
+    def forget_watch(self, watch: ToldWatch) -> None:
         """What a watch calls when it is closed."""
         self._watches.remove(watch)
         if self._worker is not None and all(other.path != watch.path for other in self._watches):

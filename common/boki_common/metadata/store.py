@@ -14,10 +14,11 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from boki_common.errors import NodeExists
+from boki_common.errors import ClosedError, NodeExists
 
 
 class Versioned(NamedTuple):
@@ -36,6 +37,32 @@ class Watch(Protocol):
 
     def close(self) -> None:
         """Stops watching. Idempotent."""
+
+
+class ToldWatch:
+    """A `Watch` that its store tells of changes; the store forgets it when it is closed."""
+
+    def __init__(self, path: str, forget: Callable[[ToldWatch], None]) -> None:
+        self.path = path
+        self._forget = forget
+        self._told = asyncio.Event()
+        self._closed = False
+
+    def tell(self) -> None:
+        """For the store: something may have changed."""
+        self._told.set()
+
+    async def changed(self) -> None:
+        await self._told.wait()
+        if self._closed:
+            raise ClosedError(f"the watch of {self.path} is closed")
+        self._told.clear()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._told.set()
+            self._forget(self)
 
 
 class MetadataStore(Protocol):
