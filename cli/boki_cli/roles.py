@@ -216,7 +216,6 @@ async def running_engine(
             metadata=parts.metadata,
             ledgers=ledgers,
             addresses=addresses,
-            clock=parts.clock,
             rng=parts.rng,
             settings=settings.engine,
             metrics=parts.metrics,

@@ -1,6 +1,6 @@
 """The engine process: serves LogBook calls to SDKs, next to the application.
 
-    engine = await Engine.start(metadata=…, ledgers=…, addresses=[…], clock=…, rng=…)
+    engine = await Engine.start(metadata=…, ledgers=…, addresses=[…], rng=…)
     await engine.ready()          # everything ordered before its start is indexed
     await engine.failed           # raises what ended it: start a new process
 
@@ -24,7 +24,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
-from boki_common.runtime.ports import Clock, Random
+from boki_common.runtime.ports import Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
 from boki_logbook.server import SdkConnection
@@ -60,7 +60,6 @@ class Engine:
         metadata: MetadataStore,
         ledgers: LedgerClient,
         addresses: Sequence[Address],
-        clock: Clock,
         rng: Random,
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
@@ -71,7 +70,6 @@ class Engine:
 
         Args:
             metadata_uri: told to whoever asks for the status, so that people find the rest of the cluster.
-            clock: kept for what will need wall time; nothing here does yet.
 
         Raises:
             SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.

@@ -98,7 +98,6 @@ class Cluster:
             metadata=store,
             ledgers=client,
             addresses=addresses or [ANYWHERE],
-            clock=FixedClock(),
             rng=self.rng,
             settings=SETTINGS,
         )
