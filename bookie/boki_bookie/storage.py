@@ -21,43 +21,31 @@ Hot path: `add` makes no object but the dict slot of the entry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from boki_bookie import journal_format, metric_definitions
 from boki_bookie.checkpoint import Checkpointer
-from boki_bookie.fence_rules import AddVerdict, FenceVerdict, Repeat, compare_repeat, decide_add, decide_fence
-from boki_bookie.journal import Done, Journal, JournalPosition
+from boki_bookie.checkpoint_loop import CheckpointLoop
+from boki_bookie.fence_rules import AddVerdict, FenceVerdict, decide_add, decide_fence
+from boki_bookie.journal import Done, Journal
+from boki_bookie.journal_apply import replay_journal
 from boki_bookie.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
 from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.ledger_index import NO_ENTRY, Ledger, LedgerIndex, Place
 from boki_bookie.settings import BookieSettings
+from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest
-from boki_common.errors import BokiError, CorruptData, DiskFull, InvalidArgument, Overloaded, StorageError
+from boki_common.errors import BokiError, DiskFull, InvalidArgument, Overloaded, StorageError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.runtime.ports import Disk, Random
 
-REPEATS_WAITING: Final = 65_536
-"""Adds that wait to be compared with an entry of the entry log."""
-SIGHTS_WAITING: Final = 1_024
-"""Ledgers whose metadata is being read."""
-
 _ENTRY: Final = int(RecordKind.ENTRY)
 
-Sight = Callable[[int], Awaitable[V2Status]]
-"""OK when the metadata of the ledger names this bookie and OPEN, else how its normal adds are answered."""
-
 _log = get_logger("bookie")
-
-
-class AddAnswers(Protocol):
-    """Who hears the answers that `add` could not give at once."""
-
-    def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None: ...
 
 
 class Found(NamedTuple):
@@ -66,19 +54,6 @@ class Found(NamedTuple):
     status: V2Status
     body: memoryview | None
     place: Place | None
-
-
-class _Replayed:
-    """The journal as a checkpoint during replay sees it."""
-
-    def __init__(self, position: JournalPosition) -> None:
-        self.position = position
-
-    async def flushed(self) -> None:
-        """What is replayed is durable."""
-
-    async def release(self, generation: int) -> None:
-        """Segments are recycled once the journal runs."""
 
 
 class Storage:
@@ -96,22 +71,16 @@ class Storage:
         self._index: LedgerIndex = checkpointer.index
         self._entry_log = checkpointer.entry_log
         self._ledgers = self._index.ledgers
-        self._sight = sight
-        self._settings = settings
         self._cache_limit = settings.write_cache_bytes
         self._hold_above = settings.write_cache_bytes * 3 // 4
         self._checkpoint_above = settings.write_cache_bytes // 2
         self._segments_limit = settings.journal_live_segments
-        self._held: list[Done] = []
-        self._unsighted: dict[int, list[tuple[AddRequest, AddAnswers]]] = {}
-        self._unsighted_bytes = 0
-        self._repeats: list[tuple[AddRequest, AddAnswers]] = []
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._checkpoint_wanted = asyncio.Event()
-        self._checkpoint_lock = asyncio.Lock()
+        self._settings = settings
         self._closing = False
-        self._checkpoint_seconds = metrics.histogram(metric_definitions.CHECKPOINT)
-        self._checkpoints = asyncio.create_task(self._run_checkpoints(), name="bookie checkpoints")
+        self._tasks = Tasks()
+        self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
+        self._repeats = RepeatedAdds(self._ledgers, self._entry_log, self._tasks)
+        self._checkpoints = CheckpointLoop(self, checkpointer, journal, settings, metrics)
         journal.failed.add_done_callback(self._journal_failed)
 
     @property
@@ -157,7 +126,7 @@ class Storage:
         end = await replay.verify()
         if end.torn:
             _log.info("dropped an incomplete group at the end of the journal, as a crash leaves it", found=end.torn)
-        await _replay(replay, checkpointer, settings)
+        await replay_journal(replay, checkpointer, write_cache_bytes=settings.write_cache_bytes)
         journal = Journal(files, settings, metrics)
         await journal.start(end.generation + 1, end.next_group, older=generations)
         full: DiskFull | None = None
@@ -173,7 +142,7 @@ class Storage:
             raise full  # nothing may follow a torn group before a checkpoint is past it
         storage = cls(checkpointer, journal, sight, settings, metrics)
         if full is not None:
-            storage._met_full_disk(full)
+            storage.met_full_disk(full)
         return storage
 
     async def close(self) -> None:
@@ -181,12 +150,8 @@ class Storage:
         if self._closing:
             return
         self._closing = True
-        self._checkpoint_wanted.set()
-        await asyncio.wait([self._checkpoints])
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._checkpoints.stop()
+        await self._tasks.close()
         if not self.failed.done():
             try:
                 await self.checkpoint()
@@ -213,14 +178,14 @@ class Storage:
             read_only=self.read_only,
         )
         if verdict is not AddVerdict.STORE:
-            return self._wait_for_sight(request, answers) if verdict is AddVerdict.SIGHT else V2Status(verdict)
+            return self._unsighted.wait(request, answers) if verdict is AddVerdict.SIGHT else V2Status(verdict)
         if self._index.cached_bytes >= self._cache_limit:
             return V2Status.TOO_MANY_REQUESTS
         try:
             if ledger is None:
                 ledger = self._create(request.ledger_id, request.master_key, sighted=False)
             if ledger.holds(request.entry_id):
-                return self._repeat(ledger, request, answers)
+                return self._repeats.judge(ledger, request, answers)
             self.journal.append(_ENTRY, request.body)
         except Overloaded:
             return V2Status.TOO_MANY_REQUESTS
@@ -234,7 +199,7 @@ class Storage:
     def when_durable(self, done: Done) -> None:
         """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full."""
         if self._index.fresh_bytes >= self._checkpoint_above or len(self.journal.live) > self._segments_limit:
-            self._checkpoint_wanted.set()
+            self._checkpoints.request()
         if self._index.cached_bytes < self._hold_above or self.read_only:
             self.journal.when_durable(done)
         else:
@@ -242,8 +207,7 @@ class Storage:
 
     def _hold(self, done: Done, error: BokiError | None) -> None:
         if error is None and self._index.cached_bytes >= self._hold_above and not self.read_only:
-            self._held.append(done)
-            self._checkpoint_wanted.set()
+            self._checkpoints.hold(done)
         else:
             done(error)
 
@@ -253,63 +217,7 @@ class Storage:
         ledger.sighted = sighted
         return ledger
 
-    def _repeat(self, ledger: Ledger, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        held = ledger.cached(request.entry_id)
-        if held is not None:
-            return _judge_repeat(held, request)
-        if len(self._repeats) >= REPEATS_WAITING:
-            return V2Status.TOO_MANY_REQUESTS
-        self._repeats.append((request, answers))
-        if len(self._repeats) == 1:
-            self._spawn(self._compare_repeats(), "bookie repeated adds")
-        return None
-
-    async def _compare_repeats(self) -> None:
-        """Compares repeated adds with what the entry log holds."""
-        while self._repeats:
-            repeats = self._repeats[:256]
-            places = [(r.ledger_id, self._ledgers[r.ledger_id].place(r.entry_id)) for r, _ in repeats]
-            wanted = [(ledger_id, place) for ledger_id, place in places if place is not None]
-            assert len(wanted) == len(repeats), "an entry that is held and not cached is stored"
-            bodies = await self._entry_log.read(wanted)
-            for (request, answers), body in zip(repeats, bodies, strict=True):
-                status = V2Status.IO_ERROR if isinstance(body, StorageError) else _judge_repeat(body, request)
-                answers.add_answered(status, request.ledger_id, request.entry_id)
-            del self._repeats[: len(repeats)]
-
-    # -- first sight
-
-    def _wait_for_sight(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        size = len(request.body)
-        waiting = self._unsighted.get(request.ledger_id)
-        if self._unsighted_bytes + size > self._settings.sight_waiting_bytes:
-            return V2Status.TOO_MANY_REQUESTS
-        if waiting is None:
-            if len(self._unsighted) >= SIGHTS_WAITING:
-                return V2Status.TOO_MANY_REQUESTS
-            waiting = self._unsighted[request.ledger_id] = []
-            self._spawn(self._look(request.ledger_id), "bookie first sight")
-        self._unsighted_bytes += size
-        waiting.append((request, answers))
-        return None
-
-    async def _look(self, ledger_id: int) -> None:
-        status = await self._sight(ledger_id)
-        waiting = self._unsighted.pop(ledger_id)
-        self._unsighted_bytes -= sum(len(request.body) for request, _ in waiting)
-        if status is V2Status.OK:
-            status = self._sighted(ledger_id, waiting[0][0].master_key)
-        accepted: list[tuple[AddRequest, AddAnswers]] = []
-        for request, answers in waiting:
-            result = self.add(request, answers) if status is V2Status.OK else status
-            if result is V2Status.OK:
-                accepted.append((request, answers))
-            elif result is not None:
-                answers.add_answered(result, request.ledger_id, request.entry_id)
-        if accepted:
-            self.when_durable(partial(_answer_accepted, accepted))
-
-    def _sighted(self, ledger_id: int, master_key: bytes) -> V2Status:
+    def note_sight(self, ledger_id: int, master_key: bytes) -> V2Status:
         """Notes that the metadata named this bookie; the journal keeps the note, so it is not asked again."""
         ledger = self._ledgers.get(ledger_id)
         try:
@@ -429,81 +337,27 @@ class Storage:
 
     async def checkpoint(self) -> None:
         """One checkpoint, after the one that may be running. Raises DiskFull, DiskFailed."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        try:
-            async with self._checkpoint_lock:
-                await self._checkpointer.run(self.journal)
-        finally:
-            held, self._held = self._held, []
-            for done in held:
-                self.journal.when_durable(done)
-        self._checkpoint_seconds.observe(loop.time() - begun)
+        await self._checkpoints.run_one()
 
-    async def _run_checkpoints(self) -> None:
-        while not self._closing and not self.failed.done():
-            try:
-                async with asyncio.timeout(self._settings.checkpoint_interval_s):
-                    await self._checkpoint_wanted.wait()
-            except TimeoutError:
-                pass  # the interval is over: checkpoint what little there is
-            if self._closing:
-                return
-            self._checkpoint_wanted.clear()
-            try:
-                await self.checkpoint()
-                if self._index.fresh_bytes >= self._checkpoint_above:
-                    self._checkpoint_wanted.set()
-            except DiskFull as error:
-                self._met_full_disk(error)
-            except BokiError as error:
-                self._fail(error)
-            except Exception as fault:
-                self._fail(StorageError(f"checkpoints stopped on a defect of Boki: {fault!r}"))
-                raise
+    def request_checkpoint(self) -> None:
+        """Lets a checkpoint begin soon, such as when there is space again."""
+        self._checkpoints.request()
 
-    def _met_full_disk(self, error: DiskFull) -> None:
+    def met_full_disk(self, error: DiskFull) -> None:
+        """For the checkpoints: there was no space for one."""
         self.read_only = True
         self.disk_full.set()
         _log.warning("no space for a checkpoint: the bookie is read-only until there is", error=error)
 
-    def request_checkpoint(self) -> None:
-        """Lets a checkpoint begin soon, such as when there is space again."""
-        self._checkpoint_wanted.set()
-
     def _journal_failed(self, failed: asyncio.Future[BokiError]) -> None:
         if not self._closing:
-            self._fail(failed.result())
+            self.fail(failed.result())
 
-    def _fail(self, error: BokiError) -> None:
+    def fail(self, error: BokiError) -> None:
+        """For what runs inside: the store cannot go on."""
         if not self.failed.done():
             self.failed.set_result(error)
-            self._checkpoint_wanted.set()
-
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks[task] = None
-        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
-
-
-def _judge_repeat(held: memoryview, request: AddRequest) -> V2Status:
-    if compare_repeat(held, request.body) is Repeat.SAME:
-        return V2Status.OK
-    _log.error(
-        "refused an add that contradicts a held entry: more than one writer uses this ledger",
-        ledger_id=request.ledger_id,
-        entry_id=request.entry_id,
-        held_bytes=len(held),
-        sent_bytes=len(request.body),
-        recovery=request.recovery,
-    )
-    return V2Status.BAD_REQUEST
-
-
-def _answer_accepted(accepted: list[tuple[AddRequest, AddAnswers]], error: BokiError | None) -> None:
-    if error is None:
-        for request, answers in accepted:
-            answers.add_answered(V2Status.OK, request.ledger_id, request.entry_id)
+            self._checkpoints.end()
 
 
 def _segment_files(disk: Disk, bookie_id: bytes, rng: Random, settings: BookieSettings) -> SegmentFiles:
@@ -514,56 +368,3 @@ def _segment_files(disk: Disk, bookie_id: bytes, rng: Random, settings: BookieSe
         segment_bytes=settings.journal_segment_bytes,
         spares_kept=settings.journal_spare_segments,
     )
-
-
-async def _replay(replay: JournalReplay, checkpointer: Checkpointer, settings: BookieSettings) -> None:
-    """Applies the journal to the index; stores entries on the way when the write cache is full."""
-    index = checkpointer.index
-    async for generation, groups in replay.segments():
-        for group in groups:
-            if index.fresh_bytes >= settings.write_cache_bytes:
-                await checkpointer.run(_Replayed(JournalPosition(generation, group.number)))
-            for kind, body in zip(group.kinds, group.bodies, strict=True):
-                _apply(index, kind, body)
-
-
-def _apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
-    """One record of the journal; applying it twice changes nothing."""
-    if kind == RecordKind.LEDGER:
-        record = journal_format.decode_ledger(body)
-        ledger = index.ledgers.get(record.ledger_id)
-        if ledger is None:
-            ledger = index.create(record.ledger_id, record.master_key)
-        if record.sighted and not ledger.sighted:
-            ledger.sighted = True
-            index.touch(ledger)
-        return
-    if kind == RecordKind.ENTRY:
-        ledger_id, entry_id = journal_format.entry_ids(body)
-        ledger = _known(index, ledger_id)
-        if not ledger.holds(entry_id):
-            index.put(ledger, entry_id, body)
-        return
-    if kind == RecordKind.FENCE:
-        ledger = _known(index, journal_format.decode_fence(body))
-        if not ledger.fenced:
-            ledger.fenced = True
-            index.touch(ledger)
-        return
-    if kind == RecordKind.LAC:
-        ledger = _known(index, journal_format.entry_ids(body)[0])
-        if ledger.note_lac(bytes(body)):
-            index.touch(ledger)
-        return
-    raise CorruptData(f"the journal holds a record of kind {kind}, which this version does not know", kind=kind)
-
-
-def _known(index: LedgerIndex, ledger_id: int) -> Ledger:
-    ledger = index.ledgers.get(ledger_id)
-    if ledger is None:
-        raise CorruptData(
-            f"the journal holds a record of ledger {ledger_id} without the one that made it: checkpoint and journal do not "
-            "belong together; restore the directory from one copy",
-            ledger_id=ledger_id,
-        )
-    return ledger

@@ -1,4 +1,4 @@
-"""A storage in one piece: adds, repeats, fences, reads, sight, back-pressure, restarts, damage."""
+"""A storage in one piece: adds, fences, reads, restarts, damage, a full disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, DiskFailed
-from boki_common.limits import KIB
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
@@ -65,41 +62,6 @@ async def test_entries_may_come_in_any_order(world: Any, disk: MemoryDisk) -> No
     assert await world.read(storage, 1, -1) == bytes(world.body(1, 9))
 
 
-@pytest.mark.parametrize("stored", [False, True])
-async def test_repeats_are_accepted_and_contradictions_refused(world: Any, disk: MemoryDisk, stored: bool) -> None:
-    storage = await world.open(disk)
-    await world.put(storage, world.add(1, 0, b"original"))
-    if stored:
-        await storage.checkpoint()
-    assert await world.put(storage, world.add(1, 0, b"original")) == [OK]
-    assert await world.put(storage, world.add(1, 0, b"original", lac=-1, recovery=True)) == [OK]
-    assert await world.put(storage, world.add(1, 0, b"changed!")) == [V2Status.BAD_REQUEST]
-    assert await world.put(storage, world.add(1, 0, b"changed!", recovery=True)) == [V2Status.BAD_REQUEST]
-    assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, b"original"))
-
-
-async def test_many_repeats_of_stored_entries_are_each_answered(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
-    adds = [world.add(1, entry) for entry in range(20)]
-    await world.put(storage, *adds)
-    await storage.checkpoint()
-    assert await world.put(storage, *adds, *adds) == [OK] * 40
-
-
-async def test_a_repeat_is_acknowledged_only_when_the_first_is_durable(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
-    await world.put(storage, world.add(1, 0))
-    disk.hold("sync")
-    first = world.submit(storage, world.add(1, 1))
-    await turns()
-    again = world.submit(storage, world.add(1, 1))
-    await turns()
-    assert not first.done()
-    assert not again.done()
-    disk.release("sync")
-    assert [await first, await again] == [OK, OK]
-
-
 async def test_a_fence_refuses_adds_at_once_and_for_ever(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
@@ -138,80 +100,6 @@ async def test_a_fence_with_no_entry_survives_checkpoints_and_recycled_journals(
     assert await world.put(later, world.add(9, 0)) == [V2Status.FENCED]
 
 
-async def test_first_sight_is_asked_once_and_remembered(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
-    adds = [world.add(1, entry) for entry in range(3)]
-    assert await world.put(storage, *adds) == [OK] * 3
-    assert world.looks == [1]
-    later = await world.open(disk.crash(world.seeded(1)))
-    assert await world.put(later, world.add(1, 3)) == [OK]
-    assert world.looks == [1]
-
-
-async def test_a_ledger_that_does_not_name_us_is_refused_and_leaves_nothing(world: Any, disk: MemoryDisk) -> None:
-    world.sights[1] = V2Status.FENCED
-    storage = await world.open(disk)
-    assert await world.put(storage, world.add(1, 0), world.add(1, 1)) == [V2Status.FENCED] * 2
-    assert await world.read(storage, 1, 0) is V2Status.NO_LEDGER
-
-
-async def test_an_entry_that_recovery_or_repair_brought_is_no_sight(world: Any, disk: MemoryDisk) -> None:
-    world.sights[1] = V2Status.FENCED
-    storage = await world.open(disk)
-    assert await world.put(storage, world.add(1, 0, recovery=True)) == [OK]
-    assert await world.put(storage, world.add(1, 1)) == [V2Status.FENCED]
-
-
-async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: MemoryDisk) -> None:
-    gate = asyncio.Event()
-
-    async def sight(ledger_id: int) -> V2Status:
-        await gate.wait()
-        return OK
-
-    storage = await world.open(disk, world.tiny(sight_waiting_bytes=300), sight=sight)
-    first = [world.submit(storage, world.add(1, entry, bytes(100))) for entry in range(2)]
-    assert await world.submit(storage, world.add(2, 0, bytes(100))) is V2Status.TOO_MANY_REQUESTS
-    await turns()
-    assert not any(one.done() for one in first)
-    assert await world.read(storage, 1, 0) is V2Status.NO_LEDGER
-    gate.set()
-    assert [await one for one in first] == [OK, OK]
-
-
-async def test_a_fence_that_comes_while_adds_wait_for_sight_wins(world: Any, disk: MemoryDisk) -> None:
-    gate = asyncio.Event()
-
-    async def sight(ledger_id: int) -> V2Status:
-        await gate.wait()
-        return OK
-
-    storage = await world.open(disk, sight=sight)
-    add = world.submit(storage, world.add(1, 0))
-    await turns()
-    assert await world.fence(storage, 1) is OK
-    gate.set()
-    assert await add is V2Status.FENCED
-
-
-async def test_acks_are_held_and_adds_refused_by_a_filling_cache(world: Any, disk: MemoryDisk) -> None:
-    settings = world.tiny(write_cache_bytes=8 * KIB, journal_segment_bytes=64 * KIB)
-    storage = await world.open(disk, settings)
-    await world.put(storage, world.add(1, 0, bytes(700)))
-    disk.hold("replace")
-    answered = [world.submit(storage, world.add(1, entry, bytes(700))) for entry in range(1, 12)]
-    await turns(100)
-    states = [future.result() if future.done() else None for future in answered]
-    assert states[0] is OK or states[0] is None
-    assert None in states, "acknowledgements are held above three quarters"
-    assert states[-1] is V2Status.TOO_MANY_REQUESTS
-    disk.release("replace")
-    for future in answered:
-        assert await future in (OK, V2Status.TOO_MANY_REQUESTS)
-    await storage.checkpoint()
-    assert await world.put(storage, world.add(1, 50, bytes(700))) == [OK]
-
-
 async def test_a_failed_journal_fails_the_storage_and_is_answered_as_unknown(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
@@ -233,43 +121,6 @@ async def test_a_damaged_stored_entry_is_unknown_and_never_absent(world: Any, di
     assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, b"a" * 100))
     assert isinstance(await world.read(storage, 1, 1), CorruptData)
     assert await world.put(storage, world.add(1, 1, b"b" * 100)) == [V2Status.IO_ERROR]
-
-
-async def test_damage_in_the_journal_refuses_the_start(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
-    for entry in range(3):
-        await world.put(storage, world.add(1, entry, b"%d" % entry * 50))
-    crashed = disk.crash(world.seeded(1))
-    name = next(name for name in crashed.all_names() if b"1" * 50 in crashed.contents(name))
-    crashed.flip_bit(name, crashed.contents(name).index(b"1" * 50))
-    with pytest.raises(CorruptData, match=name):
-        await world.open(crashed)
-
-
-async def test_a_journal_longer_than_the_cache_is_replayed(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
-    for entry in range(40):
-        await world.put(storage, world.add(1, entry, bytes([entry]) * 1_000))
-    later = await world.open(disk.crash(world.seeded(1)), world.tiny(write_cache_bytes=4 * KIB))
-    for entry in range(40):
-        assert await world.read(later, 1, entry) == bytes(world.body(1, entry, bytes([entry]) * 1_000))
-
-
-async def test_many_segments_ask_for_a_checkpoint(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk, world.tiny(journal_live_segments=2))
-    for entry in range(10):
-        await world.put(storage, world.add(1, entry, bytes(6_000)))
-    await turns(200)
-    assert len(storage.journal.live) <= 4
-
-
-async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
-    for entry in range(8):
-        await world.put(storage, world.add(1, entry, bytes(6_000)))
-    await asyncio.gather(*(storage.checkpoint() for _ in range(4)))
-    assert len(storage.journal.live) == 1
-    assert await world.put(storage, world.add(1, 8)) == [OK]
 
 
 class TestFullDisk:

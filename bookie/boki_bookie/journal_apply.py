@@ -1,0 +1,85 @@
+"""What the journal says, applied to the index at start. Applying a record twice changes nothing.
+
+Replay goes through the same places as new adds: entries into the write cache, and a checkpoint when that is full. So a
+journal may be longer than the memory that is there.
+"""
+
+from __future__ import annotations
+
+from boki_bookie import journal_format
+from boki_bookie.checkpoint import Checkpointer
+from boki_bookie.journal import JournalPosition
+from boki_bookie.journal_format import RecordKind
+from boki_bookie.journal_replay import JournalReplay
+from boki_bookie.ledger_index import Ledger, LedgerIndex
+from boki_common.errors import CorruptData
+
+
+class _Replayed:
+    """The journal as a checkpoint during replay sees it."""
+
+    def __init__(self, position: JournalPosition) -> None:
+        self.position = position
+
+    async def flushed(self) -> None:
+        """What is replayed is durable."""
+
+    async def release(self, generation: int) -> None:
+        """Segments are recycled once the journal runs."""
+
+
+async def replay_journal(replay: JournalReplay, checkpointer: Checkpointer, *, write_cache_bytes: int) -> None:
+    """Applies what `replay` hands out; stores entries on the way when the write cache is full.
+
+    Raises:
+        CorruptData: a record that makes no sense. DiskFull, DiskFailed.
+    """
+    index = checkpointer.index
+    async for generation, groups in replay.segments():
+        for group in groups:
+            if index.fresh_bytes >= write_cache_bytes:
+                await checkpointer.run(_Replayed(JournalPosition(generation, group.number)))
+            for kind, body in zip(group.kinds, group.bodies, strict=True):
+                apply(index, kind, body)
+
+
+def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
+    """One record of the journal. Raises CorruptData."""
+    if kind == RecordKind.LEDGER:
+        record = journal_format.decode_ledger(body)
+        ledger = index.ledgers.get(record.ledger_id)
+        if ledger is None:
+            ledger = index.create(record.ledger_id, record.master_key)
+        if record.sighted and not ledger.sighted:
+            ledger.sighted = True
+            index.touch(ledger)
+        return
+    if kind == RecordKind.ENTRY:
+        ledger_id, entry_id = journal_format.entry_ids(body)
+        ledger = _known(index, ledger_id)
+        if not ledger.holds(entry_id):
+            index.put(ledger, entry_id, body)
+        return
+    if kind == RecordKind.FENCE:
+        ledger = _known(index, journal_format.decode_fence(body))
+        if not ledger.fenced:
+            ledger.fenced = True
+            index.touch(ledger)
+        return
+    if kind == RecordKind.LAC:
+        ledger = _known(index, journal_format.entry_ids(body)[0])
+        if ledger.note_lac(bytes(body)):
+            index.touch(ledger)
+        return
+    raise CorruptData(f"the journal holds a record of kind {kind}, which this version does not know", kind=kind)
+
+
+def _known(index: LedgerIndex, ledger_id: int) -> Ledger:
+    ledger = index.ledgers.get(ledger_id)
+    if ledger is None:
+        raise CorruptData(
+            f"the journal holds a record of ledger {ledger_id} without the one that made it: checkpoint and journal do not "
+            "belong together; restore the directory from one copy",
+            ledger_id=ledger_id,
+        )
+    return ledger

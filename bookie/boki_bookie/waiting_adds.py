@@ -1,0 +1,172 @@
+"""Adds that cannot be answered in the turn they came in: those that wait for first sight, and repeats of stored entries.
+
+*First sight*: a normal add of a ledger that is not sighted waits, unstored, until `sight` answered for its ledger; then it
+is added like any other. One question per ledger, however many adds wait for it.
+
+*Repeats*: an add of an entry that the entry log holds is compared with what is read from there; whether a repeat is
+accepted is `fence_rules`'s business.
+
+Both are bounded; what does not fit is refused with TOO_MANY_REQUESTS. Whoever sent an add hears of it through its
+`AddAnswers`, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Final, Protocol
+
+from boki_bookie.entry_log import EntryLog
+from boki_bookie.fence_rules import Repeat, compare_repeat
+from boki_bookie.ledger_index import Ledger
+from boki_bookie.settings import BookieSettings
+from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import AddRequest
+from boki_common.errors import BokiError, StorageError
+from boki_common.logs import get_logger
+
+REPEATS_WAITING: Final = 65_536
+"""Adds that wait to be compared with an entry of the entry log."""
+SIGHTS_WAITING: Final = 1_024
+"""Ledgers whose metadata is being read."""
+_REPEATS_AT_ONCE: Final = 256
+
+Sight = Callable[[int], Awaitable[V2Status]]
+"""OK when the metadata of the ledger names this bookie and OPEN, else how its normal adds are answered."""
+
+_log = get_logger("bookie")
+
+
+class AddAnswers(Protocol):
+    """Who hears the answers that `Storage.add` could not give at once."""
+
+    def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None: ...
+
+
+class AddsAgain(Protocol):
+    """What is done with adds whose ledger was sighted: a storage."""
+
+    def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None: ...
+
+    def note_sight(self, ledger_id: int, master_key: bytes) -> V2Status: ...
+
+    def when_durable(self, done: Callable[[BokiError | None], None]) -> None: ...
+
+
+class Tasks:
+    """Tasks that end with their owner."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+    async def close(self) -> None:
+        """Stops what still runs."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+
+class UnsightedAdds:
+    """Adds of ledgers whose metadata is being read."""
+
+    def __init__(self, storage: AddsAgain, sight: Sight, settings: BookieSettings, tasks: Tasks) -> None:
+        self._storage = storage
+        self._sight = sight
+        self._bytes_limit = settings.sight_waiting_bytes
+        self._tasks = tasks
+        self._waiting: dict[int, list[tuple[AddRequest, AddAnswers]]] = {}
+        self._bytes = 0
+
+    def wait(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
+        """None: `answers` hears of it later. Else: refused."""
+        size = len(request.body)
+        waiting = self._waiting.get(request.ledger_id)
+        if self._bytes + size > self._bytes_limit:
+            return V2Status.TOO_MANY_REQUESTS
+        if waiting is None:
+            if len(self._waiting) >= SIGHTS_WAITING:
+                return V2Status.TOO_MANY_REQUESTS
+            waiting = self._waiting[request.ledger_id] = []
+            self._tasks.spawn(self._look(request.ledger_id), "bookie first sight")
+        self._bytes += size
+        waiting.append((request, answers))
+        return None
+
+    async def _look(self, ledger_id: int) -> None:
+        storage = self._storage
+        status = await self._sight(ledger_id)
+        waiting = self._waiting.pop(ledger_id)
+        self._bytes -= sum(len(request.body) for request, _ in waiting)
+        if status is V2Status.OK:
+            status = storage.note_sight(ledger_id, waiting[0][0].master_key)
+        accepted: list[tuple[AddRequest, AddAnswers]] = []
+        for request, answers in waiting:
+            result = storage.add(request, answers) if status is V2Status.OK else status
+            if result is V2Status.OK:
+                accepted.append((request, answers))
+            elif result is not None:
+                answers.add_answered(result, request.ledger_id, request.entry_id)
+        if accepted:
+            storage.when_durable(partial(_answer_accepted, accepted))
+
+
+class RepeatedAdds:
+    """Adds of entries that are held."""
+
+    def __init__(self, ledgers: dict[int, Ledger], entry_log: EntryLog, tasks: Tasks) -> None:
+        self._ledgers = ledgers
+        self._entry_log = entry_log
+        self._tasks = tasks
+        self._waiting: list[tuple[AddRequest, AddAnswers]] = []
+
+    def judge(self, ledger: Ledger, request: AddRequest, answers: AddAnswers) -> V2Status | None:
+        """OK: the same entry, answer it when durable. None: `answers` hears of it later. Else: refused."""
+        held = ledger.cached(request.entry_id)
+        if held is not None:
+            return _judge(held, request)
+        if len(self._waiting) >= REPEATS_WAITING:
+            return V2Status.TOO_MANY_REQUESTS
+        self._waiting.append((request, answers))
+        if len(self._waiting) == 1:
+            self._tasks.spawn(self._compare(), "bookie repeated adds")
+        return None
+
+    async def _compare(self) -> None:
+        """Compares repeated adds with what the entry log holds."""
+        while self._waiting:
+            repeats = self._waiting[:_REPEATS_AT_ONCE]
+            places = [(r.ledger_id, self._ledgers[r.ledger_id].place(r.entry_id)) for r, _ in repeats]
+            wanted = [(ledger_id, place) for ledger_id, place in places if place is not None]
+            assert len(wanted) == len(repeats), "an entry that is held and not cached is stored"
+            bodies = await self._entry_log.read(wanted)
+            for (request, answers), body in zip(repeats, bodies, strict=True):
+                status = V2Status.IO_ERROR if isinstance(body, StorageError) else _judge(body, request)
+                answers.add_answered(status, request.ledger_id, request.entry_id)
+            del self._waiting[: len(repeats)]
+
+
+def _judge(held: memoryview, request: AddRequest) -> V2Status:
+    if compare_repeat(held, request.body) is Repeat.SAME:
+        return V2Status.OK
+    _log.error(
+        "refused an add that contradicts a held entry: more than one writer uses this ledger",
+        ledger_id=request.ledger_id,
+        entry_id=request.entry_id,
+        held_bytes=len(held),
+        sent_bytes=len(request.body),
+        recovery=request.recovery,
+    )
+    return V2Status.BAD_REQUEST
+
+
+def _answer_accepted(accepted: list[tuple[AddRequest, AddAnswers]], error: BokiError | None) -> None:
+    if error is None:
+        for request, answers in accepted:
+            answers.add_answered(V2Status.OK, request.ledger_id, request.entry_id)

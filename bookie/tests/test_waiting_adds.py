@@ -1,0 +1,109 @@
+"""Adds that are answered later: first sight, and repeats of what is held."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from boki_common.bookkeeper.status import V2Status
+from boki_common.runtime.memory_disk import MemoryDisk
+
+OK = V2Status.OK
+
+
+async def turns(count: int = 30) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_repeats_are_accepted_and_contradictions_refused(world: Any, disk: MemoryDisk, stored: bool) -> None:
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0, b"original"))
+    if stored:
+        await storage.checkpoint()
+    assert await world.put(storage, world.add(1, 0, b"original")) == [OK]
+    assert await world.put(storage, world.add(1, 0, b"original", lac=-1, recovery=True)) == [OK]
+    assert await world.put(storage, world.add(1, 0, b"changed!")) == [V2Status.BAD_REQUEST]
+    assert await world.put(storage, world.add(1, 0, b"changed!", recovery=True)) == [V2Status.BAD_REQUEST]
+    assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, b"original"))
+
+
+async def test_many_repeats_of_stored_entries_are_each_answered(world: Any, disk: MemoryDisk) -> None:
+    storage = await world.open(disk)
+    adds = [world.add(1, entry) for entry in range(20)]
+    await world.put(storage, *adds)
+    await storage.checkpoint()
+    assert await world.put(storage, *adds, *adds) == [OK] * 40
+
+
+async def test_a_repeat_is_acknowledged_only_when_the_first_is_durable(world: Any, disk: MemoryDisk) -> None:
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0))
+    disk.hold("sync")
+    first = world.submit(storage, world.add(1, 1))
+    await turns()
+    again = world.submit(storage, world.add(1, 1))
+    await turns()
+    assert not first.done()
+    assert not again.done()
+    disk.release("sync")
+    assert [await first, await again] == [OK, OK]
+
+
+async def test_first_sight_is_asked_once_and_remembered(world: Any, disk: MemoryDisk) -> None:
+    storage = await world.open(disk)
+    adds = [world.add(1, entry) for entry in range(3)]
+    assert await world.put(storage, *adds) == [OK] * 3
+    assert world.looks == [1]
+    later = await world.open(disk.crash(world.seeded(1)))
+    assert await world.put(later, world.add(1, 3)) == [OK]
+    assert world.looks == [1]
+
+
+async def test_a_ledger_that_does_not_name_us_is_refused_and_leaves_nothing(world: Any, disk: MemoryDisk) -> None:
+    world.sights[1] = V2Status.FENCED
+    storage = await world.open(disk)
+    assert await world.put(storage, world.add(1, 0), world.add(1, 1)) == [V2Status.FENCED] * 2
+    assert await world.read(storage, 1, 0) is V2Status.NO_LEDGER
+
+
+async def test_an_entry_that_recovery_or_repair_brought_is_no_sight(world: Any, disk: MemoryDisk) -> None:
+    world.sights[1] = V2Status.FENCED
+    storage = await world.open(disk)
+    assert await world.put(storage, world.add(1, 0, recovery=True)) == [OK]
+    assert await world.put(storage, world.add(1, 1)) == [V2Status.FENCED]
+
+
+async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: MemoryDisk) -> None:
+    gate = asyncio.Event()
+
+    async def sight(ledger_id: int) -> V2Status:
+        await gate.wait()
+        return OK
+
+    storage = await world.open(disk, world.tiny(sight_waiting_bytes=300), sight=sight)
+    first = [world.submit(storage, world.add(1, entry, bytes(100))) for entry in range(2)]
+    assert await world.submit(storage, world.add(2, 0, bytes(100))) is V2Status.TOO_MANY_REQUESTS
+    await turns()
+    assert not any(one.done() for one in first)
+    assert await world.read(storage, 1, 0) is V2Status.NO_LEDGER
+    gate.set()
+    assert [await one for one in first] == [OK, OK]
+
+
+async def test_a_fence_that_comes_while_adds_wait_for_sight_wins(world: Any, disk: MemoryDisk) -> None:
+    gate = asyncio.Event()
+
+    async def sight(ledger_id: int) -> V2Status:
+        await gate.wait()
+        return OK
+
+    storage = await world.open(disk, sight=sight)
+    add = world.submit(storage, world.add(1, 0))
+    await turns()
+    assert await world.fence(storage, 1) is OK
+    gate.set()
+    assert await add is V2Status.FENCED
