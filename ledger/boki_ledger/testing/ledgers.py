@@ -109,6 +109,35 @@ class Ledgers:
         for client in self.clients:
             await client.close()
 
+    async def striped(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        *,
+        client: LedgerClient | None = None,
+        settings: LedgerSettings = QUICK,
+    ) -> LedgerWriter:
+        """A ledger of any E, Qw, Qa on the first registered bookies, and its writer."""
+        made = client or self.client
+        ledger_id = await layout.next_ledger_id(self.store)
+        metadata = LedgerMetadata(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            ensembles=((0, self.bookies.writable()[:ensemble_size]),),
+        )
+        return LedgerWriter(
+            ledger_id,
+            await made._updates.create(ledger_id, metadata),
+            transport=self.bookies,
+            chooser=self.bookies,
+            updates=made._updates,
+            rng=made._rng,
+            settings=settings,
+            metrics=made._metrics,
+        )
+
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return await self.clients[-1].metadata_of(ledger_id)
 

@@ -8,7 +8,8 @@
 
 A bookie here does what the protocol says (fence before answering, recovery adds pass the fence, the first master key is
 kept, NO_LEDGER apart from NO_ENTRY) on real frames. Messages that no rule holds travel in order, one event-loop turn per
-direction; nothing sleeps and nothing is random.
+direction; nothing sleeps and nothing is random. Only a crash of the bookie loses requests that are on their way: what a
+client sent still arrives though it closed the connection or died itself, as bytes in a socket's buffer do.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class ScriptedBookie:
     def __init__(self, bookie_id: BookieId) -> None:
         self.bookie_id = bookie_id
         self.up = True
+        self.lives = 0
+        """How often it crashed: requests on their way are lost then, and only then."""
         self.entries: dict[int, dict[int, bytes]] = {}
         self.fenced: dict[int, bool] = {}
         self.keys: dict[int, bytes] = {}
@@ -171,6 +174,7 @@ class ScriptedBookies:
         """Connections end, what is under way is lost; what is stored stays."""
         one = self[bookie]
         one.up = False
+        one.lives += 1
         error = ConnectionLost(f"bookie {bookie} crashed")
         for lane in tuple(self.lanes):
             if lane.bookie is one:
@@ -279,11 +283,11 @@ class ScriptedBookies:
     def scripted_add(self, lane: _ScriptedLane, frame: Sequence[Buffer]) -> None:
         request = v2.decode_request(memoryview(b"".join(frame))[4:])
         assert isinstance(request, v2.AddRequest)
-        connection = lane.connection
+        connection, life = lane.connection, lane.bookie.lives
         message = Message(lane.bookie.bookie_id, "add", request.entry_id, False, request.recovery, False)
 
         def arrive() -> None:
-            if lane.connection != connection:
+            if lane.bookie.lives != life:
                 return
             status = self._scripted(message) or lane.bookie.add(request)
 
