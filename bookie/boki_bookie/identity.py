@@ -197,7 +197,7 @@ async def _retire(metadata: MetadataStore, bookie_id: str) -> None:
 
 
 def _cookie(identity: Identity) -> Cookie:
-    return Cookie(identity.bookie_id, identity.place, (identity.place,), identity.instance_id)
+    return Cookie(identity.bookie_id, identity.place, (identity.place,), identity.instance_id, ours=True)
 
 
 async def _read(disk: Disk) -> _IdentityFile:

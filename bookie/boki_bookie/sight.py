@@ -21,8 +21,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.settings import BookieSettings
-from boki_common.bookkeeper.layout import LEDGER_ID_MAX, ledger_path
+from boki_common.bookkeeper.layout import LEDGER_ID_MAX, LedgerLayout, read_layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, MetadataUnavailable, MetadataUnknown, NoNode
@@ -48,9 +49,19 @@ def judge(metadata: LedgerMetadata | None, bookie_id: str) -> V2Status | None:
 class FirstSight:
     """Reads the metadata of ledgers; call it with the ledger."""
 
-    def __init__(self, metadata: MetadataStore, bookie_id: str, settings: BookieSettings) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        bookie_id: str,
+        settings: BookieSettings,
+        *,
+        digests: LedgerDigests | None = None,
+    ) -> None:
+        """`digests` hear which digest the ledgers have that may be written."""
         self._metadata = metadata
         self._bookie_id = bookie_id
+        self._digests = digests
+        self._layout: LedgerLayout | None = None
         self._timeout_s = settings.sight_timeout_s
         self._patience_s = settings.sight_patience_s
 
@@ -74,7 +85,10 @@ class FirstSight:
         delay_s = FIRST_DELAY_S
         while True:
             try:
-                status = judge(await self._read(ledger_id), self._bookie_id)
+                metadata = await self._read(ledger_id)
+                status = judge(metadata, self._bookie_id)
+                if status is V2Status.OK and self._digests is not None and metadata is not None:
+                    self._digests.learn(ledger_id, metadata)
                 if status is not None:
                     return status
                 patient_until = patient_until or loop.time() + self._patience_s
@@ -88,6 +102,8 @@ class FirstSight:
 
     async def _read(self, ledger_id: int) -> LedgerMetadata | None:
         try:
-            return decode((await self._metadata.get(ledger_path(ledger_id))).value)
+            if self._layout is None:
+                self._layout = await read_layout(self._metadata)
+            return decode((await self._metadata.get(self._layout.path(ledger_id))).value)
         except NoNode:
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boki_common.bookkeeper import layout
+from boki_common.bookkeeper import layout, ledger_ids
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import ClosedError, InvalidArgument, NotEnoughBookies, Unauthorized
@@ -118,7 +118,7 @@ class LedgerClient:
             password=password,
             custom=tuple(sorted((custom or {}).items())),
         )
-        ledger_id = await self._updates.patiently(lambda: layout.next_ledger_id(self._store))
+        ledger_id = await self._updates.patiently(lambda: ledger_ids.next_ledger_id(self._store))
         seen = await self._updates.create(ledger_id, metadata)
         writer = LedgerWriter(
             ledger_id,
@@ -162,7 +162,6 @@ class LedgerClient:
             ledger_id,
             seen,
             floor=floor,
-            store=self._store,
             transport=transport,
             updates=self._updates,
             settings=self._settings,

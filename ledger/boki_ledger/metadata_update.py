@@ -20,10 +20,11 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from boki_common.bookkeeper import layout, ledger_metadata
+from boki_common.bookkeeper.layout import LedgerLayout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import BadVersion, MetadataUnavailable, NoNode, NoSuchLedger, Overloaded
 from boki_common.metadata.settle import Superseded, compare_and_set
-from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.store import MetadataStore, Watch
 from boki_common.runtime.ports import Random
 from boki_ledger.settings import LedgerSettings
 
@@ -43,12 +44,24 @@ class SeenMetadata(NamedTuple):
 
 
 class LedgerUpdates:
-    """See the module. Stateless but for its ports."""
+    """See the module. Stateless but for its ports and the layout of the cluster, which never changes."""
 
     def __init__(self, store: MetadataStore, rng: Random, settings: LedgerSettings) -> None:
         self._store = store
         self._rng = rng
         self._settings = settings
+        self._layout: LedgerLayout | None = None
+
+    async def path(self, ledger_id: int) -> str:
+        """The node of a ledger's metadata. Raises MetadataUnavailable; SettingsError: a layout that is none of ours."""
+        if self._layout is None:
+            self._layout = await layout.read_layout(self._store)
+        return self._layout.path(ledger_id)
+
+    def watch(self, ledger_id: int) -> Watch:
+        """Watches the metadata of a ledger that was read, or made, before."""
+        assert self._layout is not None, "no ledger was read yet"
+        return self._store.watch(self._layout.path(ledger_id))
 
     async def read(self, ledger_id: int) -> SeenMetadata:
         """The present metadata.
@@ -61,7 +74,7 @@ class LedgerUpdates:
     async def read_now(self, ledger_id: int) -> SeenMetadata:
         """`read`, without waiting for the store."""
         try:
-            found = await self._store.get(layout.ledger_path(ledger_id))
+            found = await self._store.get(await self.path(ledger_id))
         except NoNode:
             raise _no_such_ledger(ledger_id) from None
         return SeenMetadata(ledger_metadata.decode(found.value), found.version)
@@ -74,7 +87,10 @@ class LedgerUpdates:
         """
         wanted = replace(metadata, ctoken=self._token())
         value = ledger_metadata.encode(wanted)
-        await self.patiently(lambda: layout.create_ledger(self._store, ledger_id, value))
+        await self.patiently(lambda: self.path(ledger_id))
+        assert self._layout is not None
+        made = self._layout
+        await self.patiently(lambda: layout.create_ledger(self._store, ledger_id, value, made))
         return SeenMetadata(wanted, 0)
 
     async def change(
@@ -92,8 +108,8 @@ class LedgerUpdates:
             NoSuchLedger: deleted. Overloaded: `RACES` lost races. MetadataUnavailable: nothing was changed.
             What `transform` raises.
         """
-        path = layout.ledger_path(ledger_id)
         seen = known if known is not None else await self.read(ledger_id)
+        path = await self.path(ledger_id)
         for _ in range(RACES):
             wanted = transform(seen.metadata)
             if wanted is None:
@@ -121,7 +137,7 @@ class LedgerUpdates:
         for _ in range(RACES):
             version = (await self.read(ledger_id)).version
             try:
-                await self._store.delete(layout.ledger_path(ledger_id), version=version)
+                await self._store.delete(await self.path(ledger_id), version=version)
                 return
             except BadVersion:
                 continue

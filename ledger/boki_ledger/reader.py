@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 
-from boki_common.bookkeeper import layout, v2
+from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import (
@@ -28,7 +28,7 @@ from boki_common.errors import (
     NoSuchLedger,
 )
 from boki_common.logs import get_logger
-from boki_common.metadata.store import MetadataStore, Watch
+from boki_common.metadata.store import Watch
 from boki_ledger.answers import Answer, answer_of
 from boki_ledger.coverage import covered
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
@@ -49,7 +49,6 @@ class LedgerReader:
         seen: SeenMetadata,
         *,
         floor: int,
-        store: MetadataStore,
         transport: BookieTransport,
         updates: LedgerUpdates,
         settings: LedgerSettings,
@@ -67,7 +66,7 @@ class LedgerReader:
         self._take(seen)
         self._task: asyncio.Task[None] | None = None
         if not self.closed:
-            watch = store.watch(layout.ledger_path(ledger_id))
+            watch = updates.watch(ledger_id)
             self._task = asyncio.create_task(self._follow(watch), name=f"metadata of ledger {ledger_id}")
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from boki_common.bookkeeper import layout, ledger_metadata
+from boki_common.bookkeeper.layout import LedgerLayout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import MetadataUnavailable, NodeExists, NoSuchLedger
 from boki_common.ids import BookieId
@@ -164,3 +165,14 @@ async def test_a_hundred_concurrent_replacements_all_land_on_an_unreliable_store
     store.tree.deliver_delayed()
     found = ledger_metadata.decode((await store.get(layout.ledger_path(1))).value)
     assert found.ensembles[-1][1] == tuple(f"new{slot}" for slot in range(SLOTS))
+
+
+async def test_ledgers_of_a_cluster_with_the_long_layout_are_found_where_apache_puts_them(store: MemoryStore) -> None:
+    await layout.init_cluster(store, rng=CountingRandom(), layout=LedgerLayout.LONG_HIERARCHICAL)
+    updates = LedgerUpdates(store, CountingRandom(), QUICK)
+    await updates.create(7, metadata())
+    assert await store.exists("/ledgers/000/0000/0000/0000/L0007")
+    await updates.change(7, lambda seen: replace(seen, state=LedgerState.IN_RECOVERY))
+    assert (await LedgerUpdates(store, CountingRandom(), QUICK).read(7)).metadata.state is LedgerState.IN_RECOVERY
+    await updates.delete(7)
+    assert await layout.list_ledgers(store) == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import layout, ledger_metadata, v2
+from boki_common.bookkeeper import layout, ledger_ids, ledger_metadata, v2
 from boki_common.bookkeeper.digests import CRC32C, master_key
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
@@ -498,7 +498,7 @@ async def test_a_ledger_that_does_not_exist(ledgers: Ledgers) -> None:
 async def test_a_striped_ledger_needs_an_answer_in_every_window(ledgers: Ledgers) -> None:
     """E = 4, Qw = Qa = 2: one bookie down leaves windows in which one answer is enough; two neighbours down do not."""
     client = ledgers.client
-    ledger_id = await layout.next_ledger_id(ledgers.store)
+    ledger_id = await ledger_ids.next_ledger_id(ledgers.store)
     bookies = ensemble("b1", "b2", "b3", "b4")
     metadata = LedgerMetadata(ensemble_size=4, write_quorum=2, ack_quorum=2, ensembles=((0, bookies),))
     await client._updates.create(ledger_id, metadata)

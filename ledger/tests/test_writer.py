@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import layout, ledger_metadata, v2
+from boki_common.bookkeeper import layout, ledger_ids, ledger_metadata, v2
 from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
@@ -296,7 +296,7 @@ async def test_a_bookie_that_fails_between_its_entries_is_replaced_for_the_next(
 async def striped_writer(ledgers: Ledgers) -> tuple[LedgerWriter, int]:
     """A writer with E = 3, Qw = Qa = 2, which `create` never makes but BookKeeper knows."""
     client = ledgers.client
-    ledger_id = await layout.next_ledger_id(ledgers.store)
+    ledger_id = await ledger_ids.next_ledger_id(ledgers.store)
     metadata = LedgerMetadata(
         ensemble_size=3, write_quorum=2, ack_quorum=2, ensembles=((0, tuple(ledgers.bookies.writable()[:3])),)
     )

@@ -1,12 +1,16 @@
-"""Where Apache BookKeeper keeps what in the metadata store, and what it writes there (layout `hierarchical`).
+"""Where Apache BookKeeper keeps what in the metadata store, and what it writes there.
 
     /ledgers/LAYOUT                       "2\\n<class of the layout>:1"
              INSTANCEID                   a random UUID: which cluster this is
              available/<bookie>           ephemeral: BookieServiceInfoFormat (host, port)
              available/readonly/<bookie>  the same, of a bookie that takes no writes
              cookies/<bookie>             "5\\n" and CookieFormat as protobuf text: the bookie's identity, as on its disk
-             idgen/ID-0000000000          ephemeral, sequential, deleted at once: ledger ids
+             idgen, idgen-long            where ledger ids come from, see `ledger_ids`
              00/0000/L0000                LedgerMetadata of ledger 0; ids from 2^31 - 1 on: 000/0000/0021/4748/L3647
+             000/0000/0000/0000/L0000     the same where LAYOUT says long hierarchical: every id has the long path
+
+A cookie of ours opens with a comment (`OUR_MARK`), which Apache's programs skip: it says that the bookie answers a fence
+only once it is durable, and that its id is a disk's, never used again. Whoever lacks the mark promises neither.
 
 A bookie's id is whatever names it: Apache's default is `host:port`, ours is made when its disk is formatted, a UUID. The
 address to connect to is that of its registration; an id that is an address needs none.
@@ -16,6 +20,7 @@ It knows paths and values, not who writes them when.
 
 from __future__ import annotations
 
+import enum
 import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -27,10 +32,8 @@ from boki_common.errors import (
     CorruptData,
     InvalidArgument,
     MetadataUnavailable,
-    MetadataUnknown,
     NodeExists,
     NoNode,
-    Overloaded,
     SettingsError,
 )
 from boki_common.ids import BookieId, LedgerId
@@ -50,10 +53,11 @@ READ_ONLY: Final = f"{AVAILABLE}/{READ_ONLY_NAME}"
 COOKIES: Final = f"{LEDGERS}/cookies"
 ID_GENERATOR: Final = f"{LEDGERS}/idgen"
 
-LAYOUT_VALUE: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 COOKIE_VERSION: Final = 5
+OUR_MARK: Final = b"# boki: fences are durable before they are answered, and the id names a disk\n"
+"""Directly after the version of a cookie: a comment of protobuf text."""
 SHORT_IDS: Final = 2**31 - 1
-"""Ids below this have the short path, and `idgen` gives no other (Apache's `getHybridHierarchicalLedgerPath`)."""
+"""Ids below this have the short path where the layout knows one, and `idgen` gives no other."""
 LEDGER_ID_MAX: Final = 2**63 - 1
 CREATE_ATTEMPTS: Final = 16
 
@@ -62,6 +66,30 @@ _ENDPOINT_PROTOCOL: Final = "bookie-rpc"
 _LEVEL: Final = re.compile(r"[0-9]{4}")
 _TOP_LEVEL: Final = re.compile(r"[0-9]{2,3}")
 _LEAF: Final = re.compile(r"L[0-9]{4}")
+
+
+class LedgerLayout(enum.Enum):
+    """How ledger ids become paths; the value is the content of LAYOUT."""
+
+    HIERARCHICAL = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+    LONG_HIERARCHICAL = b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1"
+
+    def path(self, ledger_id: int) -> str:
+        """The node of a ledger's metadata."""
+        assert 0 <= ledger_id <= LEDGER_ID_MAX, ledger_id
+        if ledger_id < SHORT_IDS and self is LedgerLayout.HIERARCHICAL:
+            digits = f"{ledger_id:010d}"
+            return f"{LEDGERS}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+        digits = f"{ledger_id:019d}"
+        return f"{LEDGERS}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+
+    def ledger_of(self, path: str) -> LedgerId | None:
+        """The ledger whose metadata is at `path`; None when it is no such path."""
+        digits = path.removeprefix(LEDGERS).replace("/", "").replace("L", "")
+        if not digits.isascii() or not digits.isdigit() or int(digits) > LEDGER_ID_MAX:
+            return None
+        ledger_id = LedgerId(int(digits))
+        return ledger_id if self.path(ledger_id) == path else None
 
 
 class BookieService(NamedTuple):
@@ -81,35 +109,35 @@ class Cookie:
     instance_id: str | None = None
     index_dirs: str | None = None
     """As Apache writes it; ours have none."""
+    ours: bool = False
+    """Whether it has our mark, see the module."""
 
 
-async def init_cluster(store: MetadataStore, *, rng: Random | None = None) -> str:
+async def init_cluster(
+    store: MetadataStore, *, rng: Random | None = None, layout: LedgerLayout = LedgerLayout.HIERARCHICAL
+) -> str:
     """Makes the folders, INSTANCEID and LAYOUT unless they are there. May run in many processes at once.
 
     Args:
         store: started.
         rng: for the instance id; the system's when not given.
+        layout: of a new cluster; one that is there keeps its own.
 
     Returns:
         The instance id.
 
     Raises:
-        SettingsError: the store holds a cluster of another layout.
+        SettingsError: the store holds a cluster of a layout that is none of ours.
     """
     for folder in (READ_ONLY, COOKIES, ID_GENERATOR):
         await ensure_path(store, folder)
     instance = random_uuid(rng if rng is not None else SystemRandom())
-    for path, value in ((INSTANCE_ID, instance.encode()), (LAYOUT, LAYOUT_VALUE)):
+    for path, value in ((INSTANCE_ID, instance.encode()), (LAYOUT, layout.value)):
         try:
             await create_settled(store, path, value)
         except NodeExists:
             continue  # another process, or an earlier start, made it
-    found = (await store.get(LAYOUT)).value
-    if found != LAYOUT_VALUE:
-        raise SettingsError(
-            f"expected the hierarchical layout in {LAYOUT}, found {found!r}: this cluster keeps its ledgers in another "
-            "layout, use a chroot of its own for Boki"
-        )
+    await read_layout(store)
     return await instance_id(store)
 
 
@@ -118,43 +146,49 @@ async def instance_id(store: MetadataStore) -> str:
     return (await store.get(INSTANCE_ID)).value.decode(errors="replace")
 
 
-def ledger_path(ledger_id: int) -> str:
+async def read_layout(store: MetadataStore) -> LedgerLayout:
+    """The layout of the cluster; before `init_cluster` the one that is made by default.
+
+    Raises:
+        SettingsError: it is neither hierarchical nor long hierarchical.
+    """
+    try:
+        found = (await store.get(LAYOUT)).value
+    except NoNode:
+        return LedgerLayout.HIERARCHICAL
+    try:
+        return LedgerLayout(found)
+    except ValueError:
+        raise SettingsError(
+            f"expected the hierarchical or the long hierarchical layout in {LAYOUT}, found {found!r}: this cluster keeps "
+            "its ledgers in another layout, use a chroot of its own for Boki"
+        ) from None
+
+
+def ledger_path(ledger_id: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:
     """The node of a ledger's metadata."""
-    assert 0 <= ledger_id <= LEDGER_ID_MAX, ledger_id
-    if ledger_id < SHORT_IDS:
-        digits = f"{ledger_id:010d}"
-        return f"{LEDGERS}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
-    digits = f"{ledger_id:019d}"
-    return f"{LEDGERS}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
-
-
-def ledger_id_of(path: str) -> LedgerId | None:
-    """The ledger whose metadata is at `path`; None when it is no such path."""
-    digits = path.removeprefix(LEDGERS).replace("/", "").replace("L", "")
-    if not digits.isascii() or not digits.isdigit() or int(digits) > LEDGER_ID_MAX:
-        return None
-    ledger_id = LedgerId(int(digits))
-    return ledger_id if ledger_path(ledger_id) == path else None
+    return layout.path(ledger_id)
 
 
 async def list_ledgers(store: MetadataStore) -> list[LedgerId]:
     """The ids of all ledgers, ascending. Those made or deleted meanwhile may or may not be in it."""
+    layout = await read_layout(store)
     found: list[LedgerId] = []
     for top in await _children(store, LEDGERS):
         if _TOP_LEVEL.fullmatch(top):
             depth = 1 if len(top) == 2 else 3
-            await _collect(store, f"{LEDGERS}/{top}", depth, found)
+            await _collect(store, layout, f"{LEDGERS}/{top}", depth, found)
     return sorted(found)
 
 
-async def _collect(store: MetadataStore, folder: str, depth: int, found: list[LedgerId]) -> None:
+async def _collect(store: MetadataStore, layout: LedgerLayout, folder: str, depth: int, found: list[LedgerId]) -> None:
     """Adds the ledgers below `folder`, whose leaves are `depth` folders further down."""
     for name in await _children(store, folder):
         path = f"{folder}/{name}"
         if depth and _LEVEL.fullmatch(name):
-            await _collect(store, path, depth - 1, found)
+            await _collect(store, layout, path, depth - 1, found)
         elif not depth and _LEAF.fullmatch(name):
-            ledger_id = ledger_id_of(path)
+            ledger_id = layout.ledger_of(path)
             if ledger_id is not None:
                 found.append(ledger_id)
 
@@ -166,36 +200,15 @@ async def _children(store: MetadataStore, path: str) -> list[str]:
         return []
 
 
-async def next_ledger_id(store: MetadataStore) -> LedgerId:
-    """A ledger id that nobody was given before. After a lost answer an id is skipped.
-
-    Raises:
-        MetadataUnavailable, MetadataUnknown: none was given; call again.
-        Overloaded: all 2^31 - 1 ids of the generator are used up.
-    """
-    prefix = f"{ID_GENERATOR}/ID-"
-    try:
-        path = await store.create_sequential(prefix, ephemeral=True)
-    except NoNode:
-        await ensure_path(store, ID_GENERATOR)
-        path = await store.create_sequential(prefix, ephemeral=True)
-    digits = path.removeprefix(prefix)
-    try:
-        await store.delete(path, version=0)
-    except (NoNode, MetadataUnavailable, MetadataUnknown):
-        pass  # an ephemeral node: it goes with the session at the latest
-    if not digits.isdigit() or int(digits) >= SHORT_IDS:
-        raise Overloaded(f"expected a ledger id below {SHORT_IDS} from {ID_GENERATOR}, found {digits}: all are used up")
-    return LedgerId(int(digits))
-
-
-async def create_ledger(store: MetadataStore, ledger_id: int, value: bytes) -> None:
+async def create_ledger(
+    store: MetadataStore, ledger_id: int, value: bytes, layout: LedgerLayout = LedgerLayout.HIERARCHICAL
+) -> None:
     """Makes the node of a new ledger, with its folders. `value` must contain an owner token (`settle.create_settled`).
 
     Raises:
         NodeExists: the id is taken. MetadataUnavailable: nothing was made. MetadataUnknown: it may have been.
     """
-    path = ledger_path(ledger_id)
+    path = layout.path(ledger_id)
     for _attempt in range(CREATE_ATTEMPTS):
         try:
             return await create_settled(store, path, value)
@@ -303,7 +316,8 @@ def encode_cookie(cookie: Cookie) -> bytes:
         instanceId=cookie.instance_id,
         indexDirs=cookie.index_dirs,
     )
-    return b"%d\n" % COOKIE_VERSION + text_format.MessageToString(data).encode()
+    mark = OUR_MARK if cookie.ours else b""
+    return b"%d\n" % COOKIE_VERSION + mark + text_format.MessageToString(data).encode()
 
 
 def decode_cookie(value: bytes) -> Cookie:
@@ -325,6 +339,7 @@ def decode_cookie(value: bytes) -> Cookie:
         ledger_dirs=tuple(folders),
         instance_id=data.instanceId if data.HasField("instanceId") else None,
         index_dirs=data.indexDirs if data.HasField("indexDirs") else None,
+        ours=text.startswith(OUR_MARK),
     )
 
 

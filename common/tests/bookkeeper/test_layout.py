@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.data_formats_pb2 import BookieServiceInfoFormat
-from boki_common.bookkeeper.layout import BookieService, Cookie
-from boki_common.errors import CorruptData, MetadataUnknown, NodeExists, NoNode, Overloaded, SettingsError
+from boki_common.bookkeeper.layout import BookieService, Cookie, LedgerLayout
+from boki_common.errors import CorruptData, NodeExists, NoNode, SettingsError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
 from boki_common.metadata.store import ensure_path
@@ -79,10 +80,23 @@ async def test_lost_answers_do_not_stop_a_new_cluster(store: Any) -> None:
     assert instance.startswith("00010203")
 
 
-async def test_a_cluster_of_another_layout_is_refused(store: Any) -> None:
+async def test_a_cluster_keeps_the_layout_it_was_made_with(store: Any) -> None:
     for path, value in nodes("longhierarchical-00-init").items():
         await store.create(path, value)
-    with pytest.raises(SettingsError, match="expected the hierarchical layout"):
+    await layout.init_cluster(store)
+    assert await layout.read_layout(store) is LedgerLayout.LONG_HIERARCHICAL
+
+
+async def test_a_new_cluster_may_have_the_long_layout(store: Any) -> None:
+    assert await layout.read_layout(store) is LedgerLayout.HIERARCHICAL, "what is made by default"
+    await layout.init_cluster(store, layout=LedgerLayout.LONG_HIERARCHICAL)
+    assert (await store.get(layout.LAYOUT)).value == nodes("longhierarchical-00-init")[layout.LAYOUT]
+
+
+async def test_a_cluster_of_another_layout_is_refused(store: Any) -> None:
+    await store.create(layout.LEDGERS)
+    await store.create(layout.LAYOUT, b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1")
+    with pytest.raises(SettingsError, match="expected the hierarchical or the long hierarchical layout"):
         await layout.init_cluster(store)
 
 
@@ -98,12 +112,17 @@ async def test_a_cluster_of_another_layout_is_refused(store: Any) -> None:
 )
 def test_paths_of_ledgers(ledger_id: int, path: str) -> None:
     assert layout.ledger_path(ledger_id) == path
-    assert layout.ledger_id_of(path) == ledger_id
+    assert LedgerLayout.HIERARCHICAL.ledger_of(path) == ledger_id
 
 
-@given(st.integers(0, 2**63 - 1))
-def test_a_path_names_one_ledger(ledger_id: int) -> None:
-    assert layout.ledger_id_of(layout.ledger_path(ledger_id)) == ledger_id
+def test_paths_of_the_long_layout_are_what_apache_writes() -> None:
+    assert LedgerLayout.LONG_HIERARCHICAL.path(0) in nodes("longhierarchical-02-ledger-created")
+    assert LedgerLayout.LONG_HIERARCHICAL.path(2**40) == LedgerLayout.HIERARCHICAL.path(2**40)
+
+
+@given(st.integers(0, 2**63 - 1) | st.integers(0, 2**32), st.sampled_from(LedgerLayout))
+def test_a_path_names_one_ledger(ledger_id: int, made: LedgerLayout) -> None:
+    assert made.ledger_of(made.path(ledger_id)) == ledger_id
 
 
 @pytest.mark.parametrize(
@@ -112,7 +131,7 @@ def test_a_path_names_one_ledger(ledger_id: int) -> None:
      "/ledgers/00/0000/0000", "/ledgers/999/9999/9999/9999/L9999"],
 )  # fmt: skip
 def test_what_is_no_ledger(path: str) -> None:
-    assert layout.ledger_id_of(path) is None
+    assert LedgerLayout.HIERARCHICAL.ledger_of(path) is None
 
 
 async def test_ledgers_are_listed_in_order_among_everything_else(store: Any) -> None:
@@ -127,6 +146,16 @@ async def test_ledgers_are_listed_in_order_among_everything_else(store: Any) -> 
     assert await layout.list_ledgers(store) == sorted(ids)
     with pytest.raises(NodeExists):
         await layout.create_ledger(store, 7, b"other")
+
+
+async def test_ledgers_of_the_long_layout_are_listed(store: Any) -> None:
+    made = LedgerLayout.LONG_HIERARCHICAL
+    await layout.init_cluster(store, layout=made)
+    ids = [7, 0, 2**31 - 1, 2**40, 2**63 - 1]
+    for ledger_id in ids:
+        await layout.create_ledger(store, ledger_id, b"%d" % ledger_id, made)
+    await ensure_path(store, LedgerLayout.HIERARCHICAL.path(5))
+    assert await layout.list_ledgers(store) == sorted(ids)
 
 
 async def test_the_folder_of_a_ledger_may_vanish_while_it_is_made(store: Any) -> None:
@@ -144,30 +173,6 @@ async def test_the_folder_of_a_ledger_may_vanish_while_it_is_made(store: Any) ->
     await layout.create_ledger(store, 5, b"five")
     assert deletions == 2
     assert await layout.list_ledgers(store) == [5]
-
-
-async def test_ledger_ids_are_given_once() -> None:
-    tree = MemoryTree()
-    stores = [MemoryStore(tree) for _ in range(3)]
-    for store in stores:
-        await store.start()
-    await ensure_path(stores[0], layout.LEDGERS)
-    ids = await asyncio.gather(*(layout.next_ledger_id(store) for store in stores for _ in range(10)))
-    assert sorted(ids) == list(range(30))
-    assert await stores[0].children(layout.ID_GENERATOR) == []
-    stores[0].fail_next_write(Fault.ANSWER_LOST)
-    with pytest.raises(MetadataUnknown):
-        await layout.next_ledger_id(stores[0])
-    assert await layout.next_ledger_id(stores[0]) == 31
-    stores[0].faults = lambda operation, _path: Fault.ANSWER_LOST if operation == "delete" else Fault.NONE
-    assert await layout.next_ledger_id(stores[0]) == 32
-
-
-async def test_the_id_generator_ends(store: Any) -> None:
-    await layout.init_cluster(store)
-    store.tree._nodes[layout.ID_GENERATOR].next_number = 2**31 - 1
-    with pytest.raises(Overloaded, match="all are used up"):
-        await layout.next_ledger_id(store)
 
 
 def test_registrations_are_what_apache_writes() -> None:
@@ -203,6 +208,14 @@ def test_cookies_are_what_apache_writes() -> None:
 
 def test_a_cookie_of_ours() -> None:
     cookie = Cookie(BookieId("b-1"), "/data/journal é", ("/a", "/b c"), index_dirs="1\t/index")
+    assert layout.decode_cookie(layout.encode_cookie(cookie)) == cookie
+    ours = replace(cookie, ours=True)
+    assert layout.decode_cookie(layout.encode_cookie(ours)) == ours
+    assert layout.encode_cookie(ours).startswith(b"5\n# boki")
+
+
+def test_a_mark_inside_of_a_field_is_none() -> None:
+    cookie = Cookie(BookieId("b-1"), layout.OUR_MARK.decode(), ("/a",))
     assert layout.decode_cookie(layout.encode_cookie(cookie)) == cookie
 
 
