@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from boki_bookie import metric_definitions
 from boki_bookie.identity import Identity, establish
+from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.server import BookieServer
 from boki_bookie.settings import BookieSettings
 from boki_bookie.sight import FirstSight
@@ -96,8 +97,17 @@ class Bookie:
                 replace_lost_disk=settings.replace_lost_disk,
                 format_store=lambda raw: Storage.format(disk, raw, rng, settings),
             )
-            sight = FirstSight(metadata, identity.bookie_id, settings)
-            storage = await Storage.open(disk, identity.raw, sight=sight, rng=rng, settings=settings, metrics=metrics)
+            digests = LedgerDigests(metadata, settings.check_digests, metrics)
+            stack.push_async_callback(digests.close)
+            storage = await Storage.open(
+                disk,
+                identity.raw,
+                sight=FirstSight(metadata, identity.bookie_id, settings, digests=digests),
+                rng=rng,
+                settings=settings,
+                metrics=metrics,
+                digests=digests,
+            )
             stack.push_async_callback(storage.close)
             bookie = cls(disk, metadata, identity, storage, settings)
             await bookie._serve(address, stack, metrics)

@@ -33,6 +33,9 @@ LEDGERS: Final = MetricDefinition("boki_bookie_ledgers", GAUGE, "", "Ledgers thi
 ADDS: Final = MetricDefinition(
     "boki_bookie_adds_total", COUNTER, "", "Add requests answered, by status.", labels=("status",)
 )
+DIGEST_MISMATCHES: Final = MetricDefinition(
+    "boki_bookie_digest_mismatches_total", COUNTER, "", "Adds refused because their digest does not match."
+)
 READS: Final = MetricDefinition(
     "boki_bookie_reads_total", COUNTER, "", "Read requests answered, by status.", labels=("status",)
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from boki_bookie import journal_format
 from boki_common.limits import FRAME_BYTES, KIB, MIB
@@ -77,6 +78,12 @@ class BookieSettings:
     )
     sight_waiting_bytes: int = setting(
         16 * MIB, unit="bytes", help="First adds that wait for the metadata store; more are refused.", minimum=0
+    )
+    check_digests: Literal["none", "crc", "all"] = setting(
+        "crc",
+        unit="",
+        help="Digests that an add is checked for before it is stored: none, those that cost under a microsecond (CRC32C, "
+        "CRC32), or all (HMAC too).",
     )
     connection_requests: int = setting(
         16_384, unit="requests", help="Unanswered requests of one connection; more are refused.", minimum=1

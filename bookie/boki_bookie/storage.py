@@ -33,6 +33,7 @@ from boki_bookie.journal_apply import replay_journal
 from boki_bookie.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
 from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
+from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.ledger_index import NO_ENTRY, Ledger, LedgerIndex, Place
 from boki_bookie.settings import BookieSettings
 from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
@@ -60,7 +61,13 @@ class Storage:
     """See the module. Made by `open`, after `format` once in the life of a directory."""
 
     def __init__(
-        self, checkpointer: Checkpointer, journal: Journal, sight: Sight, settings: BookieSettings, metrics: Metrics
+        self,
+        checkpointer: Checkpointer,
+        journal: Journal,
+        sight: Sight,
+        settings: BookieSettings,
+        metrics: Metrics,
+        digests: LedgerDigests | None = None,
     ) -> None:
         self.read_only = False
         self.journal = journal
@@ -76,6 +83,7 @@ class Storage:
         self._checkpoint_above = settings.write_cache_bytes // 2
         self._segments_limit = settings.journal_live_segments
         self._settings = settings
+        self._digests = digests
         self._closing = False
         self._tasks = Tasks()
         self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
@@ -111,9 +119,19 @@ class Storage:
 
     @classmethod
     async def open(
-        cls, disk: Disk, bookie_id: bytes, *, sight: Sight, rng: Random, settings: BookieSettings, metrics: Metrics
+        cls,
+        disk: Disk,
+        bookie_id: bytes,
+        *,
+        sight: Sight,
+        rng: Random,
+        settings: BookieSettings,
+        metrics: Metrics,
+        digests: LedgerDigests | None = None,
     ) -> Storage:
         """Loads the last checkpoint, replays the journal, checkpoints, and begins a new journal segment.
+
+        `digests` check what is added; without them everything is stored as it comes.
 
         Raises:
             CorruptData: naming file and offset. VersionMismatch, DiskFull, DiskFailed.
@@ -140,7 +158,7 @@ class Storage:
         if full is not None and end.torn:
             await journal.close()
             raise full  # nothing may follow a torn group before a checkpoint is past it
-        storage = cls(checkpointer, journal, sight, settings, metrics)
+        storage = cls(checkpointer, journal, sight, settings, metrics, digests)
         if full is not None:
             storage.met_full_disk(full)
         return storage
@@ -181,6 +199,8 @@ class Storage:
             return self._unsighted.wait(request, answers) if verdict is AddVerdict.SIGHT else V2Status(verdict)
         if self._index.cached_bytes >= self._cache_limit:
             return V2Status.TOO_MANY_REQUESTS
+        if self._digests is not None and not self._digests.matches(request.ledger_id, request.body):
+            return V2Status.BAD_REQUEST
         try:
             if ledger is None:
                 ledger = self._create(request.ledger_id, request.master_key, sighted=False)

@@ -133,7 +133,9 @@ class World:
     async def format(self, disk: MemoryDisk, settings: BookieSettings = TINY) -> None:
         await Storage.format(disk, RAW_ID, SeededRandom(1), settings)
 
-    async def open(self, disk: MemoryDisk, settings: BookieSettings = TINY, *, sight: Any = None) -> Storage:
+    async def open(
+        self, disk: MemoryDisk, settings: BookieSettings = TINY, *, sight: Any = None, digests: Any = None
+    ) -> Storage:
         """Opens, after formatting when the disk is empty."""
         if not disk.all_names():
             await self.format(disk, settings)
@@ -144,6 +146,7 @@ class World:
             rng=SeededRandom(len(disk.all_names())),
             settings=settings,
             metrics=Metrics(),
+            digests=digests,
         )
         self._opened.append(storage)
         return storage

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, digest_for, master_key
+from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, digest_for, master_key, matcher_for
 from boki_common.errors import InvalidArgument
 from boki_common.runtime.ports import Buffer
 
@@ -55,3 +55,24 @@ def test_the_master_key_is_no_digest_key() -> None:
 def test_an_unknown_digest_is_named(kind: str) -> None:
     with pytest.raises(InvalidArgument, match="expected a digest CRC32C, CRC32, HMAC or DUMMY"):
         digest_for(kind, b"")
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.binary(min_size=32, max_size=32),
+    st.binary(max_size=60),
+    st.binary(max_size=8),
+    st.data(),
+)
+def test_a_matcher_takes_what_was_computed_and_nothing_else(
+    kind: str, head: bytes, payload: bytes, password: bytes, data: st.DataObject
+) -> None:
+    matches = matcher_for(kind, password)
+    body = head + digest_for(kind, password).compute(head, [payload]) + payload
+    assert matches(memoryview(body))
+    if kind != "DUMMY":
+        bit = data.draw(st.integers(0, 8 * len(body) - 1))
+        damaged = bytearray(body)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert not matches(memoryview(damaged))
+        assert not matches(memoryview(body)[: data.draw(st.integers(0, 32 + digest_for(kind, b"").size - 1))])
