@@ -72,6 +72,7 @@ class _Node:
     session: int
     """The session that an ephemeral node belongs to; 0 = persistent."""
     version: int = 0
+    created: int = 0
     next_number: int = 0
     children: set[str] = field(default_factory=set)
 
@@ -89,6 +90,7 @@ class MemoryTree:
         self._nodes: dict[str, _Node] = {paths.ROOT: _Node(b"", 0)}
         self._sessions: set[int] = set()
         self._last_session = 0
+        self._last_created = 0
         self._watches: dict[str, dict[ToldWatch, MemoryStore]] = {}
         self._watch_count = 0
         self._delayed: deque[_Delayed] = deque()
@@ -154,6 +156,9 @@ class MemoryTree:
     def exists(self, path: str) -> bool:
         return path in self._nodes
 
+    def created(self, path: str) -> int:
+        return self._node(path).created
+
     def children(self, path: str) -> list[str]:
         return sorted(self._node(path).children)
 
@@ -163,7 +168,8 @@ class MemoryTree:
         parent = self._parent(path)
         if path in self._nodes:
             raise NodeExists(f"{path} exists already", path=path)
-        self._nodes[path] = _Node(value, session)
+        self._last_created += 1
+        self._nodes[path] = _Node(value, session, created=self._last_created)
         parent.children.add(paths.name_of(path))
         self._tell(path, paths.parent_of(path))
 
@@ -309,6 +315,10 @@ class MemoryStore:
     async def exists(self, path: str) -> bool:
         paths.check_path(path)
         return await self._read("exists", path, lambda: self.tree.exists(path))
+
+    async def created(self, path: str) -> int | None:
+        paths.check_path(path)
+        return await self._read("created", path, lambda: self.tree.created(path))
 
     async def children(self, path: str) -> list[str]:
         paths.check_path(path)

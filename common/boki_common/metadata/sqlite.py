@@ -102,6 +102,11 @@ class SqliteStore:
         paths.check_path(path)
         return await self._read(lambda tree: tree.exists(path))
 
+    async def created(self, path: str) -> int | None:
+        """Its tables do not say: only Apache's bookies need it, and those know no SQLite."""
+        await self.get(path)
+        return None
+
     async def children(self, path: str) -> list[str]:
         paths.check_path(path)
         return await self._read(lambda tree: tree.children(path))

@@ -79,6 +79,12 @@ class MetadataStore(Protocol):
 
     async def exists(self, path: str) -> bool: ...
 
+    async def created(self, path: str) -> int | None:
+        """When a node was made: greater than that of every node made before, so a node made anew has another one.
+
+        None where the store does not keep it (SQLite). Raises NoNode.
+        """
+
     async def children(self, path: str) -> list[str]:
         """Names (not paths) of the children, sorted. Raises NoNode."""
 

@@ -161,6 +161,13 @@ class ZookeeperStore:
         paths.check_path(path)
         return await self._read("exists", path, "exists_async") is not None
 
+    async def created(self, path: str) -> int | None:
+        """ZooKeeper's czxid."""
+        paths.check_path(path)
+        _, stat = await self._read("created", path, "get_async")
+        found: int = stat.czxid
+        return found
+
     async def children(self, path: str) -> list[str]:
         paths.check_path(path)
         return sorted(await self._read("children", path, "get_children_async"))

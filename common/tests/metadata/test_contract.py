@@ -73,6 +73,22 @@ async def test_what_is_not_there(world: Any) -> None:
         await store.create_sequential("/a/b-")
 
 
+async def test_a_node_made_anew_was_created_later(world: Any) -> None:
+    store = await world.session()
+    with pytest.raises(NoNode):
+        await store.created("/a")
+    await store.create("/a", b"one")
+    first = await store.created("/a")
+    await store.create("/b")
+    await store.set("/a", b"two", version=0)
+    assert await store.created("/a") == first, "a change is no creation"
+    await store.delete("/a", version=1)
+    await store.create("/a", b"one")
+    second, between = await store.created("/a"), await store.created("/b")
+    if first is not None:
+        assert first < between < second
+
+
 async def test_a_node_is_made_once(world: Any) -> None:
     store = await world.session()
     await store.create("/a", b"first")
