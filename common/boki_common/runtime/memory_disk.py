@@ -8,8 +8,9 @@ Every operation passes numbered *steps*: one before it touches anything, one mor
 one before it returns. `stop_after(n)` lets n steps pass and then lets no operation go on, ever: a test that crashes the
 disk at each n in turn has met every moment at which a process can die.
 
-Faults: `flip_bit`, `fail` (an error on the nth operation of a kind), `capacity_bytes` (full disk), `read_only`, `hold`
-and `release` (operations of a kind wait), `slow` (they take that long in loop time).
+Faults: `flip_bit`, `overwrite`, `fail` (an error on the nth operation of a kind), `capacity_bytes` (full disk),
+`read_only`, `hold` and `release` (operations of a kind wait), `slow` (they take that long in loop time), `plan` (asked
+before every operation).
 
 It uses the event loop for order and time only: under a simulated loop the same seed gives the same bytes.
 """
@@ -18,8 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from boki_common.errors import (
     ClosedError,
@@ -41,6 +42,9 @@ KINDS: Final = frozenset(
     ("open", "size", "write", "read", "sync", "truncate", "names", "read_all", "replace", "rename", "remove", "lock")
 )
 """Kinds of operations that faults may name; a durable write is a `write` and then a `sync`."""
+
+DiskPlan: TypeAlias = Callable[[str, str], float]
+"""Given the kind of an operation and the name of its file: how many seconds it takes. Raises what it fails with."""
 
 
 class _Content:
@@ -168,6 +172,7 @@ class MemoryDisk:
         self.steps = 0
         self.stopped = asyncio.Event()
         """Set when `stop_after` has stopped an operation."""
+        self.plan: DiskPlan | None = None
         self._place = place
         self._files: dict[str, _Content] = {}
         self._holders: list[MemoryDisk] = []
@@ -203,6 +208,12 @@ class MemoryDisk:
         content = self._files[name]
         for view in (content.written, content.durable):
             view[offset] ^= 1 << bit
+
+    def overwrite(self, name: str, offset: int, data: bytes) -> None:
+        """Damages what is at rest: these bytes were meant for another place."""
+        content = self._files[name]
+        for view in (content.written, content.durable):
+            _put(view, offset, data)
 
     def fail(self, kind: str, *, nth: int = 1, error: DiskFailed | DiskFull | None = None) -> None:
         """The nth operation of that kind from now on fails, by default with EIO."""
@@ -324,7 +335,10 @@ class MemoryDisk:
         if self._closed:
             raise ClosedError(f"{self._place} is closed", path=self._place)
         await self._turn()
-        if (seconds := self._delays.get(kind, 0.0)) > 0:
+        seconds = self._delays.get(kind, 0.0)
+        if self.plan is not None:
+            seconds += self.plan(kind, name)
+        if seconds > 0:
             await asyncio.sleep(seconds)
         while (gate := self._held.get(kind)) is not None:
             await gate.wait()

@@ -149,3 +149,32 @@ async def test_slow_operations_take_loop_time() -> None:
     start = loop.time()
     await disk.read_all("file")
     assert loop.time() - start >= 0.009
+
+
+async def test_a_plan_delays_and_fails_operations() -> None:
+    disk = MemoryDisk()
+    disk.put("file", b"x")
+    asked = []
+
+    def plan(kind: str, name: str) -> float:
+        asked.append((kind, name))
+        if kind == "remove":
+            raise DiskFailed("the plan says so")
+        return 0.01
+
+    disk.plan = plan
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await disk.read_all("file")
+    assert loop.time() - start >= 0.009
+    with pytest.raises(DiskFailed, match="the plan says so"):
+        await disk.remove("file")
+    assert asked == [("read_all", "file"), ("remove", "file")]
+
+
+async def test_a_misdirected_write_is_there_after_a_crash() -> None:
+    disk = MemoryDisk()
+    disk.put("file", b"abcdef")
+    disk.overwrite("file", 2, b"XY")
+    assert await disk.read_all("file") == b"abXYef"
+    assert disk.crash(SeededRandom(1)).contents("file") == b"abXYef"
