@@ -18,8 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from boki_bookie.entry_log import EntryLog, EntryLogEnd
+import numpy as np
+
+from boki_bookie.entry_log import EntryLog, EntryLogEnd, file_name
+from boki_bookie.entry_log_format import OFFSET_BITS, PAGE_BYTES, check_file_header
 from boki_bookie.journal import JournalPosition
+from boki_bookie.journal_format import REMEDY
 from boki_bookie.ledger_index import LEDGER_ENCODED_BYTES, PLACE_ENCODED_BYTES, Ledger, LedgerIndex
 from boki_bookie.ledger_index_format import (
     CheckpointMark,
@@ -93,18 +97,24 @@ class Checkpointer:
         if mark.bookie_id != bookie_id:
             raise CorruptData(
                 f"{name}: expected the checkpoint of bookie {bookie_id.hex()}, found that of {mark.bookie_id.hex()}: "
-                "files of two bookies are mixed; restore the directory from one copy",
+                f"files of two bookies are mixed; {REMEDY}",
                 path=name,
                 offset=0,
             )
         index = LedgerIndex()
         await _load_index(disk, mark, index)
+        await _check_entry_files(disk, mark, index)
         for other in await disk.names(INDEX_FOLDER):
             if f"{INDEX_FOLDER}/{other}" != index_name(mark.index_file):
                 await disk.remove(f"{INDEX_FOLDER}/{other}")
+        return cls.resume(disk, index, mark, settings)
+
+    @classmethod
+    def resume(cls, disk: Disk, index: LedgerIndex, mark: CheckpointMark, settings: BookieSettings) -> Checkpointer:
+        """Goes on after a mark, with an index that says what lies before it."""
         entry_log = EntryLog(
             disk,
-            bookie_id=bookie_id,
+            bookie_id=mark.bookie_id,
             end=EntryLogEnd(mark.entry_file, mark.entry_bytes),
             file_bytes=settings.entry_log_bytes,
             open_files=settings.entry_log_open_files,
@@ -119,8 +129,12 @@ class Checkpointer:
     def entry_log(self) -> EntryLog:
         return self._entry_log
 
-    async def run(self, journal: JournalSource) -> None:
-        """One checkpoint, or the rest of the one that a full disk stopped. Raises DiskFull, DiskFailed."""
+    async def run(self, journal: JournalSource, *, everything: bool = False) -> None:
+        """One checkpoint, or the rest of the one that a full disk stopped; with `everything` into a new index file.
+
+        Raises:
+            DiskFull, DiskFailed.
+        """
         if self._cut is None:
             self._cut = _Cut(journal.position, self._index.cut())
         cut = self._cut
@@ -128,7 +142,7 @@ class Checkpointer:
         if cut.columns is None:
             cut.columns = await self._store_entries(cut.ledgers)
         number = self.mark.number + 1
-        index_file, index_bytes = await self._write_index(cut.columns, number)
+        index_file, index_bytes = await self._write_index(cut.columns, number, everything=everything)
         previous = self.mark.index_file
         mark = CheckpointMark(
             generation=cut.position.generation,
@@ -161,16 +175,18 @@ class Checkpointer:
         self._index.cut_is_stored()
         return columns
 
-    async def _write_index(self, changes: list[tuple[Ledger, Columns]], number: int) -> tuple[int, int]:
+    async def _write_index(
+        self, changes: list[tuple[Ledger, Columns]], number: int, *, everything: bool
+    ) -> tuple[int, int]:
         """Appends the changes, or begins a new file with everything; returns file and its bytes."""
         index_file, offset = self.mark.index_file, self.mark.index_bytes
         added = (
             sum(len(columns[0]) for _, columns in changes) * PLACE_ENCODED_BYTES + len(changes) * LEDGER_ENCODED_BYTES
         )
-        if offset + added > 2 * self._index.encoded_bytes + INDEX_SLACK_BYTES:
+        if everything or offset + added > 2 * self._index.encoded_bytes + INDEX_SLACK_BYTES:
             index_file, offset = index_file + 1, 0
-            everything = sorted(self._index.ledgers.items())
-            changes = [(ledger, (ledger.entries, ledger.locations, ledger.body_bytes)) for _, ledger in everything]
+            ledgers = sorted(self._index.ledgers.items())
+            changes = [(ledger, (ledger.entries, ledger.locations, ledger.body_bytes)) for _, ledger in ledgers]
         file: DiskFile = await self._disk.open(index_name(index_file), create=True)
         try:
             for block in encode_blocks(changes, number):
@@ -192,7 +208,7 @@ async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> N
     if len(data) != mark.index_bytes:
         raise CorruptData(
             f"{name}: expected {mark.index_bytes} bytes, as the checkpoint says, found {len(data)}: the file was cut; "
-            "restore the directory from a copy, or start with --replace-lost-disk as a new bookie",
+            f"{REMEDY}",
             path=name,
             offset=len(data),
         )
@@ -205,3 +221,36 @@ async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> N
         if update.explicit_lac:
             ledger.note_lac(update.explicit_lac)
         index.restore_places(ledger, update.entries, update.locations, update.body_bytes)
+
+
+async def _check_entry_files(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> None:
+    """Every entry log file that the index names must be there, this bookie's, and as long as was committed.
+
+    A file that is gone would only make its entries unreadable; but the one that is written would be made anew without its
+    header, and a disk that lost a file has lost more than what is looked for today.
+    """
+    numbers = {mark.entry_file} if mark.entry_bytes else set()
+    for ledger in index.ledgers.values():
+        if len(ledger.locations):
+            column = np.frombuffer(ledger.locations, dtype=np.uint64)
+            numbers.update(np.unique(column >> np.uint64(OFFSET_BITS)).tolist())
+    for number in sorted(numbers):
+        name = disk.describe(file_name(number))
+        try:
+            file = await disk.open(file_name(number))
+        except CorruptData as error:
+            raise CorruptData(f"expected the file {name}, found none; {REMEDY}", path=name, offset=0) from error
+        try:
+            page, size = await file.read(0, PAGE_BYTES), await file.size()
+        finally:
+            await file.close()
+        try:
+            check_file_header(page, file_number=number, bookie_id=mark.bookie_id, name=name)
+        except CorruptData as error:
+            raise CorruptData(f"{error}; {REMEDY}", **error.facts) from error
+        if number == mark.entry_file and size < mark.entry_bytes:
+            raise CorruptData(
+                f"{name}: expected {mark.entry_bytes} bytes, as the checkpoint says, found {size}: the file was cut; {REMEDY}",
+                path=name,
+                offset=size,
+            )

@@ -59,6 +59,11 @@ import crc32c as _crc32c
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 
+REMEDY: Final = (
+    "restore the directory from a copy, or start with --salvage: what can be read is served, and for the rest the bookie "
+    "answers unknown until it is repaired"
+)
+"""What a person does about a damaged directory: the end of messages."""
 PAGE_BYTES: Final = 4_096
 FORMAT_VERSION: Final = 1
 BOOKIE_ID_BYTES: Final = 16
@@ -263,6 +268,23 @@ class SegmentScan:
             offset, expected = end, number + 1
         self.end = SegmentEnd(offset, expected, torn=False, fault="")
 
+    def readable_groups(self) -> Iterator[Group]:
+        """Every group that is whole, also behind damage: for who takes what there is."""
+        offset = PAGE_BYTES
+        while offset <= len(self._data) - GROUP_HEADER_BYTES:
+            group: Group | str = "none begins here"
+            head = self._group_header(offset)
+            if head is not None:
+                records, number, size = head
+                end = offset + size + -size % PAGE_BYTES
+                if end <= len(self._data):
+                    group = self._group(number, offset, end, records, size)
+            if isinstance(group, Group):
+                yield group
+                offset = group.end
+            else:
+                offset += PAGE_BYTES
+
     def _stop(self, offset: int, expected: int | None, *, torn: bool, fault: str, search: int) -> None:
         later = self._later_group(search, expected)
         if later is not None:
@@ -314,8 +336,7 @@ class SegmentScan:
 
     def _corrupt(self, offset: int, what: str) -> CorruptData:
         return CorruptData(
-            f"{self._name} at byte {offset}: {what}. The journal is damaged where acknowledged entries lie: "
-            "restore the directory from a copy, or start with --replace-lost-disk as a new bookie",
+            f"{self._name} at byte {offset}: {what}. The journal is damaged where acknowledged entries lie: {REMEDY}",
             path=self._name,
             offset=offset,
         )

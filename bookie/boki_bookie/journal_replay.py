@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from boki_bookie.journal_format import Group, SegmentEnd, SegmentScan
+from boki_bookie.journal_format import REMEDY, Group, SegmentEnd, SegmentScan
 from boki_bookie.journal_segments import SegmentFiles, segment_name
 from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Disk
@@ -50,8 +50,7 @@ class JournalReplay:
             missing = sorted(set(expected or [first_generation]) - set(self._generations))[0]
             name = disk.describe(segment_name(missing))
             raise CorruptData(
-                f"expected the journal segment {name}, found none, though the checkpoint or a later segment needs it: "
-                "restore the directory from a copy, or start with --replace-lost-disk as a new bookie",
+                f"expected the journal segment {name}, found none, though the checkpoint or a later segment needs it: {REMEDY}",
                 path=name,
                 offset=0,
             )
@@ -102,8 +101,7 @@ class JournalReplay:
         name = self._disk.describe(segment_name(generation))
         return CorruptData(
             f"{name} at byte {end.offset}: expected journal group {expected}, found {end.fault or 'its end'}, "
-            f"though group {found} of segment {found_in} was written after it. Acknowledged entries are damaged: restore "
-            "the directory from a copy, or start with --replace-lost-disk as a new bookie",
+            f"though group {found} of segment {found_in} was written after it. Acknowledged entries are damaged: {REMEDY}",
             path=name,
             offset=end.offset,
         )
@@ -112,7 +110,7 @@ class JournalReplay:
         name = self._disk.describe(segment_name(generation))
         return CorruptData(
             f"{name}: expected journal group {self._first_group}, where the last checkpoint ended, found group {first} "
-            "first: the checkpoint is older than the journal; restore the directory from one copy",
+            f"first: the checkpoint is older than the journal; {REMEDY}",
             path=name,
             offset=0,
         )

@@ -48,6 +48,7 @@ from typing import Final, NamedTuple
 
 import crc32c as _crc32c
 
+from boki_bookie.journal_format import REMEDY
 from boki_bookie.ledger_index import Ledger
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
@@ -220,8 +221,7 @@ def decode_mark(data: Buffer, *, name: str) -> CheckpointMark:
 
 def _damaged(name: str, offset: int, what: str) -> CorruptData:
     return CorruptData(
-        f"{name} at byte {offset}: {what}. The bookie no longer knows what it stores: restore the directory from a copy, "
-        "or start with --replace-lost-disk as a new bookie",
+        f"{name} at byte {offset}: {what}. The bookie no longer knows what it stores: {REMEDY}",
         path=name,
         offset=offset,
     )
