@@ -32,6 +32,7 @@ from boki_bookie.ledger_index_format import (
     decode_mark,
     encode_blocks,
     encode_mark,
+    owner_of,
 )
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import CorruptData
@@ -189,7 +190,8 @@ class Checkpointer:
             changes = [(ledger, (ledger.entries, ledger.locations, ledger.body_bytes)) for _, ledger in ledgers]
         file: DiskFile = await self._disk.open(index_name(index_file), create=True)
         try:
-            for block in encode_blocks(changes, number):
+            owner = owner_of(self.mark.bookie_id, index_file)
+            for block in encode_blocks(changes, number, owner=owner):
                 await file.write(offset, [block], durable=False)
                 offset += len(block)
             await file.sync()
@@ -212,7 +214,7 @@ async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> N
             path=name,
             offset=len(data),
         )
-    for update in decode_blocks(data, name=name):
+    for update in decode_blocks(data, owner=owner_of(mark.bookie_id, mark.index_file), name=name):
         ledger = index.ledgers.get(update.ledger_id)
         if ledger is None:
             ledger = index.restore(update.ledger_id, update.master_key)

@@ -7,8 +7,9 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     block header, 32 B
     offset  size  field
     0       4     magic "BKI1"
-    4       4     crc32c of bytes 8-31 and the ledgers
-    8       4     format version, 1
+    4       4     crc32c of bytes 8-31 and the ledgers; from version 2 on it starts with that of bookie id and file number
+                  (u64), so that a block of another bookie, or of another file, is no block of this one
+    8       4     format version, 2; 1 is read
     12      4     number of ledgers
     16      8     bytes of the ledgers
     24      8     number of the checkpoint
@@ -53,7 +54,10 @@ from boki_bookie.ledger_index import Ledger
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+UNBOUND_VERSION: Final = 1
+"""Its checksums do not say whose file it is."""
+MARK_VERSION: Final = 1
 BLOCK_BYTES: Final = 1024 * 1024
 """A block is closed at this size; one ledger is never split."""
 
@@ -105,8 +109,13 @@ def encoded_ledger_bytes(entries: int, lac_bytes: int = 0) -> int:
     return size + -size % 8
 
 
-def encode_blocks(ledgers: Sequence[tuple[Ledger, Columns]], checkpoint: int) -> Iterator[bytes]:
-    """Blocks of about BLOCK_BYTES: flags as the ledgers have them now, and the columns given."""
+def owner_of(bookie_id: bytes, index_file: int) -> int:
+    """What the checksums of an index file start with: whose file it is."""
+    return _crc32c.crc32c(bookie_id + index_file.to_bytes(8, "little"))
+
+
+def encode_blocks(ledgers: Sequence[tuple[Ledger, Columns]], checkpoint: int, *, owner: int) -> Iterator[bytes]:
+    """Blocks of about BLOCK_BYTES: flags as the ledgers have them now, and the columns given; `owner` is `owner_of`."""
     parts: list[bytes] = []
     size = count = 0
     for ledger, columns in ledgers:
@@ -115,10 +124,10 @@ def encode_blocks(ledgers: Sequence[tuple[Ledger, Columns]], checkpoint: int) ->
         size += len(encoded)
         count += 1
         if size >= BLOCK_BYTES:
-            yield _block(parts, count, size, checkpoint)
+            yield _block(parts, count, size, checkpoint, owner)
             parts, size, count = [], 0, 0
     if count:
-        yield _block(parts, count, size, checkpoint)
+        yield _block(parts, count, size, checkpoint, owner)
 
 
 def _encode_ledger(ledger: Ledger, columns: Columns) -> bytes:
@@ -140,39 +149,40 @@ def _read_column(kind: str, data: memoryview) -> array[int]:
     return column
 
 
-def _block(parts: Sequence[bytes], count: int, size: int, checkpoint: int) -> bytes:
+def _block(parts: Sequence[bytes], count: int, size: int, checkpoint: int, owner: int) -> bytes:
     head = _BLOCK.pack(FORMAT_VERSION, count, size, checkpoint)
-    crc = _crc32c.crc32c(head)
+    crc = _crc32c.crc32c(head, owner)
     for part in parts:
         crc = _crc32c.crc32c(part, crc)
     return b"".join((_PREFIX.pack(_INDEX_MAGIC, crc), head, *parts))
 
 
-def decode_blocks(data: memoryview, *, name: str) -> Iterator[LedgerUpdate]:
-    """All updates of an index file, cut to the bytes that count.
+def decode_blocks(data: memoryview, *, owner: int, name: str) -> Iterator[LedgerUpdate]:
+    """All updates of an index file, cut to the bytes that count; `owner` is `owner_of`.
 
     Raises:
         CorruptData: naming file and offset. VersionMismatch: written by another version of Boki.
     """
     offset = 0
     while offset < len(data):
-        body = _checked_block(data, offset, name)
+        body = _checked_block(data, offset, owner, name)
         yield from _decode_ledgers(body, offset + BLOCK_HEADER_BYTES, name)
         offset += BLOCK_HEADER_BYTES + len(body)
 
 
-def _checked_block(data: memoryview, offset: int, name: str) -> memoryview:
+def _checked_block(data: memoryview, offset: int, owner: int, name: str) -> memoryview:
     if len(data) - offset < BLOCK_HEADER_BYTES:
         raise _damaged(name, offset, f"expected a block, found {len(data) - offset} bytes")
     magic, crc = _PREFIX.unpack_from(data, offset)
     version, _, size, _ = _BLOCK.unpack_from(data, offset + _PREFIX.size)
     if magic != _INDEX_MAGIC:
         raise _damaged(name, offset, "expected a block, found other bytes")
-    if version != FORMAT_VERSION:
-        raise _other_version(name, "ledger index", version)
     end = offset + BLOCK_HEADER_BYTES + size
-    if end > len(data) or _crc32c.crc32c(data[offset + _PREFIX.size : end]) != crc:
-        raise _damaged(name, offset, "a block fails its checksum")
+    start = 0 if version == UNBOUND_VERSION else owner
+    if end > len(data) or _crc32c.crc32c(data[offset + _PREFIX.size : end], start) != crc:
+        raise _damaged(name, offset, "a block fails its checksum: it is damaged, or of another file or bookie")
+    if version not in (FORMAT_VERSION, UNBOUND_VERSION):
+        raise _other_version(name, "ledger index", FORMAT_VERSION, version)
     return data[offset + BLOCK_HEADER_BYTES : end]
 
 
@@ -203,7 +213,7 @@ def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerU
 
 
 def encode_mark(mark: CheckpointMark) -> bytes:
-    used = _MARK.pack(FORMAT_VERSION, *mark)
+    used = _MARK.pack(MARK_VERSION, *mark)
     return _PREFIX.pack(_MARK_MAGIC, _crc32c.crc32c(used)) + used
 
 
@@ -214,8 +224,8 @@ def decode_mark(data: Buffer, *, name: str) -> CheckpointMark:
     if _crc32c.crc32c(data[_PREFIX.size :]) != _PREFIX.unpack_from(data)[1]:
         raise _damaged(name, 0, "the checkpoint mark fails its checksum")
     version, *fields = _MARK.unpack_from(data, _PREFIX.size)
-    if version != FORMAT_VERSION:
-        raise _other_version(name, "checkpoint", version)
+    if version != MARK_VERSION:
+        raise _other_version(name, "checkpoint", MARK_VERSION, version)
     return CheckpointMark(*fields)
 
 
@@ -227,10 +237,10 @@ def _damaged(name: str, offset: int, what: str) -> CorruptData:
     )
 
 
-def _other_version(name: str, what: str, found: int) -> VersionMismatch:
+def _other_version(name: str, what: str, expected: int, found: int) -> VersionMismatch:
     return VersionMismatch(
-        f"{name}: expected {what} version {FORMAT_VERSION}, found {found}: start the Boki that wrote it",
+        f"{name}: expected {what} version {expected}, found {found}: start the Boki that wrote it",
         path=name,
-        expected=FORMAT_VERSION,
+        expected=expected,
         found=found,
     )

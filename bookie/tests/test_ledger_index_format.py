@@ -15,10 +15,12 @@ from boki_bookie.ledger_index_format import (
     decode_mark,
     encode_blocks,
     encode_mark,
+    owner_of,
 )
 from boki_common.errors import CorruptData, VersionMismatch
 
 MARK = CheckpointMark(3, 99, 12, bytes(range(16)), 4, 5_000, 6, 7_000)
+OWNER = owner_of(MARK.bookie_id, 4)
 LEDGERS = st.dictionaries(
     st.integers(0, 2**62),
     st.tuples(st.booleans(), st.booleans(), st.lists(st.integers(0, 2**62), max_size=20, unique=True)),
@@ -40,9 +42,9 @@ def ledgers(
 
 @given(LEDGERS)
 def test_blocks_come_back(model: dict[int, tuple[bool, bool, list[int]]]) -> None:
-    data = b"".join(encode_blocks(ledgers(model), 5))
+    data = b"".join(encode_blocks(ledgers(model), 5, owner=OWNER))
     found = {}
-    for update in decode_blocks(memoryview(data), name="index"):
+    for update in decode_blocks(memoryview(data), owner=OWNER, name="index"):
         assert update.master_key == update.ledger_id.to_bytes(20, "big")
         assert list(update.locations) == [entry * 3 + 1 for entry in update.entries]
         assert list(update.body_bytes) == [entry % 2**32 for entry in update.entries]
@@ -53,26 +55,47 @@ def test_blocks_come_back(model: dict[int, tuple[bool, bool, list[int]]]) -> Non
 def test_large_contents_become_several_blocks() -> None:
     entries = list(range(30_000))
     many = [(Ledger(number, bytes(20)), (entries, entries, entries)) for number in range(4)]
-    blocks = list(encode_blocks(many, 1))
+    blocks = list(encode_blocks(many, 1, owner=OWNER))
     assert len(blocks) == 2
     assert all(len(block) > BLOCK_BYTES for block in blocks)
-    assert len(list(decode_blocks(memoryview(b"".join(blocks)), name="index"))) == 4
+    assert len(list(decode_blocks(memoryview(b"".join(blocks)), owner=OWNER, name="index"))) == 4
 
 
 def test_damage_names_file_and_offset() -> None:
-    blocks = [b"".join(encode_blocks(ledgers({number: (True, False, [1, 2])}), 1)) for number in (1, 2)]
+    blocks = [b"".join(encode_blocks(ledgers({number: (True, False, [1, 2])}), 1, owner=OWNER)) for number in (1, 2)]
     whole = b"".join(blocks)
     for at in range(len(blocks[0]), len(whole)):
         damaged = bytearray(whole)
         damaged[at] ^= 4
-        with pytest.raises((CorruptData, VersionMismatch), match="index") as caught:
-            list(decode_blocks(memoryview(damaged), name="index"))
-        if isinstance(caught.value, CorruptData):
-            assert caught.value.offset == len(blocks[0])
+        with pytest.raises(CorruptData, match="index") as caught:
+            list(decode_blocks(memoryview(damaged), owner=OWNER, name="index"))
+        assert caught.value.offset == len(blocks[0])
     with pytest.raises(CorruptData, match="index at byte 0"):
-        list(decode_blocks(memoryview(whole[: len(blocks[0]) - 8]), name="index"))
+        list(decode_blocks(memoryview(whole[: len(blocks[0]) - 8]), owner=OWNER, name="index"))
     with pytest.raises(CorruptData, match="expected a block, found 7 bytes"):
-        list(decode_blocks(memoryview(whole + bytes(7)), name="index"))
+        list(decode_blocks(memoryview(whole + bytes(7)), owner=OWNER, name="index"))
+
+
+@pytest.mark.parametrize("owner", [owner_of(bytes(16), 4), owner_of(MARK.bookie_id, 5)])
+def test_a_block_of_another_bookie_or_file_is_none(owner: int) -> None:
+    data = b"".join(encode_blocks(ledgers({7: (True, False, [1])}), 1, owner=owner))
+    with pytest.raises(CorruptData, match="of another file or bookie"):
+        list(decode_blocks(memoryview(data), owner=OWNER, name="index"))
+
+
+def versioned(block: bytes, version: int, owner: int) -> memoryview:
+    """The block as another version would have written it."""
+    changed = bytearray(block)
+    changed[8] = version
+    changed[4:8] = crc32c.crc32c(changed[8:], owner).to_bytes(4, "little")
+    return memoryview(changed)
+
+
+def test_blocks_of_the_version_before_are_read_and_newer_ones_refused() -> None:
+    block = b"".join(encode_blocks(ledgers({7: (True, False, [1])}), 1, owner=OWNER))
+    assert [update.ledger_id for update in decode_blocks(versioned(block, 1, 0), owner=OWNER, name="index")] == [7]
+    with pytest.raises(VersionMismatch, match="expected ledger index version 2, found 3"):
+        list(decode_blocks(versioned(block, 3, OWNER), owner=OWNER, name="index"))
 
 
 def test_marks() -> None:
@@ -99,7 +122,7 @@ def test_explicit_lacs_come_back_beside_entries(model: list[tuple[bytes, int]]) 
         ledger = Ledger(number, bytes(20))
         ledger.explicit_lac = lac
         made.append((ledger, (list(range(count)), list(range(count)), list(range(count)))))
-    updates = list(decode_blocks(memoryview(b"".join(encode_blocks(made, 1))), name="index"))
+    updates = list(decode_blocks(memoryview(b"".join(encode_blocks(made, 1, owner=OWNER))), owner=OWNER, name="index"))
     assert [(update.explicit_lac, len(update.entries), list(update.body_bytes)) for update in updates] == [
         (lac, count, list(range(count))) for lac, count in model
     ]
