@@ -1,6 +1,9 @@
 """The real `BookieTransport`: bookies over the network, by id, one or a few links to each.
 
-The first link to a bookie stays; further ones exist only while a second lane of one ledger needs its own connection (a
+Adds and reads go over links that speak v2 (`bookie_link`), what v2 has not over one that speaks v3 (`v3_link`), made when
+it is first needed. With `wire_protocol` "v3" everything goes over that one.
+
+The first v2 link to a bookie stays; further ones exist only while a second lane of one ledger needs its own connection (a
 writer and a recovery in one process, a slot that changed away and back), see `bookie_link`.
 """
 
@@ -12,9 +15,20 @@ from typing import Final
 from boki_common.errors import Overloaded
 from boki_common.ids import BookieId
 from boki_ledger.bookie_directory import BookieDirectory
-from boki_ledger.bookie_link import BookieLink, Lane
-from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
+from boki_ledger.bookie_link import BookieLink
+from boki_ledger.settings import WIRE_V3, LedgerSettings
+from boki_ledger.transport import (
+    AddLane,
+    BatchAnswer,
+    EntriesAnswer,
+    LacAnswer,
+    LaneListener,
+    Outcome,
+    PollAnswer,
+    ReadAnswer,
+    SpaceAnswer,
+)
+from boki_ledger.v3_link import V3Link
 
 LINKS_PER_BOOKIE: Final = 16
 
@@ -25,10 +39,16 @@ class BookieNetwork:
     def __init__(self, directory: BookieDirectory, settings: LedgerSettings) -> None:
         self._directory = directory
         self._settings = settings
+        self._speaks_v3 = settings.wire_protocol == WIRE_V3
         self._links: dict[BookieId, list[BookieLink]] = {}
+        self._v3_links: dict[BookieId, V3Link] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
 
-    def open_lane(self, bookie: BookieId, ledger_id: int, listener: LaneListener) -> Lane:
+    def open_lane(
+        self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
+    ) -> AddLane:
+        if deferred_sync or self._speaks_v3:
+            return self._v3_link(bookie).open_lane(ledger_id, listener, deferred_sync=deferred_sync)
         links = self._links.setdefault(bookie, [])
         for link in links:
             if link.can_carry(ledger_id):
@@ -44,6 +64,8 @@ class BookieNetwork:
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
     ) -> asyncio.Future[ReadAnswer]:
+        if self._speaks_v3:
+            return self._v3_link(bookie).read(ledger_id, entry_id, fence_key)
         return self._first_link(bookie).read(ledger_id, entry_id, fence_key)
 
     def read_batch(
@@ -53,24 +75,57 @@ class BookieNetwork:
 
     def serves_batches(self, bookie: BookieId) -> bool:
         links = self._links.get(bookie)
-        return not links or links[0].serves_batches
+        return not self._speaks_v3 and (not links or links[0].serves_batches)
+
+    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[LacAnswer]:
+        return self._v3_link(bookie).read_lac(ledger_id)
+
+    def write_lac(self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
+        return self._v3_link(bookie).write_lac(ledger_id, master_key, body)
+
+    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[Outcome]:
+        return self._v3_link(bookie).force(ledger_id)
+
+    def wait_for_lac(
+        self, bookie: BookieId, ledger_id: int, previous_lac: int, *, wait_s: float
+    ) -> asyncio.Future[PollAnswer]:
+        return self._v3_link(bookie).wait_for_lac(ledger_id, previous_lac, wait_s)
+
+    def bookie_info(self, bookie: BookieId) -> asyncio.Future[SpaceAnswer]:
+        return self._v3_link(bookie).bookie_info()
+
+    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
+        return self._v3_link(bookie).list_entries(ledger_id)
 
     def seems_up(self, bookie: BookieId) -> bool:
+        if self._speaks_v3:
+            link = self._v3_links.get(bookie)
+            return link is None or link.error is None
         links = self._links.get(bookie)
         return not links or links[0].error is None
 
     async def close(self) -> None:
         """Ends all links. Idempotent."""
         links = [link for links in self._links.values() for link in links]
+        v3_links = list(self._v3_links.values())
         self._links.clear()
+        self._v3_links.clear()
         for link in links:
             await link.close()
+        for v3_link in v3_links:
+            await v3_link.close()
         if self._closing:
             await asyncio.wait(tuple(self._closing))
 
     def _first_link(self, bookie: BookieId) -> BookieLink:
         links = self._links.get(bookie)
         return links[0] if links else self._new_link(bookie)
+
+    def _v3_link(self, bookie: BookieId) -> V3Link:
+        link = self._v3_links.get(bookie)
+        if link is None:
+            link = self._v3_links[bookie] = V3Link(bookie, self._directory, self._settings)
+        return link
 
     def _new_link(self, bookie: BookieId) -> BookieLink:
         link = BookieLink(bookie, self._directory, self._settings, self._idle)

@@ -1,4 +1,4 @@
-"""One connection to one bookie: keeps it alive, matches answers to requests, tells a hung bookie from a slow one.
+"""What is asked of one bookie in v2, on one connection (`link_life`): matches answers to requests.
 
 BookKeeper's v2 answers name ledger and entry, not the request. So that no answer reaches the wrong asker:
 - a link carries at most one lane per ledger, and none while answers of an earlier lane of that ledger are outstanding
@@ -8,8 +8,7 @@ BookKeeper's v2 answers name ledger and entry, not the request. So that no answe
 Batch reads carry an id, and are matched by it. A bookie that refuses one as a bad request, or ends two connections in a
 row that had some unanswered, is asked for none again: it is older than they are.
 
-Requests outstanding and no frame for `answer_timeout_s`: the connection is dropped, everything on it is *unknown*. After a
-loss the link reconnects with growing pauses for as long as somebody wants it.
+A connection that is lost makes everything on it *unknown*.
 
 One loop over the frames of a network read; acks of consecutive entries travel as runs, without an object per entry.
 """
@@ -25,12 +24,12 @@ from typing import Final
 from boki_common import limits
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.status import V2Status
-from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError
+from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError
 from boki_common.ids import BookieId
-from boki_common.logs import get_logger
-from boki_common.net.connection import FrameConnection, connect
+from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Buffer
 from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.link_life import LinkLife
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
 
@@ -44,8 +43,6 @@ BATCH_STRIKES: Final = 2
 
 _ANSWER: Final = Struct(">BBHIqq")
 """What every v2 response begins with: version, opcode, flags, status, ledger, entry."""
-
-_log = get_logger("ledger")
 
 
 class Lane:
@@ -108,7 +105,7 @@ class _BatchRead:
 
 
 class BookieLink:
-    """See the module. Invariant: `connection` is set exactly while frames may be sent on it."""
+    """See the module. A `link_life.LinkUser`; `connection` is set exactly while frames may be sent on it."""
 
     def __init__(
         self,
@@ -119,9 +116,7 @@ class BookieLink:
     ) -> None:
         self.bookie = bookie
         self.connection: FrameConnection | None = None
-        self.error: BokiError | None = None
-        self._directory = directory
-        self._settings = settings
+        self._life = LinkLife(bookie, self, directory, settings)
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, Lane] = {}
@@ -132,14 +127,11 @@ class BookieLink:
         self._batch_strikes = 0
         self._read_count = 0
         self._adds_sent = 0
-        self._lost: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._poked = asyncio.Event()
-        self._tick: asyncio.TimerHandle | None = None
-        self._frames_seen = 0
-        self._frames_at_tick = 0
-        self._quiet_since = 0.0
-        self._closed = False
+
+    @property
+    def error(self) -> BokiError | None:
+        """Why the link is down, if it is."""
+        return self._life.error
 
     # -- requests
 
@@ -148,12 +140,12 @@ class BookieLink:
         return ledger_id not in self._lanes and ledger_id not in self._leftover
 
     def open_lane(self, ledger_id: int, listener: LaneListener) -> Lane:
-        assert self.can_carry(ledger_id) and not self._closed
+        assert self.can_carry(ledger_id) and not self._life.closed
         lane = self._lanes[ledger_id] = Lane(self, ledger_id, listener)
         if self.error is not None:
             self._loop.call_soon(self._tell_late, lane, self.error)
-            self._poked.set()
-        self._want()
+            self._life.poke()
+        self._life.want()
         return lane
 
     def close_lane(self, lane: Lane) -> None:
@@ -169,8 +161,8 @@ class BookieLink:
         connection = self.connection
         assert connection is not None
         connection.send(*frame)
-        if self._tick is None:
-            self._start_ticking()
+        if self._life.ticking is None:
+            self._life.start_ticking()
         self._adds_sent += 1
         if not self._adds_sent & UNSENT_CHECK_MASK and connection.unsent_bytes > UNSENT_BYTES:
             self._loop.call_soon(
@@ -187,7 +179,7 @@ class BookieLink:
         self._read_count += 1
         if self.connection is not None:
             self._send_reads(ledger_id, entry_id)
-        self._want()
+        self._life.want()
         return future
 
     def read_batch(self, ledger_id: int, entry_id: int, max_count: int, max_bytes: int) -> asyncio.Future[BatchAnswer]:
@@ -201,7 +193,7 @@ class BookieLink:
         self._read_count += 1
         if self.connection is not None:
             self._send_batch(self._batch_id)
-        self._want()
+        self._life.want()
         return future
 
     @property
@@ -213,41 +205,50 @@ class BookieLink:
         """Why nothing can be read now, if so."""
         if self._read_count >= limits.CONNECTION_CALLS:
             return Overloaded(f"{limits.CONNECTION_CALLS} reads of bookie {self.bookie} are unanswered")
-        if self.connection is None and self.error is not None and self._task is not None:
-            self._poked.set()
-            return self.error
-        return None
+        return self._life.refusal()
 
     def drop(self, error: BokiError) -> None:
         """Ends the connection; whoever has requests on it hears that they are unknown."""
-        if self.connection is not None:
-            connection, self.connection = self.connection, None
-            connection.abort(error)
+        self._life.drop(error)
 
     async def close(self) -> None:
         """Ends the link for good; reads end as unknown, listeners are not called. Idempotent."""
-        self._closed = True
         self._lanes.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
         error = ConnectionLost(f"the client of bookie {self.bookie} is closed", bookie_id=self.bookie)
-        self.drop(error)
-        if self._lost is not None:
-            await self._lost
-        self._stop_ticking()
+        await self._life.close(error)
         self._fail_reads(error)
 
-    # -- what the connection calls
+    # -- what the life of the connection calls
 
-    def frames_received(self, frames: list[memoryview]) -> None:
-        try:
-            self._take(frames)
-        except ProtocolError as error:
-            self.drop(error)
+    def link_up(self) -> None:
+        for lane in tuple(self._lanes.values()):
+            lane.listener.lane_up()
+        for key in tuple(self._reads):
+            self._send_reads(*key)
+        for request_id in tuple(self._batches):
+            self._send_batch(request_id)
 
-    def _take(self, frames: list[memoryview]) -> None:
-        self._frames_seen += len(frames)
+    def link_down(self, error: BokiError, *, known: bool) -> None:
+        self._leftover.clear()
+        if any(batch.sent for batch in self._batches.values()):
+            self._batch_strikes += 1
+        if not known:
+            for lane in tuple(self._lanes.values()):
+                lane.unanswered = 0
+                lane.listener.lane_down(error)
+        self._fail_reads(error)
+
+    @property
+    def idle(self) -> bool:
+        """Nobody wants anything of the link."""
+        return not (self._lanes or self._leftover or self._reads or self._batches)
+
+    def outstanding(self) -> bool:
+        return bool(self._reads or self._batches or self._leftover) or any(
+            lane.unanswered for lane in self._lanes.values()
+        )
+
+    def take(self, frames: list[memoryview]) -> None:
         unpack, size = _ANSWER.unpack_from, _ANSWER.size
         runs: dict[int, list[tuple[int, int]]] = {}
         refused: dict[int, list[tuple[int, V2Status]]] = {}
@@ -270,21 +271,6 @@ class BookieLink:
             runs.setdefault(run_ledger, []).append((run_first, run_next - run_first))
         for ledger_id in dict.fromkeys((*runs, *refused)):
             self._adds_answered(ledger_id, runs.get(ledger_id, []), refused.get(ledger_id, []))
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.connection = None
-        self.error = error or ConnectionLost(
-            f"the connection to bookie {self.bookie} was closed", bookie_id=self.bookie
-        )
-        self._leftover.clear()
-        self._stop_ticking()
-        if any(batch.sent for batch in self._batches.values()):
-            self._batch_strikes += 1
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(None)
-        if not self._closed:
-            _log.info("bookie lost", bookie_id=self.bookie, error=self.error)
-            self._tell_down(self.error)
 
     def _adds_answered(self, ledger_id: int, acked: list[tuple[int, int]], refused: list[tuple[int, V2Status]]) -> None:
         count = len(refused)
@@ -366,8 +352,8 @@ class BookieLink:
                 max_bytes=batch.max_bytes,
             )
         )
-        if self._tick is None:
-            self._start_ticking()
+        if self._life.ticking is None:
+            self._life.start_ticking()
 
     def _send_reads(self, ledger_id: int, entry_id: int) -> None:
         """Sends what may be sent: the unsent reads that have the fence key of the first."""
@@ -381,75 +367,18 @@ class BookieLink:
                 read.sent = True
                 fencing = key is not None
                 self.connection.send(v2.encode_read(ledger_id, entry_id, fence_key=key, high_priority=fencing))
-        if self._tick is None:
-            self._start_ticking()
+        if self._life.ticking is None:
+            self._life.start_ticking()
 
-    # -- life of the connection
-
-    @property
-    def idle(self) -> bool:
-        """Nobody wants anything of the link."""
-        return not (self._lanes or self._leftover or self._reads or self._batches)
+    # -- inside
 
     def _check_idle(self) -> None:
         if self.idle:
             self._on_idle(self)
 
-    def _want(self) -> None:
-        if self._task is None and not self._closed:
-            self.error = None
-            self._task = asyncio.create_task(self._run(), name=f"link to bookie {self.bookie}")
-
-    async def _run(self) -> None:
-        """Connects, waits for the loss, connects again: while somebody wants the link."""
-        pause = self._settings.retry_least_s
-        while not self.idle:
-            if await self._connect():
-                assert self._lost is not None
-                await asyncio.shield(self._lost)
-                pause = self._settings.retry_least_s
-            self._poked.clear()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._poked.wait()
-            except TimeoutError:
-                pause = min(2 * pause, self._settings.retry_most_s)
-        self._task = None
-
-    async def _connect(self) -> bool:
-        try:
-            address = await self._directory.address(self.bookie)
-            connection = await connect(address, lambda _: self, timeout_s=self._settings.connect_timeout_s)
-        except BokiError as error:
-            known = self.error is not None
-            self.error = error
-            if not known:
-                _log.info("bookie unreachable", bookie_id=self.bookie, error=error)
-                self._tell_down(error)
-            self._fail_reads(error)
-            return False
-        if connection.closed:
-            return False
-        self._lost = self._loop.create_future()
-        self.connection, self.error = connection, None
-        _log.info("bookie connected", bookie_id=self.bookie, peer=connection.peer)
-        for lane in tuple(self._lanes.values()):
-            lane.listener.lane_up()
-        for key in tuple(self._reads):
-            self._send_reads(*key)
-        for request_id in tuple(self._batches):
-            self._send_batch(request_id)
-        return True
-
     def _tell_late(self, lane: Lane, error: BokiError) -> None:
         if self._lanes.get(lane.ledger_id) is lane and not lane.up:
             lane.listener.lane_down(error)
-
-    def _tell_down(self, error: BokiError) -> None:
-        for lane in tuple(self._lanes.values()):
-            lane.unanswered = 0
-            lane.listener.lane_down(error)
-        self._fail_reads(error)
 
     def _fail_reads(self, error: BokiError) -> None:
         reads, self._reads, self._read_count = self._reads, {}, 0
@@ -459,35 +388,6 @@ class BookieLink:
         batches, self._batches = self._batches, {}
         for batch in batches.values():
             batch.resolve(BatchAnswer(None, [], error))
-
-    # -- a bookie that hangs
-
-    def _start_ticking(self) -> None:
-        self._quiet_since = self._loop.time()
-        self._frames_at_tick = self._frames_seen
-        self._tick = self._loop.call_later(self._settings.answer_timeout_s / 4, self._check_progress)
-
-    def _stop_ticking(self) -> None:
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
-
-    def _check_progress(self) -> None:
-        self._tick = None
-        if self.connection is None or not self._outstanding():
-            return
-        now, limit = self._loop.time(), self._settings.answer_timeout_s
-        if self._frames_seen != self._frames_at_tick:
-            self._frames_at_tick, self._quiet_since = self._frames_seen, now
-        elif now - self._quiet_since >= limit:
-            self.drop(CallTimeout(f"bookie {self.bookie} has answered nothing for {limit} s", bookie_id=self.bookie))
-            return
-        self._tick = self._loop.call_later(limit / 4, self._check_progress)
-
-    def _outstanding(self) -> bool:
-        return bool(self._reads or self._batches or self._leftover) or any(
-            lane.unanswered for lane in self._lanes.values()
-        )
 
 
 def _status(code: int) -> V2Status:

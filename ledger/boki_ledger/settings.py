@@ -15,6 +15,8 @@ READS_IN_FLIGHT: Final = 64
 BATCH_READ_ENTRIES: Final = 128
 BATCH_READS_IN_FLIGHT: Final = 4
 """Each is answered by one frame of at most `limits.FRAME_BYTES`."""
+WIRE_V2: Final = "v2"
+WIRE_V3: Final = "v3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,17 @@ class LedgerSettings:
     batch_reads_in_flight: int = setting(
         BATCH_READS_IN_FLIGHT, unit="requests", help="Batch reads that one read of a range has under way.", minimum=1
     )
+    wire_protocol: str = setting(
+        WIRE_V2,
+        unit="",
+        help='"v2": adds and reads in the faster protocol, the rest in v3. "v3": everything in v3, without batch reads.',
+    )
+    explicit_lac_ms: float = setting(
+        20.0,
+        unit="ms",
+        help="So long after its last acknowledgement a writer tells the bookies how far readers may read. 0: never.",
+        minimum=0.0,
+    )
     patience_s: float = setting(
         10.0,
         unit="seconds",
@@ -66,5 +79,7 @@ class LedgerSettings:
     )
 
     def faults(self) -> Iterable[str]:
+        if self.wire_protocol not in (WIRE_V2, WIRE_V3):
+            yield f'wire_protocol must be "{WIRE_V2}" or "{WIRE_V3}", found "{self.wire_protocol}"'
         if self.retry_least_s > self.retry_most_s:
             yield f"retry_least_s ({self.retry_least_s}) must not exceed retry_most_s ({self.retry_most_s})"

@@ -8,7 +8,10 @@ Rules of every implementation:
   answers name only ledger and entry. The same for reads: an answer to a plain read never counts for a fencing one.
 - A listener is never called from within a call of the lane or of the transport; always later, from the event loop.
 - Answers come in batches: one call per lane and network read.
-- Nobody here retries a request, and no time-out is ever turned into a *no*.
+- Nobody here retries a request, and no time-out is ever turned into a *no*: an answer whose status is None is *unknown*.
+
+Adds, reads and batch reads are asked in v2; what v2 has not (deferred sync, LACs by themselves, long polls, force, lists of
+entries, disk space) in v3. Those futures always end: with an answer, or unknown once `answer_timeout_s` is over.
 
 `bookie_client.BookieNetwork` is the real one; the tests have one that is stepped by hand.
 """
@@ -79,11 +82,63 @@ class BatchAnswer(NamedTuple):
     error: BokiError | None = None
 
 
+class Outcome(NamedTuple):
+    """What one bookie said to a LAC write or a force."""
+
+    status: V2Status | None
+    error: BokiError | None = None
+
+
+class LacAnswer(NamedTuple):
+    """What one bookie said to a LAC read; neither body is verified, each may be missing whatever the status is."""
+
+    status: V2Status | None
+    explicit: memoryview | None = None
+    """The LAC that the writer sent by itself, see `explicit_lac`."""
+    last_entry: memoryview | None = None
+    """The last entry that the bookie holds."""
+    error: BokiError | None = None
+
+
+class PollAnswer(NamedTuple):
+    """What one bookie said to a long poll."""
+
+    status: V2Status | None
+    lac: int | None = None
+    """The LAC as the bookie knows it: its word alone, no digest covers it."""
+    body: memoryview | None = None
+    """The entry after the LAC that was named, if it is confirmed and held there."""
+    error: BokiError | None = None
+
+
+class SpaceAnswer(NamedTuple):
+    """What one bookie said of its disk."""
+
+    status: V2Status | None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    error: BokiError | None = None
+
+
+class EntriesAnswer(NamedTuple):
+    """Which entries one bookie holds: `boki_common.bookkeeper.availability` reads it."""
+
+    status: V2Status | None
+    availability: bytes | None = None
+    error: BokiError | None = None
+
+
 class BookieTransport(Protocol):
     """All bookies, by id."""
 
-    def open_lane(self, bookie: BookieId, ledger_id: int, listener: LaneListener) -> AddLane:
-        """A lane, perhaps up at once (`lane_up` is told only of later changes). Raises Overloaded."""
+    def open_lane(
+        self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
+    ) -> AddLane:
+        """A lane, perhaps up at once (`lane_up` is told only of later changes). Raises Overloaded.
+
+        With `deferred_sync` the bookie may acknowledge before an entry is durable; a later `force` is on the same
+        connection as the adds, so that a bookie which was away in between is noticed as the lane going down.
+        """
 
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
@@ -100,6 +155,26 @@ class BookieTransport(Protocol):
 
     def serves_batches(self, bookie: BookieId) -> bool:
         """Whether batch reads may be asked of the bookie: not of one that was seen to know none (older than Apache 4.17)."""
+
+    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[LacAnswer]:
+        """Asks for the LAC that was sent by itself, and for the last entry."""
+
+    def write_lac(self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
+        """Sends a LAC by itself (`explicit_lac` makes its body); OK once it is durable."""
+
+    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[Outcome]:
+        """OK once all that the bookie took of the ledger before is durable."""
+
+    def wait_for_lac(
+        self, bookie: BookieId, ledger_id: int, previous_lac: int, *, wait_s: float
+    ) -> asyncio.Future[PollAnswer]:
+        """Long poll: answered when the bookie knows a LAC above `previous_lac`, the ledger is fenced, or `wait_s` is over."""
+
+    def bookie_info(self, bookie: BookieId) -> asyncio.Future[SpaceAnswer]:
+        """Asks how large the bookie's disk is, and how much of it is free."""
+
+    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
+        """Asks which entries of the ledger the bookie holds."""
 
     def seems_up(self, bookie: BookieId) -> bool:
         """Whether the last attempt to reach the bookie succeeded, or none was made: an order of preference, no proof."""

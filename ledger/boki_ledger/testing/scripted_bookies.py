@@ -16,14 +16,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from boki_common.bookkeeper import v2
+from boki_common.bookkeeper import availability, v2
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, ConnectionLost, Unreachable
 from boki_common.ids import BookieId
 from boki_common.runtime.ports import Buffer
-from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
+from boki_ledger.testing.scripted_lacs import ScriptedLacs, lac_of
+from boki_ledger.transport import (
+    BatchAnswer,
+    EntriesAnswer,
+    LacAnswer,
+    LaneListener,
+    Outcome,
+    PollAnswer,
+    ReadAnswer,
+    SpaceAnswer,
+)
+
+DISK_BYTES: Final = 1_000_000
+A = TypeVar("A")
 
 
 class Message(NamedTuple):
@@ -31,8 +44,9 @@ class Message(NamedTuple):
 
     bookie: str
     kind: str
-    """"add" or "read"."""
+    """"add", "read", or what is asked in v3: "read_lac", "write_lac", "force", "poll", "info", "list"."""
     entry_id: int
+    """-1 for the last, and where there is none."""
     fence: bool
     recovery: bool
     answer: bool
@@ -83,14 +97,69 @@ class ScriptedBookie:
         self.fenced: dict[int, bool] = {}
         self.keys: dict[int, bytes] = {}
         self.serves_batches = True
+        self.serves_polls = True
+        self.lacs = ScriptedLacs()
+        self.unsynced: dict[int, dict[int, None]] = {}
+        """Entries added with deferred sync, and not forced since: a crash may lose them."""
 
-    def add(self, request: v2.AddRequest) -> V2Status:
+    def add(self, request: v2.AddRequest, *, deferred_sync: bool = False) -> V2Status:
         if self.keys.setdefault(request.ledger_id, request.master_key) != request.master_key:
             return V2Status.UNAUTHORIZED
         if self.fenced.get(request.ledger_id) and not request.recovery:
             return V2Status.FENCED
         self.entries.setdefault(request.ledger_id, {})[request.entry_id] = bytes(request.body)
+        if deferred_sync:
+            self.unsynced.setdefault(request.ledger_id, {})[request.entry_id] = None
+        self.lacs.changed(request.ledger_id, self.lac(request.ledger_id))
         return V2Status.OK
+
+    def force(self, ledger_id: int) -> V2Status:
+        self.unsynced.pop(ledger_id, None)
+        return V2Status.OK
+
+    def lose_unsynced(self) -> None:
+        """What a power loss takes."""
+        for ledger_id, entries in self.unsynced.items():
+            for entry_id in entries:
+                del self.entries[ledger_id][entry_id]
+        self.unsynced.clear()
+
+    def lac(self, ledger_id: int) -> int:
+        """The LAC as the bookie knows it."""
+        _, body = self.read(ledger_id, v2.LAST_ENTRY, None)
+        return max(self.lacs.explicit_lac(ledger_id), -1 if body is None else lac_of(body))
+
+    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> V2Status:
+        if self.keys.setdefault(ledger_id, master_key) != master_key:
+            return V2Status.UNAUTHORIZED
+        self.lacs.write(ledger_id, body)
+        self.lacs.changed(ledger_id, self.lac(ledger_id))
+        return V2Status.OK
+
+    def read_lac(self, ledger_id: int) -> LacAnswer:
+        _, last = self.read(ledger_id, v2.LAST_ENTRY, None)
+        explicit = self.lacs.explicit.get(ledger_id)
+        status = V2Status.NO_ENTRY if last is None and explicit is None else V2Status.OK
+        return LacAnswer(status, _view(explicit), _view(last))
+
+    def poll(self, ledger_id: int, previous_lac: int, reply: Callable[[PollAnswer], None]) -> None:
+        """Replies once the LAC is above `previous_lac`, the ledger is fenced, or all polls are ended."""
+        if not self.serves_polls:
+            reply(PollAnswer(V2Status.BAD_REQUEST))
+            return
+        if ledger_id not in self.entries:
+            reply(PollAnswer(V2Status.NO_LEDGER))
+            return
+
+        def look(over: bool) -> bool:
+            lac = self.lac(ledger_id)
+            if not over and lac <= previous_lac and not self.fenced.get(ledger_id):
+                return False
+            _, body = self.read(ledger_id, previous_lac + 1, None)
+            reply(PollAnswer(V2Status.OK, lac, _view(body) if lac > previous_lac else None))
+            return True
+
+        self.lacs.watch(ledger_id, look)
 
     def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None) -> tuple[V2Status, bytes | None]:
         if fence_key is not None:
@@ -98,6 +167,7 @@ class ScriptedBookie:
                 return V2Status.UNAUTHORIZED, None
             self.fenced[ledger_id] = True
             self.entries.setdefault(ledger_id, {})
+            self.lacs.look(ledger_id)
         entries = self.entries.get(ledger_id)
         if entries is None:
             return V2Status.NO_LEDGER, None
@@ -130,8 +200,7 @@ class ScriptedBookies:
         """Reads that were asked of bookies that are down."""
         self._holds: list[Hold] = []
         self._answers: list[tuple[Callable[[Message], bool], V2Status]] = []
-        self._reads: dict[asyncio.Future[ReadAnswer], BookieId] = {}
-        self._batches: dict[asyncio.Future[BatchAnswer], BookieId] = {}
+        self._asked: dict[asyncio.Future[Any], tuple[BookieId, Callable[[BokiError], object]]] = {}
         self._refused_batches: dict[BookieId, bool] = {}
         self._callbacks: list[Callable[[], None]] = []
 
@@ -170,21 +239,25 @@ class ScriptedBookies:
         self._answers.append(rule)
         return lambda: self._answers.remove(rule)
 
-    def crash(self, bookie: str) -> None:
-        """Connections end, what is under way is lost; what is stored stays."""
+    def crash(self, bookie: str, *, loses_unsynced: bool = False) -> None:
+        """Connections end, what is under way is lost; what is stored stays, but perhaps for what was added unsynced."""
         one = self[bookie]
+        one.lacs.forget_polls()
+        if loses_unsynced:
+            one.lose_unsynced()
         one.up = False
         one.lives += 1
         error = ConnectionLost(f"bookie {bookie} crashed")
         for lane in tuple(self.lanes):
             if lane.bookie is one:
                 lane.go_down(error)
-        for future, reader in tuple(self._reads.items()):
-            if reader == one.bookie_id:
-                self._resolve(future, ReadAnswer(None, error=error))
-        for batch, reader in tuple(self._batches.items()):
-            if reader == one.bookie_id:
-                self._resolve_batch(batch, BatchAnswer(None, [], error))
+        for future, (asked, unknown) in tuple(self._asked.items()):
+            if asked == one.bookie_id:
+                self._resolve(future, unknown(error))
+
+    def end_polls(self, bookie: str) -> None:
+        """The time of all long polls that wait at a bookie is over."""
+        self[bookie].lacs.end_polls()
 
     def restart(self, bookie: str) -> None:
         one = self[bookie]
@@ -205,8 +278,10 @@ class ScriptedBookies:
 
     # -- BookieTransport
 
-    def open_lane(self, bookie: BookieId, ledger_id: int, listener: LaneListener) -> _ScriptedLane:
-        lane = _ScriptedLane(self, self.bookies[bookie], listener)
+    def open_lane(
+        self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
+    ) -> _ScriptedLane:
+        lane = _ScriptedLane(self, self.bookies[bookie], listener, deferred_sync=deferred_sync)
         self.lanes.append(lane)
         if not lane.up:
             asyncio.get_running_loop().call_soon(lane.go_down, Unreachable(f"bookie {bookie} is down"))
@@ -215,53 +290,90 @@ class ScriptedBookies:
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
     ) -> asyncio.Future[ReadAnswer]:
-        future: asyncio.Future[ReadAnswer] = asyncio.get_running_loop().create_future()
-        one = self.bookies[bookie]
-        if not one.up:
-            self.unreached += 1
-            future.set_result(ReadAnswer(None, error=Unreachable(f"bookie {bookie} is down")))
-            return future
-        self._reads[future] = bookie
+        def perform() -> ReadAnswer:
+            status, body = self.bookies[bookie].read(ledger_id, entry_id, fence_key)
+            return ReadAnswer(status, _view(body))
+
         message = Message(bookie, "read", entry_id, fence_key is not None, False, False)
-
-        def arrive() -> None:
-            if future not in self._reads:
-                return
-            status = self._scripted(message)
-            body = None
-            if status is None:
-                status, body = one.read(ledger_id, entry_id, fence_key)
-            view = None if body is None else memoryview(body)
-            self._travel(message._replace(answer=True), lambda: self._resolve(future, ReadAnswer(status, view)))
-
-        self._travel(message, arrive)
-        return future
+        return self._ask(message, perform, ReadAnswer, lambda error: ReadAnswer(None, error=error))
 
     def read_batch(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
     ) -> asyncio.Future[BatchAnswer]:
-        future: asyncio.Future[BatchAnswer] = asyncio.get_running_loop().create_future()
-        one = self.bookies[bookie]
-        if not one.up:
-            self.unreached += 1
-            future.set_result(BatchAnswer(None, [], Unreachable(f"bookie {bookie} is down")))
-            return future
-        self._batches[future] = bookie
-        message = Message(bookie, "read", entry_id, False, False, False, max_count)
+        def perform() -> BatchAnswer:
+            answer = BatchAnswer(*self.bookies[bookie].read_batch(ledger_id, entry_id, max_count, max_bytes))
+            if answer.status is V2Status.BAD_REQUEST:
+                self._refused_batches[bookie] = True
+            return answer
 
-        def arrive() -> None:
-            if future not in self._batches:
-                return
-            status, bodies = self._scripted(message), list[memoryview]()
-            if status is None:
-                status, bodies = one.read_batch(ledger_id, entry_id, max_count, max_bytes)
+        def refused(status: V2Status) -> BatchAnswer:
             if status is V2Status.BAD_REQUEST:
                 self._refused_batches[bookie] = True
-            answer = BatchAnswer(status, bodies)
-            self._travel(message._replace(answer=True), lambda: self._resolve_batch(future, answer))
+            return BatchAnswer(status, [])
 
-        self._travel(message, arrive)
-        return future
+        message = Message(bookie, "read", entry_id, False, False, False, max_count)
+        return self._ask(message, perform, refused, lambda error: BatchAnswer(None, [], error))
+
+    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[LacAnswer]:
+        one = self.bookies[bookie]
+        return self._ask(
+            _message(bookie, "read_lac"),
+            lambda: one.read_lac(ledger_id),
+            LacAnswer,
+            lambda error: LacAnswer(None, error=error),
+        )
+
+    def write_lac(self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
+        one = self.bookies[bookie]
+        return self._ask(
+            _message(bookie, "write_lac"),
+            lambda: Outcome(one.write_lac(ledger_id, master_key, body)),
+            Outcome,
+            lambda error: Outcome(None, error),
+        )
+
+    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[Outcome]:
+        one = self.bookies[bookie]
+        return self._ask(
+            _message(bookie, "force"),
+            lambda: Outcome(one.force(ledger_id)),
+            Outcome,
+            lambda error: Outcome(None, error),
+        )
+
+    def wait_for_lac(
+        self, bookie: BookieId, ledger_id: int, previous_lac: int, *, wait_s: float
+    ) -> asyncio.Future[PollAnswer]:
+        """Waits until `end_polls`, however long `wait_s` is."""
+        one = self.bookies[bookie]
+
+        def perform(reply: Callable[[PollAnswer], None]) -> None:
+            one.poll(ledger_id, previous_lac, reply)
+
+        return self._ask_later(
+            _message(bookie, "poll"), perform, PollAnswer, lambda error: PollAnswer(None, error=error)
+        )
+
+    def bookie_info(self, bookie: BookieId) -> asyncio.Future[SpaceAnswer]:
+        return self._ask(
+            _message(bookie, "info"),
+            lambda: SpaceAnswer(V2Status.OK, DISK_BYTES, DISK_BYTES // 2),
+            SpaceAnswer,
+            lambda error: SpaceAnswer(None, error=error),
+        )
+
+    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
+        one = self.bookies[bookie]
+
+        def perform() -> EntriesAnswer:
+            entries = one.entries.get(ledger_id)
+            if entries is None:
+                return EntriesAnswer(V2Status.NO_LEDGER)
+            return EntriesAnswer(V2Status.OK, availability.encode(sorted(entries)))
+
+        return self._ask(
+            _message(bookie, "list"), perform, EntriesAnswer, lambda error: EntriesAnswer(None, error=error)
+        )
 
     def serves_batches(self, bookie: BookieId) -> bool:
         return bookie not in self._refused_batches
@@ -289,7 +401,7 @@ class ScriptedBookies:
         def arrive() -> None:
             if lane.bookie.lives != life:
                 return
-            status = self._scripted(message) or lane.bookie.add(request)
+            status = self._scripted(message) or lane.bookie.add(request, deferred_sync=lane.deferred_sync)
 
             def back() -> None:
                 if lane.connection == connection:
@@ -310,20 +422,61 @@ class ScriptedBookies:
         if not any(hold.takes(message, arrive) for hold in self._holds):
             asyncio.get_running_loop().call_soon(arrive)
 
-    def _resolve(self, future: asyncio.Future[ReadAnswer], answer: ReadAnswer) -> None:
-        if self._reads.pop(future, None) is not None and not future.done():
-            future.set_result(answer)
+    def _ask(
+        self,
+        message: Message,
+        perform: Callable[[], A],
+        refused: Callable[[V2Status], A],
+        unknown: Callable[[BokiError], A],
+    ) -> asyncio.Future[A]:
+        return self._ask_later(message, lambda reply: reply(perform()), refused, unknown)
 
-    def _resolve_batch(self, future: asyncio.Future[BatchAnswer], answer: BatchAnswer) -> None:
-        if self._batches.pop(future, None) is not None and not future.done():
+    def _ask_later(
+        self,
+        message: Message,
+        perform: Callable[[Callable[[A], None]], None],
+        refused: Callable[[V2Status], A],
+        unknown: Callable[[BokiError], A],
+    ) -> asyncio.Future[A]:
+        """One request: `perform` acts at the bookie and replies, now or later; `refused` is the script's answer instead."""
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        one = self[message.bookie]
+        if not one.up:
+            self.unreached += 1
+            future.set_result(unknown(Unreachable(f"bookie {one.bookie_id} is down")))
+            return future
+        self._asked[future] = one.bookie_id, unknown
+        life = one.lives
+
+        def reply(answer: A) -> None:
+            if one.lives == life:
+                self._travel(message._replace(answer=True), lambda: self._resolve(future, answer))
+
+        def arrive() -> None:
+            if one.lives != life:
+                return
+            status = self._scripted(message)
+            if status is None:
+                perform(reply)
+            else:
+                reply(refused(status))
+
+        self._travel(message, arrive)
+        return future
+
+    def _resolve(self, future: asyncio.Future[Any], answer: object) -> None:
+        if self._asked.pop(future, None) is not None and not future.done():
             future.set_result(answer)
 
 
 class _ScriptedLane:
     """`transport.AddLane`. `connection` numbers the connections it had; answers of an earlier one are lost."""
 
-    def __init__(self, bookies: ScriptedBookies, bookie: ScriptedBookie, listener: LaneListener) -> None:
+    def __init__(
+        self, bookies: ScriptedBookies, bookie: ScriptedBookie, listener: LaneListener, *, deferred_sync: bool
+    ) -> None:
         self.bookie = bookie
+        self.deferred_sync = deferred_sync
         self.up = bookie.up
         self.connection = 0
         self._bookies = bookies
@@ -361,6 +514,14 @@ class _ScriptedLane:
             self._listener.adds_answered([(entry_id, 1)], [])
         else:
             self._listener.adds_answered([], [(entry_id, status)])
+
+
+def _message(bookie: BookieId, kind: str) -> Message:
+    return Message(bookie, kind, v2.LAST_ENTRY, False, False, False)
+
+
+def _view(body: bytes | None) -> memoryview | None:
+    return None if body is None else memoryview(body)
 
 
 def _matcher(
