@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
+from boki_common.metadata.store import MetadataStore
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
@@ -24,6 +25,9 @@ from boki_ledger.writer import LedgerWriter
 
 T = TypeVar("T")
 
+STRIPED_IDS: Final = 1_000_000
+"""Ids of the ledgers that `Ledgers.striped` makes begin here."""
+
 QUICK = LedgerSettings(
     retry_least_s=0.001,
     retry_most_s=0.002,
@@ -31,6 +35,7 @@ QUICK = LedgerSettings(
     patience_s=0.0,
     answer_timeout_s=30.0,
     speculative_read_s=30.0,
+    explicit_lac_ms=0.0,
 )
 
 
@@ -66,6 +71,14 @@ class GatedStore(MemoryStore):
         return await super().set(path, value, version=version)
 
 
+async def make_cookie(store: MetadataStore, bookie: str, *, ours: bool = True) -> None:
+    """A new cookie, in the place of the one that may be there: without `ours` one of Apache's bookies."""
+    path = layout.cookie_path(bookie)
+    if await store.exists(path):
+        await store.delete(path, version=(await store.get(path)).version)
+    await store.create(path, layout.encode_cookie(layout.Cookie(BookieId(bookie), "journal", ("ledgers",), ours=ours)))
+
+
 class Heard:
     """What a writer told its listener."""
 
@@ -85,11 +98,14 @@ class Ledgers:
         self.settings = QUICK
         self.clients: list[LedgerClient] = []
         self.stores: list[GatedStore] = []
+        self._next_striped = STRIPED_IDS
 
     async def start(self) -> None:
         self.client = await self.other_client()
         self.store = self.stores[0]
         await layout.init_cluster(self.store, rng=CountingRandom())
+        for bookie in self.bookies.bookies:
+            await make_cookie(self.store, bookie)
 
     async def other_client(self, settings: LedgerSettings = QUICK) -> LedgerClient:
         store = GatedStore(self.tree)
@@ -120,7 +136,7 @@ class Ledgers:
     ) -> LedgerWriter:
         """A ledger of any E, Qw, Qa on the first registered bookies, and its writer."""
         made = client or self.client
-        ledger_id = await layout.next_ledger_id(self.store)
+        ledger_id, self._next_striped = self._next_striped, self._next_striped + 1
         metadata = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,

@@ -292,7 +292,7 @@ class ScriptedBookies:
     ) -> asyncio.Future[ReadAnswer]:
         def perform() -> ReadAnswer:
             status, body = self.bookies[bookie].read(ledger_id, entry_id, fence_key)
-            return ReadAnswer(status, _view(body))
+            return ReadAnswer(status, _view(body), None, self.bookies[bookie].lives)
 
         message = Message(bookie, "read", entry_id, fence_key is not None, False, False)
         return self._ask(message, perform, ReadAnswer, lambda error: ReadAnswer(None, error=error))
