@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
+import pytest_asyncio
 
 from boki_common.metadata.open import open_store
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
+from itests.bookkeeper.both_kinds import BothKinds
+from itests.bookkeeper.java_service import JavaService
 from itests.support.apache_bookkeeper import ApacheBookkeeper, BookkeeperMissing
 from itests.support.fixtures import skip_or_fail, zookeeper
 from itests.support.zookeeper import ZookeeperServer
@@ -51,6 +54,25 @@ def apache(make_apache: MakeApache) -> ApacheBookkeeper:
     made.format()
     made.start_bookies(BOOKIES)
     return made
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def both_kinds(make_apache: MakeApache, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BothKinds]:
+    """Three bookies of each kind on one tree, for the whole run: leave them running and the doors open."""
+    apache = make_apache("both-kinds")
+    async with BothKinds.start(apache, tmp_path_factory.mktemp("ours")) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def java(both_kinds: BothKinds) -> AsyncIterator[JavaService]:
+    """Apache's client on that tree, one process for the whole run."""
+    try:
+        service = await JavaService.start(both_kinds.apache)
+    except BookkeeperMissing as error:
+        skip_or_fail("bookkeeper", str(error))
+    yield service
+    await service.close()
 
 
 @pytest.fixture

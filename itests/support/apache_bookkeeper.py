@@ -156,7 +156,7 @@ class ApacheBookkeeper:
         for _ in range(count):
             number = len(self.bookies)
             port = _free_port()
-            command = self._command("org.apache.bookkeeper.server.Main", "--conf", str(self._settings(number, port)))
+            command = self.command("org.apache.bookkeeper.server.Main", "--conf", str(self._settings(number, port)))
             bookie = ApacheBookie(command, port, self.folder / f"bookie-{number}.log")
             self.bookies.append(bookie)
             bookie.start()
@@ -185,13 +185,13 @@ class ApacheBookkeeper:
         self._checked([javac, "-nowarn", "-d", str(self.folder), "-cp", f"{self._jars}/*", str(source)])
 
     def run(self, program: str, *arguments: str) -> str:
-        return self._checked(self._command(program, *arguments))
+        return self._checked(self.command(program, *arguments))
 
     def spawn(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         """A program to talk to and to kill."""
         with (self.folder / f"{program}.log").open("ab") as log:
             return subprocess.Popen(
-                self._command(program, *arguments),
+                self.command(program, *arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -204,7 +204,8 @@ class ApacheBookkeeper:
         self._zookeeper.stop()
         self._zookeeper.close()
 
-    def _command(self, program: str, *arguments: str) -> list[str]:
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """What starts a program of the jars, or one that was compiled against them."""
         return [
             self._java,
             *JAVA_FLAGS,

@@ -1,0 +1,131 @@
+"""What Apache's client does over v3 alone: explicit LAC, long polls, force, lists of held entries, bookie info.
+
+Each on our bookies and on Apache's, with the same expectations: ours answer as the real ones do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import pytest
+
+from itests.bookkeeper.both_kinds import BothKinds
+from itests.bookkeeper.clients import JavaClient, OurClient, Placement
+from itests.bookkeeper.java_service import JavaService
+
+pytestmark = [
+    pytest.mark.bookkeeper,
+    pytest.mark.processes,
+    pytest.mark.zookeeper,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(60),
+]
+
+ENTRIES: Final = [f"entry {number}" for number in range(10)]
+LAST: Final = len(ENTRIES) - 1
+POLL_MS: Final = 200
+PATIENCE_S: Final = 20.0
+
+T = TypeVar("T")
+
+
+async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
+    """Asks until the answer is as wanted: what is awaited happens by itself, and nobody tells when."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not wanted(found := await ask()):
+            pass
+    return found
+
+
+@pytest.fixture(params=["ours", "Apache's"])
+def placement(request: pytest.FixtureRequest, both_kinds: BothKinds) -> Placement:
+    if request.param == "ours":
+        return Placement(tuple(both_kinds.ours), both_kinds.theirs[1])
+    return Placement(tuple(both_kinds.theirs), both_kinds.ours[1])
+
+
+async def test_an_idle_writer_tells_its_lac(java: JavaService, placement: Placement) -> None:
+    client = JavaClient(java, "v3 with explicit LAC")
+    writer = await client.create(placement, "CRC32C")
+    await writer.append(ENTRIES)
+    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    assert reader.last < LAST, "the LAC in the entries lags behind, or nothing is shown"
+    await until(lambda: java("read explicit lac", handle=reader.handle), lambda lac: lac == LAST)
+    assert await reader.read(0, LAST) == ENTRIES
+    await writer.close()
+
+
+async def test_a_long_poll_is_answered_by_the_entry_it_waits_for(java: JavaService, placement: Placement) -> None:
+    client = JavaClient(java, "v3")
+    writer = await client.create(placement, "CRC32C")
+    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    poll = asyncio.create_task(java("poll", handle=reader.handle, entry=0, wait_ms=30_000))
+    await writer.append(["one"])
+    await writer.append(["two, with the LAC of one"])
+    async with asyncio.timeout(PATIENCE_S):
+        found = await poll
+    assert found["lac"] >= 0
+    assert found["entry"] == "one"
+    await writer.close()
+
+
+async def test_a_long_poll_of_an_idle_ledger_ends_at_its_time_out(java: JavaService, placement: Placement) -> None:
+    client = JavaClient(java, "v3")
+    writer = await client.create(placement, "CRC32C")
+    await writer.append(["one"])
+    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    started = asyncio.get_running_loop().time()
+    found = await java("poll", handle=reader.handle, entry=0, wait_ms=POLL_MS)
+    assert asyncio.get_running_loop().time() - started > POLL_MS / 2_000
+    assert found == {"lac": -1, "entry": None}
+    await writer.close()
+
+
+async def test_a_writer_with_deferred_sync_forces_and_closes(
+    java: JavaService, both_kinds: BothKinds, placement: Placement
+) -> None:
+    client = JavaClient(java, "v3")
+    writer = await client.create(placement, "CRC32C", deferred=True)
+    await writer.append(ENTRIES)
+    await java("force", ledger=writer.ledger_id)
+    await writer.append(["not forced"])
+    async with OurClient(both_kinds.store, "v2") as ours:
+        tail = await ours.open(writer.ledger_id, "CRC32C", recover=False)
+        assert await tail.read_lac() >= LAST
+        await java("force", ledger=writer.ledger_id)
+        await writer.close()
+        reader = await ours.open(writer.ledger_id, "CRC32C", recover=False)
+        assert await reader.read(0, reader.last) == [*ENTRIES, "not forced"]
+
+
+async def test_every_bookie_lists_the_entries_it_holds(java: JavaService, placement: Placement) -> None:
+    writer = await JavaClient(java, "v3").create(placement, "CRC32C")
+    await writer.append(ENTRIES)
+    await writer.append(["until here all three have the others"])
+    await writer.close()
+
+    def ask(bookie: str) -> Callable[[], Awaitable[list[int]]]:
+        return lambda: java("held", protocol="v3", ledger=writer.ledger_id, bookie=bookie)
+
+    for bookie in placement.ensemble:
+        # The slowest of three may still be behind: two are enough for an acknowledgement.
+        held = await until(ask(bookie), lambda entries: len(entries) > LAST)
+        assert held[: len(ENTRIES)] == list(range(len(ENTRIES)))
+
+
+async def test_unconfirmed_entries_are_read(java: JavaService, placement: Placement) -> None:
+    client = JavaClient(java, "v3")
+    writer = await client.create(placement, "CRC32C")
+    await writer.append(ENTRIES)
+    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    found = await java("read unconfirmed", handle=reader.handle, first=0, last=LAST)
+    assert found == ENTRIES
+    await writer.close()
+
+
+async def test_every_bookie_tells_its_free_space(java: JavaService, both_kinds: BothKinds) -> None:
+    found = await java("bookie info", protocol="v3")
+    assert set(found) == {*both_kinds.ours, *both_kinds.theirs}
+    assert all(0 < free <= total for free, total in found.values())
