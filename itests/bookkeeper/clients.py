@@ -106,7 +106,7 @@ class OurReader:
 class OurClient:
     """Our client over one protocol. Use as an async context manager."""
 
-    def __init__(self, store: MetadataStore, protocol: Protocol) -> None:
+    def __init__(self, store: MetadataStore, protocol: str) -> None:
         self._rng = ChosenFirst()
         self.ledgers = LedgerClient(metadata=store, rng=self._rng, settings=LedgerSettings(wire_protocol=protocol))
 
