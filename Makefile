@@ -16,7 +16,7 @@ PYTEST ?=
 
 bin := .venv/bin
 stamp := .venv/.up-to-date
-packages := common ledger bookie metalog logbook cli
+packages := common ledger bookie metalog logbook sim cli
 
 .PHONY: help
 help: ## Lists what there is to make.

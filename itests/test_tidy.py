@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "cli")
+ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
 FILE_LINES: Final = 600
@@ -37,6 +37,11 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",
     "logbook/boki_logbook/testing.py": "logbook/tests/engine",
+    "sim/boki_sim/process.py": "sim/tests/test_loop.py",
+    "sim/boki_sim/transport.py": "sim/tests/test_network.py",
+    "sim/boki_sim/cluster.py": "sim/tests/test_run.py",
+    "sim/boki_sim/shape.py": "sim/tests/test_run.py",
+    "sim/boki_sim/workload.py": "sim/tests/test_run.py",
 }
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 
