@@ -1,0 +1,294 @@
+"""A cluster of unmodified roles in simulated processes: bookies, sequencers, engines; each on a machine of its own.
+
+A node is a machine and the role on it. Its process is started again, some seconds later, whenever it ends: by a fault, by
+an error of its own, or because its `failed` said so. A role that ends with anything but a `BokiError` has a defect, and
+that is a violation.
+
+This is what `boki_cli.roles` is for real processes: the same constructors, with simulated ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random  # noqa: TID251 - the type; the generators come from the seed
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from boki_bookie.bookie import Bookie
+from boki_common.bookkeeper.layout import init_cluster
+from boki_common.errors import BokiError
+from boki_common.metadata.memory import MemoryStore
+from boki_common.net.connection import Address
+from boki_common.runtime.memory_disk import MemoryDisk
+from boki_ledger.client import LedgerClient
+from boki_logbook.engine import Engine
+from boki_metalog.metadata_tree import ensure_view
+from boki_metalog.sequencer import Sequencer
+from boki_sim.disk import DiskPlan
+from boki_sim.guard import EPOCH_S
+from boki_sim.invariants import Invariants
+from boki_sim.loop import SimLoop, SimulationError
+from boki_sim.metadata import ObservedTree, SimStore
+from boki_sim.network import Network
+from boki_sim.process import SimProcess
+from boki_sim.randomness import SimRandom, stream
+from boki_sim.shape import Shape, names
+from boki_sim.trace import Trace
+
+BOOKIE_PORT: Final = 3181
+SEQUENCER_PORT: Final = 7041
+ENGINE_PORT: Final = 7040
+RESTART_S: Final = (0.2, 2.0)
+"""A role that ended by itself is started again after a pause between these."""
+
+
+class SimClock:
+    """The port `Clock` of one process; `skew_ms` is how wrong it is."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.skew_ms = 0
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return int((EPOCH_S + self._loop.time()) * 1000) + self.skew_ms
+
+
+class Node:
+    """A machine and its role.
+
+    Attributes:
+        process: the newest incarnation, perhaps dead.
+        held: faults that keep it from being started again.
+        role: the running role, None while it is down.
+        ledgers: its ledger client, for sequencers and engines.
+        plan: what becomes of its disk operations.
+        ends: why it ended by itself, newest last.
+    """
+
+    def __init__(self, name: str, host: str, clock: SimClock, numbers: random.Random) -> None:
+        self.name = name
+        self.kind = name.partition("-")[0]
+        self.host = host
+        self.clock = clock
+        self.numbers = numbers
+        self.incarnation = 0
+        self.process: SimProcess | None = None
+        self.store: SimStore | None = None
+        self.disk: MemoryDisk | None = MemoryDisk(f"/{name}") if self.kind == "bookie" else None
+        self.plan: DiskPlan | None = None
+        self.ledgers: LedgerClient | None = None
+        self.main: asyncio.Task[None] | None = None
+        self.role: Bookie | Sequencer | Engine | None = None
+        self.held = 0
+        self.ends: list[str] = []
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+
+class Cluster:
+    """See the module. `start` before anything else."""
+
+    def __init__(
+        self, loop: SimLoop, seed: int, shape: Shape, network: Network, trace: Trace, invariants: Invariants
+    ) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.shape = shape
+        self.network = network
+        self.trace = trace
+        self.invariants = invariants
+        self.tree = ObservedTree(invariants.metadata_changed)
+        self.nodes: dict[str, Node] = {}
+        self._places = iter(range(1, 200))
+        for role, count in (("bookie", shape.bookies), ("sequencer", shape.sequencers), ("engine", shape.engines)):
+            for name in names(role, count):
+                self.nodes[name] = Node(name, self.machine(), SimClock(loop), stream(seed, "node", name))
+
+    def machine(self) -> str:
+        """The address of one more machine."""
+        return f"10.0.0.{next(self._places)}"
+
+    @property
+    def url(self) -> str:
+        """For `boki.connect`."""
+        return ",".join(f"boki://{node.host}:{ENGINE_PORT}" for node in self.of("engine"))
+
+    def of(self, kind: str) -> list[Node]:
+        return [node for node in self.nodes.values() if node.kind == kind]
+
+    async def start(self) -> None:
+        """Lays out the metadata, then starts every role."""
+        store = MemoryStore(self.tree)
+        await store.start()
+        await init_cluster(store)
+        await ensure_view(store)
+        await store.close()
+        for node in self.nodes.values():
+            self.start_node(node)
+
+    # -- life of a node
+
+    def start_node(self, node: Node) -> None:
+        """A new process of the role."""
+        if node.running:
+            raise SimulationError(f"{node.name} runs already")
+        node.incarnation += 1
+        process = self.loop.process(f"{node.name}#{node.incarnation}", node.host)
+        node.process = process
+        self.network.power_on(node.host)
+        node.store = SimStore(
+            self.loop,
+            self.tree,
+            process,
+            stream(self.seed, "metadata", process.name),
+            self.trace,
+            self.shape.metadata_s,
+        )
+        if node.disk is not None:
+            node.disk = node.disk.reopen()
+            plan = DiskPlan(
+                process, stream(self.seed, "disk", process.name), self.trace,
+                flush_s=self.shape.flush_s, other_s=self.shape.flush_s / 20,
+            )  # fmt: skip
+            if node.plan is not None:
+                plan.slowness = node.plan.slowness
+            node.disk.plan = node.plan = plan
+        self.trace.add(process.name, "starts", "")
+        main = {"bookie": self._bookie, "sequencer": self._sequencer, "engine": self._engine}[node.kind]
+        node.main = process.start(self._run(node, process, main), name=node.name)
+
+    def end_node(self, node: Node, *, power: bool = False) -> None:
+        """Kills the process; with `power` the machine too: what was not flushed is gone or torn, nobody is told."""
+        process = node.process
+        if process is None:
+            return
+        if power:
+            self.network.power_off(node.host)
+        process.kill()
+        self._gone(node, process)
+        if node.disk is not None and power:
+            disk = node.disk.crash(SimRandom(node.numbers))
+            node.disk = disk
+
+    def _gone(self, node: Node, process: SimProcess) -> None:
+        self.trace.add(process.name, "ended", "")
+        node.role = None
+        node.ledgers = None
+        if node.disk is not None:
+            node.disk._holders.clear()  # the lock of a dead process
+
+    async def _run(self, node: Node, process: SimProcess, main: Callable[[Node], Awaitable[None]]) -> None:
+        reason = ""
+        try:
+            await main(node)
+        except BokiError as error:
+            reason = f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect of the role
+            reason = f"{type(error).__name__}: {error}"
+            self.invariants.violated("crash", f"{process.name} ended with {''.join(traceback.format_exception(error))}")
+        self.loop.call_soon(self._ended, node, process, reason, context=self.loop.outside.context)
+
+    def _ended(self, node: Node, process: SimProcess, reason: str) -> None:
+        """The role ended by itself: the process exits and a supervisor starts it again."""
+        if node.process is not process or not process.alive:
+            return
+        self.trace.add(process.name, "exits", reason)
+        node.ends.append(reason)
+        process.kill()
+        self._gone(node, process)
+        self.restart_later(node, node.numbers.uniform(*RESTART_S))
+
+    def restart_later(self, node: Node, seconds: float) -> None:
+        def again() -> None:
+            if not node.running and not node.held:
+                self.start_node(node)
+
+        self.loop.call_later(seconds, again, context=self.loop.outside.context)
+
+    async def stop_node(self, node: Node) -> None:
+        """Ends the role cleanly, in its own process."""
+        process, role = node.process, node.role
+        if process is None or not process.alive:
+            return
+        if role is not None:
+            closing = process.start(self._close(role), name="clean stop")
+            await asyncio.wait([closing], timeout=10)
+        if process.alive and node.process is process:
+            process.kill()
+            self._gone(node, process)
+
+    @staticmethod
+    async def _close(role: Bookie | Sequencer | Engine) -> None:
+        try:
+            await role.close()
+        except BokiError:
+            pass  # it was ending anyway; the process is killed next
+
+    # -- roles
+
+    async def _bookie(self, node: Node) -> None:
+        assert node.disk is not None and node.store is not None
+        await node.store.start()
+        node.role = bookie = await Bookie.start(
+            disk=node.disk,
+            metadata=node.store,
+            address=Address(node.host, BOOKIE_PORT),
+            clock=node.clock,
+            rng=SimRandom(node.numbers),
+            settings=self.shape.bookie,
+        )
+        raise await bookie.failed
+
+    async def _ledger_client(self, node: Node) -> LedgerClient:
+        assert node.store is not None
+        await node.store.start()
+        client = LedgerClient(metadata=node.store, rng=SimRandom(node.numbers), settings=self.shape.ledger)
+        await client.start()
+        node.ledgers = client
+        return client
+
+    async def _sequencer(self, node: Node) -> None:
+        ledgers = await self._ledger_client(node)
+        assert node.store is not None
+        node.role = sequencer = await Sequencer.start(
+            metadata=node.store,
+            ledgers=ledgers,
+            address=Address(node.host, SEQUENCER_PORT),
+            clock=node.clock,
+            rng=SimRandom(node.numbers),
+            settings=self.shape.sequencer,
+        )
+        await sequencer.failed
+
+    async def _engine(self, node: Node) -> None:
+        ledgers = await self._ledger_client(node)
+        assert node.store is not None
+        node.role = engine = await Engine.start(
+            metadata=node.store,
+            ledgers=ledgers,
+            addresses=[Address(node.host, ENGINE_PORT)],
+            rng=SimRandom(node.numbers),
+            settings=self.shape.engine,
+        )
+        await engine.failed
+
+    # -- for checks
+
+    def look(self) -> None:
+        """One marked point."""
+        live = [node for node in self.nodes.values() if node.running]
+        self.invariants.look(
+            {node.process.name: node.ledgers for node in live if node.ledgers is not None and node.process is not None},
+            self.bookies(),
+            self.engines(),
+        )
+
+    def bookies(self) -> dict[str, Bookie]:
+        """Running ones, by machine."""
+        return {node.host: node.role for node in self.of("bookie") if node.running and isinstance(node.role, Bookie)}
+
+    def engines(self) -> dict[str, Engine]:
+        return {node.name: node.role for node in self.of("engine") if node.running and isinstance(node.role, Engine)}

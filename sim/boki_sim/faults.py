@@ -1,0 +1,172 @@
+"""Faults by name: what a seed draws, what a script says, what shrinking leaves out.
+
+A fault is plain data: when (seconds after the workload began), what, to whom, for how long. A script is a list of them, as
+JSON lines:
+
+    {"at": 3.2, "kind": "kill", "target": "bookie-1", "seconds": 2.0, "amount": 40}
+
+| kind | target | amount |
+|---|---|---|
+| kill, power, stop | a role: killed, its machine's power cut, ended cleanly; back after `seconds` | callbacks it still runs |
+| pause | any process, for `seconds` | |
+| isolate | a machine: nothing in or out; amount 1: nothing in, 2: nothing out | which |
+| partition | "a,b": these machines from all others | as for isolate |
+| clog | "a>b": one direction between two machines, for `seconds` | |
+| slow-link | a machine: its links are `amount` times slower | times |
+| reset | "a>b": every connection between two machines | |
+| slow-disk, disk-error, disk-full | a bookie | times; which operation fails; bytes left |
+| flip-bits, misdirect, wipe | the seed's one bookie that may lose data | bits |
+| expire, cut-off | a process: its metadata session ends; it cannot reach the store for `seconds` | |
+| metadata-down | all: nobody reaches the store for `seconds` | |
+| lost-answer, lost-request, delayed-write | a process: its next writes to the store | writes |
+| clock | a process: its wall clock jumps by `amount` ms | ms |
+
+Pure: drawing needs numbers, applying is `nemesis`.
+"""
+
+from __future__ import annotations
+
+import json
+import random  # noqa: TID251 - the type; the generators come from the seed
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from boki_sim.loop import SimulationError
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """See the module."""
+
+    at: float
+    kind: str
+    target: str
+    seconds: float = 0.0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.2f} s" if self.seconds else ""
+        return f"{self.at:7.3f} s  {self.kind} {self.target}{lasting} ({self.amount:g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Whom the faults of a run may meet."""
+
+    bookies: tuple[str, ...]
+    sequencers: tuple[str, ...]
+    engines: tuple[str, ...]
+    clients: tuple[str, ...]
+    lossy: str
+    """The one bookie that may lose what it acknowledged: replication promises no more."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.bookies + self.sequencers + self.engines
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        return self.roles + self.clients
+
+
+PROCESSES: Final = ("kill", "power", "stop", "pause")
+CONNECTIONS: Final = ("isolate", "partition", "clog", "slow-link", "reset")
+DISKS: Final = ("slow-disk", "disk-error", "disk-full")
+DAMAGE: Final = ("flip-bits", "misdirect", "wipe")
+METADATA: Final = ("expire", "cut-off", "metadata-down", "lost-answer", "lost-request", "delayed-write")
+CLOCKS: Final = ("clock",)
+KINDS: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS
+
+PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
+    "calm": (),
+    "network": (*CONNECTIONS, "pause"),
+    "disk": (*DISKS, *DAMAGE, "kill", "power"),
+    "metadata": (*METADATA, "kill", "pause", "stop"),
+    "harsh": KINDS,
+}
+"""Kinds that a profile draws from. Each seed takes some of them."""
+
+MEAN_GAP_S: Final = (0.3, 4.0)
+"""Between these lies a seed's mean time between two faults."""
+
+
+def draw(numbers: random.Random, profile: str, targets: Targets, *, seconds: float) -> list[Fault]:
+    """A script: a mix of kinds and an intensity of the seed's own (swarm testing: not every fault in every run)."""
+    if profile not in PROFILES:
+        raise SimulationError(f"expected a profile of {', '.join(PROFILES)}, found {profile!r}")
+    allowed = PROFILES[profile]
+    if not allowed:
+        return []
+    kinds = [kind for kind in allowed if numbers.random() < 0.5] or [numbers.choice(allowed)]
+    weights = [numbers.random() + 0.05 for _ in kinds]
+    gap_s = numbers.uniform(*MEAN_GAP_S)
+    script = []
+    at = numbers.expovariate(1 / gap_s)
+    while at < seconds:
+        kind = numbers.choices(kinds, weights)[0]
+        script.append(_fault(numbers, at, kind, targets))
+        at += numbers.expovariate(1 / gap_s)
+    return script
+
+
+def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fault:
+    lasting = min(15.0, numbers.expovariate(1 / 2.5))
+    seconds, amount = round(lasting, 3), 0.0
+    if kind in ("kill", "power", "stop"):
+        target, amount = numbers.choice(targets.roles), float(numbers.randrange(300))
+    elif kind == "isolate":
+        target, amount = numbers.choice(targets.everybody), float(numbers.randrange(3))
+    elif kind == "partition":
+        size = numbers.randrange(1, max(2, len(targets.everybody) // 2))
+        target, amount = ",".join(numbers.sample(targets.everybody, size)), float(numbers.randrange(3))
+    elif kind in ("clog", "reset"):
+        target = ">".join(numbers.sample(targets.everybody, 2))
+    elif kind == "slow-link":
+        target, amount = numbers.choice(targets.everybody), round(numbers.uniform(2, 400), 1)
+    elif kind in DISKS:
+        target, amount = numbers.choice(targets.bookies), _disk_amount(numbers, kind)
+    elif kind in DAMAGE:
+        target, amount = targets.lossy, float(numbers.randrange(1, 20))
+    elif kind == "metadata-down":
+        target = "all"
+    elif kind in METADATA:
+        target, amount = numbers.choice(targets.roles), float(numbers.randrange(1, 4))
+    else:
+        target, amount = numbers.choice(targets.everybody), round(numbers.gauss(0, 60_000), 0)
+    return Fault(round(at, 4), kind, target, seconds, amount)
+
+
+def _disk_amount(numbers: random.Random, kind: str) -> float:
+    if kind == "slow-disk":
+        return round(numbers.uniform(2, 500), 1)
+    if kind == "disk-full":
+        return float(numbers.randrange(0, 40_000))
+    return float(numbers.randrange(len(FAILING)))
+
+
+FAILING: Final = ("write", "sync", "read", "replace", "open", "rename", "remove", "read_all")
+"""Kinds of disk operations that a `disk-error` may name by its amount."""
+
+
+def to_text(script: Sequence[Fault]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(asdict(fault)) + "\n" for fault in script)
+
+
+def from_text(text: str) -> list[Fault]:
+    """Reads what `to_text` wrote, or a person. Raises SimulationError naming the line."""
+    script = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            fault = Fault(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise SimulationError(f"line {number} of the script is no fault: {error}: {line[:200]}") from error
+        if fault.kind not in KINDS:
+            raise SimulationError(
+                f"line {number} of the script: expected one of {', '.join(KINDS)}, found {fault.kind!r}"
+            )
+        script.append(fault)
+    return sorted(script, key=lambda fault: fault.at)

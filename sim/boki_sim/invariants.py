@@ -1,0 +1,266 @@
+"""What must hold at every step, watched from outside of the code under test (DESIGN §11).
+
+Two kinds of looks:
+- at every change in the metadata store (`metadata_changed`): ledgers and the view only move forward;
+- at marked points (`look`), many times a virtual second and before every fault: LACs, fences, the metalog.
+
+What is found wrong is a `Violation`: the number of DESIGN's invariant and the facts. A run goes on after one, to its end.
+
+It reads objects of the roles, never changes them, and decides nothing with their code but decoding stored values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from boki_bookie.bookie import Bookie
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
+from boki_common.errors import BokiError
+from boki_ledger.client import LedgerClient
+from boki_logbook.engine import Engine
+from boki_metalog.term_record import TERMS_PATH, TermRecord, decode_record
+from boki_metalog.view import VIEW_PATH, View, decode_view
+
+VIOLATIONS_KEPT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`rule`: what of DESIGN §11 is broken, or "liveness", "crash"."""
+
+    at: float
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at:.6f} s  [{self.rule}] {self.what}"
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """What was seen of one ledger so far."""
+
+    metadata: LedgerMetadata
+    acked: int = -1
+    """The highest LAC that its writer ever had."""
+    writers: set[str] = field(default_factory=set)
+    fenced: set[str] = field(default_factory=set)
+    """Bookies (machines) that were seen with a durable fence."""
+
+
+class Invariants:
+    """See the module.
+
+    Attributes:
+        violations: what was found, oldest first, at most `VIOLATIONS_KEPT`.
+        looks: how often everything was looked at.
+    """
+
+    def __init__(self, now: Callable[[], float], found: Callable[[Violation], None]) -> None:
+        self.violations: list[Violation] = []
+        self.looks = 0
+        self.ledgers: dict[int, _Ledger] = {}
+        self.terms: dict[int, TermRecord] = {}
+        self._now = now
+        self._found = found
+        self._machines: dict[str, str] = {}
+        self._view: View | None = None
+
+    def violated(self, rule: str, what: str) -> None:
+        if len(self.violations) < VIOLATIONS_KEPT:
+            violation = Violation(self._now(), rule, what)
+            self.violations.append(violation)
+            self._found(violation)
+
+    # -- metadata: every change
+
+    def metadata_changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        try:
+            if path == VIEW_PATH:
+                self._view_changed(None if before is None else decode_view(before), after)
+            elif path.startswith(f"{TERMS_PATH}/"):
+                self._term_sealed(path, before, after)
+            elif path.startswith("/ledgers/") and path.rpartition("/")[2].startswith("L") and "LAYOUT" not in path:
+                self._ledger_changed(path, before, after)
+        except BokiError as error:
+            self.violated("format", f"{path} holds what cannot be read: {error}")
+
+    def _ledger_changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        ledger_id = int(path.removeprefix("/ledgers/").replace("/", "").replace("L", ""))
+        if after is None:
+            return
+        new = decode(after)
+        seen = self.ledgers.get(ledger_id)
+        if seen is None:
+            self.ledgers[ledger_id] = _Ledger(new)
+            return
+        old = seen.metadata
+        seen.metadata = new
+        if old.state is LedgerState.CLOSED and (new.state, new.last_entry, new.length, new.ensembles) != (
+            old.state,
+            old.last_entry,
+            old.length,
+            old.ensembles,
+        ):
+            self.violated(
+                "2 closed", f"ledger {ledger_id} was closed at {old.last_entry} and is now {new.state} {new.last_entry}"
+            )
+        if old.state is LedgerState.IN_RECOVERY and new.state is LedgerState.OPEN:
+            self.violated("2 state", f"ledger {ledger_id} went from recovery back to open")
+        if new.state is LedgerState.CLOSED and new.last_entry < seen.acked:
+            self.violated(
+                "1 acked", f"ledger {ledger_id} closes at {new.last_entry}; its writer had acknowledged {seen.acked}"
+            )
+
+    def _view_changed(self, old: View | None, after: bytes | None) -> None:
+        if after is None:
+            self.violated("4 view", "the view was deleted")
+            return
+        new = decode_view(after)
+        self._view = new
+        if old is None:
+            return
+        if new.next_term < old.next_term:
+            self.violated("4 view", f"next term went from {old.next_term} to {new.next_term}")
+        for log, installed in new.logs.items():
+            before = old.installed(log)
+            if installed is None or before is None or installed == before:
+                continue
+            if installed.term <= before.term:
+                self.violated("4 view", f"log {log} went from term {before.term} to {installed.term}")
+            record = self.terms.get(before.term)
+            ledger = self.ledgers.get(before.metalog_ledger)
+            if record is None:
+                self.violated("4 sealed", f"term {installed.term} is installed, term {before.term} has no record")
+            elif ledger is None or ledger.metadata.state is not LedgerState.CLOSED:
+                self.violated(
+                    "4 sealed", f"term {installed.term} is installed, metalog {before.metalog_ledger} is not closed"
+                )
+            elif ledger.metadata.last_entry != record.last_entry:
+                self.violated(
+                    "3 sealed",
+                    f"term {before.term} ends at {record.last_entry}, its metalog at {ledger.metadata.last_entry}",
+                )
+
+    def _term_sealed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        term = int(path.rpartition("/")[2])
+        if after is None:
+            self.violated("3 sealed", f"the record of term {term} was deleted")
+            return
+        record = decode_record(after, term)
+        if before is not None and not decode_record(before, term).same_term_as(record):
+            self.violated("3 sealed", f"the record of term {term} changed")
+        self.terms[term] = record
+
+    # -- marked points
+
+    def look(
+        self, clients: Mapping[str, LedgerClient], bookies: Mapping[str, Bookie], engines: Mapping[str, Engine]
+    ) -> None:
+        """Looks at everything that runs; names are of machines for bookies, of incarnations for the others."""
+        self.looks += 1
+        for name, client in clients.items():
+            self._look_at_writers(name, client)
+        for name, bookie in bookies.items():
+            self._machines[bookie.bookie_id] = name
+            self._look_at_fences(name, bookie)
+        self._look_at_engines(engines)
+
+    def _look_at_writers(self, name: str, client: LedgerClient) -> None:
+        for writer in list(client._writers):
+            ledger = self.ledgers.get(writer.ledger_id)
+            if ledger is None:
+                continue
+            ledger.writers.add(name)
+            if len(ledger.writers) > 1:
+                self.violated("2 writers", f"ledger {writer.ledger_id} was written by {sorted(ledger.writers)}")
+            acked = writer.last_acked
+            if acked < ledger.acked:
+                self.violated("2 LAC", f"LAC of ledger {writer.ledger_id} went from {ledger.acked} to {acked}")
+            ledger.acked = max(acked, ledger.acked)
+            closed = ledger.metadata
+            if closed.state is LedgerState.CLOSED and acked > closed.last_entry:
+                self.violated(
+                    "1 acked",
+                    f"ledger {writer.ledger_id} is closed at {closed.last_entry}, its writer acknowledged {acked}",
+                )
+
+    def _look_at_fences(self, name: str, bookie: Bookie) -> None:
+        for ledger_id, ledger in bookie.storage._ledgers.items():
+            seen = self.ledgers.get(ledger_id)
+            if seen is None:
+                continue
+            if ledger.fenced:
+                if name not in seen.fenced:
+                    bookie.storage.journal.when_durable(partial(_note_fence, seen.fenced, name))
+            elif name in seen.fenced:
+                seen.fenced.discard(name)
+                self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
+
+    def forget_disk(self, name: str) -> None:
+        """A machine lost its disk: what it had fenced is gone, and nobody promised otherwise."""
+        for ledger in self.ledgers.values():
+            ledger.fenced.discard(name)
+
+    def _look_at_engines(self, engines: Mapping[str, Engine]) -> None:
+        """Engines at one position of the log agree on everything that follows from it."""
+        by_position: dict[tuple[Any, ...], tuple[str, tuple[int, ...]]] = {}
+        for name, engine in engines.items():
+            indexer = engine.core.indexer
+            if indexer.pending:
+                continue  # in the middle of a cut
+            key = tuple(sorted(indexer.positions.items()))
+            facts = (indexer.records, len(indexer.index), len(indexer.verdicts), *indexer.covered.values())
+            other = by_position.setdefault(key, (name, facts))
+            if other[1] != facts:
+                self.violated(
+                    "7 index", f"at {key}, {other[0]} has {other[1]} (records, rows, writers), {name} {facts}"
+                )
+
+    def compare_engines(self, engines: Mapping[str, Engine]) -> None:
+        """All rows and all verdicts of engines at one position, which costs too much for every look."""
+        seen: dict[tuple[Any, ...], tuple[str, Any, Any]] = {}
+        for name, engine in engines.items():
+            indexer = engine.core.indexer
+            if indexer.pending:
+                continue
+            key = tuple(sorted(indexer.positions.items()))
+            rows, verdicts = indexer.index.streams(), indexer.verdicts.state()
+            other = seen.setdefault(key, (name, rows, verdicts))
+            if other[1] != rows:
+                self.violated("7 index", f"at {key}, {other[0]} and {name} have different rows")
+            if other[2] != verdicts:
+                self.violated("7 verdicts", f"at {key}, {other[0]} and {name} have different verdicts")
+
+    # -- the end
+
+    def check_copies(self, bookies: Mapping[str, Bookie], lossy: str) -> None:
+        """Every acknowledged entry is on an ack quorum of the write set that the metadata names, less what may be lost."""
+        for ledger_id, seen in sorted(self.ledgers.items()):
+            metadata = seen.metadata
+            end = metadata.last_entry if metadata.state is LedgerState.CLOSED else seen.acked
+            for entry in range(min(end, seen.acked) + 1):
+                holders = [self._machines.get(bookie, bookie) for bookie in metadata.ensemble_of(entry)]
+                having = [name for name in holders if self._holds(bookies.get(name), ledger_id, entry)]
+                needed = metadata.ack_quorum - (1 if lossy in holders and lossy not in having else 0)
+                if len(having) < needed:
+                    self.violated(
+                        "1 copies",
+                        f"entry {entry} of ledger {ledger_id} was acknowledged; of {holders} only {having} have it",
+                    )
+                    break
+
+    @staticmethod
+    def _holds(bookie: Bookie | None, ledger_id: int, entry: int) -> bool:
+        if bookie is None:
+            return False
+        ledger = bookie.storage._ledgers.get(ledger_id)
+        return ledger is not None and ledger.holds(entry)
+
+
+def _note_fence(fenced: set[str], name: str, error: BokiError | None) -> None:
+    if error is None:
+        fenced.add(name)

@@ -1,0 +1,332 @@
+"""Applies a script of faults to a cluster, and takes each back when its time is over.
+
+Each fault that really happened is counted, by kind and by what its target was doing at that moment (`activity`): a fault
+that only ever meets idle processes tests nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random  # noqa: TID251 - the type; the generators come from the seed
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from boki_common.metadata.memory import Fault as StoreFault
+from boki_common.runtime.memory_disk import UNLIMITED_BYTES, MemoryDisk
+from boki_sim.activity import activity
+from boki_sim.cluster import Cluster, Node, SimClock
+from boki_sim.disk import flip_bits, misdirect
+from boki_sim.faults import FAILING, Fault
+from boki_sim.process import SimProcess, State
+
+Links = list[tuple[str, str]]
+
+_STORE_FAULTS = {
+    "lost-answer": StoreFault.ANSWER_LOST,
+    "lost-request": StoreFault.REQUEST_LOST,
+    "delayed-write": StoreFault.DELAYED,
+}
+
+
+class Nemesis:
+    """See the module.
+
+    Attributes:
+        happened: (kind, activity) → how often.
+        damaged: machines whose disk was damaged or lost.
+    """
+
+    def __init__(
+        self, cluster: Cluster, clients: dict[str, tuple[SimProcess, SimClock]], numbers: random.Random
+    ) -> None:
+        self.happened: Counter[tuple[str, str]] = Counter()
+        self.damaged: set[str] = set()
+        self._cluster = cluster
+        self._clients = clients
+        self._numbers = numbers
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._number = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self, script: Sequence[Fault]) -> None:
+        """Injects each fault at its time, counted from now."""
+        loop = self._cluster.loop
+        start = loop.time()
+        for fault in script:
+            await asyncio.sleep(max(0.0, start + fault.at - loop.time()))
+            self._cluster.look()
+            if self._apply(fault):
+                self._cluster.trace.add("fault", fault.kind, f"{fault.target} {fault.seconds:g} {fault.amount:g}")
+
+    def heal(self) -> None:
+        """Takes back everything that still lasts, and starts whoever is down."""
+        for number in list(self._undo):
+            self._undo.pop(number)()
+        cluster = self._cluster
+        cluster.tree.deliver_delayed()
+        for node in cluster.nodes.values():
+            node.held = 0
+            if not node.running:
+                cluster.start_node(node)
+
+    # -- one fault
+
+    def _apply(self, fault: Fault) -> bool:
+        """Returns whether it happened: a dead process cannot be killed again."""
+        method: Callable[[Fault], bool] = getattr(self, "_" + fault.kind.replace("-", "_"))
+        process = self._process(fault.target)
+        doing = activity(process) if process is not None and process.alive else "down"
+        happened = method(fault)
+        if happened:
+            self.happened[fault.kind, doing] += 1
+        return happened
+
+    def _node(self, name: str) -> Node | None:
+        return self._cluster.nodes.get(name)
+
+    def _process(self, name: str) -> SimProcess | None:
+        first = name.split(",")[0].split(">")[0]
+        node = self._node(first)
+        if node is not None:
+            return node.process
+        return self._clients[first][0] if first in self._clients else None
+
+    def _host(self, name: str) -> str:
+        node = self._node(name)
+        return node.host if node is not None else self._clients[name][0].host
+
+    def _everybody(self) -> list[str]:
+        return [node.host for node in self._cluster.nodes.values()] + [one.host for one, _ in self._clients.values()]
+
+    def _later(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Takes a fault back after a while, or at `heal`."""
+        self._number += 1
+        number = self._number
+        self._undo[number] = undo
+
+        def now() -> None:
+            found = self._undo.pop(number, None)
+            if found is not None:
+                found()
+
+        self._cluster.loop.call_later(seconds, now, context=self._cluster.loop.outside.context)
+
+    # -- processes
+
+    def _down_for(self, node: Node, seconds: float) -> None:
+        node.held += 1
+
+        def back() -> None:
+            node.held = max(0, node.held - 1)
+            if not node.held and not node.running:
+                self._cluster.start_node(node)
+
+        self._later(seconds, back)
+
+    def _kill(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or not node.running:
+            return False
+        assert node.process is not None
+        process = node.process
+        process.on_death.append(lambda: self._cluster._gone(node, process))
+        self._down_for(node, fault.seconds)
+        process.kill_after(int(fault.amount))
+        return True
+
+    def _power(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or not node.running:
+            return False
+        self._down_for(node, fault.seconds)
+        self._cluster.end_node(node, power=True)
+        return True
+
+    def _stop(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or not node.running:
+            return False
+        self._down_for(node, fault.seconds)
+        self._tasks.append(asyncio.ensure_future(self._cluster.stop_node(node)))
+        return True
+
+    def _pause(self, fault: Fault) -> bool:
+        process = self._process(fault.target)
+        if process is None or process.state is not State.RUNNING:
+            return False
+        process.pause()
+        node = self._node(fault.target)
+        if node is not None and node.store is not None:
+            node.store.paused()
+        self._later(fault.seconds, process.resume)
+        return True
+
+    # -- connections
+
+    def _blocked(self, links: Links, seconds: float) -> bool:
+        network = self._cluster.network
+        network.block(links)
+        self._later(seconds, lambda: network.unblock(links))
+        return True
+
+    def _isolate(self, fault: Fault) -> bool:
+        return self._separate([fault.target], fault)
+
+    def _partition(self, fault: Fault) -> bool:
+        return self._separate(fault.target.split(","), fault)
+
+    def _separate(self, names: list[str], fault: Fault) -> bool:
+        inside = [self._host(name) for name in names]
+        outside = [host for host in self._everybody() if host not in inside]
+        links: Links = []
+        if fault.amount != 1:
+            links += [(one, other) for one in inside for other in outside]
+        if fault.amount != 2:
+            links += [(other, one) for one in inside for other in outside]
+        return self._blocked(links, fault.seconds)
+
+    def _clog(self, fault: Fault) -> bool:
+        one, other = map(self._host, fault.target.split(">"))
+        return self._blocked([(one, other)], fault.seconds)
+
+    def _slow_link(self, fault: Fault) -> bool:
+        host, network = self._host(fault.target), self._cluster.network
+        others = [other for other in self._everybody() if other != host]
+
+        def slow(times: float) -> None:
+            for other in others:
+                network.slow(host, other, times)
+                network.slow(other, host, times)
+
+        slow(fault.amount)
+        self._later(fault.seconds, lambda: slow(1.0))
+        return True
+
+    def _reset(self, fault: Fault) -> bool:
+        one, other = map(self._host, fault.target.split(">"))
+        network = self._cluster.network
+        return network.reset(one, other) + network.reset(other, one) > 0
+
+    # -- disks
+
+    def _disk_of(self, name: str) -> tuple[Node, MemoryDisk] | None:
+        node = self._node(name)
+        return None if node is None or node.disk is None else (node, node.disk)
+
+    def _slow_disk(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or node.plan is None:
+            return False
+        node.plan.slowness = fault.amount
+
+        def normal() -> None:
+            if node.plan is not None:
+                node.plan.slowness = 1.0
+
+        self._later(fault.seconds, normal)
+        return True
+
+    def _disk_error(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or node.plan is None or not node.running:
+            return False
+        kind = FAILING[int(fault.amount) % len(FAILING)]
+        node.plan.failing[kind] = node.plan.failing.get(kind, 0) + 1
+        return True
+
+    def _disk_full(self, fault: Fault) -> bool:
+        found = self._disk_of(fault.target)
+        if found is None:
+            return False
+        node, disk = found
+        used = sum(len(disk.contents(name)) for name in disk.all_names())
+        disk.capacity_bytes = used + int(fault.amount)
+
+        def room() -> None:
+            if node.disk is not None:
+                node.disk.capacity_bytes = UNLIMITED_BYTES
+
+        self._later(fault.seconds, room)
+        return True
+
+    def _flip_bits(self, fault: Fault) -> bool:
+        found = self._disk_of(fault.target)
+        return found is not None and self._damaged(
+            found[0], flip_bits(found[1], self._numbers, count=int(fault.amount))
+        )
+
+    def _misdirect(self, fault: Fault) -> bool:
+        found = self._disk_of(fault.target)
+        return found is not None and self._damaged(found[0], misdirect(found[1], self._numbers))
+
+    def _damaged(self, node: Node, places: list[str]) -> bool:
+        if places:
+            self.damaged.add(node.host)
+            self._cluster.invariants.forget_disk(node.host)
+            self._cluster.trace.add("fault", "damage", " ".join(places))
+        return bool(places)
+
+    def _wipe(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or node.disk is None:
+            return False
+        self._down_for(node, fault.seconds)
+        if node.running:
+            self._cluster.end_node(node, power=True)
+        node.disk = MemoryDisk(f"/{node.name}")
+        self.damaged.add(node.host)
+        self._cluster.invariants.forget_disk(node.host)
+        return True
+
+    # -- metadata store and clocks
+
+    def _expire(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or node.store is None or not node.running:
+            return False
+        node.store.expire()
+        return True
+
+    def _cut_off(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or node.store is None or not node.running:
+            return False
+        node.store.cut_off()
+        self._later(fault.seconds, node.store.rejoin)
+        return True
+
+    def _metadata_down(self, fault: Fault) -> bool:
+        stores = [node.store for node in self._cluster.nodes.values() if node.store is not None and node.running]
+        for store in stores:
+            store.cut_off()
+
+        def back() -> None:
+            for store in stores:
+                store.rejoin()
+
+        self._later(fault.seconds, back)
+        return True
+
+    def _store_fault(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        if node is None or node.store is None or not node.running:
+            return False
+        node.store.inner.fail_next_write(_STORE_FAULTS[fault.kind], count=int(fault.amount))
+        return True
+
+    _lost_answer = _lost_request = _store_fault
+
+    def _delayed_write(self, fault: Fault) -> bool:
+        if not self._store_fault(fault):
+            return False
+        self._later(fault.seconds, lambda: self._deliver())
+        return True
+
+    def _deliver(self) -> None:
+        self._cluster.tree.deliver_delayed()
+
+    def _clock(self, fault: Fault) -> bool:
+        node = self._node(fault.target)
+        clock = node.clock if node is not None else self._clients[fault.target][1]
+        clock.skew_ms += int(fault.amount)
+        return True

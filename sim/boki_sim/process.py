@@ -1,0 +1,117 @@
+"""Simulated processes: what runs together, is paused together, and dies together.
+
+A process is whatever runs in a context in which `current` names it: tasks, callbacks, timers and connections inherit the
+context of who made them, so nothing in a role has to know. Each process has a ready queue of its own, first in, first out,
+as a real event loop has; which process runs next is the seed's choice.
+
+A killed process runs nothing any more, not even its `finally` blocks: its tasks are kept, unfinished, until the simulation
+has ended, because collecting them would run them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import enum
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from boki_sim.loop import SimLoop
+
+T = TypeVar("T")
+
+CURRENT: Final[contextvars.ContextVar[SimProcess]] = contextvars.ContextVar("boki_sim_process")
+"""The process that runs in a context; unset: outside of all of them, where scenario and checks live."""
+
+
+class State(enum.Enum):
+    """Of a process. DEAD is for ever: a restart is a new process."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+
+
+class SimProcess:
+    """See the module. Made by `SimLoop.process`.
+
+    Attributes:
+        name: for people and the trace; unique to each incarnation ("bookie-1#2").
+        host: the machine it runs on: its network address.
+        ready: callbacks that wait for their turn; the loop's.
+        queued: whether the loop knows that it has something to run.
+        doomed: callbacks it may still run before `kill_after` takes effect; -1: not doomed.
+        on_death: called once when it dies, by whoever holds something of it (connections, sessions, disks).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_loop",
+        "context",
+        "doomed",
+        "host",
+        "name",
+        "on_death",
+        "queued",
+        "ready",
+        "state",
+        "tasks",
+    )
+
+    def __init__(self, loop: SimLoop, name: str, host: str) -> None:
+        self.name = name
+        self.host = host
+        self.state = State.RUNNING
+        self.ready: deque[asyncio.Handle] = deque()
+        self.queued = False
+        self.doomed = -1
+        self.on_death: list[Callable[[], None]] = []
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._loop = loop
+        self.context = contextvars.copy_context()
+        self.context.run(CURRENT.set, self)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.state.value}>"
+
+    @property
+    def alive(self) -> bool:
+        return self.state is not State.DEAD
+
+    def start(self, main: Coroutine[Any, Any, T], *, name: str = "main") -> asyncio.Task[T]:
+        """Runs a coroutine as this process."""
+        return self._loop.create_task(main, name=name, context=self.context)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Calls back in this process; nothing happens when it is dead."""
+        self._loop.call_soon(callback, *args, context=self.context)
+
+    def pause(self) -> None:
+        """Stops running, as SIGSTOP does: its connections stay, what arrives waits."""
+        if self.state is State.RUNNING:
+            self.state = State.PAUSED
+
+    def resume(self) -> None:
+        """Ends `pause`."""
+        if self.state is State.PAUSED:
+            self.state = State.RUNNING
+            self._loop.wake(self)
+
+    def kill(self) -> None:
+        """Ends it at once, between two callbacks. Idempotent."""
+        if self.state is State.DEAD:
+            return
+        self.state = State.DEAD
+        self.ready.clear()
+        self._loop.bury(self)
+        told, self.on_death = self.on_death, []
+        for callback in told:
+            callback()
+
+    def kill_after(self, callbacks: int) -> None:
+        """Ends it when it has run so many more callbacks: in the middle of whatever it does then."""
+        if self.doomed < 0:
+            self.doomed = callbacks

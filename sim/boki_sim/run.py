@@ -1,0 +1,272 @@
+"""One seed from beginning to end: a cluster, a workload, faults, healing, and the verdict.
+
+    outcome = run_seed(7, "harsh")
+    outcome.violations                          [] or what is wrong
+    run_seed(7, "harsh", script=[...])          the same seed under another script
+
+A run is: roles start, clients work while the script's faults happen, everything is healed, a last client must get through
+within `PATIENCE_S` (else it is a liveness violation), reads all books, and everything that was said is compared with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import time  # noqa: TID251 - how long the machine took for a run
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import boki
+from boki_common import logs
+from boki_common.errors import BokiError
+from boki_sim import verdict_on_history
+from boki_sim.cluster import Cluster, SimClock
+from boki_sim.faults import Fault, draw
+from boki_sim.guard import guarded
+from boki_sim.invariants import Invariants, Violation
+from boki_sim.loop import START_S, SimLoop, SimulationError
+from boki_sim.nemesis import Nemesis
+from boki_sim.network import Network
+from boki_sim.process import SimProcess
+from boki_sim.randomness import stream
+from boki_sim.shape import Shape, draw_shape
+from boki_sim.trace import Trace
+from boki_sim.verdict_on_history import Entry
+from boki_sim.workload import BOOKS, OK, History, Operation, SimClient, draw_habits
+
+WORK_S: Final = 12.0
+LOOK_EVERY_S: Final = 0.1
+PATIENCE_S: Final = 120.0
+"""After healing, an append must get through within this."""
+SETTLE_S: Final = 90.0
+"""Clients have so long after the end of the work to hear the last verdicts."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one seed. Everything but `wall_s` follows from seed, profile and script."""
+
+    seed: int
+    profile: str
+    script: list[Fault]
+    violations: list[str] = field(default_factory=list)
+    digest: str = ""
+    happened: dict[str, int] = field(default_factory=dict)
+    """"kind × activity" → how often."""
+    operations: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    messages: int = 0
+    callbacks: int = 0
+    looks: int = 0
+    terms: int = 0
+    virtual_s: float = 0.0
+    wall_s: float = 0.0
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    @property
+    def replay(self) -> str:
+        """The command that runs it again."""
+        return f"boki sim replay {self.seed} --profile {self.profile}"
+
+
+def run_seed(
+    seed: int,
+    profile: str = "harsh",
+    *,
+    script: Sequence[Fault] | None = None,
+    work_s: float = WORK_S,
+    keep_trace: bool = False,
+) -> Outcome:
+    """Runs one seed. Raises SimulationError for an unknown profile; what the cluster does wrong is in the outcome."""
+    begun = time.perf_counter()
+    shape = draw_shape(stream(seed, "shape"))
+    targets = shape.targets(stream(seed, "targets"))
+    faults = (
+        list(script) if script is not None else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s)
+    )
+    run = _Run(seed, shape, faults, targets.lossy, work_s, keep_trace)
+    outcome = Outcome(seed, profile, faults)
+    run.go(outcome)
+    outcome.wall_s = time.perf_counter() - begun
+    return outcome
+
+
+class _Run:
+    def __init__(
+        self, seed: int, shape: Shape, script: list[Fault], lossy: str, work_s: float, keep_trace: bool
+    ) -> None:
+        self.seed = seed
+        self.script = script
+        self.lossy = lossy
+        self.work_s = work_s
+        self.loop = SimLoop(seed)
+        self.trace = Trace(self.loop, keep=keep_trace)
+        self.network = Network(self.loop, seed, self.trace, shape.weather)
+        self.invariants = Invariants(self.loop.time, self._found)
+        self.cluster = Cluster(self.loop, seed, shape, self.network, self.trace, self.invariants)
+        self.history = History()
+        self.clients: dict[str, tuple[SimProcess, SimClock]] = {}
+        for number in range(1, shape.clients + 1):
+            process = self.loop.process(f"client-{number}", self.cluster.machine())
+            self.clients[process.name] = (process, SimClock(self.loop))
+        self.nemesis = Nemesis(self.cluster, self.clients, stream(seed, "nemesis"))
+
+    def go(self, outcome: Outcome) -> None:
+        collecting = gc.isenabled()
+        gc.disable()
+        logs.configure(level="error", stream=io.StringIO())
+        try:
+            with guarded(self.loop, self.seed) as guard:
+                try:
+                    self.loop.run_until_complete(self._scenario())
+                except SimulationError as error:
+                    self.invariants.violated("simulation", f"{type(error).__name__}: {error}")
+                finally:
+                    self._defects()
+                    for line in guard.refused:
+                        self.invariants.violated("machine", line)
+                    self._report(outcome)
+                    self.loop.end()
+        finally:
+            logs.configure(level="warning")
+            if collecting:
+                gc.enable()
+            gc.collect()
+
+    def _found(self, violation: Violation) -> None:
+        self.trace.add("check", "VIOLATION", str(violation))
+
+    # -- the scenario, outside of all processes
+
+    async def _scenario(self) -> None:
+        await self.cluster.start()
+        watching = asyncio.ensure_future(self._watch())
+        until = self.loop.time() + self.work_s
+        working = [
+            process.start(
+                SimClient(
+                    self.loop, process, self.cluster.url, stream(self.seed, "client", name),
+                    draw_habits(stream(self.seed, "habits", name)), self.history,
+                ).run(until)
+            )
+            for name, (process, _) in self.clients.items()
+        ]  # fmt: skip
+        await self.nemesis.run(self.script)
+        await asyncio.sleep(max(0.0, until - self.loop.time()))
+        self.nemesis.heal()
+        verifier = self.loop.process("verifier", self.cluster.machine())
+        books = await verifier.start(self._read_everything(working))
+        await self._bookies_up()
+        watching.cancel()
+        self.cluster.look()
+        self.invariants.compare_engines(self.cluster.engines())
+        if books is not None:
+            for text in verdict_on_history.judge(self.history.operations, books):
+                self.invariants.violated("history", text)
+        self._check_copies()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.cluster.look()
+
+    async def _bookies_up(self) -> None:
+        """Waits for all of them, but not for ever: the damaged one may need a person."""
+        until = self.loop.time() + PATIENCE_S
+        while len(self.cluster.bookies()) < self.cluster.shape.bookies and self.loop.time() < until:
+            await asyncio.sleep(0.5)
+        for node in self.cluster.of("bookie"):
+            if node.role is None and node.host not in self.nemesis.damaged:
+                self.invariants.violated("liveness", f"{node.name} does not come back: {node.ends[-1:]}")
+
+    async def _read_everything(self, working: list[asyncio.Task[None]]) -> dict[str, list[Entry]] | None:
+        """The final log, read through the SDK after an append of its own; None when nobody gets through."""
+        stage = "connect"
+        try:
+            async with asyncio.timeout(PATIENCE_S + SETTLE_S):
+                client = await self._connect()
+                stage = "append"
+                await self._append_patiently(client, "barrier-1")
+                stage = "hear the last verdicts of the clients"
+                await asyncio.wait(working)
+                stage = "append and read"
+                await self._append_patiently(client, "barrier-2")
+                books = {}
+                for name in BOOKS:
+                    book = client.book(name)
+                    books[name] = [
+                        Entry(record.seqnum, bytes(record.data), tuple(str(tag) for tag in record.tags))
+                        async for record in book.read()
+                        if isinstance(record, boki.Record)
+                    ]
+                stage = "close"
+                await client.close()
+                return books
+        except TimeoutError:
+            states = ", ".join(
+                f"{node.name} {'up' if node.running else 'down'} {node.ends[-1:]}"
+                for node in self.cluster.nodes.values()
+            )
+            self.invariants.violated(
+                "liveness", f"all faults are over, but nobody could {stage} for {PATIENCE_S} s: {states}"
+            )
+            return None
+        except BokiError as error:
+            self.invariants.violated("liveness", f"all faults are over, but to {stage} fails: {error!r}")
+            return None
+
+    async def _connect(self) -> boki.Client:
+        while True:
+            try:
+                return await boki.connect(self.cluster.url)
+            except BokiError:
+                await asyncio.sleep(0.5)
+
+    async def _append_patiently(self, client: boki.Client, payload: str) -> None:
+        """To every book; these records are part of the history."""
+        for name in BOOKS:
+            operation = Operation("verifier", "append", name, self.loop.time(), payload=f"{payload}/{name}".encode())
+            self.history.operations.append(operation)
+            operation.seqnum = await client.book(name).append(operation.payload)
+            operation.outcome, operation.end = OK, self.loop.time()
+
+    # -- what came of it
+
+    def _check_copies(self) -> None:
+        lossy = self.cluster.nodes[self.lossy].host
+        self.invariants.check_copies(self.cluster.bookies(), lossy if lossy in self.nemesis.damaged else "")
+
+    def _defects(self) -> None:
+        for fault in self.loop.faults:
+            self.invariants.violated("crash", _describe(fault))
+        for text in self.history.defects:
+            self.invariants.violated("crash", text)
+
+    def _report(self, outcome: Outcome) -> None:
+        outcome.violations = [str(violation) for violation in self.invariants.violations]
+        outcome.digest = self.trace.digest()
+        outcome.happened = {
+            f"{kind} × {doing}": count for (kind, doing), count in sorted(self.nemesis.happened.items())
+        }
+        outcome.operations = len(self.history.operations)
+        for operation in self.history.operations:
+            outcome.outcomes[operation.outcome] = outcome.outcomes.get(operation.outcome, 0) + 1
+        outcome.messages = self.network.deliveries
+        outcome.callbacks = self.loop.callbacks
+        outcome.looks = self.invariants.looks
+        outcome.terms = len(self.invariants.terms) + 1
+        outcome.virtual_s = self.loop.time() - START_S
+        outcome.trace = (
+            self.trace.newest() if not self.trace.lines or self.trace.lines.maxlen else list(self.trace.lines)
+        )
+
+
+def _describe(fault: dict[str, Any]) -> str:
+    error = fault.get("exception")
+    return f"{fault.get('process')}: {fault.get('message')}: {error!r}" if error else str(fault.get("message"))

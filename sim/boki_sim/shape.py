@@ -1,0 +1,95 @@
+"""What a seed's cluster looks like: how many of each role, settings, latencies. Small sizes, so that seconds of virtual
+time see full segments, rolled shards, evicted caches and checkpoints.
+
+Pure: everything follows from the numbers given.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type; the generators come from the seed
+from dataclasses import dataclass
+
+from boki_bookie.settings import BookieSettings
+from boki_common.limits import KIB, MIB
+from boki_ledger.settings import LedgerSettings
+from boki_logbook.settings import EngineSettings
+from boki_metalog.settings import SequencerSettings
+from boki_sim.faults import Targets
+from boki_sim.network import Weather
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One cluster and its weather."""
+
+    bookies: int
+    sequencers: int
+    engines: int
+    clients: int
+    bookie: BookieSettings
+    ledger: LedgerSettings
+    sequencer: SequencerSettings
+    engine: EngineSettings
+    weather: Weather
+    flush_s: float
+    metadata_s: float
+
+    def targets(self, numbers: random.Random) -> Targets:
+        bookies = names("bookie", self.bookies)
+        return Targets(
+            bookies,
+            names("sequencer", self.sequencers),
+            names("engine", self.engines),
+            names("client", self.clients),
+            lossy=numbers.choice(bookies),
+        )
+
+
+def names(role: str, count: int) -> tuple[str, ...]:
+    """bookie-1, bookie-2, …"""
+    return tuple(f"{role}-{number}" for number in range(1, count + 1))
+
+
+def draw_shape(numbers: random.Random) -> Shape:
+    """A seed's cluster."""
+    pick = numbers.choice
+    large = numbers.random() < 0.2
+    bookie = BookieSettings(
+        replace_lost_disk=True,
+        journal_segment_bytes=8 * MIB if large else pick((512, 960)) * KIB,
+        journal_live_segments=pick((2, 4, 8)),
+        journal_spare_segments=pick((0, 1, 4)),
+        write_cache_bytes=pick((128, 512, 8_192)) * KIB,
+        checkpoint_interval_s=pick((0.5, 3.0, 20.0)),
+        entry_log_bytes=pick((64, 256, 4_096)) * KIB,
+        read_only_below_bytes=64 * KIB,
+        writable_above_bytes=128 * KIB,
+        disk_check_interval_s=pick((1.0, 10.0)),
+    )
+    engine = EngineSettings(
+        cache_bytes=pick((64 * KIB, 8 * MIB)),
+        shard_bytes=pick((32 * KIB, 256 * KIB, 64 * MIB)),
+        shard_age_s=pick((2.0, 10.0, 3_600.0)),
+        compress=pick((False, True)),
+    )
+    return Shape(
+        bookies=pick((3, 3, 4, 5)),
+        sequencers=pick((1, 2, 2, 3)),
+        engines=pick((1, 2, 2, 3)),
+        clients=pick((2, 3, 4)),
+        bookie=bookie,
+        ledger=LedgerSettings(),
+        sequencer=SequencerSettings(engine_grace_s=pick((0.2, 1.0))),
+        engine=engine,
+        weather=Weather(
+            base_s=pick((0.000_05, 0.000_3, 0.002)),
+            tail_s=pick((0.000_05, 0.000_5, 0.005)),
+            spike_chance=pick((0.0, 0.001, 0.01)),
+            spike_s=pick((0.02, 0.3)),
+            bytes_per_s=pick((1e7, 1e9)),
+            cut_chance=pick((0.0, 0.05, 0.3)),
+            duplicate_connect_chance=pick((0.0, 0.1)),
+        ),
+        flush_s=pick((0.000_2, 0.002, 0.01)),
+        metadata_s=pick((0.000_5, 0.005)),
+    )
