@@ -11,6 +11,10 @@ The order is the whole point; each step is durable before the next one begins:
 
 A crash before 5 leaves the old mark: replay repeats what it does not cover, and the next checkpoint overwrites what lies
 behind the ends it names. A full disk stops a checkpoint at its step; the next call goes on from there with the same cut.
+
+Deletions and moves of stored entries go into the index of the next checkpoint, or, sooner and with next to no space, by
+`settle`: steps 4 and 5 with nothing but them, and the journal position as it was. Replay then repeats records of ledgers
+that the index has no longer, up to those that deleted them.
 """
 
 from __future__ import annotations
@@ -24,10 +28,9 @@ from boki_bookie.entry_log import EntryLog, EntryLogEnd, file_name
 from boki_bookie.entry_log_format import OFFSET_BITS, PAGE_BYTES, check_file_header
 from boki_bookie.journal import JournalPosition
 from boki_bookie.journal_format import REMEDY
-from boki_bookie.ledger_index import LEDGER_ENCODED_BYTES, PLACE_ENCODED_BYTES, Ledger, LedgerIndex
+from boki_bookie.ledger_index import LEDGER_ENCODED_BYTES, PLACE_ENCODED_BYTES, Columns, Ledger, LedgerIndex
 from boki_bookie.ledger_index_format import (
     CheckpointMark,
-    Columns,
     decode_blocks,
     decode_mark,
     encode_blocks,
@@ -35,6 +38,7 @@ from boki_bookie.ledger_index_format import (
     owner_of,
 )
 from boki_bookie.settings import BookieSettings
+from boki_bookie.tombstones import Run
 from boki_common.errors import CorruptData
 from boki_common.limits import MIB
 from boki_common.runtime.ports import Disk, DiskFile
@@ -60,9 +64,10 @@ class JournalSource(Protocol):
 class _Cut:
     """One checkpoint under way: `columns` once the entries are stored."""
 
-    def __init__(self, position: JournalPosition, ledgers: list[Ledger]) -> None:
+    def __init__(self, position: JournalPosition, index: LedgerIndex) -> None:
         self.position = position
-        self.ledgers = ledgers
+        self.removals, self.moved = index.take_changes()
+        self.ledgers = index.cut()
         self.columns: list[tuple[Ledger, Columns]] | None = None
 
 
@@ -137,13 +142,14 @@ class Checkpointer:
             DiskFull, DiskFailed.
         """
         if self._cut is None:
-            self._cut = _Cut(journal.position, self._index.cut())
+            self._cut = _Cut(journal.position, self._index)
         cut = self._cut
         await journal.flushed()
         if cut.columns is None:
             cut.columns = await self._store_entries(cut.ledgers)
         number = self.mark.number + 1
-        index_file, index_bytes = await self._write_index(cut.columns, number, everything=everything)
+        changes = [*cut.moved, *cut.columns]
+        index_file, index_bytes = await self._write_index(cut.removals, changes, number, everything=everything)
         previous = self.mark.index_file
         mark = CheckpointMark(
             generation=cut.position.generation,
@@ -163,6 +169,34 @@ class Checkpointer:
             await self._disk.remove(index_name(previous))
         await journal.release(cut.position.generation)
 
+    async def settle(self) -> None:
+        """Deletions and moves so far become durable, the journal stays as it is; what deleted must be durable there.
+
+        Not while `run` runs. What an unfinished checkpoint has taken is written now and again by it: it was there first.
+
+        Raises:
+            DiskFull, DiskFailed: it can be tried again.
+        """
+        removals, moved = self._index.take_changes()
+        if self._cut is not None:
+            self._cut.removals += removals
+            self._cut.moved += moved
+            removals, moved = self._cut.removals, self._cut.moved
+        if not removals and not moved:
+            return
+        number = self.mark.number + 1
+        try:
+            index_bytes = await self._append_blocks(
+                self.mark.index_file, self.mark.index_bytes, removals, moved, number
+            )
+            mark = self.mark._replace(number=number, index_bytes=index_bytes)
+            await self._disk.replace_all(MARK_NAME, encode_mark(mark))
+        except BaseException:
+            if self._cut is None:
+                self._index.give_back_changes(removals, moved)
+            raise
+        self.mark = mark
+
     async def _store_entries(self, ledgers: Sequence[Ledger]) -> list[tuple[Ledger, Columns]]:
         self._entry_log.begin()
         locations = [
@@ -177,7 +211,7 @@ class Checkpointer:
         return columns
 
     async def _write_index(
-        self, changes: list[tuple[Ledger, Columns]], number: int, *, everything: bool
+        self, removals: Sequence[Run | Ledger], changes: list[tuple[Ledger, Columns]], number: int, *, everything: bool
     ) -> tuple[int, int]:
         """Appends the changes, or begins a new file with everything; returns file and its bytes."""
         index_file, offset = self.mark.index_file, self.mark.index_bytes
@@ -188,16 +222,28 @@ class Checkpointer:
             index_file, offset = index_file + 1, 0
             ledgers = sorted(self._index.ledgers.items())
             changes = [(ledger, (ledger.entries, ledger.locations, ledger.body_bytes)) for _, ledger in ledgers]
+            removals = list(self._index.tombstones.runs())
+        return index_file, await self._append_blocks(index_file, offset, removals, changes, number)
+
+    async def _append_blocks(
+        self,
+        index_file: int,
+        offset: int,
+        removals: Sequence[Run | Ledger],
+        changes: list[tuple[Ledger, Columns]],
+        number: int,
+    ) -> int:
+        """Returns where the file then ends."""
         file: DiskFile = await self._disk.open(index_name(index_file), create=True)
         try:
             owner = owner_of(self.mark.bookie_id, index_file)
-            for block in encode_blocks(changes, number, owner=owner):
+            for block in encode_blocks(changes, number, owner=owner, removals=removals):
                 await file.write(offset, [block], durable=False)
                 offset += len(block)
             await file.sync()
         finally:
             await file.close()
-        return index_file, offset
+        return offset
 
 
 async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> None:
@@ -215,14 +261,8 @@ async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> N
             offset=len(data),
         )
     for update in decode_blocks(data, owner=owner_of(mark.bookie_id, mark.index_file), name=name):
-        ledger = index.ledgers.get(update.ledger_id)
-        if ledger is None:
-            ledger = index.restore(update.ledger_id, update.master_key)
-        ledger.fenced |= update.fenced
-        ledger.sighted |= update.sighted
-        if update.explicit_lac:
-            ledger.note_lac(update.explicit_lac)
-        index.restore_places(ledger, update.entries, update.locations, update.body_bytes)
+        index.restore_update(update)
+    index.take_changes()  # they are durable
 
 
 async def _check_entry_files(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> None:

@@ -12,6 +12,7 @@ from boki_bookie.journal import JournalPosition
 from boki_bookie.journal_format import RecordKind
 from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.ledger_index import Ledger, LedgerIndex
+from boki_bookie.tombstones import Run
 from boki_common.errors import CorruptData
 
 
@@ -49,6 +50,7 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
         record = journal_format.decode_ledger(body)
         ledger = index.ledgers.get(record.ledger_id)
         if ledger is None:
+            index.tombstones.discard(record.ledger_id)
             ledger = index.create(record.ledger_id, record.master_key)
         if record.sighted and not ledger.sighted:
             ledger.sighted = True
@@ -57,26 +59,36 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
     if kind == RecordKind.ENTRY:
         ledger_id, entry_id = journal_format.entry_ids(body)
         ledger = _known(index, ledger_id)
-        if not ledger.holds(entry_id):
+        if ledger is not None and not ledger.holds(entry_id):
             index.put(ledger, entry_id, body)
         return
     if kind == RecordKind.FENCE:
         ledger = _known(index, journal_format.decode_fence(body))
-        if not ledger.fenced:
+        if ledger is not None and not ledger.fenced:
             ledger.fenced = True
             index.touch(ledger)
         return
     if kind == RecordKind.LAC:
         ledger = _known(index, journal_format.entry_ids(body)[0])
-        if ledger.note_lac(bytes(body)):
+        if ledger is not None and ledger.note_lac(bytes(body)):
             index.touch(ledger)
+        return
+    if kind == RecordKind.EMPTIED:
+        ledger = _known(index, journal_format.decode_fence(body))
+        if ledger is not None:
+            index.empty(ledger)
+        return
+    if kind == RecordKind.TOMBSTONE:
+        ledger_id, day = journal_format.decode_tombstone(body)
+        index.delete(Run(ledger_id, ledger_id, day))
         return
     raise CorruptData(f"the journal holds a record of kind {kind}, which this version does not know", kind=kind)
 
 
-def _known(index: LedgerIndex, ledger_id: int) -> Ledger:
+def _known(index: LedgerIndex, ledger_id: int) -> Ledger | None:
+    """None for a deleted ledger: what came before its deletion may be replayed onto an index that knows of it."""
     ledger = index.ledgers.get(ledger_id)
-    if ledger is None:
+    if ledger is None and ledger_id not in index.tombstones:
         raise CorruptData(
             f"the journal holds a record of ledger {ledger_id} without the one that made it: checkpoint and journal do not "
             "belong together; restore the directory from one copy",

@@ -35,8 +35,9 @@ All integers are little endian. A segment is a file of fixed size, zero-filled o
     | 1 ENTRY  | a BookKeeper entry body: ledger i64 big endian, entry i64 big endian, … |
     | 2 LEDGER | ledger i64, flags u8 (1 sighted: its metadata named this bookie), zero 3 B, master key 20 B |
     | 3 FENCE  | ledger i64 |
-    | 4 TOMBSTONE | reserved for deleted ledgers |
+    | 4 TOMBSTONE | ledger i64, day u32 (since 1970, UTC) on which it was deleted: as if it had never been here, and never again |
     | 5 LAC | an explicit LAC as its writer sent it: ledger i64 big endian, LAC i64 big endian, digest |
+    | 6 EMPTIED | ledger i64: its entries are others' business; it is fenced |
 
 What stale bytes of an earlier use look like: generation and salt differ, so their checksums fail. The salt never leaves
 the disk: nobody can send a body that looks like a group of a segment to come.
@@ -77,6 +78,7 @@ _PREFIX: Final = Struct("<II")
 _CRC: Final = Struct("<I")
 _LEDGER_BODY: Final = Struct("<qB3x20s")
 _FENCE_BODY: Final = Struct("<q")
+_TOMBSTONE_BODY: Final = Struct("<qI")
 _ENTRY_IDS: Final = Struct(">qq")
 
 _SEGMENT_USED: Final = _PREFIX.size + _SEGMENT.size
@@ -98,6 +100,7 @@ class RecordKind(IntEnum):
     FENCE = 3
     TOMBSTONE = 4
     LAC = 5
+    EMPTIED = 6
 
 
 class SegmentHeader(NamedTuple):
@@ -186,6 +189,14 @@ def encode_fence(ledger_id: int) -> bytes:
     return _FENCE_BODY.pack(ledger_id)
 
 
+def encode_tombstone(ledger_id: int, day: int) -> bytes:
+    return _TOMBSTONE_BODY.pack(ledger_id, day)
+
+
+def encode_emptied(ledger_id: int) -> bytes:
+    return _FENCE_BODY.pack(ledger_id)
+
+
 # -- reading
 
 
@@ -195,8 +206,15 @@ def decode_ledger(body: memoryview) -> LedgerRecord:
 
 
 def decode_fence(body: memoryview) -> int:
+    """The ledger of a FENCE or EMPTIED record."""
     (ledger_id,) = _FENCE_BODY.unpack(body)
     return int(ledger_id)
+
+
+def decode_tombstone(body: memoryview) -> tuple[int, int]:
+    """Ledger and day."""
+    ledger_id, day = _TOMBSTONE_BODY.unpack(body)
+    return ledger_id, day
 
 
 def entry_ids(body: Buffer) -> tuple[int, int]:

@@ -21,11 +21,34 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from boki_bookie.tombstones import Run, Tombstones
+
 NO_ENTRY: Final = -1
 CACHED_OVERHEAD_BYTES: Final = 200
 """Memory of one cached entry besides its body: dict slot, number, view."""
 LEDGER_ENCODED_BYTES: Final = 48
 PLACE_ENCODED_BYTES: Final = 20
+
+
+Columns = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Entries, locations and body bytes of one ledger."""
+
+
+class LedgerUpdate(NamedTuple):
+    """What an index file says of one ledger; the columns are added to what was said before."""
+
+    ledger_id: int
+    fenced: bool
+    sighted: bool
+    master_key: bytes
+    entries: array[int]
+    locations: array[int]
+    body_bytes: array[int]
+    explicit_lac: bytes = b""
+    emptied: bool = False
+    """Columns that were said before do not count."""
 
 
 class Place(NamedTuple):
@@ -51,6 +74,7 @@ class Ledger:
         "ledger_id",
         "locations",
         "master_key",
+        "repeats",
         "sighted",
     )
 
@@ -67,6 +91,8 @@ class Ledger:
         self.locations = array("Q")
         self.body_bytes = array("I")
         self.explicit_lac = b""
+        self.repeats = 0
+        """Adds since the start of entries that were held already."""
 
     @property
     def lac(self) -> int:
@@ -92,6 +118,11 @@ class Ledger:
             return None
         return Place(entry_id, self.locations[at], self.body_bytes[at])
 
+    @property
+    def held_entries(self) -> int:
+        """How many entries are held."""
+        return len(self.entries) + len(self.flushing) + len(self.fresh)
+
     def holds(self, entry_id: int) -> bool:
         if entry_id > self.last_entry:
             return False
@@ -106,13 +137,42 @@ class Ledger:
             self.locations.extend(locations)
             self.body_bytes.extend(body_bytes)
         else:
-            merged = dict(zip(self.entries, zip(self.locations, self.body_bytes, strict=True), strict=True))
-            merged.update(zip(entries, zip(locations, body_bytes, strict=True), strict=True))
-            ordered = sorted(merged)
-            self.entries = array("q", ordered)
-            self.locations = array("Q", [merged[entry][0] for entry in ordered])
-            self.body_bytes = array("I", [merged[entry][1] for entry in ordered])
+            both = np.concatenate((np.asarray(self.entries, np.int64), np.asarray(entries, np.int64)))
+            order = np.argsort(both, kind="stable")
+            both = both[order]
+            newest = np.append(both[1:] != both[:-1], True)
+            kept = order[newest]
+            self.entries = array("q", both[newest].tobytes())
+            places = np.concatenate((np.asarray(self.locations, np.uint64), np.asarray(locations, np.uint64)))
+            self.locations = array("Q", places[kept].tobytes())
+            sizes = np.concatenate((np.asarray(self.body_bytes, np.uint32), np.asarray(body_bytes, np.uint32)))
+            self.body_bytes = array("I", sizes[kept].tobytes())
         self.last_entry = max(self.last_entry, self.entries[-1])
+
+    def move(self, entries: array[int], old: array[int], new: array[int]) -> tuple[array[int], array[int], array[int]]:
+        """Stored entries, ascending, lie at `new` from now on, if they still lie at `old`; returns the columns of those."""
+        if not len(self.entries) or not len(entries):
+            return array("q"), array("Q"), array("I")
+        held = np.frombuffer(self.entries, np.int64)
+        locations = np.frombuffer(self.locations, np.uint64)
+        wanted = np.frombuffer(entries, np.int64)
+        at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+        same = (held[at] == wanted) & (locations[at] == np.frombuffer(old, np.uint64))
+        at = at[same]
+        locations[at] = np.frombuffer(new, np.uint64)[same]
+        sizes = np.frombuffer(self.body_bytes, np.uint32)[at]
+        return (
+            array("q", held[at].tobytes()),
+            array("Q", locations[at].tobytes()),
+            array("I", sizes.tobytes()),
+        )
+
+    def empty(self) -> None:
+        """Its stored entries are no longer its business, and normal adds never again."""
+        assert not self.fresh and not self.flushing
+        self.entries, self.locations, self.body_bytes = array("q"), array("Q"), array("I")
+        self.last_entry = NO_ENTRY
+        self.fenced = True
 
     def check_invariants(self) -> None:
         """Asserts what the class and the module promise."""
@@ -125,14 +185,17 @@ class Ledger:
 
 
 class LedgerIndex:
-    """All ledgers of the bookie."""
+    """All ledgers of the bookie, and which were deleted."""
 
     def __init__(self) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.fresh_bytes = 0
         self.flushing_bytes = 0
         self.stored_entries = 0
+        self.tombstones = Tombstones()
         self._dirty: list[Ledger] = []
+        self._removals: list[Run | Ledger] = []
+        self._moved: dict[Ledger, list[Columns]] = {}
 
     @property
     def cached_bytes(self) -> int:
@@ -141,7 +204,8 @@ class LedgerIndex:
     @property
     def encoded_bytes(self) -> int:
         """About what all ledgers take on disk (`ledger_index_format`)."""
-        return LEDGER_ENCODED_BYTES * len(self.ledgers) + PLACE_ENCODED_BYTES * self.stored_entries
+        runs = sum(1 for _ in self.tombstones.runs())
+        return LEDGER_ENCODED_BYTES * (len(self.ledgers) + runs) + PLACE_ENCODED_BYTES * self.stored_entries
 
     def restore(self, ledger_id: int, master_key: bytes) -> Ledger:
         """A ledger that a checkpoint knew: not dirty."""
@@ -154,6 +218,24 @@ class LedgerIndex:
         before = len(ledger.entries)
         ledger.add_places(entries, locations, body_bytes)
         self.stored_entries += len(ledger.entries) - before
+
+    def restore_update(self, update: LedgerUpdate | Run) -> None:
+        """What an index file says of a ledger, or of deleted ones."""
+        if isinstance(update, Run):
+            self.delete(update)
+            return
+        ledger = self.ledgers.get(update.ledger_id)
+        if ledger is None:
+            self.tombstones.discard(update.ledger_id)
+            ledger = self.restore(update.ledger_id, update.master_key)
+        if update.emptied:
+            self.stored_entries -= len(ledger.entries)
+            ledger.empty()
+        ledger.fenced |= update.fenced
+        ledger.sighted |= update.sighted
+        if update.explicit_lac:
+            ledger.note_lac(update.explicit_lac)
+        self.restore_places(ledger, update.entries, update.locations, update.body_bytes)
 
     def create(self, ledger_id: int, master_key: bytes) -> Ledger:
         assert ledger_id not in self.ledgers, ledger_id
@@ -178,7 +260,9 @@ class LedgerIndex:
     def cut(self) -> list[Ledger]:
         """All that is dirty, sorted by ledger: their fresh entries are flushing from now on."""
         assert not self.flushing_bytes, "one checkpoint at a time"
-        dirty, self._dirty = sorted(self._dirty, key=lambda ledger: ledger.ledger_id), []
+        dirty = [ledger for ledger in self._dirty if self.ledgers.get(ledger.ledger_id) is ledger]
+        dirty.sort(key=lambda ledger: ledger.ledger_id)
+        self._dirty = []
         for ledger in dirty:
             assert not ledger.flushing
             ledger.dirty = False
@@ -197,6 +281,56 @@ class LedgerIndex:
         self.restore_places(ledger, *columns)
         ledger.flushing = {}
         return columns
+
+    # -- deletion and compaction
+
+    def delete(self, run: Run) -> None:
+        """These ledgers were never here, as far as anybody is told, and will not be again. None may be flushing."""
+        for ledger_id in self._held_in(run):
+            ledger = self.ledgers.pop(ledger_id, None)
+            if ledger is not None:
+                assert not ledger.flushing, ledger_id
+                self.fresh_bytes -= sum(len(body) + CACHED_OVERHEAD_BYTES for body in ledger.fresh.values())
+                self.stored_entries -= len(ledger.entries)
+                self._moved.pop(ledger, None)
+        self.tombstones.add(run)
+        self._removals.append(run)
+
+    def _held_in(self, run: Run) -> list[int]:
+        if run.last - run.first < len(self.ledgers):
+            return [ledger_id for ledger_id in range(run.first, run.last + 1) if ledger_id in self.ledgers]
+        return [ledger_id for ledger_id in self.ledgers if run.first <= ledger_id <= run.last]
+
+    def empty(self, ledger: Ledger) -> None:
+        """Forgets its stored entries and fences it. It may have no others."""
+        self.stored_entries -= len(ledger.entries)
+        ledger.empty()
+        self._moved.pop(ledger, None)
+        self._removals.append(ledger)
+        self.touch(ledger)
+
+    def move(self, ledger: Ledger, entries: array[int], old: array[int], new: array[int]) -> int:
+        """What is left of the ledger lies at `new` instead of `old`; returns how many entries that are."""
+        if self.ledgers.get(ledger.ledger_id) is not ledger:
+            return 0
+        columns = ledger.move(entries, old, new)
+        if columns[0]:
+            self._moved.setdefault(ledger, []).append(columns)
+        return len(columns[0])
+
+    def take_changes(self) -> tuple[list[Run | Ledger], list[tuple[Ledger, Columns]]]:
+        """Removals and moves since the last call, for whoever makes them durable."""
+        removals, self._removals = self._removals, []
+        moved, self._moved = self._moved, {}
+        return removals, [(ledger, columns) for ledger, moves in moved.items() for columns in moves]
+
+    def give_back_changes(self, removals: list[Run | Ledger], moved: list[tuple[Ledger, Columns]]) -> None:
+        """They could not be made durable; what was deleted or emptied meanwhile has not moved."""
+        self._removals[:0] = removals
+        newer, self._moved = self._moved, {}
+        for ledger, columns in [*moved, *((ledger, columns) for ledger, moves in newer.items() for columns in moves)]:
+            if self.ledgers.get(ledger.ledger_id) is ledger and ledger.entries:
+                self._moved.setdefault(ledger, []).append(columns)
 
     def cut_is_stored(self) -> None:
         """Every ledger of the cut went through `store`."""

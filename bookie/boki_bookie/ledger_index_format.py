@@ -17,13 +17,18 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     ledger, 40 B and its columns, padded with zeros to 8 B
     0       8     ledger
     8       4     number of entries
-    12      1     flags: 1 fenced, 2 sighted
+    12      1     flags: 1 fenced, 2 sighted, 4 emptied: what earlier blocks said of its entries is over,
+                  8 deleted: see below
     13      1     bytes of the explicit LAC, 0 for none
     14      2     zero
     16      20    master key
-    36      4     zero
+    36      4     day (since 1970, UTC) on which it was deleted, else zero
     40      8 n   entries i64, ascending, then locations u64 [n], then bytes of the bodies u32 [n], then
                   the body of the explicit LAC
+
+    A deleted ledger has no columns; its master key is zero but for the first 8 bytes: the last ledger of a run of deleted
+    ones that begins with this. What earlier blocks said of them is over. In what one checkpoint writes, ledgers that were
+    deleted or emptied come first: what follows was there afterwards.
 
     checkpoint mark: the file CHECKPOINT, replaced as a whole
     0       4     magic "BKC1"
@@ -41,6 +46,7 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
 
 from __future__ import annotations
 
+import itertools
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
@@ -50,7 +56,9 @@ from typing import Final, NamedTuple
 import crc32c as _crc32c
 
 from boki_bookie.journal_format import REMEDY
-from boki_bookie.ledger_index import Ledger
+from boki_bookie.ledger_index import Columns, Ledger
+from boki_bookie.ledger_index import LedgerUpdate as LedgerUpdate
+from boki_bookie.tombstones import Run
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 
@@ -65,29 +73,16 @@ _INDEX_MAGIC: Final = int.from_bytes(b"BKI1", "little")
 _MARK_MAGIC: Final = int.from_bytes(b"BKC1", "little")
 _PREFIX: Final = Struct("<II")
 _BLOCK: Final = Struct("<IIQQ")
-_LEDGER: Final = Struct("<qIBB2x20s4x")
+_LEDGER: Final = Struct("<qIBB2x20sI")
 _MARK: Final = Struct("<IIQQ16sQQQQ")
 _FENCED: Final = 1
 _SIGHTED: Final = 2
+_EMPTIED: Final = 4
+_DELETED: Final = 8
 _ENTRY_COLUMN_BYTES: Final = 20
 
 assert sys.byteorder == "little", "columns are written as they lie in memory: Boki runs on little-endian machines"
 BLOCK_HEADER_BYTES: Final = _PREFIX.size + _BLOCK.size
-Columns = tuple[Sequence[int], Sequence[int], Sequence[int]]
-"""Entries, locations and body bytes of one ledger."""
-
-
-class LedgerUpdate(NamedTuple):
-    """What a block says of one ledger; the columns are added to what earlier blocks said."""
-
-    ledger_id: int
-    fenced: bool
-    sighted: bool
-    master_key: bytes
-    entries: array[int]
-    locations: array[int]
-    body_bytes: array[int]
-    explicit_lac: bytes = b""
 
 
 class CheckpointMark(NamedTuple):
@@ -114,12 +109,26 @@ def owner_of(bookie_id: bytes, index_file: int) -> int:
     return _crc32c.crc32c(bookie_id + index_file.to_bytes(8, "little"))
 
 
-def encode_blocks(ledgers: Sequence[tuple[Ledger, Columns]], checkpoint: int, *, owner: int) -> Iterator[bytes]:
-    """Blocks of about BLOCK_BYTES: flags as the ledgers have them now, and the columns given; `owner` is `owner_of`."""
+def encode_blocks(
+    ledgers: Sequence[tuple[Ledger, Columns]],
+    checkpoint: int,
+    *,
+    owner: int,
+    removals: Sequence[Run | Ledger] = (),
+) -> Iterator[bytes]:
+    """Blocks of about BLOCK_BYTES.
+
+    Args:
+        ledgers: flags as they have them now, and the columns given.
+        checkpoint: its number.
+        owner: see `owner_of`.
+        removals: ledgers that were deleted, and those that were emptied; they come before `ledgers`.
+    """
     parts: list[bytes] = []
     size = count = 0
-    for ledger, columns in ledgers:
-        encoded = _encode_ledger(ledger, columns)
+    gone = (_encode_removal(removal) for removal in removals)
+    held = (_encode_ledger(ledger, columns) for ledger, columns in ledgers)
+    for encoded in itertools.chain(gone, held):
         parts.append(encoded)
         size += len(encoded)
         count += 1
@@ -134,9 +143,16 @@ def _encode_ledger(ledger: Ledger, columns: Columns) -> bytes:
     entries, locations, body_bytes = columns
     flags = (_FENCED if ledger.fenced else 0) | (_SIGHTED if ledger.sighted else 0)
     lac = ledger.explicit_lac
-    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, len(lac), ledger.master_key)
+    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, len(lac), ledger.master_key, 0)
     body = b"".join((head, _column("q", entries), _column("Q", locations), _column("I", body_bytes), lac))
     return body.ljust(encoded_ledger_bytes(len(entries), len(lac)), b"\0")
+
+
+def _encode_removal(removal: Run | Ledger) -> bytes:
+    if isinstance(removal, Run):
+        return _LEDGER.pack(removal.first, 0, _DELETED, 0, removal.last.to_bytes(8, "little"), removal.day)
+    flags = _EMPTIED | _FENCED
+    return _LEDGER.pack(removal.ledger_id, 0, flags, 0, removal.master_key, 0)
 
 
 def _column(kind: str, values: Sequence[int]) -> bytes:
@@ -157,8 +173,8 @@ def _block(parts: Sequence[bytes], count: int, size: int, checkpoint: int, owner
     return b"".join((_PREFIX.pack(_INDEX_MAGIC, crc), head, *parts))
 
 
-def decode_blocks(data: memoryview, *, owner: int, name: str) -> Iterator[LedgerUpdate]:
-    """All updates of an index file, cut to the bytes that count; `owner` is `owner_of`.
+def decode_blocks(data: memoryview, *, owner: int, name: str) -> Iterator[LedgerUpdate | Run]:
+    """All updates of an index file, cut to the bytes that count; a Run of ledgers was deleted. `owner` is `owner_of`.
 
     Raises:
         CorruptData: naming file and offset. VersionMismatch: written by another version of Boki.
@@ -186,15 +202,19 @@ def _checked_block(data: memoryview, offset: int, owner: int, name: str) -> memo
     return data[offset + BLOCK_HEADER_BYTES : end]
 
 
-def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerUpdate]:
+def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerUpdate | Run]:
     at = 0
     while at < len(body):
         if len(body) - at < _LEDGER.size:
             raise _damaged(name, start + at, "a block ends inside a ledger")
-        ledger_id, count, flags, lac_bytes, key = _LEDGER.unpack_from(body, at)
+        ledger_id, count, flags, lac_bytes, key, day = _LEDGER.unpack_from(body, at)
         end = at + encoded_ledger_bytes(count, lac_bytes)
         if end > len(body):
             raise _damaged(name, start + at, f"ledger {ledger_id} claims {count} entries, more than its block has")
+        if flags & _DELETED:
+            yield Run(ledger_id, int.from_bytes(key[:8], "little"), day)
+            at = end
+            continue
         entries_at = at + _LEDGER.size
         locations_at = entries_at + 8 * count
         bytes_at = locations_at + 8 * count
@@ -208,6 +228,7 @@ def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerU
             _read_column("Q", body[locations_at:bytes_at]),
             _read_column("I", body[bytes_at:lac_at]),
             bytes(body[lac_at : lac_at + lac_bytes]),
+            bool(flags & _EMPTIED),
         )
         at = end
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from boki_bookie.journal_apply import apply
-from boki_bookie.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
+from boki_bookie.journal_format import (
+    LedgerRecord,
+    RecordKind,
+    encode_emptied,
+    encode_fence,
+    encode_ledger,
+    encode_tombstone,
+)
 from boki_bookie.ledger_index import LedgerIndex
 from boki_common.errors import CorruptData
 from boki_common.limits import KIB
@@ -55,3 +62,32 @@ def test_applying_a_record_twice_changes_nothing(world: Any) -> None:
     ledger = index.ledgers[1]
     assert (ledger.sighted, ledger.fenced, ledger.last_entry, len(ledger.fresh)) == (True, True, 0, 1)
     assert index.cut() == [ledger]
+
+
+def test_a_tombstone_ends_a_ledger_and_what_is_replayed_of_it_is_nothing(world: Any) -> None:
+    index = LedgerIndex()
+    ledger = memoryview(encode_ledger(LedgerRecord(1, True, world.key)))
+    for _ in range(2):  # from its beginning, and again onto an index that knows how it ended
+        apply(index, RecordKind.LEDGER, ledger)
+        apply(index, RecordKind.ENTRY, world.body(1, 0))
+        apply(index, RecordKind.TOMBSTONE, memoryview(encode_tombstone(1, 20_000)))
+        assert 1 not in index.ledgers
+        assert 1 in index.tombstones
+        assert index.fresh_bytes == 0
+    for kind, body in (
+        (RecordKind.ENTRY, world.body(1, 1)),
+        (RecordKind.FENCE, memoryview(encode_fence(1))),
+        (RecordKind.EMPTIED, memoryview(encode_emptied(1))),
+        (RecordKind.LAC, world.body(1, 1)),
+    ):
+        apply(index, kind, body)
+        assert not index.ledgers
+
+
+def test_an_emptied_ledger_is_fenced(world: Any) -> None:
+    index = LedgerIndex()
+    apply(index, RecordKind.LEDGER, memoryview(encode_ledger(LedgerRecord(1, True, world.key))))
+    index.restore_places(index.ledgers[1], [3], [9], [1])
+    apply(index, RecordKind.EMPTIED, memoryview(encode_emptied(1)))
+    assert index.ledgers[1].fenced
+    assert not index.ledgers[1].holds(3)

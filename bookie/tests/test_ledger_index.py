@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, LedgerIndex
+from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, Ledger, LedgerIndex
+from boki_bookie.tombstones import Run
 
 STEPS = st.lists(st.one_of(st.tuples(st.integers(1, 3), st.integers(0, 30)), st.just("cut"), st.just("store")))
 
@@ -69,3 +72,42 @@ def test_one_cut_at_a_time() -> None:
     index.cut()
     with pytest.raises(AssertionError, match="one checkpoint"):
         index.cut()
+
+
+def test_a_deleted_ledger_takes_everything_with_it() -> None:
+    index = LedgerIndex()
+    gone, kept = index.create(4, bytes(20)), index.create(5, bytes(20))
+    index.restore_places(gone, [0, 1], [10, 20], [1, 1])
+    index.put(gone, 2, memoryview(b"x"))
+    index.move(gone, array("q", [0]), array("Q", [10]), array("Q", [99]))
+    index.delete(Run(4, 4, 7))
+    assert list(index.ledgers) == [5]
+    assert (index.stored_entries, index.fresh_bytes) == (0, 0)
+    assert 4 in index.tombstones
+    assert index.take_changes() == ([Run(4, 4, 7)], [])
+    assert index.cut() == [kept]
+
+
+def test_only_what_lies_where_it_was_copied_from_moves() -> None:
+    index = LedgerIndex()
+    ledger = index.create(1, bytes(20))
+    index.restore_places(ledger, [0, 2, 4, 6], [10, 20, 30, 40], [1, 2, 3, 4])
+    moved = index.move(ledger, array("q", [0, 2, 3, 6]), array("Q", [10, 77, 30, 40]), array("Q", [110, 120, 130, 140]))
+    assert moved == 2
+    assert ledger.locations.tolist() == [110, 20, 30, 140]
+    _, moves = index.take_changes()
+    assert [[list(column) for column in columns] for _, columns in moves] == [[[0, 6], [110, 140], [1, 4]]]
+    assert index.move(Ledger(1, bytes(20)), array("q", [0]), array("Q", [110]), array("Q", [1])) == 0
+
+
+def test_moves_of_an_emptied_ledger_are_forgotten() -> None:
+    index = LedgerIndex()
+    ledger = index.create(1, bytes(20))
+    index.restore_places(ledger, [0], [10], [1])
+    index.move(ledger, array("q", [0]), array("Q", [10]), array("Q", [20]))
+    removals, moved = index.take_changes()
+    index.empty(ledger)
+    index.give_back_changes(removals, moved)
+    assert index.take_changes() == ([ledger], [])
+    assert (ledger.fenced, ledger.last_entry, index.stored_entries) == (True, -1, 0)
+    ledger.check_invariants()

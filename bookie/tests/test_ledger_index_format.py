@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_bookie.ledger_index import Ledger
+from boki_bookie.ledger_index import Ledger, LedgerIndex, LedgerUpdate
 from boki_bookie.ledger_index_format import (
     BLOCK_BYTES,
     CheckpointMark,
@@ -17,6 +17,7 @@ from boki_bookie.ledger_index_format import (
     encode_mark,
     owner_of,
 )
+from boki_bookie.tombstones import Run
 from boki_common.errors import CorruptData, VersionMismatch
 
 MARK = CheckpointMark(3, 99, 12, bytes(range(16)), 4, 5_000, 6, 7_000)
@@ -45,6 +46,7 @@ def test_blocks_come_back(model: dict[int, tuple[bool, bool, list[int]]]) -> Non
     data = b"".join(encode_blocks(ledgers(model), 5, owner=OWNER))
     found = {}
     for update in decode_blocks(memoryview(data), owner=OWNER, name="index"):
+        assert isinstance(update, LedgerUpdate)
         assert update.master_key == update.ledger_id.to_bytes(20, "big")
         assert list(update.locations) == [entry * 3 + 1 for entry in update.entries]
         assert list(update.body_bytes) == [entry % 2**32 for entry in update.entries]
@@ -93,7 +95,9 @@ def versioned(block: bytes, version: int, owner: int) -> memoryview:
 
 def test_blocks_of_the_version_before_are_read_and_newer_ones_refused() -> None:
     block = b"".join(encode_blocks(ledgers({7: (True, False, [1])}), 1, owner=OWNER))
-    assert [update.ledger_id for update in decode_blocks(versioned(block, 1, 0), owner=OWNER, name="index")] == [7]
+    (update,) = decode_blocks(versioned(block, 1, 0), owner=OWNER, name="index")
+    assert isinstance(update, LedgerUpdate)
+    assert update.ledger_id == 7
     with pytest.raises(VersionMismatch, match="expected ledger index version 2, found 3"):
         list(decode_blocks(versioned(block, 3, OWNER), owner=OWNER, name="index"))
 
@@ -122,7 +126,29 @@ def test_explicit_lacs_come_back_beside_entries(model: list[tuple[bytes, int]]) 
         ledger = Ledger(number, bytes(20))
         ledger.explicit_lac = lac
         made.append((ledger, (list(range(count)), list(range(count)), list(range(count)))))
-    updates = list(decode_blocks(memoryview(b"".join(encode_blocks(made, 1, owner=OWNER))), owner=OWNER, name="index"))
+    data = memoryview(b"".join(encode_blocks(made, 1, owner=OWNER)))
+    updates = [update for update in decode_blocks(data, owner=OWNER, name="index") if isinstance(update, LedgerUpdate)]
     assert [(update.explicit_lac, len(update.entries), list(update.body_bytes)) for update in updates] == [
         (lac, count, list(range(count))) for lac, count in model
     ]
+
+
+def test_removals_come_before_the_ledgers_and_end_what_was_said() -> None:
+    ledger = Ledger(7, bytes(20))
+    first = b"".join(encode_blocks([(ledger, ([0, 1], [10, 20], [1, 1]))], 1, owner=OWNER))
+    second = b"".join(
+        encode_blocks([(ledger, ([5], [50], [1]))], 2, owner=OWNER, removals=[Run(1, 2**62, 20_000), ledger])
+    )
+    updates = list(decode_blocks(memoryview(first + second), owner=OWNER, name="index"))
+    assert updates[1] == Run(1, 2**62, 20_000)
+    index = LedgerIndex()
+    for update in updates:
+        index.restore_update(update)
+    assert index.ledgers[7].entries.tolist() == [5]
+    assert 8 in index.tombstones
+    assert 7 not in index.tombstones, "it was there afterwards"
+    index = LedgerIndex()
+    for update in [updates[0], updates[2], updates[3]]:
+        index.restore_update(update)
+    assert index.ledgers[7].entries.tolist() == [5]
+    assert index.stored_entries == 1
