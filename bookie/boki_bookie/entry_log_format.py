@@ -24,8 +24,9 @@ that the last checkpoint names are leftovers of a checkpoint that did not finish
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import crc32c as _crc32c
 
@@ -46,6 +47,16 @@ _CRC: Final = Struct("<I")
 ENTRY_HEADER_BYTES: Final = _CRC.size + _ENTRY.size
 
 crc32c = _crc32c.crc32c
+
+
+class StoredEntry(NamedTuple):
+    """An entry that was found without an index: places are relative to the bytes that were searched."""
+
+    ledger_id: int
+    entry_id: int
+    start: int
+    body_bytes: int
+    end: int
 
 
 def pack_location(file_number: int, offset: int) -> int:
@@ -115,3 +126,35 @@ def decode_entry(stored: memoryview, ledger_id: int, entry_id: int, *, name: str
         ledger_id=ledger_id,
         entry_id=entry_id,
     )
+
+
+def stored_entries(data: memoryview, *, base: int, limit: int) -> Iterator[StoredEntry]:
+    """Every sound entry that begins below `limit`, in a stretch that begins at offset `base` of its file.
+
+    Behind a damaged one it tries the place where that one claims to end, and then the next page: every write begins there.
+    """
+    at = 0
+    while at < limit and at + ENTRY_HEADER_BYTES <= len(data):
+        end = _claimed_end(data, at)
+        if end is not None and _is_sound(data, at, end):
+            _, ledger_id, entry_id = _ENTRY.unpack_from(data, at + _CRC.size)
+            yield StoredEntry(ledger_id, entry_id, at, end - at - ENTRY_HEADER_BYTES, end)
+            at = end
+            continue
+        after = None if end is None else _claimed_end(data, end)
+        if end is not None and after is not None and _is_sound(data, end, after):
+            at = end
+        else:
+            at += PAGE_BYTES - (base + at) % PAGE_BYTES
+
+
+def _claimed_end(data: memoryview, at: int) -> int | None:
+    """Where the entry that begins at `at` says that it ends; None when none can begin there."""
+    if at + ENTRY_HEADER_BYTES > len(data) or not any(data[at : at + 8]):
+        return None
+    end: int = at + ENTRY_HEADER_BYTES + _ENTRY.unpack_from(data, at + _CRC.size)[0]
+    return end if end <= len(data) else None
+
+
+def _is_sound(data: memoryview, at: int, end: int) -> bool:
+    return bool(crc32c(data[at + _CRC.size : end]) == _CRC.unpack_from(data, at)[0])

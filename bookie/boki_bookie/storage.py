@@ -35,6 +35,7 @@ from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.ledger_index import NO_ENTRY, Ledger, LedgerIndex, Place
+from boki_bookie.limbo import Limbo
 from boki_bookie.settings import BookieSettings
 from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
 from boki_common.bookkeeper.status import V2Status
@@ -70,6 +71,8 @@ class Storage:
         digests: LedgerDigests | None = None,
     ) -> None:
         self.read_only = False
+        self.limbo: Limbo | None = None
+        """Of a store that was salvaged; set before it serves."""
         self.journal = journal
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
         self.disk_full = asyncio.Event()
@@ -322,19 +325,30 @@ class Storage:
         return b"" if ledger is None else ledger.explicit_lac
 
     def look_up(self, ledger_id: int, entry_id: int) -> Found:
-        """Where an entry is; -1 means the last one held. Negative answers are certain."""
+        """Where an entry is; -1 means the last one held. Negative answers are certain; in limbo they are not given."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            return Found(V2Status.NO_LEDGER, None, None)
+            return Found(V2Status.UNKNOWN_LEDGER_STATE if self.doubts(ledger_id) else V2Status.NO_LEDGER, None, None)
         if entry_id < 0:
             if entry_id != NO_ENTRY:
                 return Found(V2Status.BAD_REQUEST, None, None)
+            if self.doubts(ledger_id):
+                return Found(V2Status.UNKNOWN_LEDGER_STATE, None, None)
             entry_id = ledger.last_entry
         body = ledger.cached(entry_id)
         if body is not None:
             return Found(V2Status.OK, body, None)
         place = ledger.place(entry_id)
-        return Found(V2Status.NO_ENTRY if place is None else V2Status.OK, None, place)
+        if place is not None:
+            return Found(V2Status.OK, None, place)
+        return Found(V2Status.UNKNOWN_LEDGER_STATE if self.doubts(ledger_id) else V2Status.NO_ENTRY, None, None)
+
+    def doubts(self, ledger_id: int) -> bool:
+        """Whether this store is in limbo about a ledger: what it does not hold it may have lost."""
+        if self.limbo is None:
+            return False
+        ledger = self._ledgers.get(ledger_id)
+        return self.limbo.doubts(ledger_id, sighted=ledger is not None and ledger.sighted)
 
     def held_entries(self, ledger_id: int) -> list[int] | None:
         """Every entry held, ascending; None for an unknown ledger."""

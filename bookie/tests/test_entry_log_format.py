@@ -12,6 +12,7 @@ from boki_bookie.entry_log_format import (
     encode_entry_header,
     encode_file_header,
     pack_location,
+    stored_entries,
     unpack_location,
 )
 from boki_common.errors import CorruptData
@@ -51,3 +52,22 @@ def test_file_headers() -> None:
     page[20] ^= 1
     with pytest.raises(CorruptData, match="fails its checksum"):
         check_file_header(page, file_number=3, bookie_id=RAW, name="f")
+
+
+def test_sound_entries_are_found_without_an_index() -> None:
+    """Two writes, each padded to its page; behind damage the search goes on at the next entry or the next write."""
+    one, two = b"a" * 500, b"b" * 3_000
+    write = b"".join(encode_entry_header(7, entry, body) + body for entry, body in ((1, one), (2, two), (3, one)))
+    page = write.ljust(4_096, b"\0")
+    data = bytearray(page + page)
+
+    def found() -> list[int]:
+        entries = stored_entries(memoryview(data), base=4_096, limit=len(data))
+        return [entry.entry_id for entry in entries if entry.ledger_id == 7]
+
+    assert found() == [1, 2, 3, 1, 2, 3]
+    data[600] ^= 1
+    assert found() == [1, 3, 1, 2, 3], "the entry that is damaged says where it ends"
+    data[528] ^= 255
+    assert found() == [1, 1, 2, 3], "and when it does not, the next write begins on a page"
+    assert [entry.start for entry in stored_entries(memoryview(data), base=4_096, limit=4_097)] == [0, 4_096]
