@@ -2,7 +2,12 @@
 
 Written by one checkpoint at a time: `begin` goes back to the end of the last committed one, `append` puts entries behind
 each other in large writes, `commit` makes them durable. What an interrupted checkpoint left behind the committed end is
-overwritten. Read by anybody, at any time, at locations that the index knows; each read checks the stored checksum.
+overwritten. Compaction writes beside it, in files of its own (`open_output`). Read by anybody, at any time, at locations
+that the index knows; each read checks the stored checksum.
+
+A file that is no longer written is *finished*: it lives as long as the index says that something is in it, and whoever
+knows that nothing is may `remove` it. Numbers of removed files are not used again while the store runs, so a reader that
+comes late meets no other entry, only an absent file.
 """
 
 from __future__ import annotations
@@ -45,23 +50,20 @@ def file_name(file_number: int) -> str:
     return f"{FOLDER}/{file_number:010d}.entries"
 
 
-class EntryLog:
-    """See the module. A new log ends at file 1, offset 0: nothing exists yet."""
+class EntryWriter:
+    """Puts entries behind each other, from an end on, in a new file when one is full.
 
-    def __init__(self, disk: Disk, *, bookie_id: bytes, end: EntryLogEnd, file_bytes: int, open_files: int) -> None:
+    `open_numbers` are the files that nobody else may judge by what the index says of them.
+    """
+
+    def __init__(self, log: EntryLog, end: EntryLogEnd) -> None:
         self.committed = end
-        self._disk = disk
-        self._bookie_id = bookie_id
-        self._file_bytes = file_bytes
-        self._open_files = open_files
-        self._open: OrderedDict[int, DiskFile] = OrderedDict()
-        self._opening = asyncio.Lock()
+        self.open_numbers = [end.file_number]
+        self._log = log
         self._end = end
         self._buffers: list[Buffer] = []
-        self._buffers_at = 0
+        self._buffers_at = end.offset
         self._written: dict[int, None] = {}
-
-    # -- writing
 
     def begin(self) -> None:
         """Everything appended since the last commit is forgotten."""
@@ -69,19 +71,24 @@ class EntryLog:
         self._buffers = []
         self._buffers_at = self._end.offset
         self._written = {}
+        at = self.open_numbers.index(self.committed.file_number) + 1
+        self._log.give_back(self.open_numbers[at:])
+        del self.open_numbers[at:]
 
     async def append(self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int]) -> array[int]:
         """Adds entries of one ledger in `order`; returns their locations. Raises DiskFull, DiskFailed."""
         locations: array[int] = array("Q")
+        file_bytes, bookie_id = self._log.file_bytes, self._log.bookie_id
         for entry_id in order:
             body = bodies[entry_id]
             number, offset = self._end
-            if offset >= self._file_bytes:
+            if offset >= file_bytes:
                 await self._flush()
-                number, offset = number + 1, 0
+                number, offset = self._log.new_number(), 0
+                self.open_numbers.append(number)
             if offset == 0:
                 self._buffers_at = 0
-                self._buffers.append(encode_file_header(number, self._bookie_id))
+                self._buffers.append(encode_file_header(number, bookie_id))
                 offset = PAGE_BYTES
             self._buffers += (encode_entry_header(ledger_id, entry_id, body), body)
             locations.append(pack_location(number, offset))
@@ -95,9 +102,13 @@ class EntryLog:
         """What was appended is durable and counts. Raises DiskFull, DiskFailed."""
         await self._flush()
         for number in self._written:
-            await (await self._file(number, create=True)).sync()
+            await (await self._log.file(number, create=True)).sync()
         self._written = {}
         self.committed = self._end
+
+    def release(self) -> None:
+        """The index knows what was committed; but for the last, the files are like any other."""
+        self.open_numbers = [self.committed.file_number]
 
     async def _flush(self) -> None:
         """Writes what collected, to the end of its last page."""
@@ -108,11 +119,111 @@ class EntryLog:
         if padding:
             self._buffers.append(bytes(padding))
             self._end = EntryLogEnd(number, offset + padding)
-        file = await self._file(number, create=True)
+        file = await self._log.file(number, create=True)
         await file.write(self._buffers_at, self._buffers, durable=False)
         self._written[number] = None
         self._buffers = []
         self._buffers_at = self._end.offset
+        self._log.grew(self._end)
+
+
+class EntryLog:
+    """See the module. A new log ends at file 1, offset 0: nothing exists yet. `find` tells it what else is there."""
+
+    def __init__(self, disk: Disk, *, bookie_id: bytes, end: EntryLogEnd, file_bytes: int, open_files: int) -> None:
+        self.bookie_id = bookie_id
+        self.file_bytes = file_bytes
+        self.files: dict[int, int] = {end.file_number: end.offset} if end.offset else {}
+        """Bytes of each file that exists, also of those that an interrupted checkpoint left."""
+        self._disk = disk
+        self._open_files = open_files
+        self._open: OrderedDict[int, DiskFile] = OrderedDict()
+        self._opening = asyncio.Lock()
+        self._last_number = end.file_number
+        self._given_back: list[int] = []
+        self._tail = EntryWriter(self, end)
+        self._writers = [self._tail]
+
+    async def find(self) -> None:
+        """Looks at what is in the folder; before the first write."""
+        for name in await self._disk.names(FOLDER):
+            stem, _, kind = name.partition(".")
+            if kind != "entries" or not stem.isdigit():
+                continue
+            file = await self._disk.open(f"{FOLDER}/{name}")
+            try:
+                size = await file.size()
+            finally:
+                await file.close()
+            number = int(stem)
+            if number != self.committed.file_number:
+                self.files[number] = size
+            self._last_number = max(self._last_number, number)
+
+    # -- files
+
+    @property
+    def stored_bytes(self) -> int:
+        """What all files take up."""
+        return sum(self.files.values())
+
+    def finished(self) -> dict[int, int]:
+        """Bytes of each file that nobody writes, by number, ascending."""
+        written = {number for writer in self._writers for number in writer.open_numbers}
+        return {number: size for number, size in sorted(self.files.items()) if number not in written}
+
+    def new_number(self) -> int:
+        """The number of a new file; never one whose file was removed in this life of the store."""
+        if self._given_back:
+            return self._given_back.pop(0)
+        self._last_number += 1
+        return self._last_number
+
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """Files that were begun and hold nothing that counts: they are written again from the start."""
+        self._given_back += numbers
+
+    def grew(self, end: EntryLogEnd) -> None:
+        self.files[end.file_number] = max(end.offset, self.files.get(end.file_number, 0))
+
+    def open_output(self) -> EntryWriter:
+        """Another end to write at, in a file of its own, beside that of the checkpoints."""
+        writer = EntryWriter(self, EntryLogEnd(self.new_number(), 0))
+        self._writers.append(writer)
+        return writer
+
+    def close_output(self, output: EntryWriter) -> None:
+        """Nothing more is written there; what was not committed is dead."""
+        self._writers.remove(output)
+
+    async def remove(self, number: int) -> None:
+        """Deletes a finished file; what is being read of it is still read. Raises DiskFailed."""
+        assert number in self.finished(), number
+        file = self._open.pop(number, None)
+        if file is not None:
+            await file.close()
+        await self._disk.remove(file_name(number))
+        self.files.pop(number, None)
+
+    # -- writing, by one checkpoint at a time
+
+    @property
+    def committed(self) -> EntryLogEnd:
+        """Where the bytes end that checkpoints committed."""
+        return self._tail.committed
+
+    def begin(self) -> None:
+        """Everything appended since the last commit is forgotten."""
+        self._tail.begin()
+
+    async def append(self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int]) -> array[int]:
+        """Adds entries of one ledger in `order`; returns their locations. Raises DiskFull, DiskFailed."""
+        return await self._tail.append(ledger_id, bodies, order)
+
+    async def commit(self) -> None:
+        """What was appended is durable and counts; the caller's next step tells the index. Raises DiskFull, DiskFailed."""
+        await self._tail.commit()
+        self._tail.release()
 
     # -- reading
 
@@ -140,7 +251,7 @@ class EntryLog:
         self, number: int, offset: int, end: int, wanted: Sequence[tuple[int, Place]]
     ) -> list[memoryview | StorageError]:
         try:
-            file = await self._file(number)
+            file = await self.file(number)
             data = memoryview(await file.read(offset, end - offset))
         except StorageError as error:
             return [error for _ in wanted]
@@ -162,7 +273,7 @@ class EntryLog:
             await file.close()
         self._open.clear()
 
-    async def _file(self, number: int, *, create: bool = False) -> DiskFile:
+    async def file(self, number: int, *, create: bool = False) -> DiskFile:
         """The open file. Whoever gets it begins to use it before anything else runs, and `close` waits for what runs."""
         file = self._open.get(number)
         if file is None:
@@ -183,7 +294,7 @@ class EntryLog:
             try:
                 name = self._disk.describe(file_name(number))
                 page = await file.read(0, PAGE_BYTES)
-                check_file_header(page, file_number=number, bookie_id=self._bookie_id, name=name)
+                check_file_header(page, file_number=number, bookie_id=self.bookie_id, name=name)
             except StorageError:
                 await file.close()
                 raise

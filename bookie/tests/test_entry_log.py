@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from boki_bookie import entry_log as module
 from boki_bookie.entry_log import EntryLog, EntryLogEnd
+from boki_bookie.entry_log_format import unpack_location
 from boki_bookie.ledger_index import Place
 from boki_common.errors import CorruptData, DiskFailed, DiskFull, StorageError
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -63,7 +65,7 @@ async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: An
     end = log.committed
     log.begin()
     await log.append(2, {0: memoryview(b"lost" * 10_000)}, [0])
-    await log._flush()
+    await log._tail._flush()
     again = log_on(disk, world, end=end)
     new = await store(again, 3, [b"new"])
     assert told(await again.read(kept + new)) == [b"kept", b"new"]
@@ -104,3 +106,66 @@ async def test_a_lost_or_foreign_file_is_told_for_its_entries(disk: MemoryDisk, 
     assert isinstance((await fresh.read(wanted))[0], CorruptData)
     disk.fail("open")
     assert isinstance((await fresh.read(wanted))[0], StorageError)
+
+
+async def test_files_that_are_written_are_not_finished(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    await store(log, 1, [bytes(6_000)] * 9)
+    assert sorted(log.finished()) == [1, 2]
+    output = log.open_output()
+    locations = await output.append(1, {9: memoryview(b"moved")}, [9])
+    await output.commit()
+    assert unpack_location(locations[0])[0] == 4
+    await store(log, 2, [bytes(6_000)] * 3)
+    assert sorted(log.files) == [1, 2, 3, 4, 5]
+    assert sorted(log.finished()) == [1, 2, 3]
+    log.close_output(output)
+    assert sorted(log.finished()) == [1, 2, 3, 4]
+    assert told(await log.read([(1, Place(9, locations[0], 5))])) == [b"moved"]
+    assert log.stored_bytes == sum(len(disk.contents(name)) for name in disk.all_names())
+
+
+async def test_a_removed_file_is_gone_and_its_number_is_not_used_again(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    wanted = await store(log, 1, [bytes(6_000)] * 9)
+    await log.read(wanted)
+    for number in (1, 2):
+        await log.remove(number)
+    assert [isinstance(body, CorruptData) for body in await log.read(wanted[::8])] == [True, False]
+    assert module.file_name(1) not in disk.all_names()
+    log.close_output(log.open_output())
+    assert log.new_number() == 5
+
+
+async def test_what_is_being_read_is_read_though_its_file_is_removed(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    wanted = await store(log, 1, [b"%d" % number * 3_000 for number in range(8)])
+    await log.read(wanted[:1])
+    disk.hold("read")
+    reading = asyncio.ensure_future(log.read(wanted[:1]))
+    await asyncio.sleep(0)
+    removing = asyncio.ensure_future(log.remove(1))
+    await asyncio.sleep(0)
+    disk.release("read")
+    await removing
+    assert told(await reading) == [b"0" * 3_000]
+
+
+async def test_a_checkpoint_that_starts_over_uses_the_files_it_had_begun(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    await store(log, 1, [b"first"])
+    log.begin()
+    await log.append(1, {entry: memoryview(bytes(6_000)) for entry in range(6)}, range(6))
+    await store(log, 1, [bytes(6_000)] * 6)
+    assert sorted(log.files) == [1, 2, 3]
+
+
+async def test_what_is_found_at_start_is_known_and_not_overwritten(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    await store(log, 1, [b"first"])
+    disk.put(module.file_name(7), bytes(5_000))
+    disk.put("entries/notes.txt", b"not ours")
+    again = log_on(disk, world, end=log.committed)
+    await again.find()
+    assert again.finished() == {7: 5_000}
+    assert again.new_number() == 8
