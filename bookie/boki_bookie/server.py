@@ -11,9 +11,9 @@ the disk go in one task a batch. Answers carry the ids of their request, so thei
 | add | OK when durable; see `fence_rules` for refusals; BAD_REQUEST for a body whose 32-byte header cannot be right |
 | fencing read | after the fence is durable, whatever the answer is; UNAUTHORIZED at once, and not fenced |
 | read, batch read | body, NO_ENTRY, NO_LEDGER (certain); IO_ERROR for an entry that is there and cannot be read (unknown) |
+| handshake | that there is no authentication, see `boki_common.bookkeeper.auth` |
 | other version, not v3 | BAD_VERSION |
-| other opcode | BAD_REQUEST |
-| wrong length | the connection ends: the stream cannot be trusted |
+| other opcode, wrong length | the connection ends: the stream cannot be trusted |
 | too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS |
 
 No failure of a request ends the bookie. When the journal fails, connections end without an answer: the outcome is unknown.
@@ -36,16 +36,18 @@ from boki_bookie.ledger_index import Place
 from boki_bookie.server_v3 import V3Requests
 from boki_bookie.storage import Storage
 from boki_common import limits
-from boki_common.bookkeeper import v3
+from boki_common.bookkeeper import auth, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
     AddRequest,
+    AuthRequest,
     BatchReadRequest,
     ReadRequest,
     Request,
     UnknownRequest,
     decode_request,
     encode_add_response,
+    encode_auth,
     encode_batch_read_response,
     encode_read_response,
     encode_unknown_response,
@@ -60,6 +62,7 @@ LOAD_BYTES: Final = 1 * limits.MIB
 """What one connection loads at a time."""
 _BATCH_READ_HEADER_BYTES: Final = 32
 _BATCH_READ_SIZE_BYTES: Final = 4
+_NO_AUTHENTICATION: Final = encode_auth(auth.NO_AUTHENTICATION)
 _ACK_LEDGER: Final = slice(12, 20)
 """Where an encoded add response has its ledger."""
 
@@ -226,6 +229,9 @@ class BookieConnection:
         """Everything but adds: into the batch's lists, or answered."""
         if isinstance(request, UnknownRequest):
             self._connection.send(encode_unknown_response(request))
+            return
+        if isinstance(request, AuthRequest):
+            self._connection.send(_NO_AUTHENTICATION)
             return
         assert isinstance(request, ReadRequest | BatchReadRequest)
         if room <= len(reads) + len(fencing) or self._connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:

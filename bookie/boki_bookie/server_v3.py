@@ -14,7 +14,8 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
 | long poll | once the LAC is above the one named: it and the entry after the one named, if held here |
 | | at its time-out and when the ledger is fenced: the LAC; at once BAD_REQUEST unless of entry -1, NO_LEDGER |
-| everything else | BAD_REQUEST |
+| handshake | that there is no authentication, see `auth` |
+| START_TLS, everything else | BAD_REQUEST |
 | message that cannot be read | the connection ends |
 
 `_unanswered` counts v3 requests apart from v2 ones: a client speaks one of the two.
@@ -33,7 +34,7 @@ from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
 from boki_bookie.storage import Found, Storage
 from boki_common import limits
-from boki_common.bookkeeper import availability, v2, v3
+from boki_common.bookkeeper import auth, availability, v2, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, StorageError
 from boki_common.net.connection import FrameConnection
@@ -145,6 +146,8 @@ class V3Requests:
             else:
                 self._unanswered += 1
                 self._shared.spawn(self._tell_space(request), "bookie info")
+        elif isinstance(request, v3.AuthRequest):
+            self._send(v3.AuthResponse(request.txn_id, V2Status.OK, auth.NO_AUTHENTICATION))
         elif isinstance(request, v3.ListEntriesRequest):
             self._send(self._list_entries(request))
         elif self._is_full():

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import pytest
 
@@ -26,6 +27,7 @@ from boki_common.metrics import Metrics
 from boki_common.runtime.memory_disk import MemoryDisk
 
 T = TypeVar("T")
+VECTORS: Final = Path(__file__).parents[2] / "common/tests/vectors/bookkeeper"
 
 TINY = BookieSettings(
     journal_segment_bytes=16 * KIB,
@@ -230,3 +232,20 @@ def answers() -> Callable[[], Answers]:
 @pytest.fixture
 def disk() -> MemoryDisk:
     return MemoryDisk()
+
+
+def recorded_frames(case: str) -> list[tuple[bytes, bytes]]:
+    """The requests of a recorded case, such as `v2-add-crc32c`, each with its response; whole frames."""
+    frames: dict[str, bytes] = {}
+    for line in (VECTORS / f"{case}.txt").read_text().splitlines():
+        kind, separator, text = line.partition(": ")
+        if separator and kind.startswith(("request.", "response.")):
+            frames[kind] = bytes.fromhex(text)
+    count = sum(kind.startswith("request.") for kind in frames)
+    return [(frames[f"request.{number}"], frames[f"response.{number}"]) for number in range(1, count + 1)]
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[str], list[tuple[bytes, bytes]]]:
+    """Reads what Apache's client sent, and what Apache's bookie answered."""
+    return recorded_frames

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
 
 from boki_bookie.server import BookieServer
 from boki_bookie.storage import Storage
-from boki_common.bookkeeper import availability, v2, v3
+from boki_common.bookkeeper import auth, availability, v2, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
 from boki_common.runtime.memory_disk import MemoryDisk
 
-VECTORS: Final = Path(__file__).parents[2] / "common/tests/vectors/bookkeeper"
 RECORDED: Final = (
     "add-crc32c", "add-crc32", "add-hmac", "add-dummy", "add-empty", "read-crc32c", "read-crc32", "read-hmac",
     "read-dummy", "read-last", "read-no-entry", "read-no-ledger", "fence-read-wrong-key", "add-wrong-key", "fence-read",
     "fence-read-entry", "fence-read-unknown-ledger", "add-fenced", "recovery-add", "add-again", "add-deferred-sync",
     "force-ledger", "force-no-ledger", "list-of-entries-no-ledger", "long-poll-bad-request",
 )  # fmt: skip
+
+
+Recorded = Callable[[str], list[tuple[bytes, bytes]]]
 
 
 class Client:
@@ -85,17 +86,6 @@ async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
     await requests.close()
 
 
-def recorded(name: str, version: str = "v3") -> list[tuple[bytes, bytes]]:
-    """The requests of a recorded case with their responses."""
-    frames: dict[str, bytes] = {}
-    for line in (VECTORS / f"{version}-{name}.txt").read_text().splitlines():
-        kind, separator, text = line.partition(": ")
-        if separator and kind.startswith(("request.", "response.")):
-            frames[kind] = bytes.fromhex(text)
-    count = sum(kind.startswith("request.") for kind in frames)
-    return [(frames[f"request.{number}"], frames[f"response.{number}"]) for number in range(1, count + 1)]
-
-
 async def turns(count: int = 50) -> None:
     """Lets everything that can happen without the disk happen."""
     for _ in range(count):
@@ -103,34 +93,34 @@ async def turns(count: int = 50) -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_recorded_requests_get_the_recorded_responses(served: Served, stored: bool) -> None:
+async def test_recorded_requests_get_the_recorded_responses(served: Served, recorded: Recorded, stored: bool) -> None:
     """In the order in which Apache's client sent them to Apache's bookie; once from memory, once from the entry log."""
     client = await served.connect()
     for name in RECORDED:
-        for request, response in recorded(name):
+        for request, response in recorded(f"v3-{name}"):
             client.connection.send(request)
             assert (await client.frames.get()).hex() == response[4:].hex(), name
         if stored:
             await served.storage.checkpoint()
 
 
-async def test_recorded_lists_of_entries(served: Served) -> None:
+async def test_recorded_lists_of_entries(served: Served, recorded: Recorded) -> None:
     client = await served.connect()
     for entry_id in range(3):
         await client.ask(served.add(1, 2030, entry_id))
-    cases = [*recorded("list-of-entries"), *recorded("list-of-entries-gaps")]
+    cases = [*recorded("v3-list-of-entries"), *recorded("v3-list-of-entries-gaps")]
     assert len(cases) == 5
     for request, response in cases:
         client.connection.send(request)
         assert (await client.frames.get()).hex() == response[4:].hex()
 
 
-async def test_recorded_life_of_a_ledger(served: Served) -> None:
+async def test_recorded_life_of_a_ledger(served: Served, recorded: Recorded) -> None:
     """A full client: adds, fencing read, recovery reads and adds, the old writer that learns of it, reads."""
     client = await served.connect()
-    steps = [*recorded("1-write", "trace-v3")[:3]]  # the fourth request writes the LAC
+    steps = [*recorded("trace-v3-1-write")[:3]]  # the fourth request writes the LAC
     for name in ("3-recover", "4-fenced-append", "5-read"):
-        steps += recorded(name, "trace-v3")
+        steps += recorded(f"trace-v3-{name}")
     for request, response in steps:
         client.connection.send(request)
         found, expected = await client.next(), v3.decode_response(memoryview(response)[4:])
@@ -266,6 +256,23 @@ async def test_first_sight_and_repeats_answer_with_the_number_of_their_request(s
     assert await client.ask(contradicting) == v3.AddResponse(14, V2Status.BAD_REQUEST, 1, 0)
 
 
+async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(served: Served) -> None:
+    """As Apache's bookie does by default, whatever the client's plugin is."""
+    client = await served.connect()
+    for message in (auth.NO_AUTHENTICATION, auth.AuthMessage("sasl", b"token")):
+        answer = await client.ask(v3.AuthRequest(7, None, message))
+        assert answer == v3.AuthResponse(7, V2Status.OK, auth.NO_AUTHENTICATION)
+    assert (await client.ask(served.add(8, 1, 0))).status is V2Status.OK
+
+
+async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: Served) -> None:
+    client = await served.connect()
+    start_tls = bytes.fromhex("0a06080310091805" + "d20600")
+    client.connection.send(len(start_tls).to_bytes(4, "big") + start_tls)
+    assert (await client.frames.get()).hex() == "0a06080310091805" + "109403", "status 404 and nothing else"
+    assert (await client.ask(served.add(8, 1, 0))).status is V2Status.OK
+
+
 async def test_what_is_not_served_is_a_bad_request_and_ends_nothing(served: Served) -> None:
     client = await served.connect()
     unknown = bytes.fromhex("0a060803106318 05".replace(" ", ""))
@@ -317,11 +324,13 @@ def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> v3.WriteLacReq
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_recorded_lac_requests_get_the_recorded_responses(served: Served, stored: bool) -> None:
+async def test_recorded_lac_requests_get_the_recorded_responses(
+    served: Served, recorded: Recorded, stored: bool
+) -> None:
     client = await served.connect()
     cases = ("add-deferred-sync", "write-lac", "read-lac", "add-crc32", "read-lac-no-explicit", "read-lac-no-ledger")
     for name in cases:
-        for request, response in recorded(name):
+        for request, response in recorded(f"v3-{name}"):
             client.connection.send(request)
             assert (await client.frames.get()).hex() == response[4:].hex(), name
         if stored:
@@ -400,10 +409,10 @@ def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> v3.
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_recorded_long_polls_get_the_recorded_responses(served: Served, stored: bool) -> None:
+async def test_recorded_long_polls_get_the_recorded_responses(served: Served, recorded: Recorded, stored: bool) -> None:
     client = await served.connect()
     for name in ("add-deferred-sync", "write-lac", "long-poll-now", "long-poll-timeout", "long-poll-no-ledger"):
-        for request, response in recorded(name):
+        for request, response in recorded(f"v3-{name}"):
             client.connection.send(request)
             assert (await client.frames.get()).hex() == response[4:].hex(), name
         if stored:

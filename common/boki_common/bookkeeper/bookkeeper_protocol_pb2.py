@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0boki_common/bookkeeper/bookkeeper_protocol.proto\x12\x0f\x62oki.bookkeeper\"S\n\x0cPacketHeader\x12\x0f\n\x07version\x18\x01 \x02(\r\x12\x11\n\toperation\x18\x02 \x02(\r\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"\xc6\x03\n\x07Request\x12-\n\x06header\x18\x01 \x02(\x0b\x32\x1d.boki.bookkeeper.PacketHeader\x12\x31\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x1c.boki.bookkeeper.ReadRequest\x12/\n\naddRequest\x18\x65 \x01(\x0b\x32\x1b.boki.bookkeeper.AddRequest\x12\x39\n\x0fwriteLacRequest\x18g \x01(\x0b\x32 .boki.bookkeeper.WriteLacRequest\x12\x36\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1e.boki.bookkeeper.LedgerRequest\x12=\n\x11\x62ookieInfoRequest\x18i \x01(\x0b\x32\".boki.bookkeeper.BookieInfoRequest\x12:\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1e.boki.bookkeeper.LedgerRequest\x12:\n\x12listEntriesRequest\x18l \x01(\x0b\x32\x1e.boki.bookkeeper.LedgerRequest\"w\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"r\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\r\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"!\n\rLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"&\n\x11\x42ookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"\xe9\x03\n\x08Response\x12-\n\x06header\x18\x01 \x02(\x0b\x32\x1d.boki.bookkeeper.PacketHeader\x12\x0e\n\x06status\x18\x02 \x02(\r\x12\x33\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x1d.boki.bookkeeper.ReadResponse\x12\x31\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x1c.boki.bookkeeper.AddResponse\x12\x39\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1f.boki.bookkeeper.LedgerResponse\x12\x39\n\x0freadLacResponse\x18h \x01(\x0b\x32 .boki.bookkeeper.ReadLacResponse\x12?\n\x12\x62ookieInfoResponse\x18i \x01(\x0b\x32#.boki.bookkeeper.BookieInfoResponse\x12<\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1f.boki.bookkeeper.LedgerResponse\x12\x41\n\x13listEntriesResponse\x18l \x01(\x0b\x32$.boki.bookkeeper.ListEntriesResponse\"{\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"2\n\x0eLedgerResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"V\n\x12\x42ookieInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"M\n\x13ListEntriesResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x14\n\x0c\x61vailability\x18\x03 \x01(\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0boki_common/bookkeeper/bookkeeper_protocol.proto\x12\x0f\x62oki.bookkeeper\"S\n\x0cPacketHeader\x12\x0f\n\x07version\x18\x01 \x02(\r\x12\x11\n\toperation\x18\x02 \x02(\r\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"\xf9\x03\n\x07Request\x12-\n\x06header\x18\x01 \x02(\x0b\x32\x1d.boki.bookkeeper.PacketHeader\x12\x31\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x1c.boki.bookkeeper.ReadRequest\x12/\n\naddRequest\x18\x65 \x01(\x0b\x32\x1b.boki.bookkeeper.AddRequest\x12\x31\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x1c.boki.bookkeeper.AuthMessage\x12\x39\n\x0fwriteLacRequest\x18g \x01(\x0b\x32 .boki.bookkeeper.WriteLacRequest\x12\x36\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1e.boki.bookkeeper.LedgerRequest\x12=\n\x11\x62ookieInfoRequest\x18i \x01(\x0b\x32\".boki.bookkeeper.BookieInfoRequest\x12:\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1e.boki.bookkeeper.LedgerRequest\x12:\n\x12listEntriesRequest\x18l \x01(\x0b\x32\x1e.boki.bookkeeper.LedgerRequest\"w\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"r\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\r\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\t\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"!\n\rLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"&\n\x11\x42ookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"\x9d\x04\n\x08Response\x12-\n\x06header\x18\x01 \x02(\x0b\x32\x1d.boki.bookkeeper.PacketHeader\x12\x0e\n\x06status\x18\x02 \x02(\r\x12\x33\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x1d.boki.bookkeeper.ReadResponse\x12\x31\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x1c.boki.bookkeeper.AddResponse\x12\x32\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x1c.boki.bookkeeper.AuthMessage\x12\x39\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1f.boki.bookkeeper.LedgerResponse\x12\x39\n\x0freadLacResponse\x18h \x01(\x0b\x32 .boki.bookkeeper.ReadLacResponse\x12?\n\x12\x62ookieInfoResponse\x18i \x01(\x0b\x32#.boki.bookkeeper.BookieInfoResponse\x12<\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1f.boki.bookkeeper.LedgerResponse\x12\x41\n\x13listEntriesResponse\x18l \x01(\x0b\x32$.boki.bookkeeper.ListEntriesResponse\"{\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"2\n\x0eLedgerResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"V\n\x12\x42ookieInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"M\n\x13ListEntriesResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x14\n\x0c\x61vailability\x18\x03 \x01(\x0c')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PACKETHEADER']._serialized_start=69
   _globals['_PACKETHEADER']._serialized_end=152
   _globals['_REQUEST']._serialized_start=155
-  _globals['_REQUEST']._serialized_end=609
-  _globals['_READREQUEST']._serialized_start=611
-  _globals['_READREQUEST']._serialized_end=730
-  _globals['_ADDREQUEST']._serialized_start=732
-  _globals['_ADDREQUEST']._serialized_end=846
-  _globals['_WRITELACREQUEST']._serialized_start=848
-  _globals['_WRITELACREQUEST']._serialized_end=929
-  _globals['_LEDGERREQUEST']._serialized_start=931
-  _globals['_LEDGERREQUEST']._serialized_end=964
-  _globals['_BOOKIEINFOREQUEST']._serialized_start=966
-  _globals['_BOOKIEINFOREQUEST']._serialized_end=1004
-  _globals['_RESPONSE']._serialized_start=1007
-  _globals['_RESPONSE']._serialized_end=1496
-  _globals['_READRESPONSE']._serialized_start=1498
-  _globals['_READRESPONSE']._serialized_end=1621
-  _globals['_ADDRESPONSE']._serialized_start=1623
-  _globals['_ADDRESPONSE']._serialized_end=1687
-  _globals['_LEDGERRESPONSE']._serialized_start=1689
-  _globals['_LEDGERRESPONSE']._serialized_end=1739
-  _globals['_READLACRESPONSE']._serialized_start=1741
-  _globals['_READLACRESPONSE']._serialized_end=1832
-  _globals['_BOOKIEINFORESPONSE']._serialized_start=1834
-  _globals['_BOOKIEINFORESPONSE']._serialized_end=1920
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1922
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1999
+  _globals['_REQUEST']._serialized_end=660
+  _globals['_READREQUEST']._serialized_start=662
+  _globals['_READREQUEST']._serialized_end=781
+  _globals['_ADDREQUEST']._serialized_start=783
+  _globals['_ADDREQUEST']._serialized_end=897
+  _globals['_AUTHMESSAGE']._serialized_start=899
+  _globals['_AUTHMESSAGE']._serialized_end=953
+  _globals['_WRITELACREQUEST']._serialized_start=955
+  _globals['_WRITELACREQUEST']._serialized_end=1036
+  _globals['_LEDGERREQUEST']._serialized_start=1038
+  _globals['_LEDGERREQUEST']._serialized_end=1071
+  _globals['_BOOKIEINFOREQUEST']._serialized_start=1073
+  _globals['_BOOKIEINFOREQUEST']._serialized_end=1111
+  _globals['_RESPONSE']._serialized_start=1114
+  _globals['_RESPONSE']._serialized_end=1655
+  _globals['_READRESPONSE']._serialized_start=1657
+  _globals['_READRESPONSE']._serialized_end=1780
+  _globals['_ADDRESPONSE']._serialized_start=1782
+  _globals['_ADDRESPONSE']._serialized_end=1846
+  _globals['_LEDGERRESPONSE']._serialized_start=1848
+  _globals['_LEDGERRESPONSE']._serialized_end=1898
+  _globals['_READLACRESPONSE']._serialized_start=1900
+  _globals['_READLACRESPONSE']._serialized_end=1991
+  _globals['_BOOKIEINFORESPONSE']._serialized_start=1993
+  _globals['_BOOKIEINFORESPONSE']._serialized_end=2079
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=2081
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=2158
 # @@protoc_insertion_point(module_scope)

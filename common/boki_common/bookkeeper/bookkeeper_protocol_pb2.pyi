@@ -18,10 +18,11 @@ class PacketHeader(_message.Message):
     def __init__(self, version: _Optional[int] = ..., operation: _Optional[int] = ..., txnId: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("header", "readRequest", "addRequest", "writeLacRequest", "readLacRequest", "bookieInfoRequest", "forceLedgerRequest", "listEntriesRequest")
+    __slots__ = ("header", "readRequest", "addRequest", "authRequest", "writeLacRequest", "readLacRequest", "bookieInfoRequest", "forceLedgerRequest", "listEntriesRequest")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     READREQUEST_FIELD_NUMBER: _ClassVar[int]
     ADDREQUEST_FIELD_NUMBER: _ClassVar[int]
+    AUTHREQUEST_FIELD_NUMBER: _ClassVar[int]
     WRITELACREQUEST_FIELD_NUMBER: _ClassVar[int]
     READLACREQUEST_FIELD_NUMBER: _ClassVar[int]
     BOOKIEINFOREQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -30,12 +31,13 @@ class Request(_message.Message):
     header: PacketHeader
     readRequest: ReadRequest
     addRequest: AddRequest
+    authRequest: AuthMessage
     writeLacRequest: WriteLacRequest
     readLacRequest: LedgerRequest
     bookieInfoRequest: BookieInfoRequest
     forceLedgerRequest: LedgerRequest
     listEntriesRequest: LedgerRequest
-    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., bookieInfoRequest: _Optional[_Union[BookieInfoRequest, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., listEntriesRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., bookieInfoRequest: _Optional[_Union[BookieInfoRequest, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., listEntriesRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("ledgerId", "entryId", "masterKey", "previousLAC", "timeOut", "flag")
@@ -69,6 +71,14 @@ class AddRequest(_message.Message):
     flag: int
     def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., masterKey: _Optional[bytes] = ..., body: _Optional[bytes] = ..., writeFlags: _Optional[int] = ..., flag: _Optional[int] = ...) -> None: ...
 
+class AuthMessage(_message.Message):
+    __slots__ = ("authPluginName", "payload")
+    AUTHPLUGINNAME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    authPluginName: str
+    payload: bytes
+    def __init__(self, authPluginName: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
 class WriteLacRequest(_message.Message):
     __slots__ = ("ledgerId", "lac", "masterKey", "body")
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
@@ -94,11 +104,12 @@ class BookieInfoRequest(_message.Message):
     def __init__(self, requested: _Optional[int] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("header", "status", "readResponse", "addResponse", "writeLacResponse", "readLacResponse", "bookieInfoResponse", "forceLedgerResponse", "listEntriesResponse")
+    __slots__ = ("header", "status", "readResponse", "addResponse", "authResponse", "writeLacResponse", "readLacResponse", "bookieInfoResponse", "forceLedgerResponse", "listEntriesResponse")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     READRESPONSE_FIELD_NUMBER: _ClassVar[int]
     ADDRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
     WRITELACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     READLACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     BOOKIEINFORESPONSE_FIELD_NUMBER: _ClassVar[int]
@@ -108,12 +119,13 @@ class Response(_message.Message):
     status: int
     readResponse: ReadResponse
     addResponse: AddResponse
+    authResponse: AuthMessage
     writeLacResponse: LedgerResponse
     readLacResponse: ReadLacResponse
     bookieInfoResponse: BookieInfoResponse
     forceLedgerResponse: LedgerResponse
     listEntriesResponse: ListEntriesResponse
-    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping]] = ..., writeLacResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., bookieInfoResponse: _Optional[_Union[BookieInfoResponse, _Mapping]] = ..., forceLedgerResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., listEntriesResponse: _Optional[_Union[ListEntriesResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping]] = ..., authResponse: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., bookieInfoResponse: _Optional[_Union[BookieInfoResponse, _Mapping]] = ..., forceLedgerResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., listEntriesResponse: _Optional[_Union[ListEntriesResponse, _Mapping]] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("status", "ledgerId", "entryId", "body", "maxLAC", "lacUpdateTimestamp")

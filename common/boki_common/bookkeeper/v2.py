@@ -1,4 +1,4 @@
-"""Frames of Apache BookKeeper's v2 protocol: add, recovery add, read, fencing read, batch read. Pure; both sides share it.
+"""Frames of Apache BookKeeper's v2 protocol: adds, reads, batch reads, handshake. Pure; both sides share it.
 
 Big endian. Every frame has its 4-byte length before it (`net.frames`), which the encoders below include.
 
@@ -9,9 +9,12 @@ Big endian. Every frame has its 4-byte length before it (`net.frames`), which th
     read response        header | rc u32 | ledger i64 | entry i64 | with rc 0: body
     batch read request   header | ledger i64 | entry i64 | request id i64 | max count u32 | max size i64 | flag 1: master key
     batch read response  header | rc u32 | ledger i64 | entry i64 | request id i64 | (size u32 | body)*
+    auth, both ways      header | message, see `auth`
     body                 ledger i64 | entry i64 | LAC i64 | cumulative length i64 | digest | payload
 
-Source: frames recorded from Apache BookKeeper 4.18.0 (`common/tests/vectors/bookkeeper`).
+A request of another version is told so, under its own version and numbers; an opcode that is none ends the connection.
+
+Source: frames recorded from Apache BookKeeper 4.18.0 (`common/tests/vectors/bookkeeper`), and BookieProtoEncoding.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from boki_common.bookkeeper import auth
 from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, Digest
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DigestMismatch, ProtocolError, VersionMismatch
@@ -30,6 +34,8 @@ OP_ADD: Final = 1
 OP_READ: Final = 2
 OP_AUTH: Final = 3
 OP_BATCH_READ: Final = 7
+V3_FIRST_BYTE: Final = 0x0A
+"""A frame of version 3 begins with it (`v3.FIRST_BYTE`); it is left to the decoder of those."""
 FLAG_FENCE: Final = 1
 FLAG_RECOVERY_ADD: Final = 2
 FLAG_HIGH_PRIORITY: Final = 4
@@ -43,6 +49,7 @@ _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
 _REQUEST_ID: Final = Struct(">q")
+_IDS: Final = Struct(">qq")
 
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
 _KEY_START: Final = _HEADER.size
@@ -95,12 +102,22 @@ class BatchReadRequest(NamedTuple):
     master_key: bytes | None
 
 
+class AuthRequest(NamedTuple):
+    """A step of a handshake."""
+
+    message: auth.AuthMessage
+
+
 class UnknownRequest(NamedTuple):
-    """A frame whose version or opcode is not served; it is answered, not guessed at."""
+    """A request of a version that is not served; it is answered under its own version and numbers, not guessed at."""
 
     version: int
     opcode: int
     status: V2Status
+    ledger_id: int = -1
+    entry_id: int = -1
+    request_id: int | None = None
+    """Of a batch read."""
 
 
 class AddResponse(NamedTuple):
@@ -124,7 +141,7 @@ class BatchReadResponse(NamedTuple):
     bodies: list[memoryview]
 
 
-Request = AddRequest | ReadRequest | BatchReadRequest | UnknownRequest
+Request = AddRequest | ReadRequest | BatchReadRequest | AuthRequest | UnknownRequest
 Response = AddResponse | ReadResponse | BatchReadResponse
 
 
@@ -175,17 +192,23 @@ def encode_batch_read(
     return _LENGTH.pack(len(frame)) + frame
 
 
+def encode_auth(message: auth.AuthMessage) -> bytes:
+    """One whole frame of a handshake, request or response; our clients send none and read none."""
+    body = auth.encode(message)
+    return _LENGTH.pack(_HEADER.size + len(body)) + _HEADER.pack(VERSION, OP_AUTH, 0) + body
+
+
 def decode_request(frame: memoryview) -> Request:
     """Reads a request without its length.
 
     Raises:
-        ProtocolError: too short or too long for its opcode: the stream cannot be trusted any more.
+        ProtocolError: no opcode, or too short or too long for it: the stream cannot be trusted any more.
     """
     if len(frame) < _HEADER.size:
         raise ProtocolError(f"expected a request of at least {_HEADER.size} bytes, found {len(frame)}")
     version, opcode, flags = _HEADER.unpack_from(frame)
     if version != VERSION:
-        return UnknownRequest(version, opcode, V2Status.BAD_VERSION)
+        return _other_version(frame, version, opcode)
     if opcode == OP_ADD:
         if len(frame) < _BODY_START + ENTRY_HEADER_BYTES:
             raise ProtocolError(
@@ -201,7 +224,21 @@ def decode_request(frame: memoryview) -> Request:
         key = _fence_key(frame, flags, _BATCH_READ.size)
         _, _, _, ledger_id, entry_id, request_id, max_count, max_bytes = _BATCH_READ.unpack_from(frame)
         return BatchReadRequest(flags, ledger_id, entry_id, request_id, max_count, max_bytes, key)
-    return UnknownRequest(version, opcode, V2Status.BAD_REQUEST)
+    if opcode == OP_AUTH:
+        return AuthRequest(auth.decode(frame[_HEADER.size :]))
+    raise ProtocolError(f"expected an add, a read or a handshake, found opcode {opcode}", found=opcode)
+
+
+def _other_version(frame: memoryview, version: int, opcode: int) -> UnknownRequest:
+    if version == V3_FIRST_BYTE:
+        return UnknownRequest(version, opcode, V2Status.BAD_VERSION)
+    start = {OP_ADD: _BODY_START, OP_READ: _HEADER.size, OP_BATCH_READ: _HEADER.size}.get(opcode)
+    numbers = _IDS.size + (_REQUEST_ID.size if opcode == OP_BATCH_READ else 0)
+    if start is None or len(frame) < start + numbers:
+        raise ProtocolError(f"expected a request of version {VERSION}, found version {version}, opcode {opcode}")
+    ledger_id, entry_id = _IDS.unpack_from(frame, start)
+    request_id = _REQUEST_ID.unpack_from(frame, start + _IDS.size)[0] if opcode == OP_BATCH_READ else None
+    return UnknownRequest(version, opcode, V2Status.BAD_VERSION, ledger_id, entry_id, request_id)
 
 
 def _fence_key(frame: memoryview, flags: int, fixed_bytes: int) -> bytes | None:
@@ -240,8 +277,10 @@ def encode_batch_read_response(
 
 
 def encode_unknown_response(request: UnknownRequest) -> bytes:
-    """Answers a request that is not served: its opcode, the status, no ledger."""
-    return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, request.opcode, 0, request.status, -1, -1)
+    """Answers a request that is not served."""
+    version, opcode, status, ledger_id, entry_id, request_id = request
+    extra = b"" if request_id is None else _REQUEST_ID.pack(request_id)
+    return _WHOLE_RESPONSE.pack(_RESPONSE.size + len(extra), version, opcode, 0, status, ledger_id, entry_id) + extra
 
 
 def decode_response(frame: memoryview) -> Response:

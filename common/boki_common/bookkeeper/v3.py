@@ -7,6 +7,7 @@ Every frame has its 4-byte big-endian length before it (`net.frames`), which the
 |---|---|---|
 | 1 read | ledger, entry (-1 = last held); to fence: key; to wait (long poll): previous LAC, time-out | body, LAC, its time |
 | 2 add | ledger, entry, key, body; recovery flag; deferred-sync flag | entry |
+| 5 auth | message, see `auth` | the same |
 | 6 write LAC | ledger, LAC, key, body: ledger i64, LAC i64, digest | |
 | 7 read LAC | ledger | explicit LAC body, body of the last entry |
 | 8 bookie info | which of 1 total, 2 free disk space | total, free |
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf import message
 
+from boki_common.bookkeeper import auth
 from boki_common.bookkeeper import bookkeeper_protocol_pb2 as pb
 from boki_common.bookkeeper.digests import MASTER_KEY_BYTES
 from boki_common.bookkeeper.status import V2Status
@@ -40,9 +42,11 @@ FIRST_BYTE: Final = 0x0A
 """Tag of a request's header, its first field."""
 OP_READ: Final = 1
 OP_ADD: Final = 2
+OP_AUTH: Final = 5
 OP_WRITE_LAC: Final = 6
 OP_READ_LAC: Final = 7
 OP_BOOKIE_INFO: Final = 8
+OP_START_TLS: Final = 9
 OP_FORCE: Final = 10
 OP_LIST_ENTRIES: Final = 11
 INFO_TOTAL: Final = 1
@@ -132,6 +136,14 @@ class BookieInfoRequest(NamedTuple):
     wanted: int
 
 
+class AuthRequest(NamedTuple):
+    """A step of a handshake."""
+
+    txn_id: int
+    priority: int | None
+    message: auth.AuthMessage
+
+
 class UnknownRequest(NamedTuple):
     """A request whose version, operation or flag is not served; `status` is its answer."""
 
@@ -193,6 +205,12 @@ class BookieInfoResponse(NamedTuple):
     free_bytes: int | None = None
 
 
+class AuthResponse(NamedTuple):
+    txn_id: int
+    status: V2Status
+    message: auth.AuthMessage
+
+
 class UnknownResponse(NamedTuple):
     """The answer to an operation that the bookie does not serve."""
 
@@ -202,7 +220,14 @@ class UnknownResponse(NamedTuple):
 
 
 KnownRequest = (
-    AddRequest | ReadRequest | WriteLacRequest | ReadLacRequest | ForceRequest | ListEntriesRequest | BookieInfoRequest
+    AddRequest
+    | ReadRequest
+    | WriteLacRequest
+    | ReadLacRequest
+    | ForceRequest
+    | ListEntriesRequest
+    | BookieInfoRequest
+    | AuthRequest
 )
 Request = KnownRequest | UnknownRequest
 Response = (
@@ -213,6 +238,7 @@ Response = (
     | ForceResponse
     | ListEntriesResponse
     | BookieInfoResponse
+    | AuthResponse
     | UnknownResponse
 )
 _Whole = TypeVar("_Whole", pb.Request, pb.Response)
@@ -251,6 +277,8 @@ def _inner_request(request: KnownRequest) -> tuple[int, int, bytes]:
         return OP_WRITE_LAC, 103, lac.SerializeToString()
     if isinstance(request, BookieInfoRequest):
         return OP_BOOKIE_INFO, 105, pb.BookieInfoRequest(requested=request.wanted).SerializeToString()
+    if isinstance(request, AuthRequest):
+        return OP_AUTH, 102, auth.encode(request.message)
     ledger = pb.LedgerRequest(ledgerId=request.ledger_id).SerializeToString()
     if isinstance(request, ReadLacRequest):
         return OP_READ_LAC, 104, ledger
@@ -287,6 +315,9 @@ def decode_request(frame: memoryview) -> Request:
         return ForceRequest(txn_id, priority, _present(whole, "forceLedgerRequest").forceLedgerRequest.ledgerId)
     if operation == OP_LIST_ENTRIES:
         return ListEntriesRequest(txn_id, priority, _present(whole, "listEntriesRequest").listEntriesRequest.ledgerId)
+    if operation == OP_AUTH:
+        step = _present(whole, "authRequest").authRequest
+        return AuthRequest(txn_id, priority, auth.AuthMessage(step.authPluginName, step.payload))
     return UnknownRequest(txn_id, operation, V2Status.BAD_REQUEST)
 
 
@@ -365,6 +396,8 @@ def _inner_response(response: Response, code: int) -> tuple[int, int, bytes]:
             status=code, totalDiskCapacity=response.total_bytes, freeDiskSpace=response.free_bytes
         )
         return OP_BOOKIE_INFO, 105, info.SerializeToString()
+    if isinstance(response, AuthResponse):
+        return OP_AUTH, 102, auth.encode(response.message)
     if isinstance(response, UnknownResponse):
         return response.operation, 0, b""
     ledger = pb.LedgerResponse(status=code, ledgerId=response.ledger_id).SerializeToString()
@@ -407,6 +440,9 @@ def decode_response(frame: memoryview) -> Response:
         total = info.totalDiskCapacity if info.HasField("totalDiskCapacity") else None
         free = info.freeDiskSpace if info.HasField("freeDiskSpace") else None
         return BookieInfoResponse(txn_id, _status(info.status), total, free)
+    if operation == OP_AUTH and whole.HasField("authResponse"):
+        step = whole.authResponse
+        return AuthResponse(txn_id, status, auth.AuthMessage(step.authPluginName, step.payload))
     if status is V2Status.OK:
         raise ProtocolError(f"expected the answer to operation {operation}, found only that it succeeded")
     return UnknownResponse(txn_id, operation, status)
@@ -434,6 +470,8 @@ def _parse(into: _Whole, frame: memoryview) -> _Whole:
         raise ProtocolError(
             f"expected a message of BookKeeper's v3 protocol, found {len(frame)} other bytes"
         ) from error
+    if not into.IsInitialized():  # protobuf's C parser takes a message without its required fields, as if they were 0
+        raise ProtocolError("expected a whole message of BookKeeper's v3 protocol, found one without a required field")
     return into
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.bookkeeper import v2
+from boki_common.bookkeeper import auth, v2
 from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, DigestMismatch, ProtocolError
@@ -131,7 +131,24 @@ def test_arbitrary_responses_never_crash(frame: bytes, opcode: int) -> None:
             pass
 
 
-def test_unknown_opcodes_and_versions_are_told_not_guessed() -> None:
-    unknown = v2.decode_request(memoryview(b"\x02\x63\0\0"))
-    assert unknown == v2.UnknownRequest(2, 0x63, V2Status.BAD_REQUEST)
-    assert v2.decode_request(memoryview(b"\x03\x01\0\0")) == v2.UnknownRequest(3, 1, V2Status.BAD_VERSION)
+def test_other_versions_are_told_not_guessed() -> None:
+    assert v2.decode_request(memoryview(b"\x03\x02\0\0" + bytes(7) + b"\5" + bytes(7) + b"\6")) == v2.UnknownRequest(
+        3, v2.OP_READ, V2Status.BAD_VERSION, 5, 6
+    )
+    for opcode in range(20):
+        frame = memoryview(bytes((v2.V3_FIRST_BYTE, opcode)) + bytes(opcode + 2))
+        assert v2.decode_request(frame) == v2.UnknownRequest(10, opcode, V2Status.BAD_VERSION), "left to v3"
+
+
+@pytest.mark.parametrize(
+    "frame", [b"\x02\x63\0\0", b"\x03\x63\0\0" + bytes(60), b"\x03\x01\0\0", b"\x01\x07\0\0" + bytes(23)]
+)
+def test_opcodes_that_are_none_and_requests_cut_off_are_protocol_errors(frame: bytes) -> None:
+    with pytest.raises(ProtocolError, match="expected"):
+        v2.decode_request(memoryview(frame))
+
+
+def test_a_handshake_survives_the_wire() -> None:
+    message = auth.AuthMessage("plugin", b"\0token")
+    frame = memoryview(v2.encode_auth(message))[4:]
+    assert v2.decode_request(frame) == v2.AuthRequest(message)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common.bookkeeper import auth, v3
 from boki_common.bookkeeper import bookkeeper_protocol_pb2 as pb
-from boki_common.bookkeeper import v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import ProtocolError
 
@@ -104,7 +104,7 @@ def test_statuses_have_the_numbers_of_the_recorded_frames() -> None:
 def decode(operation: int, version: int = 3, **fields: Any) -> v3.Request:
     """Decodes a request of the given fields; version 3 unless told."""
     header = pb.PacketHeader(version=version, operation=operation, txnId=9)
-    return v3.decode_request(memoryview(pb.Request(header=header, **fields).SerializeToString()))
+    return v3.decode_request(memoryview(pb.Request(header=header, **fields).SerializePartialToString()))
 
 
 def test_versions_operations_and_flags_not_served_are_told_not_guessed() -> None:
@@ -118,10 +118,22 @@ def test_versions_operations_and_flags_not_served_are_told_not_guessed() -> None
     assert v3.decode_response(memoryview(v3.encode_response(answer))[4:]) == answer
 
 
+def test_a_handshake_survives_the_wire() -> None:
+    message = auth.AuthMessage("plugin", b"\0token")
+    request = v3.AuthRequest(2**63, 1, message)
+    assert v3.decode_request(memoryview(v3.encode_request(request))[4:]) == request
+    response = v3.AuthResponse(5, V2Status.OK, message)
+    assert v3.decode_response(memoryview(v3.encode_response(response))[4:]) == response
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"operation": 1},
+        {"operation": 5},
+        {"operation": 5, "authRequest": pb.AuthMessage(payload=b"")},
+        {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1)},
+        {"operation": 7, "readLacRequest": pb.LedgerRequest()},
         {"operation": 2, "readRequest": pb.ReadRequest(ledgerId=1, entryId=1)},
         {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=1, flag=1)},
         {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=1, flag=1, masterKey=KEY[1:])},
