@@ -33,6 +33,13 @@ SPECULATIVE_READS: Final = MetricDefinition(
     "",
     "Reads asked of a further replica while a slow one may still answer.",
 )
+EXPLICIT_LACS: Final = MetricDefinition(
+    "boki_ledger_explicit_lacs_total",
+    COUNTER,
+    "",
+    "LACs that idle writers sent to bookies by themselves, by outcome.",
+    labels=("outcome",),
+)
 
 
 class LedgerMetrics:
@@ -47,3 +54,4 @@ class LedgerMetrics:
         self.recovery_time = metrics.histogram(RECOVERY_TIME)
         self.digest_mismatches = metrics.counter(DIGEST_MISMATCHES)
         self.speculative_reads = metrics.counter(SPECULATIVE_READS)
+        self.explicit_lacs = metrics.counter(EXPLICIT_LACS)

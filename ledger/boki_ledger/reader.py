@@ -3,8 +3,8 @@
 Rules:
 - Only entries that are certainly part of the ledger are read: up to the last entry of a closed ledger, up to the LAC of an
   open one. A copy on a bookie beyond the LAC proves nothing; recovery may drop it.
-- The LAC of an open ledger is learned from bookies (`read_lac`; it rides in entries, so it lags one behind an idle
-  writer), or from a caller who knows better, because the writer told him or a cut names the entries (`confirm`).
+- The LAC of an open ledger is learned from bookies (`read_lac`; it rides in entries, and an idle writer sends it by
+  itself), or from a caller who knows better, because the writer told him or a cut names the entries (`confirm`).
 - Payloads are verified against their digest; a damaged copy is passed over for the next replica.
 
 An open ledger's metadata is watched, so that changed ensembles and the close are noticed.
@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import asyncio
 
-from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import (
     BokiError,
     ClosedError,
-    DigestMismatch,
     EntryUnknown,
     InvalidArgument,
     MetadataUnavailable,
@@ -29,13 +27,12 @@ from boki_common.errors import (
 )
 from boki_common.logs import get_logger
 from boki_common.metadata.store import Watch
-from boki_ledger.answers import Answer, answer_of
-from boki_ledger.coverage import covered
+from boki_ledger.lac_reads import LacReads
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.replica_reads import ReplicaReads
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieTransport, ReadAnswer
+from boki_ledger.transport import BookieTransport
 
 _log = get_logger("ledger")
 
@@ -59,6 +56,7 @@ class LedgerReader:
         self._updates = updates
         self._settings = settings
         self._digest = digest_for(seen.metadata.digest_type, seen.metadata.password)
+        self._lacs = LacReads(ledger_id, self._digest, transport, settings)
         self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics)
         self._ended: BokiError | None = None
         self._last_entry = floor - 1
@@ -115,32 +113,8 @@ class LedgerReader:
         self._check_open()
         if self.closed:
             return self._last_entry
-        metadata = self.metadata
-        first, bookies = metadata.ensembles[-1]
-        answers = [Answer.UNKNOWN] * len(bookies)
-        lac = first - 1
-        slots = {
-            self._transport.read(bookie, self.ledger_id, v2.LAST_ENTRY): slot for slot, bookie in enumerate(bookies)
-        }
-        waiting = set(slots)
-        give_up_at = asyncio.get_running_loop().time() + self._settings.answer_timeout_s
-        while waiting and not covered(answers, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum):
-            left = max(0.0, give_up_at - asyncio.get_running_loop().time())
-            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                break
-            for future in done:
-                answers[slots[future]], seen_lac = self._take_last(future.result())
-                lac = max(lac, seen_lac)
-        for future in waiting:
-            future.cancel()
+        lac = await self._lacs.read(self.metadata)
         self._check_open()
-        if not any(answer.definite for answer in answers):
-            raise EntryUnknown(
-                f"no bookie of {', '.join(bookies)} tells how far ledger {self.ledger_id} is acknowledged; try again when "
-                "they are back",
-                ledger_id=self.ledger_id,
-            )
         self.confirm(lac)
         return self._last_entry
 
@@ -152,18 +126,6 @@ class LedgerReader:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-
-    def _take_last(self, answer: ReadAnswer) -> tuple[Answer, int]:
-        taken = answer_of(answer.status)
-        if taken is not Answer.HAVE:
-            return taken, -1
-        assert answer.body is not None
-        try:
-            header, _ = v2.verify_body(answer.body, self.ledger_id, v2.LAST_ENTRY, self._digest)
-        except DigestMismatch as error:
-            _log.warning("damaged last entry met", ledger_id=self.ledger_id, error=error)
-            return Answer.UNKNOWN, -1
-        return taken, header.lac
 
     async def _reach(self, last: int) -> None:
         """Makes sure that `last` is part of the ledger, or raises."""

@@ -83,6 +83,10 @@ class ReplicatedAdds:
     def ensemble(self) -> tuple[BookieId, ...]:
         return tuple(slot.bookie for slot in self._slots)
 
+    def replicas(self, entry_id: int) -> list[BookieId]:
+        """The bookies of the write set of an entry, in the present ensemble."""
+        return [self._slots[index].bookie for index in self._write_sets[entry_id % len(self._slots)]]
+
     def add(self, frame: Sequence[Buffer], size: int) -> int:
         """Sends the next entry; returns its id. `size` counts towards `bytes_in_flight`."""
         entry_id = self.acks.submit()

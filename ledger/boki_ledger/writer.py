@@ -6,7 +6,8 @@
     last = await writer.close()
 
 Rules:
-- Entries complete in order; `last_acked` is the LAC and rides in the header of every later entry.
+- Entries complete in order; `last_acked` is the LAC and rides in the header of every later entry. An idle writer tells it
+  to bookies by itself (`explicit_lac`).
 - Bookies that are down never fail the writer. If another bookie is free it takes the place: freeze completing, commit the
   new fragment from LAC + 1 by compare-and-swap, clear the acks, send again, complete. One change at a time; what fails
   meanwhile is taken by the next. Without a free bookie the ensemble stays, and the failed bookie gets what it lacks when
@@ -43,6 +44,7 @@ from boki_common.limits import ENTRY_BYTES
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer, Random
 from boki_ledger.ensemble_change import Fragment, change_ensemble, choose_replacements
+from boki_ledger.explicit_lac import ExplicitLac
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.replicated_adds import ReplicatedAdds
@@ -86,6 +88,7 @@ class LedgerWriter:
         self._key = master_key(metadata.password)
         self._length = 0
         self._acked_length = 0
+        self._lac = -1
         self._lengths: deque[int] = deque()
         self._refusal: BokiError | None = None
         self._listeners: list[tuple[Callable[[int], None], Callable[[BokiError], None]]] = []
@@ -105,6 +108,16 @@ class LedgerWriter:
             transport=transport,
             settings=settings,
             metrics=metrics,
+        )
+        self._explicit_lac = ExplicitLac(
+            ledger_id,
+            self._digest,
+            self._key,
+            lac=lambda: self._lac,
+            replicas=self._adds.replicas,
+            transport=transport,
+            metrics=metrics,
+            pause_ms=settings.explicit_lac_ms,
         )
         self._stop_watching = chooser.on_change(self._consider_change)
 
@@ -150,7 +163,7 @@ class LedgerWriter:
             )
         self._length += size
         self._lengths.append(self._length)
-        header = v2.EntryHeader(self.ledger_id, acks.last + 1, acks.lac, self._length)
+        header = v2.EntryHeader(self.ledger_id, acks.last + 1, self._lac, self._length)
         frame = v2.encode_add(header, self._digest, self._key, payload)
         if size <= _JOINED_BYTES:
             frame = [b"".join(frame)]
@@ -189,7 +202,13 @@ class LedgerWriter:
             self._refusal = ClosedError(f"ledger {self.ledger_id} is closed for writing", ledger_id=self.ledger_id)
             self._closing = asyncio.create_task(self._close(), name=f"closing ledger {self.ledger_id}")
             self._closing.add_done_callback(_look_at)
-        return await asyncio.shield(self._closing)
+        try:
+            return await asyncio.shield(self._closing)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._refusal is not None and self._closing.cancelled() and not (task and task.cancelling()):
+                raise self._refusal from None  # not the caller was cancelled: the writer failed, or was abandoned
+            raise
 
     def abandon(self) -> None:
         """Forgets the ledger without touching its metadata; what is in flight has an unknown outcome. Idempotent."""
@@ -205,7 +224,9 @@ class LedgerWriter:
         lengths = self._lengths
         for _ in range(done):
             self._acked_length = lengths.popleft()
-        lac = self._adds.acks.lac
+        lac = self._lac = self._adds.acks.lac
+        if not self._explicit_lac.waiting:
+            self._explicit_lac.moved()
         waiting = self._waiting
         while waiting and waiting[0][0] <= lac:
             entry_id, future = waiting.popleft()
@@ -361,6 +382,7 @@ class LedgerWriter:
         self._stop_watching()
         self._on_end(self)
         self._adds.close()
+        self._explicit_lac.close()
         if self._change_retry is not None:
             self._change_retry.cancel()
         waiting, self._waiting = self._waiting, deque()
