@@ -168,12 +168,13 @@ class Cluster:
         if power:
             self.network.power_off(node.host)
         process.kill()
-        self._gone(node, process)
+        self.gone(node, process)
         if node.disk is not None and power:
             disk = node.disk.crash(SimRandom(node.numbers))
             node.disk = disk
 
-    def _gone(self, node: Node, process: SimProcess) -> None:
+    def gone(self, node: Node, process: SimProcess) -> None:
+        """What is left to do when a node's process has died."""
         self.trace.add(process.name, "ended", "")
         node.role = None
         node.ledgers = None
@@ -198,7 +199,7 @@ class Cluster:
         self.trace.add(process.name, "exits", reason)
         node.ends.append(reason)
         process.kill()
-        self._gone(node, process)
+        self.gone(node, process)
         self.restart_later(node, node.numbers.uniform(*RESTART_S))
 
     def restart_later(self, node: Node, seconds: float) -> None:
@@ -218,7 +219,7 @@ class Cluster:
             await asyncio.wait([closing], timeout=10)
         if process.alive and node.process is process:
             process.kill()
-            self._gone(node, process)
+            self.gone(node, process)
 
     @staticmethod
     async def _close(role: Bookie | Sequencer | Engine) -> None:

@@ -87,7 +87,7 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Kinds that a profile draws from. Each seed takes some of them."""
 
-MEAN_GAP_S: Final = (0.3, 4.0)
+MEAN_GAP_S: Final = (0.1, 2.0)
 """Between these lies a seed's mean time between two faults."""
 
 

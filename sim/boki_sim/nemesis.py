@@ -66,6 +66,8 @@ class Nemesis:
         cluster.tree.deliver_delayed()
         for node in cluster.nodes.values():
             node.held = 0
+            if node.process is not None:
+                node.process.doomed = -1
             if not node.running:
                 cluster.start_node(node)
 
@@ -125,12 +127,15 @@ class Nemesis:
 
     def _kill(self, fault: Fault) -> bool:
         node = self._node(fault.target)
-        if node is None or not node.running:
+        process = None if node is None else node.process
+        if node is None or process is None or not process.alive or process.doomed >= 0:
             return False
-        assert node.process is not None
-        process = node.process
-        process.on_death.append(lambda: self._cluster._gone(node, process))
-        self._down_for(node, fault.seconds)
+
+        def died() -> None:
+            self._cluster.gone(node, process)
+            self._down_for(node, fault.seconds)
+
+        process.on_death.append(died)
         process.kill_after(int(fault.amount))
         return True
 

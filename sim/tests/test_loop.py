@@ -1,0 +1,206 @@
+"""The loop: virtual time, order within a process, the seed's order between them, kills and pauses, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from boki_sim.loop import START_S, Deadlock, Refused, SimLoop, Spinning
+
+
+def test_time_stands_still_and_jumps(simulation: Any) -> None:
+    loop = simulation.loop
+
+    async def scenario() -> list[float]:
+        times = [loop.time()]
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        times.append(loop.time())
+        await asyncio.sleep(3600)
+        return [*times, loop.time()]
+
+    assert loop.time() == START_S
+    before, after, later = simulation.run(scenario())
+    assert before == after
+    assert 3600 <= later - after < 3600.01
+
+
+def test_callbacks_of_one_process_run_in_order(simulation: Any) -> None:
+    ran: list[int] = []
+    process = simulation.process("one")
+    for number in range(100):
+        process.call_soon(ran.append, number)
+    simulation.run(asyncio.sleep(0.1))
+    assert ran == list(range(100))
+
+
+def order_of_processes(make_simulation: Any, seed: int) -> list[str]:
+    simulation = make_simulation(seed)
+    ran: list[str] = []
+
+    async def main(name: str) -> None:
+        for _ in range(20):
+            ran.append(name)
+            await asyncio.sleep(0)
+
+    tasks = [simulation.process(name).start(main(name)) for name in "abc"]
+    simulation.run(asyncio.wait(tasks))
+    return ran
+
+
+def test_the_seed_chooses_whose_turn_it_is(make_simulation: Any) -> None:
+    assert order_of_processes(make_simulation, 1) == order_of_processes(make_simulation, 1)
+    assert len({tuple(order_of_processes(make_simulation, seed)) for seed in range(5)}) == 5
+
+
+def test_timers_are_late_never_early(simulation: Any) -> None:
+    loop = simulation.loop
+    found: list[float] = []
+
+    async def scenario() -> None:
+        start = loop.time()
+        for number in range(200):
+            loop.call_later(number / 100, lambda n=number: found.append(loop.time() - start - n / 100))
+        await asyncio.sleep(3)
+
+    simulation.run(scenario())
+    assert len(found) == 200
+    assert min(found) >= 0
+    assert 0 < max(found) < 0.001
+
+
+def test_a_killed_process_runs_nothing_any_more(simulation: Any) -> None:
+    seen: list[str] = []
+
+    async def main() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            seen.append("finally")
+
+    async def scenario() -> None:
+        process = simulation.process("victim")
+        process.on_death.append(lambda: seen.append("dead"))
+        process.start(main())
+        await asyncio.sleep(1)
+        process.kill()
+        process.call_soon(seen.append, "call")
+        await asyncio.sleep(60)
+
+    simulation.run(scenario())
+    assert seen == ["dead"]
+
+
+def test_a_kill_after_so_many_callbacks_meets_any_await(simulation: Any) -> None:
+    steps: list[int] = []
+
+    async def main() -> None:
+        for number in range(100):
+            steps.append(number)
+            await asyncio.sleep(0)
+
+    process = simulation.process("victim")
+    process.start(main())
+    process.kill_after(40)
+    simulation.run(asyncio.sleep(1))
+    assert not process.alive
+    assert steps == list(range(40))
+
+
+def test_a_paused_process_goes_on_where_it_was(simulation: Any) -> None:
+    loop = simulation.loop
+    times: list[float] = []
+
+    async def main() -> None:
+        for _ in range(3):
+            await asyncio.sleep(1)
+            times.append(loop.time() - START_S)
+
+    async def scenario() -> None:
+        process = simulation.process("paused")
+        process.start(main())
+        await asyncio.sleep(1.5)
+        process.pause()
+        await asyncio.sleep(10)
+        process.resume()
+        await asyncio.sleep(3)
+
+    simulation.run(scenario())
+    assert [round(time) for time in times] == [1, 12, 13]
+
+
+def test_sets_of_tasks_have_the_order_of_their_making(make_simulation: Any) -> None:
+    async def scenario() -> list[str]:
+        tasks = {asyncio.ensure_future(asyncio.sleep(0)): number for number in range(50)}
+        done, _ = await asyncio.wait(tasks)
+        return [str(tasks[task]) for task in done]  # type: ignore[index]  # what wait returns is what it was given
+
+    orders = [make_simulation(1).run(scenario()) for _ in range(3)]
+    assert orders[0] == orders[1] == orders[2]
+
+
+def test_what_spins_is_named(monkeypatch: pytest.MonkeyPatch, simulation: Any) -> None:
+    monkeypatch.setattr("boki_sim.loop.SPIN_CALLBACKS", 1_000)
+
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    process = simulation.process("busy")
+    process.start(spin(), name="the busy task")
+    with pytest.raises(Spinning, match=r"busy.*the busy task"):
+        simulation.run(asyncio.sleep(1))
+
+
+def test_waiting_for_nothing_is_a_deadlock(simulation: Any) -> None:
+    async def scenario() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock, match="nothing is ready"):
+        simulation.run(scenario())
+
+
+def test_threads_and_look_ups_are_refused(simulation: Any) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(Refused, match="run_in_executor"):
+            loop.run_in_executor(None, print)
+        with pytest.raises(Refused, match="look-up of example"):
+            await loop.getaddrinfo("example", 1)
+        with pytest.raises(Refused, match="subprocess"):
+            await asyncio.create_subprocess_exec("true")
+        with pytest.raises(NotImplementedError):
+            loop.add_signal_handler(1, print)
+
+    simulation.run(scenario())
+
+
+def test_exceptions_that_nobody_catches_are_kept(simulation: Any) -> None:
+    def fails() -> None:
+        raise ValueError("nobody sees me")
+
+    process = simulation.process("careless")
+    process.call_soon(fails)
+    simulation.run(asyncio.sleep(1))
+    (fault,) = simulation.loop.faults
+    assert fault["process"] == "careless"
+    assert str(fault["exception"]) == "nobody sees me"
+
+
+def test_the_end_is_quiet_whatever_still_waits() -> None:
+    loop = SimLoop(1)
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(100)
+
+    process = loop.process("stubborn", "10.0.0.1")
+    process.start(stubborn())
+    loop.run_until_complete(asyncio.sleep(1))
+    loop.end()
+    loop.end()
+    assert loop.is_closed()
