@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 
 from boki_bookie import metric_definitions
 from boki_bookie.identity import Identity, establish
 from boki_bookie.ledger_digests import LedgerDigests
+from boki_bookie.limbo_review import LimboReview, open_or_salvage
 from boki_bookie.server import BookieServer
 from boki_bookie.settings import BookieSettings
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
+from boki_bookie.waiting_adds import Sight
 from boki_common.bookkeeper.layout import BookieService, register_bookie
 from boki_common.errors import BokiError, MetadataError, SettingsError
 from boki_common.ids import BookieId
@@ -99,18 +102,23 @@ class Bookie:
             )
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
-            storage = await Storage.open(
+            storage = await open_or_salvage(
                 disk,
-                identity.raw,
+                identity,
+                metadata,
                 sight=FirstSight(metadata, identity.bookie_id, settings, digests=digests),
+                open_storage=partial(
+                    _open_storage, disk, identity, rng=rng, settings=settings, metrics=metrics, digests=digests
+                ),
                 rng=rng,
                 settings=settings,
-                metrics=metrics,
-                digests=digests,
             )
             stack.push_async_callback(storage.close)
             bookie = cls(disk, metadata, identity, storage, settings)
             await bookie._serve(address, stack, metrics)
+            review = LimboReview(storage, metadata, identity.bookie_id, interval_s=settings.limbo_check_interval_s)
+            stack.push_async_callback(review.close)
+            review.start()
             bookie._stack = stack.pop_all()
         _log.info("bookie is up", bookie_id=bookie.bookie_id, address=str(bookie.address), place=identity.place)
         return bookie
@@ -224,3 +232,18 @@ class Bookie:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
+
+
+async def _open_storage(
+    disk: Disk,
+    identity: Identity,
+    sight: Sight,
+    *,
+    rng: Random,
+    settings: BookieSettings,
+    metrics: Metrics,
+    digests: LedgerDigests,
+) -> Storage:
+    return await Storage.open(
+        disk, identity.raw, sight=sight, rng=rng, settings=settings, metrics=metrics, digests=digests
+    )

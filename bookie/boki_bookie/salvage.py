@@ -40,7 +40,7 @@ from boki_bookie.tombstones import Run
 from boki_common.errors import BokiError, StorageError
 from boki_common.limits import FRAME_BYTES, MIB
 from boki_common.logs import get_logger
-from boki_common.runtime.ports import Disk
+from boki_common.runtime.ports import Disk, Random
 
 SCAN_BYTES: Final = 4 * MIB
 """Of an entry log file, read at a time; and as much again as one entry may have."""
@@ -307,3 +307,23 @@ class _Silent:
 
     async def release(self, generation: int) -> None:
         """The first checkpoint of the running store recycles."""
+
+
+async def salvage_store(
+    disk: Disk,
+    bookie_id: bytes,
+    *,
+    rng: Random,
+    settings: BookieSettings,
+    keys: Mapping[int, bytes],
+    may_stay_open: Callable[[int], bool],
+) -> Salvaged:
+    """One attempt; see `Salvage`."""
+    files = SegmentFiles(
+        disk,
+        rng,
+        bookie_id=bookie_id,
+        segment_bytes=settings.journal_segment_bytes,
+        spares_kept=settings.journal_spare_segments,
+    )
+    return await Salvage(disk, bookie_id, files, settings, keys=keys, may_stay_open=may_stay_open).run()

@@ -9,6 +9,7 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | read | body, and the LAC this bookie knows (see `lac`); a fencing read without it |
 | force | after everything taken before, of any ledger, is durable; OK for an unknown ledger as well |
 | list of entries | what is held, in memory or stored; NO_LEDGER |
+| any of them, of a ledger in limbo | what is held; UNKNOWN_LEDGER_STATE for all else, see `limbo_rules` |
 | bookie info | free space of the disk, and with the files of this bookie as total |
 | LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
 | LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
@@ -238,6 +239,8 @@ class V3Requests:
         last = self._storage.look_up(request.ledger_id, NO_ENTRY)
         if self._is_full():
             self._send(v3.ReadLacResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
+        elif last.status is V2Status.UNKNOWN_LEDGER_STATE:
+            self._send(v3.ReadLacResponse(request.txn_id, last.status, request.ledger_id))
         elif last.place is not None:
             self._unanswered += 1
             self._shared.spawn(self._load_last(request, last.place), "bookie LAC read")
@@ -322,7 +325,8 @@ class V3Requests:
         found = self._storage.look_up(request.ledger_id, request.entry_id)
         if found.status is not V2Status.OK or request.master_key is not None:
             return found, None
-        return found, self._storage.look_up(request.ledger_id, NO_ENTRY)
+        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
+        return found, last if last.status is V2Status.OK else None
 
     def _known_lac(self, ledger_id: int, last: Found) -> int | None:
         if last.body is not None:
@@ -382,7 +386,7 @@ class V3Requests:
 
     def _poll(self, request: v3.ReadRequest) -> None:
         last = self._storage.look_up(request.ledger_id, NO_ENTRY)
-        if last.status is V2Status.NO_LEDGER:
+        if last.status in (V2Status.NO_LEDGER, V2Status.UNKNOWN_LEDGER_STATE):
             self._answer(request, last.status, None, None)
         elif last.status is V2Status.OK and self._known_lac(request.ledger_id, last) is None:
             assert last.place is not None
@@ -445,6 +449,8 @@ class V3Requests:
     def _list_entries(self, request: v3.ListEntriesRequest) -> v3.ListEntriesResponse:
         if self._is_full():
             return v3.ListEntriesResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id)
+        if self._storage.doubts(request.ledger_id):
+            return v3.ListEntriesResponse(request.txn_id, V2Status.UNKNOWN_LEDGER_STATE, request.ledger_id)
         entries = self._storage.held_entries(request.ledger_id)
         if entries is None:
             return v3.ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)

@@ -20,6 +20,15 @@ class BookieSettings:
         False, unit="", help="Start on an empty directory as a new bookie and retire the one whose disk is gone."
     )
 
+    salvage: bool = setting(
+        False,
+        unit="",
+        help="Start on a damaged directory with what can be read; what is missing is answered as unknown until repaired.",
+    )
+    limbo_check_interval_s: float = setting(
+        10.0, unit="seconds", help="How often a salvaged bookie looks whether it is repaired.", minimum=0.01
+    )
+
     journal_segment_bytes: int = setting(
         16 * MIB, unit="bytes", help="Size of one journal segment, zero-filled once and recycled.", minimum=16 * KIB
     )
@@ -54,10 +63,56 @@ class BookieSettings:
     )
     entry_log_open_files: int = setting(64, unit="files", help="Entry log files kept open for reading.", minimum=1)
 
+    gc_interval_s: float = setting(
+        300.0, unit="seconds", help="How often deleted ledgers and dead entries are looked for.", minimum=0.01
+    )
+    gc_grace_s: float = setting(
+        600.0,
+        unit="seconds",
+        help="A ledger is deleted when its metadata was found gone at two reads that are this far apart.",
+        minimum=0.0,
+    )
+    gc_major_interval_s: float = setting(
+        86_400.0,
+        unit="seconds",
+        help="How often the metadata of every ledger is read, for copies that belong to other bookies by now, and "
+        "files are compacted below compact_major_below.",
+        minimum=0.01,
+    )
+    gc_reads_per_s: int = setting(
+        100, unit="reads/s", help="Metadata reads that garbage collection makes at most.", minimum=1
+    )
+    tombstone_days: int = setting(
+        7, unit="days", help="How long a deleted ledger cannot be made again by a recovery.", minimum=7
+    )
+    compact_below: float = setting(
+        0.5,
+        unit="",
+        help="An entry log file is rewritten when less than this share of it is live.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    compact_major_below: float = setting(
+        0.8,
+        unit="",
+        help="The same once in gc_major_interval_s, and while the bookie is read-only for want of space.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    compaction_bytes_per_s: int = setting(
+        32 * MIB, unit="bytes/s", help="How fast live entries are copied at most.", minimum=4 * KIB
+    )
+    disk_reserve_bytes: int = setting(
+        8 * MIB,
+        unit="bytes",
+        help="A file of this size is given up on a full disk, so that what is deleted there can be noted down.",
+        minimum=0,
+    )
+
     read_only_below_bytes: int = setting(
         256 * MIB,
         unit="bytes",
-        help="With less space left on the disk the bookie is read-only; the rest is for recovery and checkpoints.",
+        help="With less space left on the disk the bookie is read-only; the rest is for recovery, checkpoints and compaction.",
         minimum=0,
     )
     writable_above_bytes: int = setting(
@@ -100,3 +155,5 @@ class BookieSettings:
             yield "journal_queue_bytes: expected room for the largest entry"
         if self.writable_above_bytes < self.read_only_below_bytes:
             yield "writable_above_bytes: expected at least read_only_below_bytes"
+        if self.compact_major_below < self.compact_below:
+            yield "compact_major_below: expected at least compact_below"
