@@ -148,8 +148,17 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         metrics: str | None,
         stop_with_stdin: bool,
         data: Path | None = None,
+        salvage: bool = False,
+        replace_lost_disk: bool = False,
     ) -> int:
-        flags = {"metadata": metadata, "listen": listen or None, "metrics_listen": metrics, "data": data}
+        flags = {
+            "metadata": metadata,
+            "listen": listen or None,
+            "metrics_listen": metrics,
+            "data": data,
+            "bookie.salvage": salvage or None,
+            "bookie.replace_lost_disk": replace_lost_disk or None,
+        }
         return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
 
     role.__doc__ = (
@@ -157,12 +166,21 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
     )
     options = [_METADATA, _LISTEN, _METRICS, _STOP_WITH_STDIN]
     if data:
-        options.insert(
-            1,
+        options[1:1] = [
             click.option(
                 "--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where it stores."
             ),
-        )
+            click.option(
+                "--salvage",
+                is_flag=True,
+                help="Start on a damaged directory with what can be read; the rest is unknown until it is repaired.",
+            ),
+            click.option(
+                "--replace-lost-disk",
+                is_flag=True,
+                help="Start on an empty directory as a new bookie, and retire the one whose disk is gone.",
+            ),
+        ]
     for option in reversed(options):
         role = option(role)
     command(group, kind, writes=False, short_help=f"Run one {kind}.")(role)

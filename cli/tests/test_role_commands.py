@@ -70,6 +70,30 @@ def test_a_directory_of_a_wiped_bookie(run_boki: RunCommandLine, tmp_path: Path,
     refused(done, 4, str(data))
 
 
+def test_a_damaged_or_lost_directory_starts_only_when_told_so(
+    run_boki: RunCommandLine, tmp_path: Path, taken_port: int
+) -> None:
+    """What the flags let through ends at the port, which is taken."""
+    data = tmp_path / "data"
+    metadata = f"sqlite:///{tmp_path}/metadata.db"
+
+    def start(*flags: str) -> Outcome:
+        where = ("--listen", f"127.0.0.1:{taken_port}", "--data", str(data))
+        return run_boki("bookie", "--metadata", metadata, *where, *flags)
+
+    refused(start(), 2, "Address already in use")
+    (data / "CHECKPOINT").write_bytes(b"")
+    refused(start(), 4, str(data / "CHECKPOINT"), "at byte 0", "--salvage")
+    assert not (data / "LIMBO").exists()
+    refused(start("--salvage"), 2, "Address already in use")
+    assert (data / "LIMBO").exists(), "until it has served and looked at what it owes"
+    refused(start(), 2, "Address already in use")
+    for path in sorted(data.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    refused(start(), 4, "the metadata knows a bookie there", "--replace-lost-disk")
+    refused(start("--replace-lost-disk"), 2, "Address already in use")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
