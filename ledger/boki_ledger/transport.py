@@ -69,6 +69,8 @@ class ReadAnswer(NamedTuple):
     status: V2Status | None
     body: memoryview | None = None
     error: BokiError | None = None
+    connection: int = 0
+    """Which of the connections to this bookie it came on: two answers with one number are from one process."""
 
 
 class BatchAnswer(NamedTuple):
