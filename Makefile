@@ -89,6 +89,10 @@ coverage: setup ## Runs the suite with coverage, processes included, and shows w
 bench: setup ## Measures appends and reads beside their yardsticks; see docs/benchmarks.md.
 	@$(bin)/python -m benchmarks.append $(BENCH)
 
+.PHONY: bench-ledger
+bench-ledger: setup java ## Measures ledgers beside Apache BookKeeper (needs Maven and a JDK); BENCH="--quick" passes options.
+	@$(bin)/python -m benchmarks.ledger $(BENCH)
+
 .PHONY: lock
 lock: setup ## Refreshes requirements.lock to the newest versions that pyproject.toml allows.
 	$(bin)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade \

@@ -5,7 +5,8 @@
     await java("append", ledger=ledger, entries=["one", "two"])
     java.kill()                                 # SIGKILL, as a writer dies
 
-Commands may be under way side by side. What Java throws arrives as `JavaError`, with the name of its class.
+Commands may be under way side by side. What Java throws arrives as `JavaError`, with the name of its class. Another program that
+speaks the same way can be started instead.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from typing import Any, Final, Self
 
 from itests.support.apache_bookkeeper import ApacheBookkeeper
 
-PROGRAM: Final = "LedgerService"
-SOURCE: Final = Path(__file__).parent / "java" / f"{PROGRAM}.java"
+SOURCE: Final = Path(__file__).parent / "java" / "LedgerService.java"
 PREFIX: Final = b"boki: "
 LINE_BYTES: Final = 16 * 1024 * 1024
 
@@ -43,14 +43,15 @@ class JavaService:
         self._task = asyncio.create_task(self._read_answers(), name="answers of the Java client")
 
     @classmethod
-    async def start(cls, apache: ApacheBookkeeper) -> Self:
+    async def start(cls, apache: ApacheBookkeeper, source: Path = SOURCE) -> Self:
         """Compiles the program when that was not done, starts it on the cluster. Raises BookkeeperMissing."""
-        if not (apache.folder / f"{PROGRAM}.class").exists():
-            await asyncio.to_thread(apache.compile, SOURCE)
-        log = apache.folder / f"{PROGRAM}.log"
+        program = source.stem
+        if not (apache.folder / f"{program}.class").exists():
+            await asyncio.to_thread(apache.compile, source)
+        log = apache.folder / f"{program}.log"
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
-                *apache.command(PROGRAM, apache.apache_uri),
+                *apache.command(program, apache.apache_uri),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -68,6 +69,10 @@ class JavaService:
             return await future
         finally:
             del self._waiting[number]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL; what is under way fails."""

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from kazoo.client import KazooClient
 
@@ -38,7 +38,7 @@ COMMAND_TIMEOUT_S: Final = 60.0
 MAVEN_TIMEOUT_S: Final = 300.0
 LOOK_AGAIN_S: Final = 0.5
 
-JAVA_FLAGS: Final = (
+OPENED_PACKAGES: Final = (
     # Netty reaches into these packages for its buffers, and the journal for its file descriptors.
     "--add-opens=java.base/java.io=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -46,18 +46,31 @@ JAVA_FLAGS: Final = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:MaxDirectMemorySize=128m",
-    "-Xmx160m",
 )
-BOOKIE_SETTINGS: Final = """\
+COMMON_SETTINGS: Final = """\
 allowLoopback=true
 advertisedAddress=127.0.0.1
 useHostNameAsBookieID=false
 httpServerEnabled=false
 enableStatistics=false
 journalSyncData=true
+diskUsageThreshold=0.999
+diskUsageWarnThreshold=0.998
+diskUsageLwmThreshold=0.998
+"""
+"""A full disk of the machine is no subject here."""
+
+
+class Tuning(NamedTuple):
+    """How Java and the bookies are set up, beside what they need on one machine anyway."""
+
+    java_flags: tuple[str, ...]
+    settings: str
+
+
+FOR_TESTS: Final = Tuning(
+    ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxDirectMemorySize=128m", "-Xmx160m"),
+    """\
 journalFlushWhenQueueEmpty=true
 journalPreAllocSizeMB=4
 journalMaxSizeMB=64
@@ -65,12 +78,10 @@ journalMaxBackups=1
 journalMaxMemorySizeMb=16
 entryLogFilePreallocationEnabled=false
 skipListSizeLimit=16777216
-diskUsageThreshold=0.999
-diskUsageWarnThreshold=0.998
-diskUsageLwmThreshold=0.998
 zkTimeout=4000
-"""
-"""A full disk of the machine is no subject here, and ZooKeeper grants sessions of at most 4 s."""
+""",
+)
+"""Small and quick to start; the ZooKeeper of tests grants sessions of at most 4 s."""
 
 
 class BookkeeperMissing(Exception):
@@ -98,6 +109,12 @@ class ApacheBookie:
         if code is not None:
             raise BookkeeperMissing(f"bookie {self.bookie_id} ended with {code}: {self.log_tail()}")
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
     def log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-3_000:]
 
@@ -122,12 +139,13 @@ class ApacheBookie:
 class ApacheBookkeeper:
     """Apache's programs on one chroot of one ZooKeeper."""
 
-    def __init__(self, java: str, jars: Path, hosts: str, chroot: str, folder: Path) -> None:
+    def __init__(self, java: str, jars: Path, hosts: str, chroot: str, folder: Path, tuning: Tuning) -> None:
         self.folder = folder
         self.bookies: list[ApacheBookie] = []
         self.boki_uri = f"zk://{hosts}{chroot}"
         """The same metadata, as our programs name it."""
         self.apache_uri = f"zk+hierarchical://{hosts}{chroot}/ledgers"
+        self._tuning = tuning
         self._java = java
         self._jars = jars
         self._zookeeper = KazooClient(hosts)
@@ -136,7 +154,7 @@ class ApacheBookkeeper:
         self._zookeeper.ensure_path(chroot)
 
     @classmethod
-    def prepare(cls, hosts: str, chroot: str, folder: Path) -> Self:
+    def prepare(cls, hosts: str, chroot: str, folder: Path, tuning: Tuning = FOR_TESTS) -> Self:
         """Finds Java and the jars. Raises BookkeeperMissing."""
         try:
             java = find_java()
@@ -144,7 +162,7 @@ class ApacheBookkeeper:
             raise BookkeeperMissing(str(error)) from error
         jars = find_jars()
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(java, jars, hosts, chroot, folder)
+        return cls(java, jars, hosts, chroot, folder, tuning)
 
     def format(self) -> None:
         """Lays out a new cluster in the metadata, with Apache's own command."""
@@ -208,7 +226,8 @@ class ApacheBookkeeper:
         """What starts a program of the jars, or one that was compiled against them."""
         return [
             self._java,
-            *JAVA_FLAGS,
+            *OPENED_PACKAGES,
+            *self._tuning.java_flags,
             "-Dlog4j2.level=INFO",
             *("-cp", f"{self.folder}:{self._jars}/*"),
             program,
@@ -228,7 +247,7 @@ class ApacheBookkeeper:
         if not path.exists() or port != 3181:
             data = self.folder / f"bookie-{number}"
             path.write_text(
-                f"{BOOKIE_SETTINGS}metadataServiceUri={self.apache_uri}\nbookiePort={port}\n"
+                f"{COMMON_SETTINGS}{self._tuning.settings}metadataServiceUri={self.apache_uri}\nbookiePort={port}\n"
                 f"journalDirectory={data}/journal\nledgerDirectories={data}/ledgers\n"
             )
         return path

@@ -1,0 +1,315 @@
+"""Ledgers: our client on our bookies beside Apache's Java client on Apache's bookies, in one run on one disk.
+
+    python -m benchmarks.ledger [--quick] [--json FILE] [--rounds N] [--seconds S]       (`make bench-ledger`)
+
+Three bookie processes a side, every acknowledgement after a flush, three replicas of which two must answer, CRC32C, one ledger,
+metadata in ZooKeeper, v2. Apache's side runs twice, as it comes and with `journalFlushWhenQueueEmpty` (eager); a ratio is taken
+against the better of the two in that row. Ours on Apache's bookies and Java's on ours are shown too. Our bookies have the settings
+they are shipped with; Apache's are set up as for 1 GiB each, their Java compiles hot code, and is warmed up first.
+
+Rounds are interleaved: each measures every case on every side once. While a side is measured, all processes of the other sides
+are stopped (SIGSTOP), so two cores are not shared with what they still have to flush. Figures are medians over rounds, ratios
+are of medians. Processor time is per entry (or record), user and system, of the client and of its three bookies together.
+
+The exit code is 0 whatever falls short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import ledger_ours, machine, report, yardsticks
+from benchmarks.ledger_cluster import LedgerCluster, started
+from benchmarks.ledger_ours import Measured, Span
+from benchmarks.report import Ratio, Row
+from boki_common.runtime.process import loop_factory, tune_memory
+
+KIB: Final = 1024
+FILL_ENTRIES: Final = 50_000
+RECOVERED_ENTRIES: Final = 10_000
+RECOVERED_BYTES: Final = 100
+READ_BATCH: Final = 100
+WARM_S: Final = 0.5
+HOT_S: Final = 8.0
+"""How long each Java side adds, and reads, before anything counts."""
+
+Line = tuple[str, str]
+"""Pair of client and bookies, and case: one line of the table."""
+
+
+class Pair(NamedTuple):
+    """Who measures, on whose bookies."""
+
+    name: str
+    java: bool
+    side: str
+    whole: bool
+    """All cases, or those that show how the parts compare."""
+
+
+class Case(NamedTuple):
+    """A closed loop. Adds of a size; or with `batch` reads of so many entries; or records in entries."""
+
+    name: str
+    outstanding: int
+    size: int = KIB
+    batch: int = 0
+    records: bool = False
+    always: bool = False
+
+
+OURS: Final = Pair("ours", java=False, side="ours", whole=True)
+EAGER: Final = Pair("Java, eager", java=True, side="eager", whole=True)
+DEFAULT: Final = Pair("Java, default", java=True, side="default", whole=True)
+OURS_ON_APACHE: Final = Pair("ours on Apache's", java=False, side="eager", whole=False)
+JAVA_ON_OURS: Final = Pair("Java on ours", java=True, side="ours", whole=False)
+PAIRS: Final = (OURS, EAGER, DEFAULT, OURS_ON_APACHE, JAVA_ON_OURS)
+JAVAS: Final = (EAGER, DEFAULT)
+
+ADD_1: Final = Case("add 1 KB, 1 outstanding", 1, always=True)
+ADD_64: Final = Case("add 1 KB, 64 outstanding", 64, always=True)
+ADD_1024: Final = Case("add 1 KB, 1,024 outstanding", 1024, always=True)
+SMALL_64: Final = Case("add 100 B, 64 outstanding", 64, 100)
+SMALL_1024: Final = Case("add 100 B, 1,024 outstanding", 1024, 100)
+LARGE_16: Final = Case("add 64 KB, 16 outstanding", 16, 64 * KIB)
+RECORDS: Final = Case("1 KB records in entries, 1,024 out.", 1024, records=True)
+SMALL_RECORDS: Final = Case("100 B records in entries, 1,024 out.", 1024, 100, records=True)
+BATCH: Final = Case(f"read {READ_BATCH} by {READ_BATCH}, 1 outstanding", 1, batch=READ_BATCH, always=True)
+LONG_RANGE: Final = Case("read 1,000 by 1,000, 1 outstanding", 1, batch=1000)
+RANDOM: Final = Case("random read, 64 outstanding", 64, batch=1, always=True)
+ADDS: Final = (ADD_1, ADD_64, ADD_1024, SMALL_64, SMALL_1024, LARGE_16, RECORDS, SMALL_RECORDS)
+READS: Final = (BATCH, LONG_RANGE, RANDOM)
+OURS_ONLY: Final = (RECORDS, SMALL_RECORDS, LONG_RANGE)
+
+
+class Bench:
+    """All rounds of one run, and what follows from them."""
+
+    def __init__(self, cluster: LedgerCluster, span: Span) -> None:
+        self.measured: dict[Line, list[Measured]] = {}
+        self.recoveries: dict[str, list[float]] = {OURS.name: [], EAGER.name: []}
+        self.resident_mb: dict[str, float] = {}
+        self._cluster = cluster
+        self._span = span
+
+    async def warm_up(self, seconds: float) -> None:
+        """Lets the Java client and all bookies compile what is hot."""
+        for pair in PAIRS:
+            self._cluster.run_only(pair.side, java=pair.java)
+            span = Span(0.0, seconds if pair.java else min(1.0, seconds))
+            await self._adds(pair, ADD_64, span)
+            ledger = await self._fill(pair, FILL_ENTRIES // 2)
+            for case in (BATCH, RANDOM):
+                await self._reads(pair, case, ledger, Span(0.0, span.seconds / 4))
+            await self._delete(pair, ledger)
+
+    async def round(self) -> None:
+        for pair in PAIRS:
+            self._cluster.run_only(pair.side, java=pair.java)
+            for case in _chosen(ADDS, pair):
+                self._keep(pair, case, await self._adds(pair, case, self._span))
+            if pair is not DEFAULT:  # how a journal flushes says nothing about reads
+                ledger = await self._fill(pair, FILL_ENTRIES)
+                for case in _chosen(READS, pair):
+                    self._keep(pair, case, await self._reads(pair, case, ledger, self._span))
+                await self._delete(pair, ledger)
+            if pair.name in self.recoveries:
+                self.recoveries[pair.name].append(await self._recover(pair))
+        for name in self._cluster.sides:
+            self.resident_mb[name] = self._cluster.resident_mb(name)
+
+    def _keep(self, pair: Pair, case: Case, found: Measured) -> None:
+        self.measured.setdefault((pair.name, case.name), []).append(found)
+
+    # -- either client
+
+    async def _java(self, pair: Pair, do: str, **arguments: object) -> object:
+        java, side = self._cluster.java, self._cluster.sides[pair.side]
+        assert java is not None
+        return await java(do, metadata=side.apache_uri, bookies=side.bookies, **arguments)
+
+    async def _java_loop(self, pair: Pair, do: str, case: Case, span: Span, **arguments: object) -> Measured:
+        found = await self._java(
+            pair,
+            do,
+            size=case.size,
+            outstanding=case.outstanding,
+            warm_s=span.warm_s,
+            seconds=span.seconds,
+            **arguments,
+        )
+        assert isinstance(found, dict)
+        return Measured(**found)
+
+    async def _adds(self, pair: Pair, case: Case, span: Span) -> Measured:
+        if pair.java:
+            return await self._java_loop(pair, "adds", case, span)
+        add = ledger_ours.batched_records if case.records else ledger_ours.adds
+        return await add(self._cluster.sides[pair.side], case.size, case.outstanding, span)
+
+    async def _fill(self, pair: Pair, entries: int) -> int:
+        if pair.java:
+            ledger = await self._java(pair, "fill", size=KIB, entries=entries)
+            assert isinstance(ledger, int)
+            return ledger
+        return await ledger_ours.fill(self._cluster.sides[pair.side], KIB, entries)
+
+    async def _reads(self, pair: Pair, case: Case, ledger: int, span: Span) -> Measured:
+        if pair.java:
+            return await self._java_loop(pair, "reads", case, span, ledger=ledger, batch=case.batch)
+        return await ledger_ours.reads(self._cluster.sides[pair.side], ledger, case.batch, case.outstanding, span)
+
+    async def _delete(self, pair: Pair, ledger: int) -> None:
+        if pair.java:
+            await self._java(pair, "delete", ledger=ledger)
+        else:
+            await ledger_ours.delete(self._cluster.sides[pair.side], ledger)
+
+    async def _recover(self, pair: Pair) -> float:
+        """Seconds. Our client leaves the ledger behind on either side, so that both recover the same."""
+        side = self._cluster.sides[pair.side]
+        ledger = await ledger_ours.leave_open(side, RECOVERED_BYTES, RECOVERED_ENTRIES)
+        if not pair.java:
+            return await ledger_ours.recover(side, ledger, RECOVERED_ENTRIES)
+        found = await self._java(pair, "recover", ledger=ledger)
+        assert isinstance(found, dict)
+        if found["last"] != RECOVERED_ENTRIES - 1:
+            raise RuntimeError(
+                f"expected the recovered ledger to end at {RECOVERED_ENTRIES - 1}, found {found['last']}"
+            )
+        await self._delete(pair, ledger)
+        return float(found["seconds"])
+
+    # -- what it comes to
+
+    def row(self, pair: Pair, case: Case) -> Row:
+        found = self.measured[pair.name, case.name]
+        names = ("client user", "c. system", "bookies user", "b. system")
+        return Row(
+            f"{case.name:<36} {pair.name}",
+            statistics.median(one.per_s for one in found),
+            statistics.median(one.p50_ms for one in found),
+            statistics.median(one.p99_ms for one in found),
+            {name: statistics.median(one.cpu_us[at] for one in found) for at, name in enumerate(names)},
+        )
+
+    def rows(self) -> list[Row]:
+        return [
+            self.row(pair, case)
+            for case in (*ADDS, *READS)
+            for pair in PAIRS
+            if (pair.name, case.name) in self.measured
+        ]
+
+    def ratios(self) -> list[Ratio]:
+        return [*self._ratios_of_adds(), *self._ratios_of_the_rest()]
+
+    def _ratios_of_adds(self) -> Iterable[Ratio]:
+        names = {ADD_64: "64_1KB", SMALL_64: "64_100B", ADD_1024: "1024_1KB", SMALL_1024: "1024_100B"}
+        for case, name in names.items():
+            over = self.row(OURS, case).per_s / self._java_best(case)
+            yield Ratio(f"adds_per_s_{name}_over_java", over, ">=", 1.0 if case.outstanding == 64 else 0.8)
+        one = self.row(OURS, ADD_1).p50_ms
+        yield Ratio("add_p50_1_outstanding_over_java_eager", one / self.row(EAGER, ADD_1).p50_ms, "<=", 1.0)
+        yield Ratio("add_p50_1_outstanding_over_java_default", one / self.row(DEFAULT, ADD_1).p50_ms, "<=", 1.0)
+        best = min(self.row(java, ADD_64).p99_ms for java in JAVAS)
+        yield Ratio("add_p99_64_outstanding_over_java", self.row(OURS, ADD_64).p99_ms / best, "<=", 1.0)
+        for records, adds, name in ((RECORDS, ADD_1024, "1KB"), (SMALL_RECORDS, SMALL_1024, "100B")):
+            over = self.row(OURS, records).per_s / self._java_best(adds)
+            yield Ratio(f"records_per_s_1024_{name}_over_java_adds", over, ">=", 5.0)
+        yield Ratio("mb_per_s_16_64KB_over_java", self.row(OURS, LARGE_16).per_s / self._java_best(LARGE_16), ">=", 1.5)
+
+    def _ratios_of_the_rest(self) -> Iterable[Ratio]:
+        for case, name, goal in ((BATCH, "sequential_batch_read", 1.0), (RANDOM, "random_read_64", 1.5)):
+            yield Ratio(f"{name}_over_java", self.row(OURS, case).per_s / self.row(EAGER, case).per_s, ">=", goal)
+        java_mb = min(self.resident_mb[java.side] for java in JAVAS)
+        yield Ratio("bookie_resident_memory_over_java", self.resident_mb[OURS.side] / java_mb, "<=", 0.25)
+        least = min(sum(self.row(java, ADD_1024).cpu_us.values()) for java in JAVAS)
+        ours_us = sum(self.row(OURS, ADD_1024).cpu_us.values())
+        yield Ratio("cpu_us_per_entry_1024_over_java", ours_us / least, "<=", 1.2)
+        ours_s, java_s = (statistics.median(self.recoveries[pair.name]) for pair in (OURS, EAGER))
+        yield Ratio("recovery_10000_entries_times_faster_than_java", java_s / ours_s, ">=", 5.0)
+
+    def _java_best(self, case: Case) -> float:
+        return max(self.row(java, case).per_s for java in JAVAS)
+
+    def facts(self) -> dict[str, str]:
+        megabytes = self.row(OURS, LARGE_16).per_s / 16, self._java_best(LARGE_16) / 16
+        resident = ", ".join(f"{name} {mb:.0f} MB" for name, mb in self.resident_mb.items())
+        recoveries = ", ".join(f"{name} {statistics.median(taken):.3f} s" for name, taken in self.recoveries.items())
+        return {
+            "64 KB adds": f"ours {megabytes[0]:.0f} MB/s, Java {megabytes[1]:.0f} MB/s",
+            "resident per bookie": resident,
+            f"recovery of {RECOVERED_ENTRIES:,}": recoveries,
+        }
+
+
+def _chosen(cases: Iterable[Case], pair: Pair) -> list[Case]:
+    return [case for case in cases if (pair is OURS or case not in OURS_ONLY) and (pair.whole or case.always)]
+
+
+async def run(directory: Path, arguments: argparse.Namespace) -> tuple[Bench, list[float]]:
+    """Starts everything, makes all rounds; and the median flush of the disk before each."""
+    flushes = []
+    async with started(directory) as cluster:
+        bench = Bench(cluster, Span(arguments.warm, arguments.seconds))
+        _say("warming up")
+        await bench.warm_up(arguments.hot)
+        for number in range(arguments.rounds):
+            _say(f"round {number + 1} of {arguments.rounds}")
+            flushes.append(yardsticks.fdatasync_us(directory))
+            await bench.round()
+    return bench, flushes
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(what + "\n")
+
+
+def write_json(path: Path, bench: Bench, whole: Mapping[str, object], ratios: list[Ratio]) -> None:
+    samples = {" | ".join(line): [one._asdict() for one in found] for line, found in bench.measured.items()}
+    extra = {"samples": samples, "recoveries_s": bench.recoveries, "resident_mb": bench.resident_mb}
+    report.write_json(path, {**whole, **extra}, bench.rows(), ratios)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ledger",
+        description="Our ledger client and bookies beside Apache BookKeeper's.",
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round: does it run at all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each case in each round")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
+    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
+    arguments = parser.parse_args()
+    arguments.warm, arguments.hot = WARM_S, HOT_S
+    if arguments.quick:
+        arguments.rounds, arguments.seconds, arguments.warm, arguments.hot = 1, 0.4, 0.2, 1.5
+    tune_memory()
+    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
+        directory = Path(name)
+        facts = machine.facts(directory)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            bench, flushes = runner.run(run(directory, arguments))
+    title = f"Ledgers: ours and Apache BookKeeper's, medians of {arguments.rounds} rounds"
+    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
+    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown["fdatasync 4 KiB p50"] = f"{statistics.median(flushes):.0f} µs"
+    ratios = bench.ratios()
+    report.draw(title, {**shown, **bench.facts()}, bench.rows(), ratios)
+    if arguments.json:
+        whole = {"benchmark": "ledger", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
+        write_json(arguments.json, bench, {**whole, "fdatasync_us": flushes}, ratios)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
