@@ -213,7 +213,7 @@ async def _read(disk: Disk) -> _IdentityFile:
                 found=repr(version),
             )
         return msgspec.json.decode(data, type=_IdentityFile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptData(
             f"{name}: expected the identity of a bookie, found {data[:60]!r} ({error}): restore the file from a copy",
             path=name,

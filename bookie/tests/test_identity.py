@@ -108,7 +108,7 @@ async def test_a_damaged_or_newer_identity_is_refused(world: Any) -> None:
     disk = MemoryDisk()
     await start(disk, world)
     good = disk.contents(IDENTITY_NAME)
-    for bad in (b"", b"{", b"[]", good.replace(b'"ready"', b'"rotten"')):
+    for bad in (b"", b"{", b"[]", good.replace(b'"ready"', b'"rotten"'), good.replace(b"ready", b"re\xe1dy")):
         disk.put(IDENTITY_NAME, bad)
         with pytest.raises((CorruptData, VersionMismatch), match="identity"):
             await start(disk, world)

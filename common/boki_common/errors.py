@@ -313,7 +313,7 @@ def from_wire(body: bytes | bytearray | memoryview) -> BokiError:
     """Decodes an error of a peer; a class this version does not know becomes `RemoteError`."""
     try:
         name, message, facts = msgspec.msgpack.decode(body, type=tuple[str, str, dict[str, Any]], strict=True)
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         return ProtocolError(f"expected an encoded error, found {len(body)} bytes that are none: {fault}")
     kind = _tree(BokiError).get(name)
     if kind is None:

@@ -38,7 +38,7 @@ def test_unknown_error_of_a_newer_peer_is_a_remote_error_with_unknown_outcome() 
     assert not received.definite
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"\x93\x01\x02\x03", b"nonsense"])
+@pytest.mark.parametrize("body", [b"", b"\xff", b"\x93\x01\x02\x03", b"nonsense", b"\x93\xa1\xff\xa0\x80"])
 def test_bytes_that_are_no_error_become_a_protocol_error(body: bytes) -> None:
     assert isinstance(errors.from_wire(body), ProtocolError)
 

@@ -164,7 +164,7 @@ class Connection:
         except TimeoutError as error:
             peer.connection.abort(ConnectionLost("no answer to HELLO"))
             raise Unreachable(f"{peer.peer} does not answer; is it a Boki engine?", address=peer.peer) from error
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             peer.close()
             raise ProtocolError(f"{peer.peer} answers HELLO with something else: {error}") from error
         except BaseException:

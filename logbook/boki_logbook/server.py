@@ -129,7 +129,7 @@ class SdkConnection:
             raise ProtocolError(f"expected HELLO ({wire.OP_HELLO}) as the first message, found opcode {opcode}")
         try:
             hello = msgspec.msgpack.decode(body, type=Hello)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProtocolError(
                 f"expected a HELLO of versions, features and auth, found something else: {error}"
             ) from error

@@ -42,7 +42,7 @@ async def address_of(metadata: MetadataStore, incarnation: str) -> Address | Non
         return None
     try:
         return Address.parse(msgspec.json.decode(value, type=SequencerMember).address)
-    except (msgspec.DecodeError, InvalidArgument) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidArgument) as error:
         raise CorruptData(f"expected the address of a sequencer in {path}, found {value[:100]!r}", path=path) from error
 
 

@@ -238,7 +238,7 @@ def _unpack(layout: Struct, body: memoryview, what: str) -> tuple[Any, ...]:
 def _decode(body: memoryview, kind: type[T], what: str) -> T:
     try:
         return msgspec.msgpack.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(f"{what} cannot be read: {error}") from error
 
 

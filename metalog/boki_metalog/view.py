@@ -123,7 +123,7 @@ def decode_versioned(data: Buffer, kind: type[T], *, path: str, version: int) ->
                 found=found,
             )
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptData(f"{path} does not hold what it should: {error}", path=path) from error
 
 

@@ -52,6 +52,7 @@ INSTALLED = {"term": 1, "metalog_ledger": 1, "sequencer": "", "token": "", "star
         changed(logs={"0": INSTALLED}),
         changed(next_term=2, logs={"0": INSTALLED, "1": INSTALLED}),
         changed(surprise=1),
+        changed().replace(b"version", b"versi\xefn"),
     ],
 )
 def test_a_view_that_cannot_be_right(data: bytes) -> None:

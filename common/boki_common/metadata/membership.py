@@ -54,7 +54,7 @@ async def members(store: MetadataStore, role: str) -> dict[str, dict[str, Any]]:
             continue  # left in between
         try:
             found[name] = msgspec.json.decode(value, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptData(f"expected a JSON object in {path}, found {value[:100]!r}: {error}", path=path) from error
     return found
 

@@ -214,7 +214,9 @@ async def test_an_unknown_version_is_told_which(served: Served) -> None:
     await sdk.lost
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", msgspec.msgpack.encode({"versions": "1"}), msgspec.msgpack.encode([1])])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x81\xa1\xff\x01", msgspec.msgpack.encode({"versions": "1"}), msgspec.msgpack.encode([1])]
+)
 async def test_a_hello_that_is_none(served: Served, body: bytes) -> None:
     sdk = await served.sdk(greet=False)
     assert isinstance(await refused(sdk, wire.OP_HELLO, body), ProtocolError)
