@@ -207,7 +207,8 @@ class MemoryDisk:
         """Damages one bit at rest."""
         content = self._files[name]
         for view in (content.written, content.durable):
-            view[offset] ^= 1 << bit
+            if offset < len(view):  # what no flush has reached is in one of them only
+                view[offset] ^= 1 << bit
 
     def overwrite(self, name: str, offset: int, data: bytes) -> None:
         """Damages what is at rest: these bytes were meant for another place."""

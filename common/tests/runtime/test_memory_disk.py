@@ -131,6 +131,15 @@ async def test_bits_flip_at_rest() -> None:
     assert disk.crash(SeededRandom(1)).contents("file") == b"\0\x08"
 
 
+async def test_a_bit_flips_in_what_was_not_flushed() -> None:
+    disk = MemoryDisk()
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"\0"], durable=True)
+    await file.write(1, [b"\0"], durable=False)
+    disk.flip_bit("file", 1)
+    assert await disk.read_all("file") == b"\0\x01"
+
+
 async def test_a_read_only_disk_reads() -> None:
     disk = MemoryDisk()
     disk.put("file", b"x")
