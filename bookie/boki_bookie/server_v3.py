@@ -5,7 +5,9 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 
 | request | answered |
 |---|---|
-| add, recovery add | as in v2; with deferred sync too only when durable, which promises more than was asked |
+| add, recovery add | as in v2 |
+| add with deferred sync | once taken, before it is durable: a crash may lose it until a force of its ledger is answered; |
+| | when durable, as others, while more than half of the requests that a connection may have wait for the journal |
 | read | body, and the LAC this bookie knows (see `lac`); a fencing read without it |
 | force | after everything taken before, of any ledger, is durable; OK for an unknown ledger as well |
 | list of entries | what is held, in memory or stored; NO_LEDGER |
@@ -114,6 +116,7 @@ class V3Requests:
         self._connection = connection
         self._unanswered = 0
         self._acks: list[bytes] = []
+        self._early_acks: list[bytes] = []
         self._reads: list[v3.ReadRequest] = []
         self._durably: list[_Durably] = []
         self._to_load: deque[_Lookup] = deque()
@@ -166,6 +169,11 @@ class V3Requests:
         if self._acks:
             acks, self._acks = self._acks, []
             self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
+        if self._early_acks:
+            early, self._early_acks = self._early_acks, []
+            self._shared.count_adds(V2Status.OK, len(early))
+            self._connection.send(b"".join(early))
+            self._storage.when_durable(partial(self._early_ones_durable, len(early)))
         if self._durably:
             durably, self._durably = self._durably, []
             self._storage.journal.when_durable(partial(self._now_durable, durably))
@@ -185,7 +193,7 @@ class V3Requests:
     # -- adds
 
     def _add(self, request: v3.AddRequest) -> None:
-        txn_id, _, ledger_id, entry_id, key, body, recovery, _ = request
+        txn_id, _, ledger_id, entry_id, key, body, recovery, deferred_sync = request
         lac = lac_of(body)
         status: V2Status | None
         if self._unanswered >= self._shared.requests_limit:
@@ -200,7 +208,9 @@ class V3Requests:
             self._unanswered += 1
         if status is V2Status.OK:
             self._added[ledger_id] = None
-            self._acks.append(v3.encode_response(v3.AddResponse(txn_id, status, ledger_id, entry_id)))
+            early = deferred_sync and self._unanswered <= self._shared.requests_limit // 2
+            acks = self._early_acks if early else self._acks
+            acks.append(v3.encode_response(v3.AddResponse(txn_id, status, ledger_id, entry_id)))
         elif status is not None:
             self._shared.count_adds(status)
             self._send(v3.AddResponse(txn_id, status, ledger_id, entry_id))
@@ -218,6 +228,12 @@ class V3Requests:
             return
         self._shared.count_adds(V2Status.OK, count)
         self._connection.send(acks)
+
+    def _early_ones_durable(self, count: int, error: BokiError | None) -> None:
+        """Adds that were answered before: they counted until now, so that they cannot outrun the disk for ever."""
+        self._unanswered -= count
+        if error is not None:
+            self._connection.abort(error)
 
     # -- LACs
 

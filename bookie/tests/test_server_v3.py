@@ -150,16 +150,48 @@ async def test_v2_and_v3_share_a_connection_and_a_batch(served: Served) -> None:
     assert sorted(one.entry_id for one in theirs) == [0, 1, 3, 5, 7]
 
 
-async def test_adds_are_answered_only_when_durable_and_deferred_ones_too(served: Served, disk: MemoryDisk) -> None:
+async def test_adds_are_answered_only_when_durable(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(served.add(1, 1, 0))
+    disk.hold("sync")
+    client.connection.send(v3.encode_request(served.add(2, 1, 1)))
+    client.connection.send(v3.encode_request(served.add(3, 1, 2)))
+    await turns()
+    assert client.frames.empty()
+    disk.release("sync")
+    assert [(await client.next()).txn_id for _ in range(2)] == [2, 3]
+
+
+async def test_adds_with_deferred_sync_are_answered_before_and_force_after_they_are_durable(
+    served: Served, disk: MemoryDisk
+) -> None:
     client = await served.connect()
     await client.ask(served.add(1, 1, 0))
     disk.hold("sync")
     client.connection.send(v3.encode_request(served.add(2, 1, 1)))
     client.connection.send(v3.encode_request(served.add(3, 1, 2)._replace(deferred_sync=True)))
+    assert (await client.next()).txn_id == 3, "only what was asked so is answered early"
+    client.connection.send(v3.encode_request(v3.ForceRequest(4, None, 1)))
     await turns()
     assert client.frames.empty()
     disk.release("sync")
-    assert [(await client.next()).txn_id for _ in range(2)] == [2, 3]
+    assert [(await client.next()).txn_id for _ in range(2)] == [2, 4]
+
+
+async def test_adds_with_deferred_sync_cannot_outrun_the_disk_for_ever(served: Served, disk: MemoryDisk) -> None:
+    """Half of the 50 requests of the connection are answered early, the others when durable."""
+    client = await served.connect()
+    await client.ask(served.add(1, 1, 0))
+    disk.hold("sync")
+    for entry_id in range(1, 51):
+        client.connection.send(v3.encode_request(served.add(entry_id, 1, entry_id)._replace(deferred_sync=True)))
+    assert [(await client.next()).entry_id for _ in range(25)] == list(range(1, 26))
+    await turns()
+    assert client.frames.empty()
+    disk.release("sync")
+    assert [(await client.next()).entry_id for _ in range(25)] == list(range(26, 51))
+    client.connection.send(v3.encode_request(served.add(99, 1, 51)._replace(deferred_sync=True)))
+    assert (await client.next()).status is V2Status.OK, "what was answered early counts until it is durable, no longer"
 
 
 async def test_force_is_answered_after_what_was_taken_before_is_durable(served: Served, disk: MemoryDisk) -> None:
