@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 from boki_bookie import metric_definitions
+from boki_bookie.admin import BookieAdmin, Reason
 from boki_bookie.identity import Identity, establish
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.limbo_review import LimboReview, open_or_salvage
@@ -20,7 +22,7 @@ from boki_bookie.settings import BookieSettings
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
 from boki_bookie.waiting_adds import Sight
-from boki_common.bookkeeper.layout import BookieService, register_bookie
+from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
 from boki_common.errors import BokiError, MetadataError, SettingsError
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
@@ -29,6 +31,9 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameServer
 from boki_common.runtime.ports import Clock, Disk, Random
+
+METADATA_PROBE_S: Final = 2.0
+"""How long a question about health waits for the metadata store."""
 
 _log = get_logger("bookie")
 
@@ -43,6 +48,10 @@ class Bookie:
         self.address = Address("", 0)
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
         self.storage = storage
+        self.admin: BookieAdmin | None = None
+        """Its administration page, if the settings ask for one."""
+        self.told_read_only = False
+        """An administrator wants no writes, whatever the disk has."""
         self._disk = disk
         self._metadata = metadata
         self._settings = settings
@@ -50,6 +59,7 @@ class Bookie:
         self._server: FrameServer | None = None
         self._membership: Membership | None = None
         self._registered_read_only = False
+        self._disk_is_full = False
         self._watch: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
         self._stack = AsyncExitStack()
@@ -133,7 +143,7 @@ class Bookie:
 
     @property
     def read_only(self) -> bool:
-        """Whether normal adds are refused because the disk is full."""
+        """Whether normal adds are refused: the disk is full, or an administrator said so."""
         return self.storage.read_only
 
     async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics) -> None:
@@ -161,6 +171,45 @@ class Bookie:
         self._watch = asyncio.create_task(self._watch_disk(), name="bookie disk watch")
         stack.push_async_callback(self._end_watch)
         self.storage.failed.add_done_callback(self._storage_failed)
+        if self._settings.admin_port >= 0:
+            self.admin = await BookieAdmin.start(self, self._settings, metrics)
+            stack.push_async_callback(self.admin.close)
+
+    # -- for the administrator
+
+    async def free_bytes(self) -> int:
+        return await self._disk.free_bytes()
+
+    async def reasons(self) -> list[Reason]:
+        """Why it does not serve or does not take writes; asks the disk and the metadata store."""
+        found: list[Reason] = []
+        if self.failed.done():
+            found.append(Reason("failed", f"the store failed, restart the bookie: {self.failed.result()}"))
+        if self.told_read_only:
+            found.append(Reason("read_only", "an administrator made it read-only: DELETE /state/readonly ends that"))
+        if self._disk_is_full or (self.storage.read_only and not self.told_read_only):
+            found.append(Reason("disk_full", "read-only: the disk is nearly full; it comes back when there is space"))
+        path = bookie_path(self.bookie_id, read_only=self._registered_read_only)
+        try:
+            async with asyncio.timeout(METADATA_PROBE_S):
+                registered = await self._metadata.exists(path)
+        except (MetadataError, TimeoutError) as error:
+            why = str(error) or f"nothing within {METADATA_PROBE_S} s"
+            found.append(Reason("no_metadata", f"the metadata store does not answer: {why}"))
+        else:
+            if not registered and not self.failed.done():
+                found.append(
+                    Reason("not_registered", f"no {path} in the metadata store: clients do not find this bookie")
+                )
+        return found
+
+    async def tell_read_only(self, read_only: bool) -> None:
+        """An administrator's word: no writes until he takes it back. Survives no restart."""
+        await self._look_at_space()  # what the disk says, before his word is mixed with it
+        self.told_read_only = read_only
+        self.storage.read_only = self._disk_is_full or read_only
+        _log.info("told by an administrator", read_only=read_only, bookie_id=self.bookie_id)
+        self.storage.disk_full.set()  # wakes the watch, which registers the bookie as what it is now
 
     # -- registration
 
@@ -203,14 +252,21 @@ class Bookie:
     async def _look_at_space(self) -> None:
         storage, settings = self.storage, self._settings
         free = await self._disk.free_bytes()
-        if not storage.read_only and free < settings.read_only_below_bytes:
-            storage.read_only = True
-            _log.warning("read-only: the disk is nearly full", free_bytes=free, bookie_id=self.bookie_id)
-        elif storage.read_only:
+        if storage.read_only and not self.told_read_only:
+            self._disk_is_full = True  # a checkpoint found no space
+        if self._disk_is_full:
             storage.request_checkpoint()  # perhaps what is left suffices: the journal shrinks then
-            if free >= settings.writable_above_bytes:
-                storage.read_only = False
-                _log.info("writable again: the disk has space", free_bytes=free, bookie_id=self.bookie_id)
+        if free < settings.read_only_below_bytes:
+            self._disk_is_full = True
+        elif free >= settings.writable_above_bytes:
+            self._disk_is_full = False
+        read_only = self._disk_is_full or self.told_read_only
+        if read_only and not storage.read_only:
+            why = "the disk is nearly full" if self._disk_is_full else "an administrator said so"
+            _log.warning("takes no writes", why=why, free_bytes=free, bookie_id=self.bookie_id)
+        elif storage.read_only and not read_only:
+            _log.info("takes writes again", free_bytes=free, bookie_id=self.bookie_id)
+        storage.read_only = read_only
 
     # -- the end
 

@@ -144,6 +144,18 @@ class BookieSettings:
         16_384, unit="requests", help="Unanswered requests of one connection; more are refused.", minimum=1
     )
 
+    admin_port: int = setting(
+        -1,
+        unit="",
+        help="Port of the administration page over HTTP (7090 is the usual one); 0 picks a free one, -1: none.",
+        minimum=-1,
+    )
+    admin_host: str = setting(
+        "127.0.0.1",
+        unit="",
+        help="Address of the administration page. It asks nobody who he is: keep it on this machine, or behind a proxy.",
+    )
+
     def faults(self) -> Iterator[str]:
         """Rules between the fields."""
         room = self.journal_segment_bytes - journal_format.SEGMENT_OVERHEAD_BYTES

@@ -21,7 +21,7 @@ Hot path: `add` makes no object but the dict slot of the entry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -110,6 +110,15 @@ class Storage:
     def ledger_count(self) -> int:
         """How many ledgers are known."""
         return len(self._ledgers)
+
+    @property
+    def ledger_ids(self) -> Iterable[int]:
+        """All ledgers that are known, in no order."""
+        return self._ledgers.keys()
+
+    def ledger(self, ledger_id: int) -> Ledger | None:
+        """What is known of a ledger; to look at only."""
+        return self._ledgers.get(ledger_id)
 
     # -- life
 

@@ -32,6 +32,12 @@ _LISTEN = click.option(
 _METRICS = click.option(
     "--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz there over HTTP; default: nowhere."
 )
+_ADMIN_PORT = click.option(
+    "--admin-port",
+    type=click.IntRange(-1, 65_535),
+    metavar="PORT",
+    help="Serve health, ledgers, settings and read-only mode over HTTP to this machine; 0: a free port; default: nowhere.",
+)
 _STOP_WITH_STDIN = click.option(
     "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
 )
@@ -150,6 +156,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         data: Path | None = None,
         salvage: bool = False,
         replace_lost_disk: bool = False,
+        admin_port: int | None = None,
     ) -> int:
         flags = {
             "metadata": metadata,
@@ -158,6 +165,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
             "data": data,
             "bookie.salvage": salvage or None,
             "bookie.replace_lost_disk": replace_lost_disk or None,
+            "bookie.admin_port": admin_port,
         }
         return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
 
@@ -180,6 +188,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
                 is_flag=True,
                 help="Start on an empty directory as a new bookie, and retire the one whose disk is gone.",
             ),
+            _ADMIN_PORT,
         ]
     for option in reversed(options):
         role = option(role)
@@ -201,8 +210,8 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
             roles.running(kind, parts, settings) as role,
         ):
             faults.clear()
-            _announce(invocation, kind, role.addresses, page)
-            _warn_if_open(role.addresses, page)
+            _announce(invocation, kind, role.addresses, page, role.admin)
+            _warn_if_open(role.addresses, page, role.admin)
             process.settle_garbage()
             await _until_failed(role.failed, stop)
         return exit_codes.OK
@@ -223,13 +232,14 @@ async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
         await ended
 
 
-def _announce(invocation: Invocation, kind: str, addresses: Sequence[str], page: str) -> None:
-    """One line: where the role is, and where its metrics are if anywhere."""
+def _announce(invocation: Invocation, kind: str, addresses: Sequence[str], page: str, admin: str = "") -> None:
+    """One line: where the role is, and where its metrics and its administration are if anywhere."""
     if invocation.json:
         ready = {"role": kind, "pid": os.getpid(), "addresses": list(addresses)}
-        invocation.emit(ready | {"metrics": page} if page else ready)
+        invocation.emit(ready | {name: at for name, at in (("metrics", page), ("admin", admin)) if at})
     else:
-        click.echo(f"{kind} listens on {', '.join(addresses)}" + (f", metrics on {_page_url(page)}" if page else ""))
+        pages = (f", metrics on {_page_url(page)}" if page else "") + (f", admin on http://{admin}" if admin else "")
+        click.echo(f"{kind} listens on {', '.join(addresses)}{pages}")
     flush()
 
 
@@ -241,10 +251,10 @@ def _url(address: str) -> str:
     return address if address.startswith("unix://") else f"boki://{address}"
 
 
-def _warn_if_open(addresses: Sequence[str], page: str) -> None:
+def _warn_if_open(addresses: Sequence[str], *pages: str) -> None:
     from boki_cli.roles import open_to_all
 
-    for address in open_to_all([*addresses, page] if page else addresses):
+    for address in open_to_all([*addresses, *filter(None, pages)]):
         click.echo(
             f"Warning: {address} can be reached from other machines, and there is no authentication yet.", err=True
         )

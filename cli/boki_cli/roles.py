@@ -79,6 +79,8 @@ class RunningRole(NamedTuple):
     addresses: tuple[str, ...]
     failed: Awaitable[object]
     """Raises the error that ended the role; never returns before."""
+    admin: str = ""
+    """host:port of its administration page, if it has one."""
 
 
 def process_settings(file: Path | None, flags: Mapping[str, object]) -> ProcessSettings:
@@ -171,7 +173,8 @@ async def running_bookie(
         metrics=parts.metrics,
     )
     try:
-        yield RunningRole("bookie", (str(bookie.address),), bookie.failed)
+        admin = "" if bookie.admin is None else str(bookie.admin.address)
+        yield RunningRole("bookie", (str(bookie.address),), bookie.failed, admin)
     finally:
         await bookie.close()
 

@@ -135,3 +135,9 @@ def test_init_may_be_repeated(run_boki: RunCommandLine, tmp_path: Path) -> None:
     assert f"{metadata} holds a cluster now" in first.out
     again = run_boki("init", "--metadata", metadata, "--json")
     assert json.loads(again.out) == {"metadata": metadata, "ready": True}
+
+
+def test_the_admin_page_on_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+    metadata = f"sqlite:///{tmp_path}/metadata.db"
+    where = ("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--admin-port", str(taken_port))
+    refused(run_boki("bookie", "--metadata", metadata, *where), 2, "admin page", f"127.0.0.1:{taken_port} is in use")

@@ -77,3 +77,14 @@ def test_metadata_must_be_named() -> None:
     with pytest.raises(SettingsError, match=r"expected --metadata \(or BOKI_METADATA\), found none"):
         roles.metadata_uri("")
     assert roles.metadata_uri("zk://a:1") == "zk://a:1"
+
+
+async def test_a_bookie_tells_where_its_admin_page_is(tmp_path: Path) -> None:
+    chosen = settings(**{"metadata": f"sqlite:///{tmp_path}/metadata.db", "bookie.admin_port": 0})
+    async with (
+        roles.open_parts(chosen) as parts,
+        roles.running_bookie(parts, chosen, data=tmp_path / "bookie", address=Address("127.0.0.1", 0)) as role,
+        aiohttp.ClientSession() as http,
+        http.get(f"http://{role.admin}/info") as response,
+    ):
+        assert (await response.json())["address"] == role.addresses[0]

@@ -19,7 +19,6 @@ Rules:
 from __future__ import annotations
 
 import enum
-import errno
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from boki_common.errors import SettingsError
+from boki_common.http_page import HttpPage, answer
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -121,16 +120,23 @@ class Metrics:
         return known[1]  # type: ignore[return-value]  # equal definitions have one kind, and the kind is M
 
 
+def add_metrics(page: HttpPage, metrics: Metrics) -> None:
+    """Serves `/metrics` on a page, in Prometheus' text format."""
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    page.get("/metrics", "Metrics in Prometheus' text format.", serve)
+
+
 class MetricsPage:
     """The HTTP page of one process: `/metrics` and `/healthz`."""
 
     def __init__(self, metrics: Metrics, faults: Callable[[], Sequence[str]]) -> None:
-        self._metrics = metrics
         self._faults = faults
-        application = web.Application()
-        application.router.add_get("/metrics", self._serve_metrics)
-        application.router.add_get("/healthz", self._serve_health)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        self._page = HttpPage("metrics page", setting="metrics port")
+        add_metrics(self._page, metrics)
+        self._page.get("/healthz", "Whether the process is healthy, and why not.", self._serve_health)
 
     @classmethod
     async def start(
@@ -147,34 +153,20 @@ class MetricsPage:
             SettingsError: the address cannot be bound.
         """
         page = cls(metrics, faults)
-        await page._runner.setup()
-        try:
-            await web.TCPSite(page._runner, host, port).start()
-        except OSError as fault:
-            await page._runner.cleanup()
-            reason = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be bound ({fault.strerror})"
-            raise SettingsError(
-                f"expected a free address for the metrics page, found that {host}:{port} {reason}; "
-                "choose another metrics port, or 0 for any",
-                host=host,
-                port=port,
-            ) from fault
+        await page._page.listen(host, port)
         return page
 
     @property
     def port(self) -> int:
         """The port really bound."""
-        return int(self._runner.addresses[0][1])
+        return self._page.port
 
     async def close(self) -> None:
         """Stops listening. Idempotent."""
-        await self._runner.cleanup()
-
-    async def _serve_metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        await self._page.close()
 
     async def _serve_health(self, _request: web.Request) -> web.Response:
         faults = list(self._faults())
         if faults:
-            return web.json_response({"status": "failing", "faults": faults}, status=503)
-        return web.json_response({"status": "ok"})
+            return answer({"status": "failing", "faults": faults}, 503)
+        return answer({"status": "ok"})
