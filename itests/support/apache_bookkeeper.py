@@ -7,19 +7,17 @@
     first.kill(); first.start()                 # SIGKILL; the same data and port
     apache.close()
 
-The jars are copied by Maven, from whatever repository it is set up with, into `.cache/bookkeeper` of the repository,
-once; `BOKI_BOOKKEEPER_JARS` names a folder that holds them already. A bookie is a process of its own with a small heap,
+The jars are those in the folder that `BOKI_BOOKKEEPER_JARS` names, else they are brought once into `.cache/bookkeeper` of the
+repository (see `maven_jars`). A bookie is a process of its own with a small heap,
 on 127.0.0.1, ready when it is registered. It flushes its journal before it acknowledges, as a bookie has to.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -27,15 +25,18 @@ from typing import Final, NamedTuple, Self
 
 from kazoo.client import KazooClient
 
+from itests.support import maven_jars
+from itests.support.maven_jars import JarsMissing
 from itests.support.zookeeper import ROOT, ZookeeperMissing, _free_port, find_java
 
 VERSION: Final = "4.18.0"
 POM: Final = Path(__file__).parent / "maven" / "bookkeeper.pom.xml"
+CHECKSUMS: Final = Path(__file__).parent / "maven" / "bookkeeper.sha256"
+"""SHA-256 and path in a Maven repository of each jar; the pom names the same versions."""
 CACHE: Final = ROOT / ".cache" / "bookkeeper" / VERSION
 
 START_TIMEOUT_S: Final = 60.0
 COMMAND_TIMEOUT_S: Final = 60.0
-MAVEN_TIMEOUT_S: Final = 300.0
 LOOK_AGAIN_S: Final = 0.5
 
 OPENED_PACKAGES: Final = (
@@ -274,30 +275,7 @@ def find_jars() -> Path:
     given = os.environ.get("BOKI_BOOKKEEPER_JARS")
     if given:
         return Path(given)
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with (CACHE.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs fill one cache once
-        if not CACHE.is_dir():
-            _fill_cache()
-    return CACHE
-
-
-def _fill_cache() -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: no mvn on PATH")
-    # Maven writes below the pom's folder, so it gets a copy; the jars appear in the cache all or none.
-    with tempfile.TemporaryDirectory(dir=CACHE.parent) as work:
-        pom = shutil.copy(POM, Path(work) / "pom.xml")
-        jars = Path(work) / "jars"
-        command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        try:
-            subprocess.run(
-                [*command, f"-DoutputDirectory={jars}"], check=True, capture_output=True, timeout=MAVEN_TIMEOUT_S
-            )
-        except subprocess.CalledProcessError as error:
-            said = error.stdout.decode(errors="replace")[-1_000:]
-            raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: mvn said {said}") from error
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: {error}") from error
-        jars.rename(CACHE)
+    try:
+        return maven_jars.cached(CACHE, pom=POM, checksums=CHECKSUMS)
+    except JarsMissing as error:
+        raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: {error}") from error

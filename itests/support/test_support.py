@@ -1,4 +1,4 @@
-"""The starter of ZooKeeper: where it finds the jars, and what it says when it cannot."""
+"""Where the jars of programs that tests start come from, and what is said when they cannot be had."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from itests.support import zookeeper
+from itests.support import apache_bookkeeper, maven_jars, zookeeper
+from itests.support.apache_bookkeeper import BookkeeperMissing
+from itests.support.maven_jars import JarsMissing
 from itests.support.zookeeper import ZookeeperMissing
 
 
@@ -26,33 +28,32 @@ def test_a_download_checks_what_came(tmp_path: Path, monkeypatch: pytest.MonkeyP
     jars = {"g/one/1/one-1.jar": b"one", "g/two/2/two-2.jar": b"two"}
     checksums = tmp_path / "checksums"
     checksums.write_text("".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in jars.items()))
-    monkeypatch.setattr(zookeeper, "CHECKSUMS", checksums)
     monkeypatch.setenv("BOKI_MAVEN_REPOSITORY", (tmp_path / "repository").as_uri() + "/")
     for path, data in jars.items():
         target = tmp_path / "repository" / path
         target.parent.mkdir(parents=True)
         target.write_bytes(data)
     (tmp_path / "jars").mkdir()
-    zookeeper._download(tmp_path / "jars")
+    maven_jars.download(tmp_path / "jars", checksums)
     assert {path.name: path.read_bytes() for path in (tmp_path / "jars").iterdir()} == {
         "one-1.jar": b"one",
         "two-2.jar": b"two",
     }
     (tmp_path / "repository/g/two/2/two-2.jar").write_bytes(b"other")
-    with pytest.raises(ZookeeperMissing, match="expected SHA-256"):
-        zookeeper._download(tmp_path / "jars")
+    with pytest.raises(JarsMissing, match="expected SHA-256"):
+        maven_jars.download(tmp_path / "jars", checksums)
 
 
 def test_the_mirror_of_the_settings(tmp_path: Path) -> None:
     settings = tmp_path / "settings.xml"
-    assert zookeeper._mirror_of_settings(settings) is None
+    assert maven_jars.mirror_of_settings(settings) is None
     settings.write_text("<settings/>")
-    assert zookeeper._mirror_of_settings(settings) is None
+    assert maven_jars.mirror_of_settings(settings) is None
     settings.write_text(
         '<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors><mirror><id>m</id>'
         "<url> https://mirror.example/maven </url></mirror></mirrors></settings>"
     )
-    assert zookeeper._mirror_of_settings(settings) == "https://mirror.example/maven"
+    assert maven_jars.mirror_of_settings(settings) == "https://mirror.example/maven"
 
 
 def test_without_maven_and_repository_the_reason_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,3 +65,31 @@ def test_without_maven_and_repository_the_reason_is_given(tmp_path: Path, monkey
     with pytest.raises(ZookeeperMissing, match="no mvn on PATH; no Maven repository is named by BOKI_MAVEN_REPOSITORY"):
         zookeeper.find_jars()
     assert not (tmp_path / "cache" / "1").exists()
+
+
+def test_the_pom_of_bookkeeper_and_its_checksums_name_the_same_version() -> None:
+    assert f"<version>{apache_bookkeeper.VERSION}</version>" in apache_bookkeeper.POM.read_text()
+    paths = [line.split()[1] for line in apache_bookkeeper.CHECKSUMS.read_text().splitlines()]
+    server = f"org/apache/bookkeeper/bookkeeper-server/{apache_bookkeeper.VERSION}/"
+    assert any(path.startswith(server) for path in paths)
+    assert len({Path(path).name for path in paths}) == len(paths)
+
+
+def test_without_maven_and_repository_bookkeeper_says_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("BOKI_MAVEN_REPOSITORY", raising=False)
+    monkeypatch.delenv("BOKI_BOOKKEEPER_JARS", raising=False)
+    monkeypatch.setattr(apache_bookkeeper, "CACHE", tmp_path / "cache" / "1")
+    with pytest.raises(
+        BookkeeperMissing, match="no mvn on PATH; no Maven repository is named by BOKI_MAVEN_REPOSITORY"
+    ):
+        apache_bookkeeper.find_jars()
+    assert not (tmp_path / "cache" / "1").exists()
+
+
+def test_a_folder_of_jars_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOKI_BOOKKEEPER_JARS", str(tmp_path))
+    assert apache_bookkeeper.find_jars() == tmp_path

