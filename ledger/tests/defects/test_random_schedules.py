@@ -1,0 +1,341 @@
+"""A writer, recoverers, readers, crashes, damage, lost answers of the store and late messages, in any order.
+
+A schedule is a seed: which message travels next, who crashes or comes back, how long nothing happens. Time is virtual, so
+time-outs fire inside schedules too. After every step, and for ever after:
+
+- an acknowledged entry has Ack-quorum copies, byte for byte, in the write set that the *committed* metadata names;
+- the metadata is well formed, its state never goes back, and once closed its end, length and fragments stay;
+- nothing is acknowledged beyond the end of a closed ledger, and acknowledgements are told once and in order.
+
+At the end everything comes back, and then: all recoveries that ended have one end and one length, everything up to it is
+read, what a reader took for acknowledged is in it; and a writer that nobody fenced has every entry acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.errors import (
+    BokiError,
+    ClosedError,
+    DigestMismatch,
+    EntryUnknown,
+    LedgerClosed,
+    LedgerFenced,
+    MetadataUnavailable,
+    NotEnoughBookies,
+    Overloaded,
+    RecoveryFailed,
+)
+from boki_common.metadata.memory import Fault
+from boki_ledger.reader import LedgerReader
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.testing.ledgers import Heard, Ledgers, turns
+from boki_ledger.testing.scripted_bookies import ScriptedBookies
+from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
+
+BOOKIES: Final = ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
+GEOMETRIES: Final = (
+    (3, 3, 2),
+    (3, 3, 2),
+    (2, 2, 1),
+    (3, 3, 1),
+    (3, 3, 3),
+    (3, 2, 2),
+    (4, 3, 2),
+    (5, 3, 2),
+    (4, 2, 1),
+    (5, 5, 3),
+)
+"""E, write quorum, ack quorum."""
+
+WEIGHTS: Final = {
+    "submit": 20,
+    "travel": 100,
+    "travel some": 12,
+    "crash": 4,
+    "restart": 8,
+    "register": 6,
+    "recover": 1.5,
+    "kill a recovery": 0.5,
+    "tail": 1.5,
+    "close": 0.3,
+    "abandon": 0.15,
+    "shut a gate": 3,
+    "open the gates": 6,
+    "fail a write": 2,
+    "deliver late writes": 2,
+    "damage": 1,
+    "pass time": 3,
+}
+STEPS: Final = 250
+STATES: Final = (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED)
+FAULTS: Final = (Fault.UNAVAILABLE, Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.DELAYED)
+
+
+class Schedule:
+    """One seed. `run` it on a `VirtualTimeLoop`."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.ledgers = Ledgers()
+        self.ledgers.bookies = ScriptedBookies(BOOKIES)
+        self.bookies = self.ledgers.bookies
+        self.size, self.write_quorum, self.ack_quorum = self.draw.choice(GEOMETRIES)
+        self.sent: list[bytes] = []
+        self.recoveries: list[asyncio.Task[LedgerReader]] = []
+        self.killed = 0
+        self.tails: list[asyncio.Task[int]] = []
+        self.closing: asyncio.Task[int] | None = None
+        self.abandoned = False
+        self.damaged: dict[tuple[str, int], tuple[bytes, bytes]] = {}
+        self.was: LedgerMetadata | None = None
+
+    async def run(self) -> None:
+        await self.start()
+        try:
+            for _ in range(STEPS):
+                await self.step()
+                await turns(8)
+                await self.check()
+            await self.finish()
+        finally:
+            await self.ledgers.close()
+
+    async def start(self) -> None:
+        await self.ledgers.start()
+        self.bookies.register(*BOOKIES[: self.size + self.draw.randrange(2)])
+        self.settings = LedgerSettings(
+            retry_least_s=0.05,
+            suspect_s=self.draw.choice([0.5, 10.0]),
+            patience_s=5.0,
+            answer_timeout_s=5.0,
+            window_entries=12,
+            reads_in_flight=self.draw.choice([1, 4, 64]),
+        )
+        client = await self.ledgers.other_client(self.settings)
+        self.writer = await self.ledgers.striped(
+            self.size, self.write_quorum, self.ack_quorum, client=client, settings=self.settings
+        )
+        self.heard = Heard(self.writer)
+        self.requests = self.bookies.hold()
+        self.answers = self.bookies.hold(answer=True)
+
+    # -- steps
+
+    async def step(self) -> None:
+        [name] = self.draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        match name:
+            case "submit":
+                self.submit()
+            case "travel":
+                self.travel()
+            case "travel some":
+                for _ in range(self.draw.randrange(30)):
+                    self.travel()
+                    await asyncio.sleep(0)
+            case "recover" if len(self.recoveries) < 5:
+                self.recoveries.append(asyncio.ensure_future(self.recover()))
+            case "tail":
+                self.tails.append(asyncio.ensure_future(self.tail()))
+            case "close" if self.closing is None and not self.abandoned:
+                self.closing = asyncio.ensure_future(self.writer.close())
+            case "abandon" if self.closing is None:
+                self.abandoned = True
+                self.writer.abandon()
+            case "pass time":
+                await let_pass(self.draw.choice([0.06, 0.5, 3.0, 12.0]))
+            case _:
+                self.break_or_mend(name)
+
+    def break_or_mend(self, name: str) -> None:
+        match name:
+            case "crash":
+                self.bookies.crash(self.draw.choice(BOOKIES))
+            case "restart":
+                self.bookies.restart(self.draw.choice(BOOKIES))
+            case "register":
+                self.bookies.register(*self.draw.sample(BOOKIES, self.draw.randint(self.size, len(BOOKIES))))
+            case "kill a recovery" if self.recoveries:
+                self.killed += self.draw.choice(self.recoveries).cancel()
+            case "shut a gate":
+                self.draw.choice(self.ledgers.stores).gate.clear()
+            case "open the gates":
+                for store in self.ledgers.stores:
+                    store.gate.set()
+            case "fail a write":
+                self.draw.choice(self.ledgers.stores).fail_next_write(self.draw.choice(FAULTS))
+            case "deliver late writes":
+                self.ledgers.tree.deliver_delayed()
+            case "damage":
+                self.damage()
+
+    def submit(self) -> None:
+        payload = b"%d" % len(self.sent)
+        try:
+            self.writer.submit(payload)
+        except (Overloaded, LedgerFenced, LedgerClosed, ClosedError):
+            return
+        self.sent.append(payload)
+
+    def travel(self) -> None:
+        """One message arrives, an early one more often than a late one."""
+        kept = self.draw.choice([self.answers.kept, self.requests.kept]) or self.requests.kept or self.answers.kept
+        if kept:
+            _, go = kept.pop(min(self.draw.randrange(len(kept)), self.draw.randrange(len(kept))))
+            go()
+
+    def damage(self) -> None:
+        """One copy fails its digest until `mend`: an answer that says nothing."""
+        bookie = self.draw.choice(BOOKIES)
+        stored = self.bookies[bookie].entries.get(self.writer.ledger_id, {})
+        if stored:
+            entry_id = self.draw.choice(sorted(stored))
+            if (bookie, entry_id) not in self.damaged:
+                good = stored[entry_id]
+                stored[entry_id] = good[:-1] + bytes([good[-1] ^ 1])
+                self.damaged[bookie, entry_id] = good, stored[entry_id]
+
+    def mend(self) -> None:
+        for (bookie, entry_id), (good, bad) in self.damaged.items():
+            stored = self.bookies[bookie].entries[self.writer.ledger_id]
+            if stored[entry_id] == bad:
+                stored[entry_id] = good
+
+    async def recover(self) -> LedgerReader:
+        client = await self.ledgers.other_client(replace(self.settings, patience_s=self.draw.choice([0.0, 5.0, 60.0])))
+        reader = await client.open(self.writer.ledger_id, recover=True)
+        assert reader.closed
+        return reader
+
+    async def tail(self) -> int:
+        """A reader that fences nobody; returns the LAC that it read up to."""
+        client = await self.ledgers.other_client(self.settings)
+        reader = await client.open(self.writer.ledger_id, recover=False)
+        try:
+            lac = await reader.read_lac()
+            if lac >= 0:
+                payloads = [bytes(one) for one in await reader.read(0, lac)]
+                assert payloads == self.sent[: lac + 1], "what a tailing reader gets was acknowledged"
+            return lac
+        finally:
+            await reader.close()
+
+    # -- what holds at every moment
+
+    async def check(self) -> None:
+        metadata = await self.ledgers.metadata(self.writer.ledger_id)
+        for entry_id in range(self.writer.last_acked + 1):
+            assert self.good_copies(metadata, entry_id) >= self.ack_quorum, (entry_id, metadata)
+        firsts = [first for first, _ in metadata.ensembles]
+        assert firsts[0] == 0 and firsts == sorted(set(firsts)), metadata
+        assert all(len(set(members)) == self.size for _, members in metadata.ensembles), metadata
+        if metadata.state is LedgerState.CLOSED:
+            assert self.writer.last_acked <= metadata.last_entry < len(self.sent), metadata
+        if self.was is not None:
+            assert STATES.index(metadata.state) >= STATES.index(self.was.state)
+            if self.was.state is LedgerState.CLOSED:
+                assert replace(metadata, ctoken=0) == replace(self.was, ctoken=0)
+        self.was = metadata
+        assert self.heard.acked == sorted(set(self.heard.acked)) and len(self.heard.failed) <= 1
+
+    def good_copies(self, metadata: LedgerMetadata, entry_id: int) -> int:
+        """Copies in the committed write set, those that are only damaged for a while included."""
+        found = 0
+        for bookie in self.ledgers.copies(self.writer.ledger_id, metadata, entry_id):
+            body = self.bookies[bookie].entries[self.writer.ledger_id][entry_id]
+            good, bad = self.damaged.get((bookie, entry_id), (body, b""))
+            found += (good if body == bad else body).endswith(self.sent[entry_id])
+        return found
+
+    # -- the end
+
+    async def finish(self) -> None:
+        self.requests.release()
+        self.answers.release()
+        for store in self.ledgers.stores:
+            store.gate.set()
+            store.faults = lambda _operation, _path: Fault.NONE
+        self.mend()
+        for bookie in BOOKIES:
+            self.bookies.restart(bookie)
+        self.bookies.register(*BOOKIES)
+        await let_pass(1_000.0)
+        self.ledgers.tree.deliver_delayed()
+        await self.check()
+        ends = await self.ends_of_recoveries()
+        await self.check_tails()
+        await self.check_writer()
+        reader = await self.recover()
+        ends.add((reader.last_entry, reader.metadata.length))
+        assert len(ends) == 1, "every reader has one end and one length"
+        assert self.writer.last_acked <= reader.last_entry
+        assert reader.metadata.length == sum(len(one) for one in self.sent[: reader.last_entry + 1])
+        if reader.last_entry >= 0:
+            payloads = [bytes(one) for one in await reader.read(0, reader.last_entry)]
+            assert payloads == self.sent[: reader.last_entry + 1]
+        await self.check()
+
+    async def ends_of_recoveries(self) -> set[tuple[int, int]]:
+        ends = set()
+        for task in self.recoveries:
+            assert task.done(), "a recovery ends when everything is back"
+            if task.cancelled():
+                continue
+            error = task.exception()
+            if error is None:
+                ends.add((task.result().last_entry, task.result().metadata.length))
+            else:
+                assert isinstance(error, (RecoveryFailed, NotEnoughBookies, MetadataUnavailable)), error
+                assert error.retryable
+        return ends
+
+    async def check_tails(self) -> None:
+        metadata = await self.ledgers.metadata(self.writer.ledger_id)
+        for task in self.tails:
+            assert task.done(), "a read ends when everything is back"
+            error = task.exception()
+            if error is not None:
+                assert isinstance(error, (EntryUnknown, MetadataUnavailable, DigestMismatch)), error
+            elif metadata.state is LedgerState.CLOSED:
+                assert task.result() <= metadata.last_entry, "a LAC that somebody saw is in the ledger"
+            else:
+                assert task.result() <= max(self.writer.last_acked, 0 if self.abandoned else -1)
+
+    async def check_writer(self) -> None:
+        if self.closing is not None:
+            assert self.closing.done(), "closing ends when everything is back"
+            error = self.closing.exception()
+            metadata = await self.ledgers.metadata(self.writer.ledger_id)
+            if error is None:
+                assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, self.closing.result())
+            else:
+                assert isinstance(error, (LedgerFenced, MetadataUnavailable)), error
+        elif not self.abandoned and not self.recoveries:
+            assert self.writer.failed is None
+            assert self.writer.last_acked == len(self.sent) - 1, "nobody fenced it and everything is back"
+        assert self.writer.failed is None or isinstance(self.writer.failed, LedgerFenced)
+
+
+def run(seed: int) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(Schedule(seed).run())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_any_schedule_keeps_what_was_acknowledged_and_gives_every_reader_one_end(seed: int) -> None:
+    run(seed)
+
+
+@pytest.mark.parametrize("error", [RecoveryFailed, NotEnoughBookies, MetadataUnavailable])
+def test_what_a_recovery_may_fail_with_can_be_retried(error: type[BokiError]) -> None:
+    assert error.retryable
