@@ -11,6 +11,7 @@ One client serves a whole process; it holds one connection to each bookie it tal
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, overload
 
 from boki_common.bookkeeper import layout, ledger_ids
 from boki_common.bookkeeper.digests import digest_for
@@ -22,6 +23,7 @@ from boki_common.runtime.ports import Random
 from boki_ledger.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.caller_writer import CallerIdWriter
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.reader import LedgerReader
@@ -70,6 +72,7 @@ class LedgerClient:
             await network.close()
         await self._directory.close()
 
+    @overload
     async def create(
         self,
         *,
@@ -78,7 +81,34 @@ class LedgerClient:
         password: bytes = b"",
         digest: str = "CRC32C",
         custom: Mapping[str, bytes] | None = None,
-    ) -> LedgerWriter:
+        deferred_sync: bool = False,
+        entry_ids: Literal["writer"] = "writer",
+    ) -> LedgerWriter: ...
+
+    @overload
+    async def create(
+        self,
+        *,
+        replicas: int = 3,
+        acks: int = 2,
+        password: bytes = b"",
+        digest: str = "CRC32C",
+        custom: Mapping[str, bytes] | None = None,
+        deferred_sync: bool = False,
+        entry_ids: Literal["caller"],
+    ) -> CallerIdWriter: ...
+
+    async def create(
+        self,
+        *,
+        replicas: int = 3,
+        acks: int = 2,
+        password: bytes = b"",
+        digest: str = "CRC32C",
+        custom: Mapping[str, bytes] | None = None,
+        deferred_sync: bool = False,
+        entry_ids: Literal["writer", "caller"] = "writer",
+    ) -> LedgerWriter | CallerIdWriter:
         """Makes a ledger and its writer.
 
         Args:
@@ -87,6 +117,8 @@ class LedgerClient:
             password: guards adds, recovery and opening; stored in the metadata in clear, as BookKeeper does.
             digest: CRC32C, CRC32, HMAC or DUMMY.
             custom: stored in the metadata.
+            deferred_sync: bookies may acknowledge before an entry is durable; `writer.force` makes it so. See `writer`.
+            entry_ids: "writer": entries are numbered as they are appended. "caller": `append_at` names their ids.
 
         Raises:
             NotEnoughBookies: fewer than `acks` bookies take writes. InvalidArgument.
@@ -130,9 +162,10 @@ class LedgerClient:
             settings=self._settings,
             metrics=self._metrics,
             on_end=lambda ended: self._writers.pop(ended, None),
+            deferred_sync=deferred_sync,
         )
         self._writers[writer] = None
-        return writer
+        return writer if entry_ids == "writer" else CallerIdWriter(writer, self._settings)
 
     async def open(self, ledger_id: int, *, recover: bool, floor: int = 0, password: bytes = b"") -> LedgerReader:
         """Opens a ledger for reading.

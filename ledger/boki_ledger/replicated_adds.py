@@ -59,6 +59,7 @@ class ReplicatedAdds:
         transport: BookieTransport,
         settings: LedgerSettings,
         metrics: LedgerMetrics,
+        deferred_sync: bool = False,
     ) -> None:
         self.acks = AckTracker(ensemble_size=len(ensemble), write_quorum=write_quorum, ack_quorum=ack_quorum, lac=lac)
         self.bytes_in_flight = 0
@@ -67,6 +68,7 @@ class ReplicatedAdds:
         self.transport = transport
         self.settings = settings
         self.metrics = metrics
+        self.deferred_sync = deferred_sync
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._write_sets = write_sets(len(ensemble), write_quorum)
@@ -209,7 +211,8 @@ class _Slot:
 
     def open(self) -> None:
         self._retry = None
-        self.lane = self._adds.transport.open_lane(self.bookie, self._adds.ledger_id, self)
+        adds = self._adds
+        self.lane = adds.transport.open_lane(self.bookie, adds.ledger_id, self, deferred_sync=adds.deferred_sync)
         if self.lane.up:
             self.lane_up()
 

@@ -14,6 +14,9 @@ Rules:
   it returns. An idle writer changes nothing.
 - The metadata store being away fails nobody either: a change that was not sent is put off and tried again after
   growing pauses, one that may have been sent keeps completion frozen until it is settled.
+- With *deferred sync* bookies may acknowledge entries before they are durable. LAC then moves by `force` alone, and close
+  ends the ledger there. No ensemble change is possible, and a bookie that fails while entries are not forced fails the
+  writer: nobody can tell whether it still has what it acknowledged.
 - What fails it: the ledger is fenced, the password is wrong, or the metadata is not OPEN and ours any more. Then the outcome
   of every entry in flight is unknown, and only the ledger once recovered tells.
 
@@ -34,6 +37,7 @@ from boki_common.errors import (
     BokiError,
     ClosedError,
     LedgerClosed,
+    LedgerError,
     LedgerFenced,
     MetadataUnavailable,
     Overloaded,
@@ -45,6 +49,7 @@ from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer, Random
 from boki_ledger.ensemble_change import Fragment, change_ensemble, choose_replacements
 from boki_ledger.explicit_lac import ExplicitLac
+from boki_ledger.force import force_all
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.replicated_adds import ReplicatedAdds
@@ -72,23 +77,28 @@ class LedgerWriter:
         settings: LedgerSettings,
         metrics: LedgerMetrics,
         on_end: Callable[[LedgerWriter], object] = lambda _: None,
+        deferred_sync: bool = False,
     ) -> None:
         metadata = seen.metadata
         self.ledger_id = ledger_id
         self.failed: BokiError | None = None
         self._seen = seen
+        self._transport = transport
+        self._deferred_sync = deferred_sync
         self._chooser = chooser
         self._updates = updates
         self._rng = rng
         self._settings = settings
         self._metrics = metrics
         self._on_end = on_end
+        self._end_listeners: list[Callable[[BokiError], None]] = []
         self._loop = asyncio.get_running_loop()
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
         self._length = 0
         self._acked_length = 0
         self._lac = -1
+        self._lac_length = 0
         self._lengths: deque[int] = deque()
         self._refusal: BokiError | None = None
         self._listeners: list[tuple[Callable[[int], None], Callable[[BokiError], None]]] = []
@@ -108,6 +118,7 @@ class LedgerWriter:
             transport=transport,
             settings=settings,
             metrics=metrics,
+            deferred_sync=deferred_sync,
         )
         self._explicit_lac = ExplicitLac(
             ledger_id,
@@ -130,8 +141,13 @@ class LedgerWriter:
 
     @property
     def last_acked(self) -> int:
-        """LAC: every entry up to it is durable on its ack quorum, and its turn has come; -1 for none."""
+        """Every entry up to it is acknowledged by its ack quorum, and its turn has come; -1 for none."""
         return self._adds.acks.lac
+
+    @property
+    def lac(self) -> int:
+        """How far readers may read: every entry up to it is durable. `last_acked`, or what the last force covered."""
+        return self._lac
 
     def submit(self, *payload: Buffer) -> int:
         """Sends the next entry to its replicas and returns its id, without waiting.
@@ -170,7 +186,7 @@ class LedgerWriter:
         return adds.add(frame, size)
 
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
-        """Calls `acked(lac)` once per batch of acks that moves LAC, `failed(error)` once when the writer fails.
+        """Calls `acked(last_acked)` once per batch of acks that moves it, `failed(error)` once when the writer fails.
 
         Both are called synchronously from the network's callback: they must be short and must not raise.
         """
@@ -183,8 +199,34 @@ class LedgerWriter:
         self._waiting.append((entry_id, future))
         return await future
 
+    async def force(self) -> int:
+        """Makes durable what was acknowledged before this call, on all bookies of the ensemble; returns the LAC then.
+
+        Without deferred sync that is so already. Entries in flight are not covered.
+
+        Raises:
+            LedgerError: a bookie did not force; the LAC stays, try again. ClosedError. Otherwise what failed the writer.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        covered, length = self.last_acked, self._acked_length
+        if covered > self._lac:
+            await force_all(self._transport, self.ledger_id, self._adds.ensemble)
+            if self._refusal is not None:
+                raise self._refusal
+            if covered > self._lac:
+                self._lac_length = length
+                self._advance_lac(covered)
+        return self._lac
+
+    def when_ended(self, callback: Callable[[BokiError], None]) -> None:
+        """Calls back once when the writer fails, is closed or abandoned, with what entries in flight fail with."""
+        self._end_listeners.append(callback)
+
     async def close(self) -> int:
         """Closes the ledger at its LAC; entries in flight fail with LedgerClosed and are not part of it.
+
+        With deferred sync the same is true of what was not forced, though it was acknowledged.
 
         Returns:
             The last entry, -1 for none.
@@ -224,9 +266,9 @@ class LedgerWriter:
         lengths = self._lengths
         for _ in range(done):
             self._acked_length = lengths.popleft()
-        lac = self._lac = self._adds.acks.lac
-        if not self._explicit_lac.waiting:
-            self._explicit_lac.moved()
+        lac = self._adds.acks.lac
+        if not self._deferred_sync:
+            self._advance_lac(lac)
         waiting = self._waiting
         while waiting and waiting[0][0] <= lac:
             entry_id, future = waiting.popleft()
@@ -235,7 +277,15 @@ class LedgerWriter:
         for acked, _ in self._listeners:
             acked(lac)
 
+    def _advance_lac(self, lac: int) -> None:
+        self._lac = lac
+        if not self._explicit_lac.waiting:
+            self._explicit_lac.moved()
+
     def slots_failed(self) -> None:
+        if self._deferred_sync:
+            self._fail_unforced()
+            return
         now = self._loop.time()
         for index in self._adds.failing_slots():
             self._suspects[self._adds.ensemble[index]] = now + self._settings.suspect_s
@@ -244,12 +294,26 @@ class LedgerWriter:
     def adds_refused(self, error: BokiError) -> None:
         self._fail(error)
 
+    def _fail_unforced(self) -> None:
+        failing = [self._adds.ensemble[slot] for slot in self._adds.failing_slots()]
+        if failing and self.last_submitted > self._lac:
+            self._fail(
+                LedgerError(
+                    f"bookies {', '.join(failing)} failed while entries {self._lac + 1} … {self.last_submitted} of ledger "
+                    f"{self.ledger_id} were not forced: with deferred sync they cannot be replaced, and may have lost what "
+                    "they acknowledged; recover the ledger to see what it holds, and write to a new one",
+                    ledger_id=self.ledger_id,
+                    lac=self._lac,
+                )
+            )
+
     # -- ensemble changes
 
     def _consider_change(self) -> None:
         """Starts a change if a slot fails, an entry waits, and a bookie is free; otherwise this is called again later."""
         if (
-            self._change is None
+            not self._deferred_sync
+            and self._change is None
             and self._change_retry is None
             and self._refusal is None
             and self._adds.acks.in_flight
@@ -336,7 +400,7 @@ class LedgerWriter:
         acks.frozen = False
         self.acks_arrived()
         acks.frozen = True
-        last, length = acks.lac, self._acked_length
+        last, length = self._lac, self._lac_length if self._deferred_sync else self._acked_length
         mine = self._seen.metadata.ensembles[-1]
 
         def closed(current: LedgerMetadata) -> LedgerMetadata | None:
@@ -357,10 +421,10 @@ class LedgerWriter:
         except BokiError as error:
             self._fail(error)
             raise
-        in_flight = self.last_submitted - last
+        beyond = self.last_submitted - last
         self._end(
             LedgerClosed(
-                f"ledger {self.ledger_id} was closed at entry {last} with {in_flight} entries in flight: they are not in it",
+                f"ledger {self.ledger_id} was closed at entry {last}, its LAC, with {beyond} entries beyond: they are not in it",
                 ledger_id=self.ledger_id,
                 last_entry=last,
             ),
@@ -385,6 +449,9 @@ class LedgerWriter:
         self._explicit_lac.close()
         if self._change_retry is not None:
             self._change_retry.cancel()
+        listeners, self._end_listeners = self._end_listeners, []
+        for ended in listeners:
+            ended(error)
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
             if not future.done():
