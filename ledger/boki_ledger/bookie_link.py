@@ -127,6 +127,7 @@ class BookieLink:
         self._batch_strikes = 0
         self._read_count = 0
         self._adds_sent = 0
+        self._connections = 0
 
     @property
     def error(self) -> BokiError | None:
@@ -221,6 +222,7 @@ class BookieLink:
     # -- what the life of the connection calls
 
     def link_up(self) -> None:
+        self._connections += 1
         for lane in tuple(self._lanes.values()):
             lane.listener.lane_up()
         for key in tuple(self._reads):
@@ -305,7 +307,7 @@ class BookieLink:
                 f"bookie {self.bookie} answered a read of entry {key[1]} of ledger {key[0]}: none is open"
             )
         self._read_count -= 1
-        reads.popleft().resolve(ReadAnswer(response.status, response.body))
+        reads.popleft().resolve(ReadAnswer(response.status, response.body, None, self._connections))
         if reads:
             self._send_reads(*key)
         else:

@@ -8,7 +8,8 @@ to give up. It is called again, on what is then there, after every lost race, so
 
 A swap whose answer was lost is *unknown*, and reading does not settle it: the write may still be on its way. It is repeated
 at the same version until the version moves (`metadata.settle`), however long that takes; each of our writes carries a fresh
-token (`ctoken`), so that whose write moved it can be told. A swap that surely was not sent is the caller's to put off.
+token (`ctoken`), so that whose write moved it can be told. Bookies that are not ours are remembered with their cookies as
+they become members (`member_trust`). A swap that surely was not sent is the caller's to put off.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from boki_common.errors import BadVersion, MetadataUnavailable, NoNode, NoSuchLe
 from boki_common.metadata.settle import Superseded, compare_and_set
 from boki_common.metadata.store import MetadataStore, Watch
 from boki_common.runtime.ports import Random
+from boki_ledger.members import Members
 from boki_ledger.settings import LedgerSettings
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class LedgerUpdates:
         self._store = store
         self._rng = rng
         self._settings = settings
+        self.members = Members(store)
         self._layout: LedgerLayout | None = None
 
     async def path(self, ledger_id: int) -> str:
@@ -79,13 +82,21 @@ class LedgerUpdates:
             raise _no_such_ledger(ledger_id) from None
         return SeenMetadata(ledger_metadata.decode(found.value), found.version)
 
+    async def made(self, ledger_id: int) -> int | None:
+        """When the ledger was made, as `MetadataStore.created` counts. Raises NoSuchLedger, MetadataUnavailable."""
+        try:
+            return await self._store.created(await self.path(ledger_id))
+        except NoNode:
+            raise _no_such_ledger(ledger_id) from None
+
     async def create(self, ledger_id: int, metadata: LedgerMetadata) -> SeenMetadata:
         """Makes the node of a new ledger.
 
         Raises:
             NodeExists: the id was taken. MetadataUnavailable: nothing was made. MetadataUnknown: it may have been.
         """
-        wanted = replace(metadata, ctoken=self._token())
+        known = await self.patiently(lambda: self.members.remember(None, metadata))
+        wanted = replace(known, ctoken=self._token())
         value = ledger_metadata.encode(wanted)
         await self.patiently(lambda: self.path(ledger_id))
         assert self._layout is not None
@@ -114,6 +125,8 @@ class LedgerUpdates:
             wanted = transform(seen.metadata)
             if wanted is None:
                 return seen
+            if wanted.ensembles[-1] != seen.metadata.ensembles[-1]:
+                wanted = await self._remembering(seen.metadata, wanted, patience_s)
             wanted = replace(wanted, ctoken=self._token())
             value, version = ledger_metadata.encode(wanted), seen.version
             try:
@@ -158,6 +171,9 @@ class LedgerUpdates:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._settings.retry_most_s)
+
+    async def _remembering(self, before: LedgerMetadata, after: LedgerMetadata, patience_s: float) -> LedgerMetadata:
+        return await self.patiently(lambda: self.members.remember(before, after), patience_s=patience_s)
 
     async def _swap(self, path: str, value: bytes, version: int, patience_s: float) -> int:
         return await self.patiently(

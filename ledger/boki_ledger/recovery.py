@@ -4,14 +4,17 @@
     2  Fencing reads of the last entry, to all bookies of the last fragment, until every ack quorum meets one that answered.
        The highest LAC in their answers is where reading starts.
     3  Fencing reads of every entry from there on, `reads_in_flight` at once, each from its whole write set. All reads use
-       the metadata as it was after step 1, and all of them fence: so a negative stays true.
+       the metadata as it was after step 1, and all of them fence: so a negative stays true. Where the first few are all
+       there, what follows is read in batches (`batch_reads`), which do not fence: a valid copy needs no fence to count.
+       What batches do not bring, and so every negative and the end, is read singly again.
     4  Every entry found is added again as it is (recovery adds), until its ack quorum has it. Bookies that fail are replaced
        in memory only.
     5  At the proven end one compare-and-swap writes ensembles, end, length and CLOSED. If somebody else closed first, his end
        is the end; what we wrote beyond it nobody reads.
 
-`recovery_plan` decides, this module asks. An answer that does not come is asked for again until `patience_s` passed without
-any progress; then the recovery fails, the ledger stays IN_RECOVERY, and anybody may try again.
+`recovery_plan` decides, this module asks; not every bookie's negative counts, see `fence_proof`. An answer that does not come
+is asked for again until `patience_s` passed without any progress; then the recovery fails, the ledger stays IN_RECOVERY, and
+anybody may try again.
 """
 
 from __future__ import annotations
@@ -37,8 +40,11 @@ from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Random
 from boki_ledger.answers import Answer, answer_of
+from boki_ledger.batch_reads import BatchReads, Entry
 from boki_ledger.coverage import covered
 from boki_ledger.ensemble_change import Fragment, change_ensemble, choose_replacements
+from boki_ledger.fence_proof import FenceProofs
+from boki_ledger.member_trust import names, trust
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.recovery_plan import RecoveryPlan, recovery_start
@@ -48,7 +54,7 @@ from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieChooser, BookieTransport, ReadAnswer
 
 FIRST_READS: Final = 4
-"""Entries asked for at once before any was found: most ledgers end right there."""
+"""Entries asked for at once before any was found: most ledgers end right there. So many found: batches are tried."""
 
 _log = get_logger("ledger")
 
@@ -97,6 +103,7 @@ class LedgerRecovery:
         self._adds: ReplicatedAdds | None = None
         self._failed: set[BookieId] = set()
         self._bodies: dict[int, tuple[memoryview, int]] = {}
+        self._proofs: FenceProofs | None = None
 
     async def run(self) -> SeenMetadata:
         """Closes the ledger, or finds it closed.
@@ -118,6 +125,8 @@ class LedgerRecovery:
             self._metrics.recovery_time.observe(self._loop.time() - started)
             for future in self._asked.values():
                 future.cancel()
+            if self._proofs is not None:
+                await self._proofs.close()
             if self._adds is not None:
                 self._adds.close()
         return seen
@@ -132,6 +141,7 @@ class LedgerRecovery:
         self._first, self._ensemble = metadata.ensembles[-1]
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
+        self._proofs = await self._members_proofs(metadata)
         start = await self._fence()
         self._plan = RecoveryPlan(
             start=start,
@@ -142,11 +152,12 @@ class LedgerRecovery:
         )
         self._written_length = -1
         self._written_to = start
-        await self._work(self._recovered, self._questions)
+        await self._find_end()
         end = self._plan.end
         assert end is not None
         check_floor(self._ledger_id, end, self._floor)
         length = self._written_length if self._written_to > start else await self._length_at(end)
+        await self._check_members()
         closed = await self._close(seen, end, length)
         _log.info("ledger recovered", ledger_id=self._ledger_id, last_entry=closed.metadata.last_entry, start=start)
         return closed
@@ -173,10 +184,100 @@ class LedgerRecovery:
         taken = answer_of(answer.status)
         if taken is Answer.HAVE and (checked := self._checked(v2.LAST_ENTRY, answer)) is not None:
             self._lacs[slot] = checked[0].lac
+        if taken is Answer.NEVER_HAD and not self._denial_counts(slot, answer):
+            taken = Answer.UNKNOWN
         self._fenced[slot] = taken
         return taken
 
+    # -- whose negatives count
+
+    async def _members_proofs(self, metadata: LedgerMetadata) -> FenceProofs:
+        members = await self._updates.patiently(lambda: self._updates.members.look(self._ensemble))
+        foreign = any(not member.ours for member in members.values())
+        made = await self._updates.patiently(lambda: self._updates.made(self._ledger_id)) if foreign else None
+        self._members = members
+        return FenceProofs(
+            self._ledger_id,
+            self._key,
+            {bookie: trust(bookie, member, metadata, ledger_made=made) for bookie, member in members.items()},
+            transport=self._transport,
+            settings=self._settings,
+            proven=self._proven,
+        )
+
+    def _denial_counts(self, slot: int, answer: ReadAnswer) -> bool:
+        assert self._proofs is not None
+        return self._proofs.counts(self._ensemble[slot], answer)
+
+    def _proven(self, bookie: BookieId) -> None:
+        """What was not believed is asked again."""
+        self._unknown = {(entry_id, slot) for entry_id, slot in self._unknown if self._ensemble[slot] != bookie}
+        self._progress += 1
+        self._news.set()
+
+    async def _check_members(self) -> None:
+        """Raises RecoveryFailed if a bookie was formatted anew since its negatives began to count."""
+        assert self._proofs is not None
+        relied_on = self._proofs.relied_on
+        now = await self._updates.patiently(lambda: self._updates.members.look(relied_on))
+        changed = self._proofs.suspects(self._members, now)
+        if changed:
+            raise RecoveryFailed(
+                f"expected the bookies of ledger {self._ledger_id} to stay the same while it was recovered, found new cookies "
+                f"of {names(changed)}: what they denied proves nothing; try again when other bookies of it are back",
+                missing=changed,
+                ledger_id=self._ledger_id,
+            )
+
     # -- entries
+
+    async def _find_end(self) -> None:
+        """Entries until the end is proven and all before it are durable: singly, and in batches where those bring many."""
+        plan = self._plan
+        batch_from = plan.start + FIRST_READS
+
+        def ready() -> bool:
+            return self._recovered() or (plan.end is None and plan.present_to >= batch_from)
+
+        while not self._recovered():
+            await self._work(ready, self._questions)
+            if not self._recovered():
+                await self._read_batches()
+                batch_from = plan.present_to + FIRST_READS
+
+    async def _read_batches(self) -> None:
+        """Takes entries from batch reads for as long as these bring all that they are asked for."""
+        settings, plan = self._settings, self._plan
+        reads = BatchReads(self._ledger_id, self._whole, self._transport, settings, self._metrics)
+        size = settings.batch_read_entries * settings.batch_reads_in_flight
+        while True:
+            first = plan.present_to + 1
+            found = await reads.read(first, first + size - 1, self._snapshot)
+            for entry_id, (header, body) in sorted(found.items()):
+                if entry_id > plan.present_to and plan.end is None:
+                    self._bodies.setdefault(entry_id, (body, header.length))
+                    plan.found(entry_id)
+            if found:
+                self._progress += 1
+            self._write_back()
+            if len(found) < size or plan.end is not None or self._refusal is not None:
+                return
+            await self._work(self._has_room, lambda: iter(()))
+
+    def _whole(self, entry_id: int, body: memoryview) -> Entry | BokiError:
+        """The header and the whole body, if its digest is right: it is written back as it is."""
+        try:
+            return v2.verify_body(body, self._ledger_id, entry_id, self._digest)[0], body
+        except DigestMismatch as error:
+            self._metrics.digest_mismatches.inc()
+            _log.warning("damaged copy met in recovery", ledger_id=self._ledger_id, entry_id=entry_id, error=error)
+            return error
+
+    def _has_room(self) -> bool:
+        adds, settings = self._adds, self._settings
+        return adds is None or (
+            adds.acks.in_flight <= settings.window_entries // 2 and adds.bytes_in_flight <= settings.window_bytes // 2
+        )
 
     def _recovered(self) -> bool:
         end = self._plan.end
@@ -208,6 +309,8 @@ class LedgerRecovery:
             if entry_id > plan.present_to and plan.end is None:
                 assert answer.body is not None
                 self._bodies.setdefault(entry_id, (answer.body, checked[0].length))
+        if taken is Answer.NEVER_HAD and not self._denial_counts(slot, answer):
+            return Answer.UNKNOWN
         plan.answered(entry_id, slot, taken)
         self._write_back()
         return taken
@@ -324,7 +427,7 @@ class LedgerRecovery:
 
     def _waits(self) -> bool:
         """Whether an answer may still come without asking again."""
-        if self._asked:
+        if self._asked or (self._proofs is not None and self._proofs.under_way):
             return True
         adds = self._adds
         return adds is not None and bool(adds.acks.in_flight) and adds.ready_slots() >= self._snapshot.ack_quorum
@@ -373,9 +476,16 @@ class LedgerRecovery:
                 **facts,
             )
         missing = sorted({self._ensemble[slot] for _, slot in (*self._asked, *self._unknown)})
+        distrusted = self._proofs.distrusted if self._proofs is not None else []
+        remedy = (
+            f" or recover it with Apache's client if you know better: {names(distrusted)} may have been formatted anew since "
+            "they joined the ledger, what they deny proves nothing"
+            if distrusted
+            else ""
+        )
         return RecoveryFailed(
-            f"too few bookies give a definite answer about ledger {self._ledger_id} (missing: {', '.join(missing)}); "
-            "it stays in recovery: try again when they are back",
+            f"too few bookies give a definite answer about ledger {self._ledger_id} (missing: {names(missing)}); "
+            f"it stays in recovery: try again when they are back{remedy}",
             missing=missing,
             **facts,
         )

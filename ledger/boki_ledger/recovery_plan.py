@@ -70,6 +70,10 @@ class RecoveryPlan:
             of_entry[slot] = answer
         self._decide()
 
+    def found(self, entry_id: int) -> None:
+        """Takes a valid copy of an entry, whichever slot it came from."""
+        self.answered(entry_id, self.slots(entry_id)[0], Answer.HAVE)
+
     def verdict(self, entry_id: int) -> Verdict:
         """What is proven about an entry so far."""
         if entry_id <= self.present_to:

@@ -126,6 +126,7 @@ class V3Link:
         self._polls = 0
         self._late: dict[int, None] = {}
         self._txn_id = 0
+        self._connections = 0
 
     @property
     def error(self) -> BokiError | None:
@@ -185,7 +186,7 @@ class V3Link:
                     expected=entry_id,
                     found=found.entry_id,
                 )
-            return ReadAnswer(found.status, _view(found.body))
+            return ReadAnswer(found.status, _view(found.body), None, self._connections)
 
         return self._ask(
             lambda txn_id: v3.ReadRequest(txn_id, priority, ledger_id, entry_id, fence_key, False, -1, 0),
@@ -194,7 +195,7 @@ class V3Link:
                 v3.ReadResponse,
                 ledger_id,
                 taken,
-                lambda status, error: ReadAnswer(status, error=error),
+                lambda status, error: ReadAnswer(status, None, error, self._connections),
                 poll=False,
             ),
             timeout_s=None,
@@ -364,6 +365,7 @@ class V3Link:
         return bool(self._adds) or len(self._calls) > self._polls
 
     def link_up(self) -> None:
+        self._connections += 1
         for lane in tuple(self._lanes):
             lane.listener.lane_up()
         for call in tuple(self._calls.values()):

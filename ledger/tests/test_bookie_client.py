@@ -19,7 +19,7 @@ from boki_common.runtime.ports import Buffer
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.client import LedgerClient
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, turns, until
+from boki_ledger.testing.ledgers import QUICK, CountingRandom, make_cookie, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
 from boki_ledger.transport import BatchAnswer
 
@@ -146,6 +146,7 @@ class Wire:
         if await self.store.exists(path):
             await self.store.delete(path, version=0)
         await self.store.create(path, value, ephemeral=True)
+        await make_cookie(self.store, bookie)
 
     async def close(self) -> None:
         await self.network.close()
@@ -468,6 +469,7 @@ async def test_a_ledger_over_sockets_survives_a_bookie(wire: Wire) -> None:
         await other.start()
         value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", other.server.address.port))
         await wire.store.create(layout.bookie_path(other.state.bookie_id), value, ephemeral=True)
+        await make_cookie(wire.store, other.state.bookie_id)
     client = LedgerClient(metadata=wire.store, rng=CountingRandom(), settings=replace(QUICK, patience_s=5.0))
     await client.start()
     writer = await client.create()

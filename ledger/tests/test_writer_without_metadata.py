@@ -30,6 +30,7 @@ async def test_a_change_that_was_put_off_is_tried_again_after_growing_pauses(led
     """By itself: no bookie, no entry and no check of hung bookies (a minute here) reminds the writer."""
     client = await ledgers.other_client(replace(QUICK, retry_least_s=0.01, retry_most_s=10.0, answer_timeout_s=240.0))
     store = ledgers.stores[-1]
+    await client.create()  # so that b3 is known as one of ours, and only swaps are tried
     writer = await client.create(replicas=2, acks=2)
     ledgers.bookies.register("b2", "b3")
     store.disconnect()
@@ -45,6 +46,7 @@ async def test_a_change_that_was_put_off_is_tried_again_after_growing_pauses(led
 
 
 async def test_an_abandoned_writer_does_not_try_a_change_again(ledgers: Ledgers) -> None:
+    await ledgers.client.create()
     writer = await ledgers.client.create(replicas=2, acks=2)
     ledgers.bookies.register("b2", "b3")
     ledgers.store.disconnect()

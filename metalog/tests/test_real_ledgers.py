@@ -8,6 +8,7 @@ import pytest
 
 from boki_common.bookkeeper import layout
 from boki_ledger.client import LedgerClient
+from boki_ledger.testing.ledgers import make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_metalog.errors import ShardNotOpen
 from boki_metalog.ledgers import Ledgers
@@ -22,6 +23,8 @@ async def bookies(cluster: Any) -> ScriptedBookies:
     store = await cluster.store()
     await layout.init_cluster(store)
     bookies = ScriptedBookies(["b1", "b2", "b3"])
+    for bookie in bookies.bookies:
+        await make_cookie(store, bookie)
     client = LedgerClient(metadata=store, rng=cluster.rng, bookies=bookies)
     await client.start()
     cluster._closing.append(client.close)
