@@ -4,6 +4,7 @@
     book_commands    append, read, tail                       the records of a book
     status_command   status                                   who is up
     ledger_commands  ledger ls | show | read                  what lies below
+    history_commands history check                            what clients were told
 
 Exit codes are in `exit_codes`, what all commands share in `options`.
 """
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 
 import click
 
-from boki_cli import book_commands, ledger_commands, role_commands, status_command
+from boki_cli import book_commands, history_commands, ledger_commands, role_commands, status_command
 from boki_cli.options import CommandGroup, run
 
 
@@ -39,7 +40,7 @@ def boki() -> None:
     """
 
 
-for commands in (role_commands, book_commands, status_command, ledger_commands):
+for commands in (role_commands, book_commands, status_command, ledger_commands, history_commands):
     commands.register(boki)
 
 

@@ -1,0 +1,52 @@
+"""`boki history check`: what clients were told, held against what a log may do. Needs no cluster, only the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.options import CommandGroup, Invocation, command
+from boki_common.errors import InvalidArgument
+
+
+def register(group: CommandGroup) -> None:
+    """Adds the commands of this module."""
+    history = CommandGroup("history", help="Check what clients called and were told, against what a log may do.")
+    group.add_command(history)
+
+    @command(history, "check", writes=False, short_help="Look for lost, doubled, reordered, phantom and stale records.")
+    @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+    @click.option(
+        "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with pictures."
+    )
+    def check(invocation: Invocation, file: Path, html: Path | None) -> int:
+        """Check a history: one call as JSON a line, as `boki_sim.checkers` records it.
+
+        Looks for linearizability of appends, conditional appends, linearizable reads and trims, for sessions that go
+        back, and for records that are lost, doubled, reordered or came from nowhere. Exit code 1 if anything is wrong.
+        """
+        return _check(invocation, file, html)
+
+
+def _check(invocation: Invocation, file: Path, html: Path | None) -> int:
+    from boki_sim.checkers.check import check
+    from boki_sim.checkers.history import read_lines
+    from boki_sim.checkers.report import as_page, as_text
+
+    with file.open("rb") as lines:
+        operations = list(read_lines(lines, name=str(file)))
+    try:
+        findings = check(operations)
+    except ValueError as error:
+        raise InvalidArgument(f"{file}: {error}") from error
+    if html is not None:
+        html.write_text(as_page(operations, findings, title=f"History {file.name}"), encoding="utf-8")
+    if invocation.json:
+        for finding in findings:
+            invocation.emit({"anomaly": finding.anomaly, "book": finding.book, "text": finding.text})
+    if findings:
+        raise exit_codes.CheckFailed(f"{len(operations)} calls, {len(findings)} findings\n\n{as_text(findings)}")
+    invocation.say(f"{len(operations)} calls, nothing wrong")
+    return exit_codes.OK

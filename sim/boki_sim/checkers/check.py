@@ -1,0 +1,28 @@
+"""Checks a whole history, book by book (a book is linearizable by itself, so all of them are)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from boki_sim.checkers.findings import Finding
+from boki_sim.checkers.history import Operation
+from boki_sim.checkers.order import BookOrder
+from boki_sim.checkers.records import BookLog
+
+
+def check(operations: Iterable[Operation]) -> list[Finding]:
+    """What is wrong with a history; empty if nothing is.
+
+    Raises:
+        ValueError: two appends name the same record: `data` must be unique.
+    """
+    books: dict[str, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        books[operation.book].append(operation)
+    findings: list[Finding] = []
+    for book in sorted(books):
+        log = BookLog(book, books[book])
+        findings.extend(log.findings)
+        findings.extend(BookOrder(log, books[book]).check())
+    return findings

@@ -1,0 +1,218 @@
+"""Whether the calls on one book can have taken effect one after another, each at an instant between its begin and its end:
+linearizability, with sessions for the reads that only promise those.
+
+A log makes this easy where it is hard in general: seqnums tell the order of all records that anybody saw, so it needs no
+search. What is left are constraints between calls, and a history is right exactly if they contain no cycle:
+
+    a record is before the next one · an append before a read that shows it · a read before the append that it missed
+    a call before every call that began after it returned · in a session, before what that session called later
+    (but one with an unknown outcome may take effect long after its caller gave up)
+    a trim before a read that was told of it · a read before a trim of what it shows
+
+A cycle is the counter-example, in words. Two things are left open where a history does not tell them: which of several trims
+a read heard of (the one that began first is taken), and whether a record that a read missed was trimmed already or not
+there yet (nothing is demanded then). Reads with consistency `any` are held to what they show, not to when.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from boki_sim.checkers.constraints import Constraints, Step
+from boki_sim.checkers.findings import Anomaly, Finding, name_of
+from boki_sim.checkers.history import ALL, Operation
+from boki_sim.checkers.records import BookLog
+
+FINDINGS_MOST: Final = 20
+"""Contradictions reported of one book."""
+
+_LOG: Final = "is in the log before"
+_SHOWS: Final = "is shown by"
+_MISSED: Final = "did not see"
+_REAL_TIME: Final = "had returned before the begin of"
+_SESSION: Final = "had returned, in the same session, before the begin of"
+_FUTURE: Final = "returned before the begin of"
+_TRIM_SEEN: Final = "was told of to"
+_TRIM_AFTER: Final = "still shows what was trimmed by"
+_LOSES: Final = "made refuse"
+_LOSES_TO: Final = "did not report, as newer,"
+
+
+class BookOrder:
+    """The constraints of one book."""
+
+    def __init__(self, log: BookLog, operations: Sequence[Operation]) -> None:
+        self._log = log
+        called = [one for one in operations if one.kind != "append" or one.outcome != "never"]
+        self._operations = sorted(called, key=lambda one: one.start)
+        self._number = {id(one): number for number, one in enumerate(self._operations)}
+        self._record = {seqnum: self._number[id(stored.append)] for seqnum, stored in log.stored.items()}
+        self._trims = [one for one in self._operations if one.kind == "trim"]
+        self._graph = Constraints(len(self._operations))
+        self.findings: list[Finding] = []
+        self._hold_to_log()
+        self._hold_to_clocks()
+        for number, one in enumerate(self._operations):
+            if one.kind == "read" and one.outcome == "ok":
+                self._read(number, one)
+            elif one.outcome == "conflict":
+                self._conflict(number, one)
+
+    def check(self) -> Iterator[Finding]:
+        """Contradictions, each a shortest one, each without the calls that those before it blame."""
+        yield from self.findings
+        for _ in range(FINDINGS_MOST):
+            steps = self._graph.cycle()
+            if not steps:
+                return
+            yield self._explain(steps)
+            self._graph.forget(self._culprit(steps))
+
+    # -- constraints
+
+    def _hold_to_log(self) -> None:
+        records = [self._record[seqnum] for seqnum in sorted(self._record)]
+        for first, second in itertools.pairwise(records):
+            self._graph.before(first, _LOG, second)
+
+    def _hold_to_clocks(self) -> None:
+        there = set(self._record.values())
+        timed: list[int] = []
+        loose: list[int] = []
+        sessions: dict[str, list[int]] = defaultdict(list)
+        for number, one in enumerate(self._operations):
+            if one.kind == "append" and number not in there and one.outcome != "conflict":
+                continue  # nobody knows whether it ever happened
+            if one.kind == "read" and one.outcome != "ok":
+                continue
+            if one.kind != "read" or one.consistency == "linearizable":
+                timed.append(number)
+            else:
+                loose.append(number)
+            if one.kind != "read" or one.consistency != "any":
+                sessions[one.client].append(number)
+        returned = [number for number in timed if self._operations[number].outcome != "unknown"]
+        self._graph.clock(self._operations, _REAL_TIME, entering=timed, leaving=returned)
+        self._graph.clock(self._operations, _FUTURE, entering=timed, leaving=loose)
+        for client in sorted(sessions):
+            own = sessions[client]
+            returned = [number for number in own if self._operations[number].outcome != "unknown"]
+            self._graph.clock(self._operations, _SESSION, entering=own, leaving=returned)
+
+    def _read(self, number: int, read: Operation) -> None:
+        shown = [seqnum for seqnum, _ in read.rows if seqnum in self._record]
+        if shown:
+            self._graph.before(self._record[shown[-1]], _SHOWS, number)
+        seen = set(shown)
+        for seqnum in self._log.between(read.tag, max(read.low, read.trimmed), read.high):
+            if seqnum not in seen and not self._is_excused(seqnum, read):
+                self._graph.before(number, _MISSED, self._record[seqnum])
+                break
+        if read.trimmed > read.low:
+            self._told_of_trim(number, read)
+        for trim in self._trims:
+            if trim.outcome == "ok" and any(self._must_take(trim, seqnum, read.tag) for seqnum in shown):
+                self._graph.before(number, _TRIM_AFTER, self._number[id(trim)])
+
+    def _told_of_trim(self, number: int, read: Operation) -> None:
+        """Only trims say that something is trimmed: one that reached so far came before."""
+        fitting = [
+            trim
+            for trim in self._trims
+            if trim.before >= read.trimmed and trim.tag in (ALL, read.tag) and trim.outcome != "never"
+        ]
+        if not fitting:
+            text = f"{name_of(read)} was told that everything below {read.trimmed} is trimmed, and nobody trimmed that"
+            self.findings.append(Finding("wrong trim", self._log.book, text, (read,)))
+            return
+        trim = min(fitting, key=lambda one: one.start)
+        if trim.outcome == "ok":
+            self._graph.before(self._number[id(trim)], _TRIM_SEEN, number)
+        elif read.end is not None and trim.start > read.end:
+            text = f"{name_of(read)} was told of {name_of(trim)}, which began later"
+            self.findings.append(Finding("wrong trim", self._log.book, text, (read, trim)))
+
+    def _is_excused(self, seqnum: int, read: Operation) -> bool:
+        """Whether a record that a read did not show may have been trimmed by then; whether it was there is left open."""
+        return any(
+            self._may_take(trim, seqnum, read.tag) and (read.end is None or trim.start <= read.end)
+            for trim in self._trims
+        )
+
+    def _may_take(self, trim: Operation, seqnum: int, stream: str) -> bool:
+        """Whether a trim can have taken a record from what readers of a stream see: it acts on what was there before it."""
+        append = self._log.stored[seqnum].append
+        if trim.outcome == "never" or seqnum >= trim.before or (trim.end is not None and append.start > trim.end):
+            return False
+        if trim.tag in (ALL, stream):
+            return True
+        return stream == ALL and trim.tag in append.tags
+
+    def _must_take(self, trim: Operation, seqnum: int, stream: str) -> bool:
+        """Whether whoever reads the stream after the trim cannot see the record any more."""
+        append = self._log.stored[seqnum].append
+        there = append.end is not None and append.end <= trim.start
+        return there and seqnum < trim.before and trim.tag in (ALL, stream)
+
+    def _conflict(self, number: int, append: Operation) -> None:
+        """At its place in the order some stream that it names had a record too new for it."""
+        losses = self._log.losses(append)
+        if losses:
+            self._graph.before(self._record[losses[0]], _LOSES, number)
+        for tag, newest in append.actual.items():
+            if newest is not None and newest in self._record:
+                self._graph.before(self._record[newest], _LOSES, number)
+            following = self._log.first_after(tag, -1 if newest is None else newest)
+            if following is not None:
+                self._graph.before(number, _LOSES_TO, self._record[following])
+
+    # -- words
+
+    def _explain(self, steps: list[Step]) -> Finding:
+        calls = [self._operations[step.before] for step in steps]
+        lines = [
+            f"{name_of(self._operations[s.before])} {s.reason} {name_of(self._operations[s.after])}" for s in steps
+        ]
+        return Finding(self._anomaly(steps), self._log.book, "; ".join(lines), tuple(calls))
+
+    def _culprit(self, steps: list[Step]) -> int:
+        reads = [step.before for step in steps if self._operations[step.before].kind == "read"]
+        return reads[0] if reads else steps[0].before
+
+    def _anomaly(self, steps: list[Step]) -> Anomaly:
+        reasons = {step.reason for step in steps}
+        kinds = {self._operations[step.before].kind for step in steps}
+        if reasons & {_TRIM_SEEN, _TRIM_AFTER}:
+            return "wrong trim"
+        missed = [step for step in steps if step.reason == _MISSED]
+        if missed:
+            if self._is_lost(missed[0].after):
+                return "lost"
+            readers = [self._operations[step.before] for step in steps if self._operations[step.before].kind == "read"]
+            return "non-monotonic" if _SESSION in reasons and len(readers) > 1 else "stale"
+        if reasons & {_LOSES, _LOSES_TO}:
+            return "wrong verdict"
+        if _FUTURE in reasons or (kinds == {"append", "read"} and _SHOWS in reasons):
+            return "phantom"
+        return "reordered" if kinds == {"append"} else "impossible order"
+
+    def _is_lost(self, record: int) -> bool:
+        """Acknowledged, and the newest read that should show it does not."""
+        append = self._operations[record]
+        seqnum = append.seqnum
+        if append.outcome != "ok" or seqnum is None:
+            return False
+        covering = [
+            one
+            for one in self._operations
+            if one.kind == "read"
+            and one.outcome == "ok"
+            and one.low <= seqnum
+            and (one.high is None or seqnum < one.high)
+            and (one.tag == ALL or one.tag in append.tags)
+        ]
+        newest = max(covering, key=lambda one: one.start)
+        return seqnum not in {row for row, _ in newest.rows}

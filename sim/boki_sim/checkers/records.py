@@ -1,0 +1,117 @@
+"""The log of one book as all calls together show it, and what is wrong with it by itself: no order of the calls is looked at.
+
+A record is known from the append that was told its place, and from every read that showed it. So an append with an unknown
+outcome is in the log exactly if somebody saw it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from boki_sim.checkers.findings import Anomaly, Finding, name_of
+from boki_sim.checkers.history import ALL, Operation
+
+_REFUSED = ("conflict", "never")
+
+
+class Stored(NamedTuple):
+    """A record of the log and the append that made it."""
+
+    seqnum: int
+    append: Operation
+
+
+class BookLog:
+    """See the module. `stored` by seqnum; `streams` by tag, ascending."""
+
+    def __init__(self, book: str, operations: Sequence[Operation]) -> None:
+        self.book = book
+        self.stored: dict[int, Stored] = {}
+        self.streams: dict[str, list[int]] = defaultdict(list)
+        self.findings: list[Finding] = []
+        self._appends: dict[str, Operation] = {}
+        self._place: dict[str, int] = {}
+        self._shown: dict[int, str] = {}
+        for operation in operations:
+            if operation.kind == "append":
+                self._note_append(operation)
+        for operation in operations:
+            if operation.kind == "append" and operation.outcome == "ok" and operation.seqnum is not None:
+                self._note_row(operation.seqnum, operation.data, operation)
+        for operation in operations:
+            for seqnum, data in operation.rows:
+                self._note_row(seqnum, data, operation)
+        for seqnum in sorted(self._shown):
+            append = self._appends.get(self._shown[seqnum])
+            if append is not None and append.outcome not in _REFUSED:
+                self.stored[seqnum] = Stored(seqnum, append)
+                for tag in dict.fromkeys((ALL, *append.tags)):
+                    self.streams[tag].append(seqnum)
+        self.findings.extend(self._verdicts(operations))
+
+    def between(self, tag: str, low: int, high: int | None) -> list[int]:
+        """Seqnums of a stream in [low, high)."""
+        rows = self.streams.get(tag, [])
+        return rows[bisect_left(rows, low) : len(rows) if high is None else bisect_left(rows, high)]
+
+    def first_after(self, tag: str, seqnum: int) -> int | None:
+        """The first of a stream above a place."""
+        rows = self.streams.get(tag, [])
+        at = bisect_right(rows, seqnum)
+        return rows[at] if at < len(rows) else None
+
+    def _note_append(self, append: Operation) -> None:
+        other = self._appends.setdefault(append.data, append)
+        if other is not append:
+            raise ValueError(
+                f"expected each append of a history to name a record of its own, found {append.data!r} twice: "
+                f"{name_of(other)}; {name_of(append)}"
+            )
+
+    def _note_row(self, seqnum: int, data: str, witness: Operation) -> None:
+        append = self._appends.get(data)
+        if append is None:
+            text = f"nobody appended {data!r}, which {name_of(witness)} shows at {seqnum}"
+            self._found("phantom", text, witness)
+            return
+        if append.outcome in _REFUSED:
+            self._found(
+                "phantom", f"{name_of(append)} is not in the log, and {name_of(witness)} shows it", append, witness
+            )
+        shown = self._shown.setdefault(seqnum, data)
+        if shown != data:
+            other = self._appends[shown]
+            text = f"at {seqnum} {name_of(witness)} shows {data!r}, and others saw {shown!r}"
+            self._found("reordered", text, witness, other)
+            return
+        place = self._place.setdefault(data, seqnum)
+        if place != seqnum:
+            text = f"{name_of(append)} is at {place} and at {seqnum}, which {name_of(witness)} shows"
+            self._found("duplicated", text, append, witness)
+
+    def _verdicts(self, operations: Sequence[Operation]) -> Iterator[Finding]:
+        """Conditions of what is in the log are decided by places alone; a conflict needs a newer record to exist at all."""
+        for seqnum, stored in self.stored.items():
+            for tag, expected in stored.append.expect.items():
+                newer = self.between(tag, 0 if expected is None else expected + 1, seqnum)
+                if newer:
+                    winner = self.stored[newer[-1]].append
+                    text = f"{name_of(stored.append)} is in the log, though {tag!r} had {newer[-1]}: {name_of(winner)}"
+                    yield Finding("wrong verdict", self.book, text, (stored.append, winner))
+        for operation in operations:
+            if operation.outcome == "conflict" and not self.losses(operation):
+                text = f"{name_of(operation)} was refused, and no record contradicts its condition"
+                yield Finding("wrong verdict", self.book, text, (operation,))
+
+    def losses(self, conflict: Operation) -> list[int]:
+        """The records that can have made a conditional append lose: the first too new one of each stream it names."""
+        firsts = (self.first_after(tag, -1 if s is None else s) for tag, s in conflict.expect.items())
+        return sorted(first for first in firsts if first is not None)
+
+    def _found(self, anomaly: Anomaly, text: str, *calls: Operation) -> None:
+        finding = Finding(anomaly, self.book, text, calls)
+        if finding not in self.findings:
+            self.findings.append(finding)

@@ -1,0 +1,41 @@
+"""The graph by itself: cycles, clocks, and what is forgotten."""
+
+from __future__ import annotations
+
+from boki_sim.checkers.constraints import Constraints, Step
+from boki_sim.checkers.history import Operation
+
+
+def calls(*spans: tuple[float, float | None]) -> list[Operation]:
+    return [Operation("c", "read", "b", start, end) for start, end in spans]
+
+
+def test_no_cycle_in_what_follows_one_another() -> None:
+    graph = Constraints(3)
+    graph.before(0, "x", 1)
+    graph.before(1, "x", 2)
+    assert graph.cycle() == []
+
+
+def test_a_cycle_is_told_in_its_steps_without_the_instants() -> None:
+    graph = Constraints(2)
+    graph.clock(calls((0, 1), (2, 3)), "before", entering=(0, 1), leaving=(0, 1))
+    graph.before(1, "missed", 0)
+    assert sorted(graph.cycle()) == [Step(0, "before", 1), Step(1, "missed", 0)]
+    graph.forget(1)
+    assert graph.cycle() == []
+
+
+def test_calls_that_overlap_or_touch_are_in_no_order() -> None:
+    for spans in (((0, 2), (1, 3)), ((0, 1), (1, 2)), ((0, None), (5, 6))):
+        graph = Constraints(2)
+        graph.clock(calls(*spans), "before", entering=(0, 1), leaving=(0, 1))
+        graph.before(1, "missed", 0)
+        assert graph.cycle() == [], spans
+
+
+def test_of_several_cycles_one_of_the_fewest_calls_is_told() -> None:
+    graph = Constraints(5)
+    for first, second in ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 4)):
+        graph.before(first, f"{first}", second)
+    assert [step.before for step in sorted(graph.cycle())] == [0, 1, 4]
