@@ -13,6 +13,7 @@ An open ledger's metadata is watched, so that changed ensembles and the close ar
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -32,6 +33,7 @@ from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.replica_reads import ReplicaReads
 from boki_ledger.settings import LedgerSettings
+from boki_ledger.tail import Tail
 from boki_ledger.transport import BookieTransport
 
 _log = get_logger("ledger")
@@ -59,6 +61,7 @@ class LedgerReader:
         self._lacs = LacReads(ledger_id, self._digest, transport, settings)
         self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics)
         self._ended: BokiError | None = None
+        self._change: asyncio.Future[None] | None = None
         self._last_entry = floor - 1
         self._seen = seen
         self._take(seen)
@@ -104,6 +107,44 @@ class LedgerReader:
         entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh)
         return [payload for _, payload in entries]
 
+    async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:
+        """As `read`, but beyond the LAC too: entries as they are on replicas, *not* known to be part of the ledger.
+
+        Recovery may drop them, another entry may take their place, and two readers may see different ones. Only `read`
+        says what is certain.
+
+        Raises:
+            NoSuchEntry: beyond the end of a closed ledger, or no replica has it (yet). As `read` otherwise.
+        """
+        if not 0 <= first <= last:
+            raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
+        self._check_open()
+        if self.closed:
+            return await self.read(first, last)
+        entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh)
+        return [payload for _, payload in entries]
+
+    def follow(self, start: int, *, wait_s: float = 10.0) -> AsyncIterator[tuple[int, memoryview]]:
+        """(entry id, payload) of every entry from `start` on, as they are acknowledged; ends when a closed ledger ends.
+
+        Args:
+            start: the first entry wanted.
+            wait_s: how long one long poll may wait at a bookie; the iterator waits as long as the ledger is open.
+
+        Raises:
+            InvalidArgument. While iterating, as `read`: after EntryUnknown follow again from where it ended.
+        """
+        if start < 0 or wait_s <= 0:
+            raise InvalidArgument(f"expected a start from 0 and a wait above 0 s, found {start} and {wait_s}")
+        return Tail(self, self._digest, self._lacs, self._transport, self._settings, wait_s=wait_s).entries(start)
+
+    def changed(self) -> asyncio.Future[None]:
+        """Ends when the metadata was seen to change, or the reader ends. Raises what ended it before."""
+        self._check_open()
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+        return self._change
+
     async def read_lac(self) -> int:
         """Asks the bookies of the last fragment how far the ledger is acknowledged; the last entry if it is closed.
 
@@ -121,7 +162,7 @@ class LedgerReader:
     async def close(self) -> None:
         """Stops following the metadata; later reads raise ClosedError. Idempotent."""
         if self._ended is None:
-            self._ended = ClosedError(f"the reader of ledger {self.ledger_id} is closed", ledger_id=self.ledger_id)
+            self._end(ClosedError(f"the reader of ledger {self.ledger_id} is closed", ledger_id=self.ledger_id))
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -156,7 +197,17 @@ class LedgerReader:
         if self._ended is not None:
             raise self._ended
 
+    def _end(self, error: BokiError) -> None:
+        self._ended = error
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        change, self._change = self._change, None
+        if change is not None and not change.done():
+            change.set_result(None)
+
     def _take(self, seen: SeenMetadata) -> None:
+        self._tell_change()
         self._seen = seen
         metadata = seen.metadata
         if metadata.state is LedgerState.CLOSED:
@@ -179,7 +230,7 @@ class LedgerReader:
             _log.info("metadata not read again", ledger_id=self.ledger_id, error=error)
             return
         except NoSuchLedger as error:
-            self._ended = error
+            self._end(error)
             raise
         if seen.version > self._seen.version:
             self._take(seen)
@@ -193,6 +244,6 @@ class LedgerReader:
         except NoSuchLedger:
             _log.info("a ledger that is being read was deleted", ledger_id=self.ledger_id)
         except BokiError as error:
-            self._ended = error
+            self._end(error)
         finally:
             watch.close()
