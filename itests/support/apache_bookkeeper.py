@@ -191,6 +191,14 @@ class ApacheBookkeeper:
         """After a kill, its registration lasts as long as its session."""
         self._wait(bookie, registered=False)
 
+    def folder_of(self, bookie: ApacheBookie) -> Path:
+        """Where a bookie stores."""
+        return self.folder / f"bookie-{self.bookies.index(bookie)}"
+
+    def delete_cookie(self, bookie: ApacheBookie) -> None:
+        """What `bookieformat -deleteCookie` does in the metadata."""
+        self._zookeeper.delete(f"{self._chroot}/ledgers/cookies/{bookie.bookie_id}")
+
     def shell(self, *arguments: str) -> str:
         """Runs a command of Apache's shell; returns all it printed."""
         settings = self._settings(0, 3181)
