@@ -15,6 +15,7 @@ from typing import Final
 from boki_bookie import metric_definitions
 from boki_bookie.admin import BookieAdmin, Reason
 from boki_bookie.identity import Identity, establish
+from boki_bookie.intake import IntakeLimits
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.limbo_review import LimboReview, open_or_salvage
 from boki_bookie.server import BookieServer
@@ -153,9 +154,16 @@ class Bookie:
             requests_limit=self._settings.connection_requests,
             free_bytes=self._disk.free_bytes,
             metrics=metrics,
+            intake=IntakeLimits(
+                self._settings.connection_request_bytes,
+                self._settings.connection_unsent_bytes,
+                self._settings.slow_reader_timeout_s,
+            ),
         )
         stack.push_async_callback(requests.close)
-        self._server = await FrameServer.start(address, requests.connected)
+        self._server = await FrameServer.start(
+            address, requests.connected, connections_limit=self._settings.connections
+        )
         stack.push_async_callback(self._server.close)
         self.address = self._server.address
         self._service = BookieService(self._settings.host or self.address.host, self.address.port)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 LEDGERS_REMEMBERED: Final = 65_536
+WATCHERS_LIMIT: Final = 65_536
+"""Who waits for LACs of this bookie, of all connections."""
 
 _LAC_START: Final = 16
 _LAC_END: Final = 24
@@ -54,17 +56,27 @@ class LacWatchers:
 
     def __init__(self) -> None:
         self._looks: dict[int, dict[Callable[[bool], None], None]] = {}
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody else may watch; whoever asks is to refuse."""
+        return self._count >= WATCHERS_LIMIT
 
     def __bool__(self) -> bool:
         return bool(self._looks)
 
     def watch(self, ledger_id: int, look: Callable[[bool], None]) -> None:
-        self._looks.setdefault(ledger_id, {})[look] = None
+        looks = self._looks.setdefault(ledger_id, {})
+        if look not in looks:
+            looks[look] = None
+            self._count += 1
 
     def forget(self, ledger_id: int, look: Callable[[bool], None]) -> None:
         looks = self._looks.get(ledger_id)
         if looks is not None and look in looks:
             del looks[look]
+            self._count -= 1
             if not looks:
                 del self._looks[ledger_id]
 

@@ -14,7 +14,7 @@ the disk go in one task a batch. Answers carry the ids of their request, so thei
 | handshake | that there is no authentication, see `boki_common.bookkeeper.auth` |
 | other version, not v3 | BAD_VERSION |
 | other opcode, wrong length | the connection ends: the stream cannot be trusted |
-| too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS |
+| too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS; it is not read from either, see `intake` |
 
 No failure of a request ends the bookie. When the journal fails, connections end without an answer: the outcome is unknown.
 """
@@ -31,6 +31,7 @@ from prometheus_client import Counter
 
 from boki_bookie import metric_definitions
 from boki_bookie.fence_rules import is_possible
+from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs
 from boki_bookie.ledger_index import Place
 from boki_bookie.server_v3 import V3Requests
@@ -52,7 +53,8 @@ from boki_common.bookkeeper.v2 import (
     encode_read_response,
     encode_unknown_response,
 )
-from boki_common.errors import BokiError, StorageError
+from boki_common.errors import BokiError, Overloaded, StorageError
+from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.net.connection import FrameConnection
 
@@ -67,7 +69,11 @@ _ACK_LEDGER: Final = slice(12, 20)
 """Where an encoded add response has its ledger."""
 
 Read = ReadRequest | BatchReadRequest
+_log = get_logger("bookie")
 _Answer = tuple[V2Status, list[memoryview]]
+
+
+DEFAULT_INTAKE: Final = IntakeLimits(32 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
 
 
 class _Lookup:
@@ -91,9 +97,11 @@ class BookieServer:
         requests_limit: int,
         free_bytes: Callable[[], Awaitable[int]],
         metrics: Metrics,
+        intake: IntakeLimits = DEFAULT_INTAKE,
     ) -> None:
         self.storage = storage
         self.requests_limit = requests_limit
+        self.intake = intake
         self.load_bytes = LOAD_BYTES
         self.free_bytes = free_bytes
         self.stored_lacs = StoredLacs()
@@ -134,6 +142,7 @@ class BookieConnection:
         self._server = server
         self._storage = server.storage
         self._connection = connection
+        self._intake = Intake(connection, server.intake)
         self._unanswered = 0
         self._to_load: deque[_Lookup] = deque()
         self._loading = False
@@ -172,9 +181,16 @@ class BookieConnection:
         finally:
             # also when a later frame is bad: what was taken is answered as far as the connection lives
             self._finish_batch(acks, reads, fencing)
+            if acks or (self._v3 is not None and self._v3.has_taken_adds()):
+                size = sum(map(len, frames))
+                self._intake.took(size)
+                self._storage.when_durable(partial(self._intake.released, size))
+            self._intake.look()
 
     def connection_lost(self, error: BokiError | None) -> None:
         """What was taken is finished without it; its answers go nowhere."""
+        if isinstance(error, Overloaded):
+            _log.warning("dropped a connection", peer=self._connection.peer, error=error)
         if self._v3 is not None:
             self._v3.connection_lost()
 
@@ -234,7 +250,7 @@ class BookieConnection:
             self._connection.send(_NO_AUTHENTICATION)
             return
         assert isinstance(request, ReadRequest | BatchReadRequest)
-        if room <= len(reads) + len(fencing) or self._connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
+        if room <= len(reads) + len(fencing) or self._connection.unsent_bytes > self._server.intake.unsent_bytes:
             self._answer(request, V2Status.TOO_MANY_REQUESTS, [])
             return
         if request.master_key is None:
@@ -259,7 +275,8 @@ class BookieConnection:
         """Answers what is in memory; the rest goes into one task."""
         for request in requests:
             lookup = self._look_up(request)
-            if any(isinstance(body, Place) for body in lookup.bodies):
+            crowded = self._connection.unsent_bytes > self._server.intake.unsent_bytes
+            if any(isinstance(body, Place) for body in lookup.bodies) or (lookup.bodies and crowded):
                 self._to_load.append(lookup)
             else:
                 self._unanswered -= 1
@@ -310,7 +327,7 @@ class BookieConnection:
             places = [(lookup.request.ledger_id, body) for body in lookup.bodies if isinstance(body, Place)]
             lookups.append(lookup)
             wanted.extend(places)
-            size += sum(place.body_bytes for _, place in places)
+            size += sum(body.body_bytes if isinstance(body, Place) else len(body) for body in lookup.bodies)
             if size >= LOAD_BYTES:
                 break
         loaded = iter(await self._storage.load(wanted))

@@ -33,6 +33,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from boki_bookie.fence_rules import is_possible
+from boki_bookie.intake import IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
 from boki_bookie.storage import Found, Storage
@@ -44,6 +45,8 @@ from boki_common.net.connection import FrameConnection
 
 LONG_POLL_S: Final = 600.0
 """The longest that a long poll waits, whatever its client asks for."""
+LONG_POLLS_LIMIT: Final = 1_024
+"""Long polls of one connection that wait; more are refused with TOO_MANY_REQUESTS."""
 _RESPONSE_ROOM_BYTES: Final = 1_024
 """What a response needs at most besides the body it carries."""
 
@@ -57,6 +60,7 @@ class Shared(Protocol):
 
     storage: Storage
     requests_limit: int
+    intake: IntakeLimits
     stored_lacs: StoredLacs
     watchers: LacWatchers
     load_bytes: int
@@ -123,6 +127,7 @@ class V3Requests:
         self._loading = False
         self._added: dict[int, None] = {}
         self._polls: dict[_LongPoll, None] = {}
+        self._took_adds = False
 
     def connection_lost(self) -> None:
         """Nobody waits any more."""
@@ -181,10 +186,15 @@ class V3Requests:
             reads, self._reads = self._reads, []
             self._serve(reads)
 
+    def has_taken_adds(self) -> bool:
+        """Whether the batch that was just finished had adds."""
+        took, self._took_adds = self._took_adds, False
+        return took
+
     def _is_full(self) -> bool:
         return (
             self._unanswered >= self._shared.requests_limit
-            or self._connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES
+            or self._connection.unsent_bytes > self._shared.intake.unsent_bytes
         )
 
     def _send(self, response: v3.Response) -> None:
@@ -208,6 +218,7 @@ class V3Requests:
             self._unanswered += 1
         if status is V2Status.OK:
             self._added[ledger_id] = None
+            self._took_adds = True
             early = deferred_sync and self._unanswered <= self._shared.requests_limit // 2
             acks = self._early_acks if early else self._acks
             acks.append(v3.encode_response(v3.AddResponse(txn_id, status, ledger_id, entry_id)))
@@ -300,7 +311,7 @@ class V3Requests:
     def _read(self, request: v3.ReadRequest) -> None:
         if request.waits and request.entry_id != NO_ENTRY:
             self._refuse_read(request, V2Status.BAD_REQUEST)
-        elif self._is_full():
+        elif self._is_full() or (request.waits and self._polls_are_full()):
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
         elif request.waits:
             self._unanswered += 1
@@ -325,7 +336,8 @@ class V3Requests:
         for request in requests:
             found, last = self._look_up(request)
             lac = None if last is None else self._known_lac(request.ledger_id, last)
-            if found.place is not None or (last is not None and lac is None):
+            crowded = found.body is not None and self._connection.unsent_bytes > self._shared.intake.unsent_bytes
+            if found.place is not None or (last is not None and lac is None) or crowded:
                 self._to_load.append(_Lookup(request, found, last))
             else:
                 self._answer(request, found.status, found.body, lac)
@@ -364,6 +376,8 @@ class V3Requests:
                         if found is not None and found.place is not None:
                             wanted.append((lookup.request.ledger_id, found.place))
                             size += found.place.body_bytes
+                    if lookup.found.body is not None:
+                        size += len(lookup.found.body)
                 loaded = deque(await self._storage.load(wanted))
                 for lookup in lookups:
                     self._answer_loaded(lookup, loaded)
@@ -399,6 +413,9 @@ class V3Requests:
         self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac))
 
     # -- long polls
+
+    def _polls_are_full(self) -> bool:
+        return len(self._polls) >= LONG_POLLS_LIMIT or self._shared.watchers.is_full
 
     def _poll(self, request: v3.ReadRequest) -> None:
         last = self._storage.look_up(request.ledger_id, NO_ENTRY)

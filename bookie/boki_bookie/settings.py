@@ -144,6 +144,24 @@ class BookieSettings:
         16_384, unit="requests", help="Unanswered requests of one connection; more are refused.", minimum=1
     )
 
+    connection_request_bytes: int = setting(
+        32 * MIB,
+        unit="bytes",
+        help="Adds of one connection that wait for the journal; above it nothing is read from the client for a while.",
+        minimum=4 * KIB,
+    )
+    connection_unsent_bytes: int = setting(
+        16 * MIB,
+        unit="bytes",
+        help="Answers that a client does not take; above it nothing is read from the client for a while.",
+        minimum=4 * KIB,
+    )
+    slow_reader_timeout_s: float = setting(
+        30.0, unit="seconds", help="A client that does not take its answers for so long is dropped.", minimum=0.01
+    )
+    connections: int = setting(
+        4_096, unit="connections", help="Clients connected at once; more are dropped at once.", minimum=1
+    )
     admin_port: int = setting(
         -1,
         unit="",

@@ -229,3 +229,14 @@ async def test_without_metadata_there_is_no_start(world: Any, start: Start) -> N
         await start(disk.reopen())
     world.store.reconnect()
     await start(disk.reopen())
+
+
+async def test_one_connection_too_many_is_dropped_and_the_others_are_served(world: Any, start: Start) -> None:
+    bookie = await start(MemoryDisk(), connections=2)
+    first, second, third = [await client_of(bookie) for _ in range(3)]
+    assert await third.frames.get() is None, "dropped"
+    for client in (first, second):
+        assert (await client.ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
+    first.connection.close()
+    assert await first.frames.get() is None
+    assert (await (await client_of(bookie)).ask(encode_read(8, 0))).status is V2Status.NO_LEDGER

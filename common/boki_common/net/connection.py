@@ -22,6 +22,7 @@ from boki_common.errors import (
     BokiError,
     ConnectionLost,
     InvalidArgument,
+    Overloaded,
     ProtocolError,
     SettingsError,
     Unreachable,
@@ -270,9 +271,16 @@ class FrameServer:
 
     @classmethod
     async def start(
-        cls, address: Address, make_handler: MakeHandler, *, frame_bytes_limit: int = limits.FRAME_BYTES
+        cls,
+        address: Address,
+        make_handler: MakeHandler,
+        *,
+        frame_bytes_limit: int = limits.FRAME_BYTES,
+        connections_limit: int | None = None,
     ) -> FrameServer:
         """Listens on `address`; port 0 takes a free one, which `.address` tells.
+
+        With `connections_limit` peers connected, one more is dropped at once: its handler hears Overloaded.
 
         Raises:
             SettingsError: the address is in use, not ours, or not permitted.
@@ -280,10 +288,21 @@ class FrameServer:
         loop = asyncio.get_running_loop()
         connections: dict[FrameConnection, None] = {}
 
+        def admit(one: FrameConnection) -> None:
+            if connections_limit is not None and len(connections) >= connections_limit:
+                one.abort(
+                    Overloaded(
+                        f"expected at most {connections_limit} connections to {address}, found one more of {one.peer}",
+                        peer=one.peer,
+                    )
+                )
+            else:
+                connections[one] = None
+
         def made() -> FrameConnection:
             connection = FrameConnection(frame_bytes_limit=frame_bytes_limit)
             connection.handler = make_handler(connection)
-            connection._on_made = lambda one: connections.setdefault(one)
+            connection._on_made = admit
             connection._on_lost = lambda one: connections.pop(one, None)
             return connection
 

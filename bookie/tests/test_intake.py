@@ -1,0 +1,207 @@
+"""Back-pressure over real connections: who sends or asks for too much is not read from, who does not read is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from boki_bookie import lac, server_v3
+from boki_bookie.intake import IntakeLimits
+from boki_bookie.server import LOAD_BYTES, BookieServer
+from boki_bookie.storage import Storage
+from boki_common.bookkeeper import auth, v2, v3
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError
+from boki_common.limits import KIB, MIB
+from boki_common.metrics import Metrics
+from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.runtime.memory_disk import MemoryDisk
+
+PATIENT = IntakeLimits(request_bytes=64 * KIB, unsent_bytes=1 * MIB, slow_reader_timeout_s=30.0)
+
+
+class Client:
+    """One connection; frames come out of a queue."""
+
+    def __init__(self, connection: FrameConnection) -> None:
+        self.connection = connection
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        for frame in frames:
+            self.frames.put_nowait(bytes(frame))
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.lost.set_result(error)
+
+    async def answers(self, count: int) -> list[V2Status]:
+        return [v2.decode_response(memoryview(await self.frames.get())).status for _ in range(count)]
+
+
+class Served:
+    """A storage behind a server of which the connections can be looked at."""
+
+    def __init__(self, storage: Storage, limits: IntakeLimits, disk: MemoryDisk, world: Any) -> None:
+        self.storage = storage
+        self.world = world
+        self.connections: list[FrameConnection] = []
+        self.clients: list[Client] = []
+        self.requests = BookieServer(
+            storage, requests_limit=10_000, free_bytes=disk.free_bytes, metrics=Metrics(), intake=limits
+        )
+        self.server: FrameServer
+
+    async def start(self) -> None:
+        def connected(connection: FrameConnection) -> Any:
+            self.connections.append(connection)
+            return self.requests.connected(connection)
+
+        self.server = await FrameServer.start(Address("127.0.0.1", 0), connected)
+
+    async def close(self) -> None:
+        for connection in (*self.connections, *(client.connection for client in self.clients)):
+            connection.abort(BokiError("over"))
+        for client in self.clients:
+            await client.lost
+        await self.server.close()
+        await self.requests.close()
+
+    async def connect(self) -> Client:
+        connection = await connect(self.server.address, Client)
+        assert isinstance(connection.handler, Client)
+        self.clients.append(connection.handler)
+        return connection.handler
+
+    def add(self, entry_id: int, size: int = 10) -> list[Any]:
+        return v2.encode_add_body([self.world.body(1, entry_id, bytes(size))], self.world.key)
+
+
+Serve = Callable[[IntakeLimits], Any]
+
+
+@pytest.fixture
+async def serve(world: Any, disk: MemoryDisk) -> AsyncIterator[Serve]:
+    made: list[Served] = []
+
+    async def one(limits: IntakeLimits) -> Served:
+        settings = world.tiny(
+            journal_segment_bytes=16 * MIB, write_cache_bytes=512 * MIB, journal_queue_bytes=512 * MIB
+        )
+        served = Served(await world.open(disk, settings), limits, disk, world)
+        await served.start()
+        made.append(served)
+        return served
+
+    yield one
+    for served in made:
+        await served.close()
+
+
+async def settle(served: Served) -> None:
+    """Waits until the server takes nothing more."""
+    before = -1
+    while served.storage.cached_bytes != before:
+        before = served.storage.cached_bytes
+        for _ in range(300):
+            await asyncio.sleep(0)
+
+
+async def test_adds_that_wait_for_the_journal_stop_the_reading(serve: Serve, disk: MemoryDisk) -> None:
+    served = await serve(PATIENT)
+    client = await served.connect()
+    client.connection.send(*served.add(0))
+    await client.answers(1)
+    disk.hold("sync")
+    for entry_id in range(1, 401):
+        client.connection.send(*served.add(entry_id, 10 * KIB))
+    await settle(served)
+    assert 64 * KIB < served.storage.cached_bytes < 2 * MIB, "of 4 MB that were sent"
+    disk.release("sync")
+    assert set(await client.answers(400)) == {V2Status.OK}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_taken(serve: Serve, stored: bool) -> None:
+    served = await serve(PATIENT)
+    client = await served.connect()
+    for entry_id in range(10):
+        client.connection.send(*served.add(entry_id, 500 * KIB))
+    await client.answers(10)
+    if stored:
+        await served.storage.checkpoint()
+    client.connection.pause_reading()
+    await settle(served)
+    for number in range(300):
+        client.connection.send(v2.encode_read(1, number % 10))
+    most = 0
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+        most = max(most, served.connections[0].unsent_bytes)
+    assert 512 * KIB < most < 1 * MIB + 3 * LOAD_BYTES, "of 150 MB that were asked for"
+    client.connection.resume_reading()
+    assert set(await client.answers(300)) <= {V2Status.OK, V2Status.TOO_MANY_REQUESTS}
+
+
+async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Serve) -> None:
+    served = await serve(PATIENT._replace(slow_reader_timeout_s=0.1))
+    slow, other = await served.connect(), await served.connect()
+    for entry_id in range(10):
+        other.connection.send(*served.add(entry_id, 500 * KIB))
+    await other.answers(10)
+    slow.connection.pause_reading()
+    await settle(served)
+    for number in range(300):
+        slow.connection.send(v2.encode_read(1, number % 10))
+    while not served.connections[0].closed:
+        await asyncio.sleep(0.01)
+    other.connection.send(v2.encode_read(1, 0))
+    assert await other.answers(1) == [V2Status.OK]
+    slow.connection.resume_reading()
+    await slow.lost
+
+
+async def test_handshakes_without_end_are_not_answered_without_end(serve: Serve) -> None:
+    served = await serve(PATIENT._replace(unsent_bytes=64 * KIB))
+    client = await served.connect()
+    client.connection.pause_reading()
+    await settle(served)
+    handshake = v2.encode_auth(auth.NO_AUTHENTICATION)
+    for _ in range(100):
+        client.connection.send(handshake * 2_000)
+    most = 0
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+        most = max(most, served.connections[0].unsent_bytes)
+    assert most < 1 * MIB, "one read of 256 KiB is answered whole"
+
+
+async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_v3, "LONG_POLLS_LIMIT", 3)
+    monkeypatch.setattr(lac, "WATCHERS_LIMIT", 5)
+    served = await serve(PATIENT)
+    first, second = await served.connect(), await served.connect()
+    first.connection.send(*served.add(0))
+    await first.answers(1)
+
+    def poll(txn_id: int) -> bytes:
+        return v3.encode_request(v3.ReadRequest(txn_id, None, 1, -1, None, True, 0, 60_000))
+
+    for client, waiting in ((first, 3), (second, 2)):
+        for txn_id in range(waiting + 1):
+            client.connection.send(poll(txn_id))
+        refused = v3.decode_response(memoryview(await client.frames.get()))
+        assert (refused.txn_id, refused.status) == (waiting, V2Status.TOO_MANY_REQUESTS)
+    first.connection.close()
+    await first.lost
+    while served.requests.watchers.is_full:
+        await asyncio.sleep(0)
+    second.connection.send(poll(9))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert second.frames.empty(), "room again: it waits"
