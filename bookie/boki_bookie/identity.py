@@ -1,24 +1,27 @@
-"""Who a bookie is: an id made when its directory was formatted, kept in the directory and, as a cookie, in the metadata.
+"""Who a bookie is: an id made when its directories were formatted, kept in each and, as a cookie, in the metadata.
 
 The id names the disk, not the machine or the address: a bookie that lost its disk lost its promises (entries, fences), so
 what starts on a new disk is another bookie. That is what lets a bookie say "never had" and be believed.
 
-| directory | cookie in the metadata | at start |
+| directories | cookie in the metadata | at start |
 |---|---|---|
-| empty | none names this host and directory | formatted as a new bookie |
-| empty | one names them | WrongDirectory: the disk was wiped; with `replace_lost_disk` a new bookie, the old cookie is deleted |
+| all empty | none names this host and one of them | formatted as a new bookie |
+| all empty | one names them | WrongDirectory: the disk was wiped; with `replace_lost_disk` a new bookie, the old cookie is deleted |
 | files, no `identity` | any | WrongDirectory: not ours, or incomplete |
-| `identity`, still formatting | any | it never served: formatted again under the same id |
-| `identity` | agrees | started; the cookie learns of a new host or directory |
-| `identity` | absent, or another INSTANCEID | WrongDirectory: of another cluster, or retired |
+| `identity`, one still formatting | any | it never served: all are formatted again under the same id |
+| `identity` in all | agrees | started; the cookie learns of a new host or directory |
+| `identity` in all | absent, or another INSTANCEID | WrongDirectory: of another cluster, or retired |
+| one empty, cleared or added | any | WrongDirectory: a ledger lies in one directory, so its part of them is lost, or never was there |
+| another number or order, another bookie's | any | WrongDirectory: ledgers would be looked for where they are not |
 
-The file `identity` is one JSON object: version 1, state (formatting or ready), bookie_id, instance_id, place. The place,
-`host:directory`, is a note for people and for the second row.
+The file `identity` is one JSON object: version 2, state (formatting or ready), bookie_id, instance_id, place, and which of
+how many directories this is. The place, `host:directory`, is a note for people and for the second row. Version 1, which is
+read too, knows one directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -43,13 +46,16 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.ports import Disk, Random
 
 IDENTITY_NAME: Final = "identity"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+DIRECTORIES_MAX: Final = 64
 _FOLDERS: Final = ("", ENTRIES_FOLDER, INDEX_FOLDER, JOURNAL_FOLDER)
 
 _log = get_logger("bookie")
 
 Format = Callable[[bytes], Awaitable[None]]
 """Lays down an empty store for the bookie with these 16 bytes."""
+FormatOn = Callable[[Disk, bytes], Awaitable[None]]
+"""The same, on one directory of several."""
 
 
 class _IdentityFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +64,8 @@ class _IdentityFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bookie_id: str
     instance_id: str
     place: str
+    ordinal: int = 0
+    directories: int = 1
 
 
 class Identity(NamedTuple):
@@ -66,6 +74,13 @@ class Identity(NamedTuple):
     bookie_id: BookieId
     instance_id: str
     place: str
+    more_places: tuple[str, ...] = ()
+    """Of its other directories."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Of all its directories, in order."""
+        return (self.place, *self.more_places)
 
     @property
     def raw(self) -> bytes:
@@ -76,61 +91,150 @@ class Identity(NamedTuple):
 async def establish(
     disk: Disk, metadata: MetadataStore, *, host: str, rng: Random, replace_lost_disk: bool, format_store: Format
 ) -> Identity:
-    """Applies the table above; the directory must be locked.
+    """As `establish_all`, on one directory."""
+    return await establish_all(
+        [disk],
+        metadata,
+        host=host,
+        rng=rng,
+        replace_lost_disk=replace_lost_disk,
+        format_store=lambda _, raw: format_store(raw),
+    )
+
+
+async def establish_all(
+    disks: Sequence[Disk],
+    metadata: MetadataStore,
+    *,
+    host: str,
+    rng: Random,
+    replace_lost_disk: bool,
+    format_store: FormatOn,
+) -> Identity:
+    """Applies the table above; the directories, in their order, must be locked.
 
     Raises:
-        WrongDirectory: and what to do about it. CorruptData, VersionMismatch: the file `identity` is damaged or newer.
+        WrongDirectory: and what to do about it. CorruptData, VersionMismatch: a file `identity` is damaged or newer.
     """
+    assert 0 < len(disks) <= DIRECTORIES_MAX, len(disks)
     instance_id = await init_cluster(metadata, rng=rng)
-    place = f"{host}:{disk.describe()}"
-    if await disk.exists(IDENTITY_NAME):
-        found = await _read(disk)
-        if found.state == "formatting":
-            return await _format(disk, metadata, Identity(BookieId(found.bookie_id), instance_id, place), format_store)
-        await _check(disk, metadata, found, instance_id, place)
-        return Identity(BookieId(found.bookie_id), instance_id, place)
-    await _refuse_files(disk)
-    lost = await _cookies_of(metadata, place)
+    places = [f"{host}:{disk.describe()}" for disk in disks]
+    found = [await _read(disk) if await disk.exists(IDENTITY_NAME) else None for disk in disks]
+    for disk, file in zip(disks, found, strict=True):
+        if file is None:
+            await _refuse_files(disk)
+    known = [file for file in found if file is not None]
+    if _served(known):
+        ready = next(file for file in known if file.state == "ready")
+        identity = Identity(BookieId(ready.bookie_id), instance_id, places[0], tuple(places[1:]))
+        _check_directories(disks, found, ready)
+        await _check(disks[0], metadata, ready, identity)
+        return identity
+    lost = [] if known else await _cookies_of(metadata, places)
     if lost and not replace_lost_disk:
+        where = ", ".join(disk.describe() for disk in disks)
         raise WrongDirectory(
-            f"{disk.describe()} is empty, yet the metadata knows a bookie there: expected the files of {lost[0]}, found "
+            f"{where} is empty, yet the metadata knows a bookie there: expected the files of {lost[0]}, found "
             "none. If the disk is only not mounted, or can be restored, do that. If it is lost, start with "
             "--replace-lost-disk: a new bookie is formatted here and the lost one is retired",
-            path=disk.describe(),
+            path=disks[0].describe(),
             expected=lost[0],
         )
-    identity = Identity(BookieId(random_uuid(rng)), instance_id, place)
-    await _format(disk, metadata, identity, format_store)
-    for bookie_id in lost:
-        await _retire(metadata, bookie_id)
+    bookie_id = known[0].bookie_id if known else random_uuid(rng)
+    identity = Identity(BookieId(bookie_id), instance_id, places[0], tuple(places[1:]))
+    await _format(disks, metadata, identity, format_store)
+    for lost_id in lost:
+        await _retire(metadata, lost_id)
     return identity
 
 
-async def _format(disk: Disk, metadata: MetadataStore, identity: Identity, format_store: Format) -> Identity:
-    """Makes a bookie. The file says *formatting* until everything else is there, so that a crash is met by another try."""
-    await _write(disk, identity, "formatting")
-    for folder in _FOLDERS[1:]:
-        for name in await disk.names(folder):
-            await disk.remove(f"{folder}/{name}")
-    await format_store(identity.raw)
+def _served(known: Sequence[_IdentityFile]) -> bool:
+    """Whether a bookie may have served from these: one whose formatting was cut short has not."""
+    ready = [file for file in known if file.state == "ready"]
+    if not ready:
+        return False
+    cut_short = [file for file in known if file.state == "formatting" and file.bookie_id == ready[0].bookie_id]
+    return not cut_short
+
+
+def _check_directories(disks: Sequence[Disk], found: Sequence[_IdentityFile | None], ready: _IdentityFile) -> None:
+    """The last two rows of the table."""
+    names = [disk.describe() for disk in disks]
+    ours = [file is not None and file.bookie_id == ready.bookie_id for file in found]
+    have = {file.ordinal for file, mine in zip(found, ours, strict=True) if file is not None and mine}
+    missing = [number for number in range(ready.directories) if number not in have]
+    for name, file, mine in zip(names, found, ours, strict=True):
+        if file is not None and not mine:
+            raise WrongDirectory(
+                f"{name} belongs to another bookie: expected a directory of {ready.bookie_id}, found one of "
+                f"{file.bookie_id}. Name the directories of one bookie",
+                path=name,
+                expected=ready.bookie_id,
+                found=file.bookie_id,
+            )
+        if file is None and not missing:
+            raise WrongDirectory(
+                f"{name} was added: expected the {ready.directories} directories that bookie {ready.bookie_id} was "
+                "formatted with, found one more. They are fixed, since each ledger lies in one of them: leave it out, or "
+                "start another bookie there",
+                path=name,
+                expected=ready.directories,
+                found=len(disks),
+            )
+        if file is None:
+            raise WrongDirectory(
+                f"{name} is empty: expected directory {missing[0] + 1} of {ready.directories} of bookie "
+                f"{ready.bookie_id}, found nothing. If it is only not mounted, or can be restored, do that. If it is "
+                "lost, this bookie is: format a new one on empty directories, with --replace-lost-disk",
+                path=name,
+                expected=ready.bookie_id,
+            )
+    if len(disks) != ready.directories:
+        raise WrongDirectory(
+            f"{', '.join(names)}: expected {ready.directories} directories of bookie {ready.bookie_id}, found "
+            f"{len(disks)}; name all of them, in the order in which they were formatted",
+            path=names[0],
+            expected=ready.directories,
+            found=len(disks),
+        )
+    for number, (name, file) in enumerate(zip(names, found, strict=True)):
+        if file is not None and file.ordinal != number:
+            raise WrongDirectory(
+                f"{name}: expected directory {number + 1} of bookie {ready.bookie_id}, found directory "
+                f"{file.ordinal + 1}; name them in the order in which they were formatted",
+                path=name,
+                expected=number,
+                found=file.ordinal,
+            )
+
+
+async def _format(disks: Sequence[Disk], metadata: MetadataStore, identity: Identity, format_store: FormatOn) -> None:
+    """Makes a bookie. The files say *formatting* until everything else is there, so that a crash is met by another try."""
+    for number in range(len(disks)):
+        await _write(disks, number, identity, "formatting")
+    for disk in disks:
+        for folder in _FOLDERS[1:]:
+            for name in await disk.names(folder):
+                await disk.remove(f"{folder}/{name}")
+        await format_store(disk, identity.raw)
     try:
         await create_settled(metadata, cookie_path(identity.bookie_id), encode_cookie(_cookie(identity)))
     except NodeExists:
         await _update_cookie(metadata, identity)  # from the try before
-    await _write(disk, identity, "ready")
-    _log.info("formatted a new bookie", bookie_id=identity.bookie_id, place=identity.place)
-    return identity
+    for number in range(len(disks)):
+        await _write(disks, number, identity, "ready")
+    _log.info("formatted a new bookie", bookie_id=identity.bookie_id, place=", ".join(identity.places))
 
 
-async def _check(disk: Disk, metadata: MetadataStore, found: _IdentityFile, instance_id: str, place: str) -> None:
+async def _check(disk: Disk, metadata: MetadataStore, found: _IdentityFile, identity: Identity) -> None:
     """Row 5 and 6 of the table."""
     where = disk.describe()
-    if found.instance_id != instance_id:
+    if found.instance_id != identity.instance_id:
         raise WrongDirectory(
-            f"{where} belongs to another cluster: expected instance {instance_id}, found {found.instance_id}. Name the "
+            f"{where} belongs to another cluster: expected instance {identity.instance_id}, found {found.instance_id}. Name the "
             "metadata store it was formatted with, or an empty directory",
             path=where,
-            expected=instance_id,
+            expected=identity.instance_id,
             found=found.instance_id,
         )
     try:
@@ -142,7 +246,6 @@ async def _check(disk: Disk, metadata: MetadataStore, found: _IdentityFile, inst
             path=where,
             found=found.bookie_id,
         ) from error
-    identity = Identity(BookieId(found.bookie_id), instance_id, place)
     if cookie != _cookie(identity):
         await _update_cookie(metadata, identity)
 
@@ -161,15 +264,15 @@ async def _refuse_files(disk: Disk) -> None:
             )
 
 
-async def _cookies_of(metadata: MetadataStore, place: str) -> list[str]:
-    """The bookies whose cookies name this host and directory."""
+async def _cookies_of(metadata: MetadataStore, places: Sequence[str]) -> list[str]:
+    """The bookies whose cookies name this host and one of these directories."""
     found = []
     for name in await metadata.children(COOKIES):
         try:
             cookie = decode_cookie((await metadata.get(cookie_path(name))).value)
         except (NoNode, CorruptData):
             continue  # deleted meanwhile, or written by something else: certainly not one of ours
-        if cookie.journal_dir == place:
+        if cookie.journal_dir in places or any(place in places for place in cookie.ledger_dirs):
             found.append(name)
     return found
 
@@ -197,7 +300,7 @@ async def _retire(metadata: MetadataStore, bookie_id: str) -> None:
 
 
 def _cookie(identity: Identity) -> Cookie:
-    return Cookie(identity.bookie_id, identity.place, (identity.place,), identity.instance_id, ours=True)
+    return Cookie(identity.bookie_id, identity.place, identity.places, identity.instance_id, ours=True)
 
 
 async def _read(disk: Disk) -> _IdentityFile:
@@ -205,7 +308,7 @@ async def _read(disk: Disk) -> _IdentityFile:
     data = await disk.read_all(IDENTITY_NAME)
     try:
         version = msgspec.json.decode(data, type=dict[str, object]).get("version")
-        if version != FORMAT_VERSION:
+        if version not in (FORMAT_VERSION, FORMAT_VERSION - 1):
             raise VersionMismatch(
                 f"{name}: expected version {FORMAT_VERSION}, found {version!r}: start the Boki that wrote it",
                 path=name,
@@ -221,6 +324,15 @@ async def _read(disk: Disk) -> _IdentityFile:
         ) from error
 
 
-async def _write(disk: Disk, identity: Identity, state: Literal["formatting", "ready"]) -> None:
-    content = _IdentityFile(FORMAT_VERSION, state, identity.bookie_id, identity.instance_id, identity.place)
-    await disk.replace_all(IDENTITY_NAME, msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+async def _write(disks: Sequence[Disk], number: int, identity: Identity, state: Literal["formatting", "ready"]) -> None:
+    content = _IdentityFile(
+        FORMAT_VERSION,
+        state,
+        identity.bookie_id,
+        identity.instance_id,
+        identity.places[number],
+        ordinal=number,
+        directories=len(disks),
+    )
+    encoded = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
+    await disks[number].replace_all(IDENTITY_NAME, encoded)
