@@ -182,7 +182,9 @@ async def running_bookie(
 @asynccontextmanager
 async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterator[LedgerClient]:
     """A ledger client on the bookies that the metadata store names."""
-    client = LedgerClient(metadata=parts.metadata, rng=parts.rng, settings=settings.ledger, metrics=parts.metrics)
+    client = LedgerClient(
+        metadata=parts.metadata, rng=parts.rng, clock=parts.clock, settings=settings.ledger, metrics=parts.metrics
+    )
     await client.start()
     try:
         yield client

@@ -17,19 +17,21 @@ from boki_common.bookkeeper import layout, ledger_ids
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import ClosedError, InvalidArgument, NotEnoughBookies, Unauthorized
+from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
-from boki_common.runtime.ports import Random
+from boki_common.runtime.ports import Clock, Random
 from boki_ledger.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.caller_writer import CallerIdWriter
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.reader import LedgerReader
 from boki_ledger.recovery import LedgerRecovery, check_floor
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieChooser, Bookies, BookieTransport
+from boki_ledger.transport import Bookies, BookieTransport
 from boki_ledger.writer import LedgerWriter
 
 
@@ -44,8 +46,13 @@ class LedgerClient:
         settings: LedgerSettings | None = None,
         metrics: Metrics | None = None,
         bookies: Bookies | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """`bookies` stands in for the network and the registrations; without it they are the real ones."""
+        """`bookies` stands in for the network and the registrations; without it they are the real ones.
+
+        With a clock new ledgers say in their metadata when they were made.
+        """
+        self._clock = clock
         self._store = metadata
         self._rng = rng
         self._settings = settings or LedgerSettings()
@@ -54,7 +61,7 @@ class LedgerClient:
         self._directory = BookieDirectory(metadata, retry_s=self._settings.retry_most_s)
         self._network: BookieNetwork | None = None
         self._transport: BookieTransport | None = bookies
-        self._chooser: BookieChooser = bookies or self._directory
+        self._chooser = HealthyBookies(bookies or self._directory, self._settings)
         self._writers: dict[LedgerWriter, None] = {}
 
     async def start(self) -> None:
@@ -70,6 +77,7 @@ class LedgerClient:
         network, self._network, self._transport = self._network, None, None
         if network is not None:
             await network.close()
+        self._chooser.close()
         await self._directory.close()
 
     @overload
@@ -81,6 +89,7 @@ class LedgerClient:
         password: bytes = b"",
         digest: str = "CRC32C",
         custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
         deferred_sync: bool = False,
         entry_ids: Literal["writer"] = "writer",
     ) -> LedgerWriter: ...
@@ -94,6 +103,7 @@ class LedgerClient:
         password: bytes = b"",
         digest: str = "CRC32C",
         custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
         deferred_sync: bool = False,
         entry_ids: Literal["caller"],
     ) -> CallerIdWriter: ...
@@ -106,6 +116,7 @@ class LedgerClient:
         password: bytes = b"",
         digest: str = "CRC32C",
         custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
         deferred_sync: bool = False,
         entry_ids: Literal["writer", "caller"] = "writer",
     ) -> LedgerWriter | CallerIdWriter:
@@ -117,20 +128,24 @@ class LedgerClient:
             password: guards adds, recovery and opening; stored in the metadata in clear, as BookKeeper does.
             digest: CRC32C, CRC32, HMAC or DUMMY.
             custom: stored in the metadata.
+            ledger_id: the id it gets, by default the next one. Never one that was used before: bookies may remember it.
             deferred_sync: bookies may acknowledge before an entry is durable; `writer.force` makes it so. See `writer`.
             entry_ids: "writer": entries are numbered as they are appended. "caller": `append_at` names their ids.
 
         Raises:
             NotEnoughBookies: fewer than `acks` bookies take writes. InvalidArgument.
+            NodeExists: there is a ledger `ledger_id`.
             MetadataUnavailable; MetadataUnknown: an unnamed ledger may exist.
         """
         if not 0 < acks <= replicas <= ENSEMBLE_SIZE_MAX:
             raise InvalidArgument(
                 f"expected 0 < acks <= replicas <= {ENSEMBLE_SIZE_MAX}, found acks {acks} and replicas {replicas}"
             )
+        if ledger_id is not None and not 0 <= ledger_id <= layout.LEDGER_ID_MAX:
+            raise InvalidArgument(f"expected a ledger id from 0 to {layout.LEDGER_ID_MAX}, found {ledger_id}")
         transport = self._connected()
         digest_for(digest, password)
-        up = self._chooser.writable()
+        up = self._candidates(replicas)
         size = min(replicas, len(up))
         if size < acks:
             raise NotEnoughBookies(
@@ -145,12 +160,14 @@ class LedgerClient:
             state=LedgerState.OPEN,
             last_entry=-1,
             length=0,
-            ensembles=((0, tuple(self._rng.shuffled(up)[:size])),),
+            ensembles=((0, up[:size]),),
             digest_type=digest,
             password=password,
             custom=tuple(sorted((custom or {}).items())),
+            ctime=self._clock.now_ms() if self._clock is not None else None,
         )
-        ledger_id = await self._updates.patiently(lambda: ledger_ids.next_ledger_id(self._store))
+        if ledger_id is None:
+            ledger_id = await self._updates.patiently(lambda: ledger_ids.next_ledger_id(self._store))
         seen = await self._updates.create(ledger_id, metadata)
         writer = LedgerWriter(
             ledger_id,
@@ -212,6 +229,13 @@ class LedgerClient:
     async def list(self) -> list[int]:
         """Ids of all ledgers, ascending. Raises MetadataUnavailable."""
         return sorted(await self._updates.patiently(lambda: layout.list_ledgers(self._store)))
+
+    def _candidates(self, replicas: int) -> tuple[BookieId, ...]:
+        """Bookies for a new ledger, in random order; those in quarantine last, and only if there are too few others."""
+        healthy = tuple(self._rng.shuffled(self._chooser.writable()))
+        if len(healthy) >= replicas:
+            return healthy
+        return (*healthy, *self._rng.shuffled(self._chooser.quarantined()))
 
     async def _recover(self, ledger_id: int, floor: int, transport: BookieTransport) -> SeenMetadata:
         recovery = LedgerRecovery(

@@ -388,6 +388,9 @@ class LedgerRecovery:
         adds.acks.frozen = False
         self._loop.call_soon(self._advance_later)
 
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self._chooser.failed(bookie)
+
     def adds_refused(self, error: BokiError) -> None:
         self._refusal = error
         self._news.set()

@@ -40,6 +40,9 @@ class AddsOwner(Protocol):
     def slots_failed(self) -> None:
         """Some slots are failing (told again from time to time while entries are in flight): see `failing_slots`."""
 
+    def bookie_failed(self, bookie: BookieId) -> None:
+        """A bookie that worked, or was not tried before, fails: told once until it works again."""
+
     def adds_refused(self, error: BokiError) -> None:
         """The ledger is fenced, or the password is wrong. Nothing more is told."""
 
@@ -277,6 +280,7 @@ class _Slot:
         adds = self._adds
         if self.failure is None:
             adds.metrics.slot_failures.inc()
+            adds.owner.bookie_failed(self.bookie)
             _log.info("bookie of a ledger fails", ledger_id=adds.ledger_id, bookie_id=self.bookie, error=error)
         self.failure = error
         adds.owner.slots_failed()

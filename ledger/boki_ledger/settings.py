@@ -45,6 +45,17 @@ class LedgerSettings:
     suspect_s: float = setting(
         10.0, unit="seconds", help="A failed bookie is not taken as a replacement for this long.", minimum=0.0
     )
+    quarantine_failures: int = setting(
+        5, unit="failures", help="A bookie that fails this often within quarantine_window_s is put in quarantine.", minimum=1
+    )
+    quarantine_window_s: float = setting(60.0, unit="seconds", help="See quarantine_failures.", minimum=0.0)
+    quarantine_s: float = setting(
+        300.0,
+        unit="seconds",
+        help="No new ledger or fragment is put on a bookie in quarantine for this long, unless too few others are up; "
+        "0: no quarantine.",
+        minimum=0.0,
+    )
     reads_in_flight: int = setting(
         READS_IN_FLIGHT, unit="entries", help="Entries that one read or recovery asks for at once.", minimum=1
     )

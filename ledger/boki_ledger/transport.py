@@ -182,8 +182,8 @@ class BookieTransport(Protocol):
         """Whether the last attempt to reach the bookie succeeded, or none was made: an order of preference, no proof."""
 
 
-class BookieChooser(Protocol):
-    """Which bookies new entries may go to."""
+class BookieRegistry(Protocol):
+    """Which bookies are there and take writes."""
 
     def writable(self) -> tuple[BookieId, ...]:
         """Bookies that are registered and not read-only, sorted."""
@@ -192,5 +192,18 @@ class BookieChooser(Protocol):
         """Calls back, on the event loop, after each change of them; returns what ends that."""
 
 
-class Bookies(BookieTransport, BookieChooser, Protocol):
+class BookieChooser(BookieRegistry, Protocol):
+    """Which bookies new entries may go to: `writable` names those that are healthy, too (`bookie_health`)."""
+
+    def quarantined(self) -> tuple[BookieId, ...]:
+        """Bookies that are registered and not read-only, but failed too often lately; sorted."""
+
+    def is_quarantined(self, bookie: BookieId) -> bool:
+        """Whether a bookie, registered or not, failed too often lately."""
+
+    def failed(self, bookie: BookieId) -> None:
+        """To be told of each add, read or connection that a bookie failed."""
+
+
+class Bookies(BookieTransport, BookieRegistry, Protocol):
     """Both at once: a whole network of bookies, as tests and simulations give it to `LedgerClient`."""

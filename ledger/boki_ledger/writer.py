@@ -291,6 +291,9 @@ class LedgerWriter:
             self._suspects[self._adds.ensemble[index]] = now + self._settings.suspect_s
         self._consider_change()
 
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self._chooser.failed(bookie)
+
     def adds_refused(self, error: BokiError) -> None:
         self._fail(error)
 

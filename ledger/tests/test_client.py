@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from boki_common.bookkeeper.ledger_metadata import LedgerState
-from boki_common.errors import ClosedError, InvalidArgument, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
+from boki_common.errors import (
+    ClosedError,
+    InvalidArgument,
+    MetadataUnavailable,
+    NodeExists,
+    NoSuchLedger,
+    NotEnoughBookies,
+)
 from boki_common.metadata.memory import Fault, MemoryStore
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import CountingRandom, Ledgers
@@ -77,3 +84,32 @@ async def test_a_client_that_was_not_started_says_so() -> None:
     with pytest.raises(ClosedError, match="not started"):
         await client.open(0, recover=False)
     await client.close()
+
+
+class _Clock:
+    def now_ms(self) -> int:
+        return 1_700_000_000_123
+
+
+async def test_a_ledger_says_when_it_was_made_if_somebody_knows(ledgers: Ledgers) -> None:
+    store = ledgers.store
+    client = LedgerClient(metadata=store, rng=CountingRandom(900), clock=_Clock(), bookies=ledgers.bookies)
+    await client.start()
+    made = await client.create()
+    assert (await client.metadata_of(made.ledger_id)).ctime == 1_700_000_000_123
+    await made.close()
+    assert (await client.metadata_of(made.ledger_id)).ctime == 1_700_000_000_123
+    other = await ledgers.client.create()
+    assert (await client.metadata_of(other.ledger_id)).ctime is None
+    await client.close()
+
+
+async def test_a_ledger_gets_the_id_that_the_caller_names_once(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create(ledger_id=2**40)
+    assert writer.ledger_id == 2**40
+    await writer.append(b"x")
+    with pytest.raises(NodeExists):
+        await ledgers.client.create(ledger_id=2**40)
+    with pytest.raises(InvalidArgument, match="expected a ledger id"):
+        await ledgers.client.create(ledger_id=-1)
+    assert await ledgers.client.list() == [2**40]

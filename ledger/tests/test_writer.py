@@ -23,6 +23,7 @@ from boki_common.errors import (
 )
 from boki_common.limits import ENTRY_BYTES
 from boki_common.metadata.memory import Fault
+from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.metadata_update import SeenMetadata
 from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
@@ -305,7 +306,7 @@ async def striped_writer(ledgers: Ledgers) -> tuple[LedgerWriter, int]:
         ledger_id,
         seen,
         transport=ledgers.bookies,
-        chooser=ledgers.bookies,
+        chooser=HealthyBookies(ledgers.bookies, QUICK),
         updates=client._updates,
         rng=client._rng,
         settings=QUICK,

@@ -17,6 +17,7 @@ from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
@@ -32,6 +33,7 @@ QUICK = LedgerSettings(
     retry_least_s=0.001,
     retry_most_s=0.002,
     suspect_s=1000.0,
+    quarantine_s=0.0,
     patience_s=0.0,
     answer_timeout_s=30.0,
     speculative_read_s=30.0,
@@ -147,7 +149,7 @@ class Ledgers:
             ledger_id,
             await made._updates.create(ledger_id, metadata),
             transport=self.bookies,
-            chooser=self.bookies,
+            chooser=HealthyBookies(self.bookies, QUICK),
             updates=made._updates,
             rng=made._rng,
             settings=settings,

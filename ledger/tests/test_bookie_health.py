@@ -1,0 +1,81 @@
+"""Bookies in quarantine: who is chosen, who is told, who is asked; on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from boki_common.ids import BookieId
+from boki_ledger.bookie_health import HealthyBookies
+from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.testing.scripted_bookies import ScriptedBookies
+from boki_ledger.testing.virtual_time import VirtualTimeLoop
+
+SETTINGS = replace(QUICK, quarantine_failures=2, quarantine_window_s=10.0, quarantine_s=100.0)
+
+
+def on_virtual_time(routine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(routine())
+
+
+def test_a_failing_bookie_is_left_out_until_its_time_is_over() -> None:
+    async def run() -> None:
+        registry = ScriptedBookies(["b1", "b2", "b3"])
+        chooser = HealthyBookies(registry, SETTINGS)
+        told: list[tuple[BookieId, ...]] = []
+        chooser.on_change(lambda: told.append(chooser.writable()))
+        chooser.failed(BookieId("b2"))
+        assert chooser.writable() == ("b1", "b2", "b3")
+        chooser.failed(BookieId("b2"))
+        assert (chooser.writable(), chooser.quarantined()) == (("b1", "b3"), ("b2",))
+        assert chooser.is_quarantined(BookieId("b2")) and not chooser.is_quarantined(BookieId("b1"))
+        await asyncio.sleep(99.0)
+        assert told == []
+        await asyncio.sleep(2.0)
+        assert told == [("b1", "b2", "b3")] and chooser.quarantined() == ()
+        chooser.close()
+
+    on_virtual_time(run)
+
+
+def test_changes_of_the_registrations_are_told_until_nobody_listens() -> None:
+    async def run() -> None:
+        registry = ScriptedBookies(["b1", "b2", "b3"])
+        chooser = HealthyBookies(registry, SETTINGS)
+        told: list[tuple[BookieId, ...]] = []
+        stop = chooser.on_change(lambda: told.append(chooser.writable()))
+        registry.register("b1")
+        assert told == [("b1",)]
+        stop()
+        registry.register("b1", "b2")
+        assert told == [("b1",)]
+        chooser.close()
+
+    on_virtual_time(run)
+
+
+def test_new_ledgers_avoid_a_bookie_that_keeps_failing_unless_there_are_too_few() -> None:
+    async def run() -> None:
+        ledgers = Ledgers()
+        await ledgers.start()
+        ledgers.bookies.register("b1", "b2", "b3", "b4")
+        client = await ledgers.other_client(SETTINGS)
+        writer = await client.create(replicas=4)
+        for _ in range(2):
+            ledgers.bookies.crash("b1")
+            writer.submit(b"x")
+            await turns()
+            ledgers.bookies.restart("b1")
+            await turns()
+        ensembles = [(await ledgers.metadata((await client.create()).ledger_id)).ensembles[0][1] for _ in range(3)]
+        assert ensembles == [("b2", "b3", "b4")] * 3
+        writer = await client.create(replicas=4)
+        assert (await ledgers.metadata(writer.ledger_id)).ensembles[0][1] == ("b2", "b3", "b4", "b1")
+        await asyncio.sleep(101.0)
+        assert (await ledgers.metadata((await client.create()).ledger_id)).ensembles[0][1] == ("b1", "b2", "b3")
+        await ledgers.close()
+
+    on_virtual_time(run)
