@@ -33,6 +33,7 @@ MAY_SLEEP: Final = {
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/bookie_link.py": "ledger/tests/test_bookie_client.py",
+    "ledger/boki_ledger/link_life.py": "ledger/tests/test_bookie_client.py",
     "ledger/boki_ledger/replica_reads.py": "ledger/tests/test_reader.py",
     "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",
