@@ -11,7 +11,7 @@ Rounds are interleaved: each measures every case on every side once. While a sid
 are stopped (SIGSTOP), so two cores are not shared with what they still have to flush. Figures are medians over rounds, ratios
 are of medians. Processor time is per entry (or record), user and system, of the client and of its three bookies together.
 
-The exit code is 0 whatever falls short.
+The exit code is 0 whatever falls short, and 1 where Apache BookKeeper cannot be run.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from benchmarks.ledger_cluster import LedgerCluster, started
 from benchmarks.ledger_ours import Measured, Span
 from benchmarks.report import Ratio, Row
 from boki_common.runtime.process import loop_factory, tune_memory
+from itests.support.apache_bookkeeper import BookkeeperMissing
+from itests.support.zookeeper import ZookeeperMissing
 
 KIB: Final = 1024
 FILL_ENTRIES: Final = 50_000
@@ -297,8 +299,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
         directory = Path(name)
         facts = machine.facts(directory)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            bench, flushes = runner.run(run(directory, arguments))
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                bench, flushes = runner.run(run(directory, arguments))
+        except (BookkeeperMissing, ZookeeperMissing) as error:
+            _say(f"cannot run: {error}")
+            return 1
     title = f"Ledgers: ours and Apache BookKeeper's, medians of {arguments.rounds} rounds"
     shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
     shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"

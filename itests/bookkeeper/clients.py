@@ -125,11 +125,15 @@ class OurClient:
         password: str = PASSWORD,
         custom: Mapping[str, bytes] | None = None,
     ) -> Writer:
-        self._rng.chosen = (*placement.ensemble, placement.spare)
+        self.place(placement)
         made = await self.ledgers.create(
             digest=digest, replicas=len(placement.ensemble), password=password.encode(), custom=custom
         )
         return OurWriter(made)
+
+    def place(self, placement: Placement) -> None:
+        """Where `ledgers.create` puts the next ledger."""
+        self._rng.chosen = (*placement.ensemble, placement.spare)
 
     async def open(self, ledger_id: int, digest: str, *, recover: bool) -> Reader:
         try:
@@ -184,7 +188,9 @@ class JavaClient:
         self._java = java
         self._protocol = protocol
 
-    async def create(self, placement: Placement, digest: str, *, deferred: bool = False) -> JavaWriter:
+    async def create(
+        self, placement: Placement, digest: str, *, deferred: bool = False, advanced: bool = False
+    ) -> JavaWriter:
         ledger_id = await self._java(
             "create",
             protocol=self._protocol,
@@ -193,6 +199,7 @@ class JavaClient:
             bookies=",".join(placement.ensemble),
             spare=placement.spare,
             deferred=deferred,
+            advanced=advanced,
         )
         return JavaWriter(self._java, ledger_id)
 

@@ -75,12 +75,14 @@ async def test_each_client_does_its_part_on_ledgers_of_the_other(
         if writer == "Java client":
             clients = (clients[1], clients[0])
         cell = Cell(*clients, placed(bookies, both_kinds), digest, ours)
-        ledgers = [
-            await is_tailed_closed_and_read(cell),
-            await is_recovered_under_its_writer(cell),
-            await loses_a_bookie_to_the_other_kind(cell, both_kinds.shut_doors),
-        ]
-        await both_kinds.open_doors()
+        try:
+            ledgers = [
+                await is_tailed_closed_and_read(cell),
+                await is_recovered_under_its_writer(cell),
+                await loses_a_bookie_to_the_other_kind(cell, both_kinds.shut_doors),
+            ]
+        finally:
+            await both_kinds.open_doors()
         for ledger_id in ledgers:
             await cell.other.delete(ledger_id)
             with pytest.raises(Deleted):

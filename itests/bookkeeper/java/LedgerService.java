@@ -23,11 +23,13 @@ import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.BookKeeperAdmin;
 import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.client.RackawareEnsemblePlacementPolicy;
+import org.apache.bookkeeper.client.api.CreateBuilder;
 import org.apache.bookkeeper.client.api.DigestType;
 import org.apache.bookkeeper.client.api.LastConfirmedAndEntry;
 import org.apache.bookkeeper.client.api.LedgerEntries;
 import org.apache.bookkeeper.client.api.LedgerEntry;
 import org.apache.bookkeeper.client.api.ReadHandle;
+import org.apache.bookkeeper.client.api.WriteAdvHandle;
 import org.apache.bookkeeper.client.api.WriteFlag;
 import org.apache.bookkeeper.client.api.WriteHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
@@ -49,6 +51,7 @@ public final class LedgerService {
     private final String metadata;
     private final Map<String, BookKeeper> clients = new HashMap<>();
     private final Map<Long, WriteHandle> writers = new ConcurrentHashMap<>();
+    private final Map<Long, WriteAdvHandle> advancedWriters = new ConcurrentHashMap<>();
     private final Map<Long, ReadHandle> readers = new ConcurrentHashMap<>();
     private final AtomicLong handles = new AtomicLong();
 
@@ -115,6 +118,7 @@ public final class LedgerService {
         return switch (command.get("do").asText()) {
             case "create" -> create(command);
             case "append" -> append(command);
+            case "append at" -> appendAt(command);
             case "force" -> writer(command).force().get();
             case "close" -> close(command);
             case "open" -> open(command);
@@ -138,9 +142,15 @@ public final class LedgerService {
             }
         }
         EnumSet<WriteFlag> flags = command.path("deferred").asBoolean() ? EnumSet.of(WriteFlag.DEFERRED_SYNC) : WriteFlag.NONE;
-        WriteHandle ledger = client(command).newCreateLedgerOp().withEnsembleSize(3).withWriteQuorumSize(3).withAckQuorumSize(2)
-            .withDigestType(digest(command)).withPassword(password(command)).withCustomMetadata(custom).withWriteFlags(flags)
-            .execute().get();
+        CreateBuilder creation = client(command).newCreateLedgerOp().withEnsembleSize(3).withWriteQuorumSize(3)
+            .withAckQuorumSize(2).withDigestType(digest(command)).withPassword(password(command)).withCustomMetadata(custom)
+            .withWriteFlags(flags);
+        if (command.path("advanced").asBoolean()) {
+            WriteAdvHandle ledger = creation.makeAdv().execute().get();
+            advancedWriters.put(ledger.getId(), ledger);
+            return ledger.getId();
+        }
+        WriteHandle ledger = creation.execute().get();
         writers.put(ledger.getId(), ledger);
         return ledger.getId();
     }
@@ -158,7 +168,25 @@ public final class LedgerService {
         return last;
     }
 
+    /** Entries whose ids the caller names, as pairs of id and text. */
+    private Object appendAt(JsonNode command) throws Exception {
+        WriteAdvHandle ledger = advancedWriters.get(command.get("ledger").asLong());
+        List<CompletableFuture<Long>> appends = new ArrayList<>();
+        for (JsonNode entry : command.get("entries")) {
+            appends.add(ledger.writeAsync(entry.get(0).asLong(), entry.get(1).asText().getBytes(StandardCharsets.UTF_8)));
+        }
+        for (CompletableFuture<Long> append : appends) {
+            append.get();
+        }
+        return ledger.getLastAddConfirmed();
+    }
+
     private Object close(JsonNode command) throws Exception {
+        WriteAdvHandle advanced = advancedWriters.remove(command.get("ledger").asLong());
+        if (advanced != null) {
+            advanced.close();
+            return advanced.getLastAddConfirmed();
+        }
         WriteHandle ledger = writers.remove(command.get("ledger").asLong());
         ledger.close();
         return ledger.getLastAddConfirmed();
