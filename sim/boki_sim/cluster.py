@@ -174,12 +174,14 @@ class Cluster:
             node.disk = disk
 
     def gone(self, node: Node, process: SimProcess) -> None:
-        """What is left to do when a node's process has died."""
+        """What is left to do when a node's process has died; it is started again unless a fault holds it."""
         self.trace.add(process.name, "ended", "")
         node.role = None
         node.ledgers = None
         if node.disk is not None:
             node.disk._holders.clear()  # the lock of a dead process
+        if not node.held:
+            self.restart_later(node, node.numbers.uniform(*RESTART_S))
 
     async def _run(self, node: Node, process: SimProcess, main: Callable[[Node], Awaitable[None]]) -> None:
         reason = ""
@@ -200,7 +202,6 @@ class Cluster:
         node.ends.append(reason)
         process.kill()
         self.gone(node, process)
-        self.restart_later(node, node.numbers.uniform(*RESTART_S))
 
     def restart_later(self, node: Node, seconds: float) -> None:
         def again() -> None:

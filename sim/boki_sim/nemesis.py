@@ -46,6 +46,7 @@ class Nemesis:
         self._numbers = numbers
         self._undo: dict[int, Callable[[], None]] = {}
         self._number = 0
+        self._wiped = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self, script: Sequence[Fault]) -> None:
@@ -132,8 +133,8 @@ class Nemesis:
             return False
 
         def died() -> None:
-            self._cluster.gone(node, process)
             self._down_for(node, fault.seconds)
+            self._cluster.gone(node, process)
 
         process.on_death.append(died)
         process.kill_after(int(fault.amount))
@@ -218,6 +219,16 @@ class Nemesis:
         node = self._node(name)
         return None if node is None or node.disk is None else (node, node.disk)
 
+    def _may_lose(self, name: str) -> tuple[Node, MemoryDisk] | None:
+        """The disk, if replication covers its damage: one machine's, and nothing more once that was wiped.
+
+        The bookie on an empty disk is a new one, and both may be in one write set.
+        """
+        found = self._disk_of(name)
+        if found is None or self._wiped or not self.damaged <= {found[0].host}:
+            return None
+        return found
+
     def _slow_disk(self, fault: Fault) -> bool:
         node = self._node(fault.target)
         if node is None or node.plan is None:
@@ -255,13 +266,13 @@ class Nemesis:
         return True
 
     def _flip_bits(self, fault: Fault) -> bool:
-        found = self._disk_of(fault.target)
-        return found is not None and self._damaged(
-            found[0], flip_bits(found[1], self._numbers, count=int(fault.amount))
-        )
+        found = self._may_lose(fault.target)
+        if found is None:
+            return False
+        return self._damaged(found[0], flip_bits(found[1], self._numbers, count=int(fault.amount)))
 
     def _misdirect(self, fault: Fault) -> bool:
-        found = self._disk_of(fault.target)
+        found = self._may_lose(fault.target)
         return found is not None and self._damaged(found[0], misdirect(found[1], self._numbers))
 
     def _damaged(self, node: Node, places: list[str]) -> bool:
@@ -272,9 +283,11 @@ class Nemesis:
         return bool(places)
 
     def _wipe(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
-        if node is None or node.disk is None:
+        found = self._may_lose(fault.target)
+        if found is None:
             return False
+        node = found[0]
+        self._wiped = True
         self._down_for(node, fault.seconds)
         if node.running:
             self._cluster.end_node(node, power=True)

@@ -178,9 +178,10 @@ class _Run:
 
     async def _bookies_up(self) -> None:
         """Waits for all of them, but not for ever: the damaged one may need a person."""
-        until = self.loop.time() + PATIENCE_S
-        while len(self.cluster.bookies()) < self.cluster.shape.bookies and self.loop.time() < until:
-            await asyncio.sleep(0.5)
+        for _ in range(int(PATIENCE_S)):
+            if len(self.cluster.bookies()) == self.cluster.shape.bookies:
+                return
+            await asyncio.sleep(1)
         for node in self.cluster.of("bookie"):
             if node.role is None and node.host not in self.nemesis.damaged:
                 self.invariants.violated("liveness", f"{node.name} does not come back: {node.ends[-1:]}")

@@ -135,7 +135,7 @@ def test_sets_of_tasks_have_the_order_of_their_making(make_simulation: Any) -> N
     async def scenario() -> list[str]:
         tasks = {asyncio.ensure_future(asyncio.sleep(0)): number for number in range(50)}
         done, _ = await asyncio.wait(tasks)
-        return [str(tasks[task]) for task in done]  # type: ignore[index]  # what wait returns is what it was given
+        return [str(tasks[task]) for task in done]
 
     orders = [make_simulation(1).run(scenario()) for _ in range(3)]
     assert orders[0] == orders[1] == orders[2]
@@ -156,7 +156,8 @@ def test_what_spins_is_named(monkeypatch: pytest.MonkeyPatch, simulation: Any) -
 
 def test_waiting_for_nothing_is_a_deadlock(simulation: Any) -> None:
     async def scenario() -> None:
-        await asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await waiting
 
     with pytest.raises(Deadlock, match="nothing is ready"):
         simulation.run(scenario())
@@ -166,7 +167,7 @@ def test_threads_and_look_ups_are_refused(simulation: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         with pytest.raises(Refused, match="run_in_executor"):
-            loop.run_in_executor(None, print)
+            await loop.run_in_executor(None, print)
         with pytest.raises(Refused, match="look-up of example"):
             await loop.getaddrinfo("example", 1)
         with pytest.raises(Refused, match="subprocess"):
@@ -199,8 +200,9 @@ def test_the_end_is_quiet_whatever_still_waits() -> None:
             await asyncio.sleep(100)
 
     process = loop.process("stubborn", "10.0.0.1")
-    process.start(stubborn())
+    task = process.start(stubborn())
     loop.run_until_complete(asyncio.sleep(1))
     loop.end()
     loop.end()
     assert loop.is_closed()
+    assert not task.done()

@@ -109,7 +109,7 @@ def test_one_direction_alone_can_be_blocked(pair: Pair) -> None:
 
 def test_nobody_connects_through_a_partition_or_to_nobody(pair: Pair) -> None:
     async def scenario() -> None:
-        with pytest.raises(Unreachable, match="refused|Connect call failed"):
+        with pytest.raises(Unreachable, match="Connect call failed"):
             await pair.client_process.start(connect(HERE, lambda _: Collects()))
         await pair.start()
         pair.simulation.network.block([("10.0.0.2", "10.0.0.1")])
@@ -187,7 +187,7 @@ def test_a_peer_that_does_not_read_is_felt(pair: Pair) -> None:
         await asyncio.sleep(0)
         assert pair.client.unsent_bytes > 1_000_000
         await pair.client.drain()
-        return pair.simulation.loop.time()
+        return float(pair.simulation.loop.time())
 
     async def scenario() -> None:
         await pair.start()

@@ -1,0 +1,59 @@
+"""Scripts of faults: drawn by a seed, written as text and read back."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_sim.faults import DAMAGE, KINDS, PROFILES, Fault, Targets, draw, from_text, to_text
+from boki_sim.loop import SimulationError
+from boki_sim.randomness import stream
+
+TARGETS = Targets(
+    ("bookie-1", "bookie-2", "bookie-3"), ("sequencer-1",), ("engine-1",), ("client-1",), lossy="bookie-2"
+)
+
+
+def scripts(profile: str) -> list[list[Fault]]:
+    return [draw(stream(seed, "f"), profile, TARGETS, seconds=20) for seed in range(60)]
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_a_profile_draws_its_own_kinds_and_each_seed_a_mix_of_them(profile: str) -> None:
+    drawn = scripts(profile)
+    assert {fault.kind for script in drawn for fault in script} == set(PROFILES[profile])
+    if profile != "calm":
+        assert len({tuple(sorted({fault.kind for fault in script})) for script in drawn}) > 5
+        assert all(script == sorted(script, key=lambda fault: fault.at) for script in drawn)
+        assert all(0 <= fault.at < 20 for script in drawn for fault in script)
+    assert scripts(profile) == drawn
+
+
+def test_only_one_bookie_may_lose_data() -> None:
+    assert {fault.target for script in scripts("harsh") for fault in script if fault.kind in DAMAGE} == {"bookie-2"}
+
+
+def test_scripts_survive_as_text() -> None:
+    script = scripts("harsh")[3]
+    assert script
+    assert from_text("# a comment\n\n" + to_text(script)) == script
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("{", "line 1"), ('{"at": 1}', "line 1"), ('{"at": 1, "kind": "flood", "target": "x"}', "found 'flood'")],
+)
+def test_a_wrong_line_is_named(line: str, message: str) -> None:
+    with pytest.raises(SimulationError, match=message):
+        from_text(line)
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(SimulationError, match=r"expected a profile of calm, .*found 'mild'"):
+        draw(stream(1, "f"), "mild", TARGETS, seconds=1)
+
+
+def test_every_kind_is_in_the_table_of_kinds() -> None:
+    import boki_sim.faults
+
+    assert boki_sim.faults.__doc__ is not None
+    assert [kind for kind in KINDS if kind not in boki_sim.faults.__doc__] == []

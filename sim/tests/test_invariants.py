@@ -1,0 +1,133 @@
+"""What the observer of the metadata store holds against ledgers and views that move backwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, encode
+from boki_common.ids import BookieId
+from boki_metalog.term_record import IN_LEDGERS, Location, TermRecord, encode_record
+from boki_metalog.view import SlotRange, View, encode_view, first_view
+from boki_sim.invariants import VIOLATIONS_KEPT, Invariants, Violation
+
+LEDGER = "/ledgers/00/0000/L0007"
+OPEN = LedgerMetadata(2, 2, 1, ((0, (BookieId("a"), BookieId("b"))),))
+CLOSED = replace(OPEN, state=LedgerState.CLOSED, last_entry=9, length=100)
+RECORD = TermRecord(1, 1, 0, (SlotRange(0, 1023),), 7, 9, 50, 1, Location(IN_LEDGERS, ""))
+
+
+class Watched:
+    """Invariants, and a store that is changed step by step."""
+
+    def __init__(self) -> None:
+        self.found: list[Violation] = []
+        self.invariants = Invariants(lambda: 1.5, self.found.append)
+        self._values: dict[str, bytes] = {}
+
+    def put(self, path: str, value: bytes | None) -> None:
+        before = self._values.get(path)
+        if value is not None:
+            self._values[path] = value
+        self.invariants.metadata_changed(path, before, value)
+
+    @property
+    def rules(self) -> list[str]:
+        return [violation.rule for violation in self.found]
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def installed(view: View, ledger: int) -> View:
+    return view.with_term(0, ledger_id=ledger, sequencer="s", token=f"t{ledger}", start_time_ms=0)
+
+
+def test_a_ledgers_ordinary_life_is_fine(watched: Watched) -> None:
+    watched.put(LEDGER, encode(OPEN))
+    watched.put(LEDGER, encode(replace(OPEN, state=LedgerState.IN_RECOVERY)))
+    watched.put(LEDGER, encode(CLOSED))
+    watched.put(LEDGER, None)
+    assert watched.rules == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    [replace(CLOSED, last_entry=8), replace(CLOSED, length=99), replace(OPEN, state=LedgerState.IN_RECOVERY), OPEN],
+)
+def test_a_closed_ledger_stays_as_it_is(watched: Watched, after: LedgerMetadata) -> None:
+    watched.put(LEDGER, encode(CLOSED))
+    watched.put(LEDGER, encode(after))
+    assert "2 closed" in watched.rules
+
+
+def test_recovery_is_not_taken_back(watched: Watched) -> None:
+    watched.put(LEDGER, encode(replace(OPEN, state=LedgerState.IN_RECOVERY)))
+    watched.put(LEDGER, encode(OPEN))
+    assert watched.rules == ["2 state"]
+
+
+def test_no_ledger_closes_below_what_its_writer_acknowledged(watched: Watched) -> None:
+    watched.put(LEDGER, encode(OPEN))
+    watched.invariants.ledgers[7].acked = 10
+    watched.put(LEDGER, encode(CLOSED))
+    assert watched.rules == ["1 acked"]
+    assert "closes at 9" in str(watched.found[0])
+    assert "acknowledged 10" in str(watched.found[0])
+
+
+def test_a_term_follows_one_that_is_sealed(watched: Watched) -> None:
+    first = installed(first_view(), 7)
+    watched.put(LEDGER, encode(CLOSED))
+    watched.put("/boki/terms/1", encode_record(RECORD))
+    watched.put("/boki/view", encode_view(first_view()))
+    watched.put("/boki/view", encode_view(first))
+    watched.put("/boki/view", encode_view(installed(first, 8)))
+    assert watched.rules == []
+
+
+def test_a_term_whose_predecessor_is_not_sealed_is_found(watched: Watched) -> None:
+    first = installed(first_view(), 7)
+    watched.put("/boki/view", encode_view(first))
+    watched.put("/boki/view", encode_view(installed(first, 8)))
+    assert watched.rules == ["4 sealed"]
+
+
+def test_a_sealed_term_whose_metalog_is_open_or_elsewhere_is_found(watched: Watched) -> None:
+    first = installed(first_view(), 7)
+    watched.put(LEDGER, encode(OPEN))
+    watched.put("/boki/terms/1", encode_record(RECORD))
+    watched.put("/boki/view", encode_view(first))
+    watched.put("/boki/view", encode_view(installed(first, 8)))
+    assert watched.rules == ["4 sealed"]
+    other = Watched()
+    other.put(LEDGER, encode(replace(CLOSED, last_entry=12)))
+    other.put("/boki/terms/1", encode_record(RECORD))
+    other.put("/boki/view", encode_view(first))
+    other.put("/boki/view", encode_view(installed(first, 8)))
+    assert other.rules == ["3 sealed"]
+
+
+def test_the_view_and_term_records_only_move_forward(watched: Watched) -> None:
+    watched.put("/boki/view", encode_view(installed(installed(first_view(), 7), 8)))
+    watched.put("/boki/view", encode_view(installed(first_view(), 7)))
+    watched.put("/boki/terms/1", encode_record(RECORD))
+    other = TermRecord(1, 1, 0, (SlotRange(0, 1023),), 7, 8, 50, 1, Location(IN_LEDGERS, ""))
+    watched.put("/boki/terms/1", encode_record(other))
+    watched.put("/boki/terms/1", None)
+    watched.put("/boki/view", None)
+    assert watched.rules == ["4 view", "4 view", "4 sealed", "3 sealed", "3 sealed", "4 view"]
+
+
+def test_what_cannot_be_read_is_a_violation(watched: Watched) -> None:
+    watched.put("/boki/view", b"{}")
+    assert watched.rules == ["format"]
+
+
+def test_violations_are_bounded(watched: Watched) -> None:
+    for _ in range(2 * VIOLATIONS_KEPT):
+        watched.invariants.violated("x", "y")
+    assert len(watched.invariants.violations) == VIOLATIONS_KEPT

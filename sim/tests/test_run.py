@@ -1,0 +1,131 @@
+"""Whole clusters under seeds: they hold, the same seed is the same run, and what is broken on purpose is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from boki_bookie.journal import Journal
+from boki_logbook.verdict import Verdicts
+from boki_sim.faults import Fault
+from boki_sim.loop import Refused
+from boki_sim.run import Outcome, run_seed
+from boki_sim.workload import SimClient
+
+pytestmark = pytest.mark.blocking_allowed  # the guard stands in for it
+
+NOT_OK = ("conflict", "failed", "unknown")
+
+DIGESTS = """
+import boki_sim.workload as workload
+from boki_sim.run import run_seed
+for seed, profile in ((3, "harsh"), (11, "disk"), (5, "metadata")):
+    outcome = run_seed(seed, profile, work_s=1.5)
+    assert outcome.ok, outcome.violations
+    print(seed, profile, outcome.digest, outcome.operations, outcome.messages)
+workload.SimClient._tags = lambda self: tuple(set(self._numbers.sample(workload.TAGS, 3)))
+print("leak", run_seed(1, "calm", work_s=1.0).digest)
+"""
+"""Three runs, and one with a set's order in its messages."""
+
+
+@pytest.fixture(scope="module")
+def digests() -> list[list[str]]:
+    """The lines of two processes with different hash seeds."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("1", "2")
+    ]
+    answers = [process.communicate(timeout=55) for process in started]
+    assert [errors for _, errors in answers] == ["", ""]
+    return [output.splitlines() for output, _ in answers]
+
+
+def test_a_seed_is_the_same_run_in_every_process(digests: list[list[str]]) -> None:
+    one, other = digests
+    assert len(one) == 4
+    assert one[:3] == other[:3]
+
+
+def test_an_order_that_depends_on_hashes_is_caught(digests: list[list[str]]) -> None:
+    one, other = digests
+    assert one[3] != other[3]
+
+
+def test_a_look_at_the_wall_clock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Verdicts.decide
+
+    def decide(self: Verdicts, *arguments: Any) -> Any:
+        with suppress(Refused):
+            time.time()
+        return before(self, *arguments)
+
+    monkeypatch.setattr(Verdicts, "decide", decide)
+    outcome = run_seed(1, "calm", work_s=1)
+    assert any("time.time() by" in text and "test_run.py" in text for text in outcome.violations)
+
+
+@pytest.mark.parametrize("profile", ["calm", "network", "disk", "metadata", "harsh"])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_clusters_hold(seed: int, profile: str) -> None:
+    outcome = run_seed(seed, profile, work_s=2)
+    assert outcome.ok, f"{outcome.replay}\n" + "\n".join(outcome.violations)
+    assert outcome.outcomes["ok"] == outcome.operations - sum(outcome.outcomes.get(one, 0) for one in NOT_OK)
+    assert outcome.outcomes["ok"] > 6
+    assert outcome.looks > 20
+
+
+def test_two_runs_in_one_process_are_equal_but_for_the_wall_clock() -> None:
+    first, second = (run_seed(21, "harsh", work_s=2) for _ in range(2))
+    assert (first.digest, first.callbacks, first.messages) == (second.digest, second.callbacks, second.messages)
+    assert first.digest != run_seed(22, "harsh", work_s=2).digest
+
+
+def found(seeds: range, script: Callable[[int], list[Fault]], wanted: str) -> Outcome:
+    """The first seed whose violations name what is wanted."""
+    for seed in seeds:
+        outcome = run_seed(seed, "calm", script=script(seed), work_s=2)
+        if any(wanted in text for text in outcome.violations):
+            return outcome
+    raise AssertionError(f"no seed of {seeds} found it")
+
+
+def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(self: Journal, done: Callable[[Any], None]) -> None:
+        done(None)
+
+    monkeypatch.setattr(Journal, "when_durable", at_once)
+
+    def power_cut(_seed: int) -> list[Fault]:
+        return [Fault(1.5, "power", f"bookie-{number}", 0.5) for number in (1, 2, 3, 4, 5)]
+
+    assert "[1 copies]" in " ".join(found(range(1, 12), power_cut, "[1 copies]").violations)
+
+
+def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boki_logbook.verdict._by_record", lambda _expectations, _fresh: iter(()))
+    outcome = found(range(1, 10), lambda _seed: [], "but it had")
+    assert any("expected" in text for text in outcome.violations)
+
+
+def test_a_client_that_lies_about_what_it_was_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = SimClient._told
+
+    def told(self: SimClient, operation: Any, seqnum: int | None) -> None:
+        before(self, operation, None if seqnum is None else seqnum + 1)
+
+    monkeypatch.setattr(SimClient, "_told", told)
+    assert any("lost:" in text for text in run_seed(1, "calm", work_s=1).violations)

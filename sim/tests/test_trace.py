@@ -1,0 +1,30 @@
+"""The digest is of every line; only the newest are kept unless all are wanted."""
+
+from __future__ import annotations
+
+from boki_sim.loop import SimLoop
+from boki_sim.trace import NEWEST_LINES, Trace
+
+
+def traced(lines: int, *, keep: bool = False, last: str = "x") -> Trace:
+    loop = SimLoop(1)
+    trace = Trace(loop, keep=keep)
+    for number in range(lines):
+        trace.add("p", "k", str(number))
+    trace.add("p", "k", last)
+    loop.end()
+    return trace
+
+
+def test_one_different_line_is_another_digest() -> None:
+    assert traced(2_000).digest() == traced(2_000).digest()
+    assert traced(2_000).digest() != traced(2_001).digest()
+    assert traced(2_000).digest() != traced(2_000, last="y").digest()
+
+
+def test_how_many_lines_are_kept() -> None:
+    assert len(traced(5_000).newest(NEWEST_LINES * 2)) == NEWEST_LINES
+    kept = traced(5_000, keep=True)
+    kept.digest()
+    assert len(kept.lines) == 5_001 == kept.count
+    assert kept.newest(1) == ["1000.0000000 p k x"]
