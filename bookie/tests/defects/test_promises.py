@@ -1,0 +1,171 @@
+"""Defects of the original bookie, each as what shows it. See docs/defects.md; what other modules assert is not repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boki_bookie.sight import FirstSight
+from boki_common import logs
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.bookkeeper.status import V2Status
+from boki_common.runtime.memory_disk import MemoryDisk
+
+OLD, NEW = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
+
+STEPS = ("add", "add", "add", "look", "hold", "release", "turns", "checkpoint")
+
+
+async def turns(count: int = 30) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# -- a bookie that was made anew
+
+
+@pytest.mark.parametrize("state", [LedgerState.CLOSED, LedgerState.IN_RECOVERY, LedgerState.OPEN])
+async def test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_their_predecessors(
+    world: Any, disk: MemoryDisk, state: LedgerState
+) -> None:
+    """apache/bookkeeper#4812: both bookies were re-created at their addresses; the writer's next add succeeded there, on
+    disks that never saw the fence, of a ledger that was closed lower. Here whoever is made anew has a new id, and takes
+    the first normal add of a ledger only if the metadata names it."""
+    await world.ledger(7, OLD, state, others=["33333333-0000-4000-8000-000000000000"])
+    for seed in (1, 2):
+        storage = await world.open(disk, sight=FirstSight(world.store, NEW, world.settings))
+        for entry_id in (5, 0):
+            assert await world.put(storage, world.add(7, entry_id)) == [V2Status.FENCED]
+        assert storage.look_up(7, -1).status is V2Status.NO_LEDGER, "nothing was kept of it"
+        assert await world.put(storage, world.add(7, 5, recovery=True)) == [V2Status.OK]
+        assert await world.put(storage, world.add(7, 6)) == [V2Status.FENCED], "what recovery brought is no sight"
+        disk = MemoryDisk() if seed == 1 else disk
+
+
+async def test_a_writer_of_a_deleted_ledger_cannot_make_it_again(world: Any, disk: MemoryDisk) -> None:
+    """apache/bookkeeper#4462: after collection the first add of a stale writer made the ledger anew, unfenced."""
+    storage = await world.open(disk, sight=FirstSight(world.store, NEW, world.settings))
+    assert await world.put(storage, *(world.add(7, entry_id) for entry_id in range(3))) == [V2Status.FENCED] * 3
+    assert storage.look_up(7, -1).status is V2Status.NO_LEDGER
+
+
+# -- a fence and adds at once
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_no_normal_add_is_acknowledged_that_an_answered_fence_has_not_seen(seed: int) -> None:
+    """apache/bookkeeper#4701: add and fence locked two objects of one ledger, and an entry was acknowledged after the fence
+    had answered a lower LAC. Adds, sights, flushes, checkpoints and a fence in any order."""
+    asyncio.run(fence_among_adds(seed))
+
+
+async def fence_among_adds(seed: int) -> None:
+    draw = random.Random(seed)
+    world = WORLD()
+    await world.store.start()
+    disk = MemoryDisk()
+    look = asyncio.Event()
+
+    async def sight(ledger_id: int) -> V2Status:
+        await look.wait()
+        return V2Status.OK
+
+    storage = await world.open(disk, sight=sight)
+    adds: dict[int, asyncio.Future[V2Status]] = {}
+    seen: set[int] = set()
+    fence_at = draw.randrange(2, 14)
+    fenced: asyncio.Task[None] | None = None
+    held = False
+
+    async def fence() -> None:
+        assert await world.fence(storage, 1) is V2Status.OK
+        seen.update(storage.held_entries(1) or [])
+
+    for step in range(18):
+        match "fence" if step == fence_at else draw.choice(STEPS):
+            case "add":
+                adds[len(adds)] = world.submit(storage, world.add(1, len(adds)))
+            case "look":
+                look.set()
+            case "hold" if not held:
+                disk.hold("sync")
+                held = True
+            case "release" if held:
+                disk.release("sync")
+                held = False
+            case "checkpoint":
+                storage._checkpoints.request()
+            case "fence":
+                fenced = asyncio.ensure_future(fence())
+        await turns(draw.choice([0, 1, 3, 30]))
+    look.set()
+    if held:
+        disk.release("sync")
+    assert fenced is not None
+    await fenced
+    statuses = {entry_id: await added for entry_id, added in adds.items()}
+    assert set(statuses.values()) <= {V2Status.OK, V2Status.FENCED}
+    acknowledged = {entry_id for entry_id, status in statuses.items() if status is V2Status.OK}
+    assert acknowledged <= seen, "whoever fenced did not see what was acknowledged"
+    await world.close()
+    await world.store.close()
+
+
+WORLD: Any = None
+
+
+@pytest.fixture(autouse=True)
+def _world(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "WORLD", type(world))
+
+
+# -- keys
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    logs.configure(level="debug", stream=stream)
+    yield stream
+    logs.configure(level="warning")
+
+
+async def test_keys_are_in_no_log_line(world: Any, disk: MemoryDisk, logged: io.StringIO) -> None:
+    """Apache's bookie logs both keys in clear when they differ (`LedgerDescriptorImpl.checkAccess`)."""
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0))
+    assert await world.put(storage, world.add(1, 1, key=world.other_key)) == [V2Status.UNAUTHORIZED]
+    assert await world.fence(storage, 1, world.other_key) is V2Status.UNAUTHORIZED
+    assert await world.fence(storage, 1) is V2Status.OK
+    lines = logged.getvalue()
+    assert "ledger fenced" in lines
+    for key in (world.key, world.other_key):
+        assert key.hex() not in lines and repr(key)[2:-1] not in lines
+
+
+# -- checkpoints
+
+
+async def test_the_mark_is_where_the_checkpoint_began(world: Any, disk: MemoryDisk) -> None:
+    """apache/bookkeeper#4843, #4844, #3329: a checkpoint moved the journal's mark past what it had not stored, and after a
+    crash entries or fences were gone. What comes while a checkpoint runs is replayed."""
+    storage = await world.open(disk)
+    await world.put(storage, *(world.add(1, entry_id) for entry_id in range(3)))
+    disk.hold("replace")
+    running = asyncio.ensure_future(storage.checkpoint())
+    await turns()
+    assert await world.put(storage, world.add(1, 3)) == [V2Status.OK]
+    assert await world.fence(storage, 2) is V2Status.OK
+    disk.release("replace")
+    await running
+    later = await world.open(disk.crash(world.seeded(1)))
+    assert later.held_entries(1) == [0, 1, 2, 3]
+    assert await world.put(later, world.add(2, 0)) == [V2Status.FENCED]
