@@ -18,6 +18,7 @@ from boki_common.net.connection import Address, FrameConnection, FrameServer
 from boki_common.runtime.ports import Buffer
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.bookie_link import Lane
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, CountingRandom, make_cookie, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
@@ -182,7 +183,7 @@ async def test_acks_of_consecutive_entries_come_as_runs_in_batches(wire: Wire) -
     await until(lambda: sum(count for _, count in listener.acked) == 100)
     assert listener.batches < 20
     assert [first for first, _ in listener.acked] == sorted(first for first, _ in listener.acked)
-    assert lane.unanswered == 0
+    assert isinstance(lane, Lane) and lane.unanswered == 0
 
 
 async def test_refusals_carry_entry_and_status(wire: Wire) -> None:
