@@ -5,6 +5,7 @@
     status_command   status                                   who is up
     ledger_commands  ledger ls | show | read                  what lies below
     history_commands history check                            what clients were told
+    soak_command     soak                                     load that checks itself
 
 Exit codes are in `exit_codes`, what all commands share in `options`.
 """
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 
 import click
 
-from boki_cli import book_commands, history_commands, ledger_commands, role_commands, status_command
+from boki_cli import book_commands, history_commands, ledger_commands, role_commands, soak_command, status_command
 from boki_cli.options import CommandGroup, run
 
 
@@ -40,7 +41,7 @@ def boki() -> None:
     """
 
 
-for commands in (role_commands, book_commands, status_command, ledger_commands, history_commands):
+for commands in (role_commands, book_commands, status_command, ledger_commands, history_commands, soak_command):
     commands.register(boki)
 
 
