@@ -145,22 +145,15 @@ class LedgerClient:
             raise InvalidArgument(f"expected a ledger id from 0 to {layout.LEDGER_ID_MAX}, found {ledger_id}")
         transport = self._connected()
         digest_for(digest, password)
-        up = self._candidates(replicas)
-        size = min(replicas, len(up))
-        if size < acks:
-            raise NotEnoughBookies(
-                f"expected at least {acks} bookies that take writes, found {len(up)}; start more, or ask for fewer acks",
-                expected=acks,
-                found=len(up),
-            )
+        ensemble = self._new_ensemble(replicas, acks)
         metadata = LedgerMetadata(
-            ensemble_size=size,
-            write_quorum=size,
+            ensemble_size=len(ensemble),
+            write_quorum=len(ensemble),
             ack_quorum=acks,
             state=LedgerState.OPEN,
             last_entry=-1,
             length=0,
-            ensembles=((0, up[:size]),),
+            ensembles=((0, ensemble),),
             digest_type=digest,
             password=password,
             custom=tuple(sorted((custom or {}).items())),
@@ -183,6 +176,18 @@ class LedgerClient:
         )
         self._writers[writer] = None
         return writer if entry_ids == "writer" else CallerIdWriter(writer, self._settings)
+
+    def _new_ensemble(self, replicas: int, acks: int) -> tuple[BookieId, ...]:
+        """As many bookies as replicas are wanted, or as are up. Raises NotEnoughBookies."""
+        candidates = self._candidates(replicas)
+        if len(candidates) < acks:
+            raise NotEnoughBookies(
+                f"expected at least {acks} bookies that take writes, found {len(candidates)}; start more, or ask for fewer "
+                "acks",
+                expected=acks,
+                found=len(candidates),
+            )
+        return candidates[:replicas]
 
     async def open(self, ledger_id: int, *, recover: bool, floor: int = 0, password: bytes = b"") -> LedgerReader:
         """Opens a ledger for reading.
