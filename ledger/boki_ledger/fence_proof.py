@@ -73,8 +73,8 @@ class FenceProofs:
         return False
 
     def suspects(self, before: Mapping[BookieId, Member], now: Mapping[BookieId, Member]) -> list[BookieId]:
-        """Bookies whose denials counted although they are not the same any more."""
-        return sorted(bookie for bookie in self._proven if before[bookie] != now[bookie])
+        """Bookies of `now` that are not what they were before."""
+        return sorted(bookie for bookie, member in now.items() if before[bookie] != member)
 
     @property
     def relied_on(self) -> list[BookieId]:

@@ -20,7 +20,7 @@ anybody may try again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -38,7 +38,7 @@ from boki_common.errors import (
 )
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
-from boki_common.runtime.ports import Random
+from boki_common.runtime.ports import Buffer, Random
 from boki_ledger.answers import Answer, answer_of
 from boki_ledger.batch_reads import BatchReads, Entry
 from boki_ledger.coverage import covered
@@ -55,6 +55,9 @@ from boki_ledger.transport import BookieChooser, BookieTransport, ReadAnswer
 
 FIRST_READS: Final = 4
 """Entries asked for at once before any was found: most ledgers end right there. So many found: batches are tried."""
+
+JOINED_BYTES: Final = 8_192
+"""Frames up to this size are joined once, instead of once per replica."""
 
 _log = get_logger("ledger")
 
@@ -234,6 +237,7 @@ class LedgerRecovery:
     async def _find_end(self) -> None:
         """Entries until the end is proven and all before it are durable: singly, and in batches where those bring many."""
         plan = self._plan
+        self._opened_at = plan.start
         batch_from = plan.start + FIRST_READS
 
         def ready() -> bool:
@@ -243,6 +247,7 @@ class LedgerRecovery:
             await self._work(ready, self._questions)
             if not self._recovered():
                 await self._read_batches()
+                self._opened_at = plan.present_to
                 batch_from = plan.present_to + FIRST_READS
 
     async def _read_batches(self) -> None:
@@ -294,7 +299,7 @@ class LedgerRecovery:
             return
         written = plan.start if self._adds is None else self._adds.acks.lac
         window = self._settings.reads_in_flight
-        ahead = plan.present_to + min(window, FIRST_READS + 2 * (plan.present_to - plan.start))
+        ahead = plan.present_to + min(window, FIRST_READS + 2 * (plan.present_to - self._opened_at))
         for entry_id in range(plan.present_to + 1, 1 + min(ahead, written + window)):
             for slot in plan.to_ask(entry_id):
                 yield entry_id, slot
@@ -325,7 +330,10 @@ class LedgerRecovery:
                 self._adds = self._start_adds()
             entry_id = self._written_to + 1
             body, length = self._bodies.pop(entry_id)
-            added = self._adds.add(v2.encode_add_body([body], self._key, recovery=True), len(body))
+            frame: Sequence[Buffer] = v2.encode_add_body([body], self._key, recovery=True)
+            if len(body) <= JOINED_BYTES:
+                frame = (b"".join(frame),)
+            added = self._adds.add(frame, len(body))
             assert added == entry_id, f"expected to write back entry {entry_id}, wrote {added}"
             self._written_to, self._written_length = entry_id, length
         if plan.end is not None:

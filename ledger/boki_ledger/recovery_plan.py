@@ -72,7 +72,13 @@ class RecoveryPlan:
 
     def found(self, entry_id: int) -> None:
         """Takes a valid copy of an entry, whichever slot it came from."""
-        self.answered(entry_id, self.slots(entry_id)[0], Answer.HAVE)
+        if self.end is not None or entry_id != self.present_to + 1:
+            self.answered(entry_id, self.slots(entry_id)[0], Answer.HAVE)
+            return
+        self.present_to = entry_id
+        if self._answers:
+            self._answers.pop(entry_id, None)
+            self._decide()
 
     def verdict(self, entry_id: int) -> Verdict:
         """What is proven about an entry so far."""
