@@ -4,6 +4,7 @@
     book_commands    append, read, tail                       the records of a book
     status_command   status                                   who is up
     ledger_commands  ledger ls | show | read                  what lies below
+    sim_commands     sim run | replay | shrink                 whole clusters under a seed
     history_commands history check                            what clients were told
     soak_command     soak                                     load that checks itself
 
@@ -17,7 +18,15 @@ from collections.abc import Sequence
 
 import click
 
-from boki_cli import book_commands, history_commands, ledger_commands, role_commands, soak_command, status_command
+from boki_cli import (
+    book_commands,
+    history_commands,
+    ledger_commands,
+    role_commands,
+    sim_commands,
+    soak_command,
+    status_command,
+)
 from boki_cli.options import CommandGroup, run
 
 
@@ -41,7 +50,15 @@ def boki() -> None:
     """
 
 
-for commands in (role_commands, book_commands, status_command, ledger_commands, history_commands, soak_command):
+for commands in (
+    role_commands,
+    book_commands,
+    status_command,
+    ledger_commands,
+    sim_commands,
+    history_commands,
+    soak_command,
+):
     commands.register(boki)
 
 

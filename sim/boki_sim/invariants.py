@@ -91,6 +91,7 @@ class Invariants:
     def _ledger_changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
         ledger_id = int(path.removeprefix("/ledgers/").replace("/", "").replace("L", ""))
         if after is None:
+            self.ledgers.pop(ledger_id, None)
             return
         new = decode(after)
         seen = self.ledgers.get(ledger_id)
@@ -189,13 +190,10 @@ class Invariants:
                 )
 
     def _look_at_fences(self, name: str, bookie: Bookie) -> None:
-        for ledger_id, ledger in bookie.storage._ledgers.items():
-            seen = self.ledgers.get(ledger_id)
-            if seen is None:
-                continue
-            if ledger.fenced:
+        for ledger_id, seen in self.ledgers.items():
+            if bookie.storage.is_fenced(ledger_id):
                 if name not in seen.fenced:
-                    bookie.storage.journal.when_durable(partial(_note_fence, seen.fenced, name))
+                    bookie.storage.when_durable(partial(_note_fence, seen.fenced, name))
             elif name in seen.fenced:
                 seen.fenced.discard(name)
                 self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
@@ -257,8 +255,8 @@ class Invariants:
     def _holds(bookie: Bookie | None, ledger_id: int, entry: int) -> bool:
         if bookie is None:
             return False
-        ledger = bookie.storage._ledgers.get(ledger_id)
-        return ledger is not None and ledger.holds(entry)
+        found = bookie.storage.look_up(ledger_id, entry)
+        return found.body is not None or found.place is not None
 
 
 def _note_fence(fenced: set[str], name: str, error: BokiError | None) -> None:

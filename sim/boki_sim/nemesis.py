@@ -17,6 +17,7 @@ from boki_sim.activity import activity
 from boki_sim.cluster import Cluster, Node, SimClock
 from boki_sim.disk import flip_bits, misdirect
 from boki_sim.faults import FAILING, Fault
+from boki_sim.loop import SimulationError
 from boki_sim.process import SimProcess, State
 
 Links = list[tuple[str, str]]
@@ -96,6 +97,9 @@ class Nemesis:
 
     def _host(self, name: str) -> str:
         node = self._node(name)
+        if node is None and name not in self._clients:
+            known = ", ".join([*self._cluster.nodes, *self._clients])
+            raise SimulationError(f"expected a target of {known}, found {name!r}")
         return node.host if node is not None else self._clients[name][0].host
 
     def _everybody(self) -> list[str]:

@@ -1,0 +1,300 @@
+"""`boki sim run | replay | shrink`: whole clusters in one process, under a seed (`boki_sim`).
+
+Seeds are run in processes of their own (`--jobs`), because one simulation uses one core. The exit code is 1 when a seed
+failed; the report says which, what was broken, and the command that runs it again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.table import Table
+
+from boki_cli import exit_codes
+from boki_cli.options import CommandGroup, Invocation, command
+from boki_common.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from boki_sim.campaign import Summary
+    from boki_sim.faults import Fault
+    from boki_sim.run import Outcome
+
+PROFILES: Final = ("calm", "network", "disk", "metadata", "harsh")
+PROGRESS_S: Final = 10.0
+TRACE_LINES: Final = 40
+SEEDS: Final = 100
+SEEDS_A_PROCESS: Final = 50
+"""A worker is replaced after so many: what a run leaves in memory goes with it."""
+
+_PROFILE = click.option(
+    "--profile", type=click.Choice(PROFILES), default="harsh", show_default=True, help="Which kinds of faults."
+)
+_SECONDS = click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 3_600),
+    default=12.0,
+    show_default=True,
+    metavar="S",
+    help="Virtual seconds of work and faults in a run.",
+)
+_SCRIPT = click.option(
+    "--script",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Faults to inject instead of those that the seed draws: one JSON object a line.",
+)
+
+
+def register(group: CommandGroup) -> None:
+    """Adds the commands of this module."""
+    sim = CommandGroup("sim", help="Run whole clusters in one process, under a seed, with faults.")
+    group.add_command(sim)
+    _register_run(sim)
+    _register_replay(sim)
+    _register_shrink(sim)
+
+
+def _register_run(group: CommandGroup) -> None:
+    @command(group, "run", writes=False, short_help="Run many seeds; exit code 1 if one fails.")
+    @click.option(
+        "--seeds", type=click.IntRange(1), metavar="N", help=f"How many; default {SEEDS}, or all in --minutes."
+    )
+    @click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True, metavar="S")
+    @click.option(
+        "--profile",
+        type=click.Choice((*PROFILES, "all")),
+        default="harsh",
+        show_default=True,
+        help="Which kinds of faults; all: the profiles in turn.",
+    )
+    @click.option("--minutes", type=click.FloatRange(0.01), metavar="M", help="Begin no new seed after this long.")
+    @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
+    @click.option("--stop", is_flag=True, help="Stop at the first seed that fails.")
+    @_SECONDS
+    def run(
+        invocation: Invocation,
+        seeds: int | None,
+        first_seed: int,
+        profile: str,
+        minutes: float | None,
+        jobs: int,
+        stop: bool,
+        seconds: float,
+    ) -> int:
+        """Run clusters under many seeds, each with its own mix of faults, and report what broke.
+
+        A seed means the same run everywhere. Each cluster is the real one (bookies, sequencers, engines, SDK) on
+        virtual time, network, disks and metadata store.
+        """
+        from boki_sim import campaign
+
+        if seeds is None and minutes is None:
+            seeds = SEEDS
+        profiles = PROFILES if profile == "all" else (profile,)
+        begun = time.monotonic()
+        ends = None if minutes is None else begun + 60 * minutes
+        summary = campaign.Summary()
+        shown = begun
+        for outcome in _outcomes(campaign.jobs(first_seed, seeds, profiles), jobs, seconds, ends):
+            summary.add(outcome)
+            now = time.monotonic()
+            if not outcome.ok:
+                invocation.say(f"seed {outcome.seed} ({outcome.profile}) failed: {outcome.violations[0][:300]}")
+            if now - shown > PROGRESS_S:
+                shown = now
+                rate = summary.seeds / (now - begun)
+                invocation.say(
+                    f"{summary.seeds} seeds, {summary.failed} failed, {rate:.2f} seeds/s, now {outcome.seed}"
+                )
+            if stop and not outcome.ok:
+                break
+        wall_s = time.monotonic() - begun
+        if invocation.json:
+            invocation.emit(summary.as_json(wall_s))
+        else:
+            _show(invocation, summary, wall_s)
+        return exit_codes.CHECK_FAILED if summary.failed else exit_codes.OK
+
+
+def _register_replay(group: CommandGroup) -> None:
+    @command(group, "replay", writes=False, short_help="Run one seed again and show what happened.")
+    @click.argument("seed", type=click.IntRange(0))
+    @_PROFILE
+    @_SCRIPT
+    @_SECONDS
+    @click.option(
+        "--trace", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write all lines there."
+    )
+    def replay(
+        invocation: Invocation, seed: int, profile: str, script: Path | None, seconds: float, trace: Path | None
+    ) -> int:
+        """Run one seed again: its faults, its trace around the first violation, its digest.
+
+        Equal digests are equal runs, event by event.
+        """
+        outcome = _run_one((seed, profile, seconds, _read(script), trace is not None))
+        if trace is not None:
+            trace.write_text("\n".join(outcome.trace) + "\n", encoding="utf-8")
+        if invocation.json:
+            invocation.emit(_as_json(outcome))
+        else:
+            for fault in outcome.script:
+                click.echo(str(fault))
+            _show_failure(outcome)
+            click.echo(
+                f"seed {seed} ({profile}) {'holds' if outcome.ok else 'fails'}: digest {outcome.digest}, "
+                f"{outcome.operations} operations, {outcome.messages} messages, {outcome.virtual_s:.1f} virtual seconds"
+            )
+        return exit_codes.OK if outcome.ok else exit_codes.CHECK_FAILED
+
+
+def _register_shrink(group: CommandGroup) -> None:
+    @command(group, "shrink", writes=False, short_help="Find the smallest fault script that still fails.")
+    @click.argument("seed", type=click.IntRange(0))
+    @_PROFILE
+    @_SCRIPT
+    @_SECONDS
+    @click.option("--tries", type=click.IntRange(1), default=200, show_default=True, metavar="N")
+    @click.option(
+        "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the script there."
+    )
+    def shrink(
+        invocation: Invocation,
+        seed: int,
+        profile: str,
+        script: Path | None,
+        seconds: float,
+        tries: int,
+        output: Path | None,
+    ) -> int:
+        """Find the smallest part of a failing seed's faults that still breaks the same rule."""
+        from boki_sim import faults
+        from boki_sim import shrink as shrinking
+        from boki_sim.campaign import rules_of
+
+        first = _run_one((seed, profile, seconds, _read(script), False))
+        if first.ok:
+            raise InvalidArgument(
+                f"seed {seed} ({profile}) holds: there is nothing to shrink; find one with `boki sim run`"
+            )
+        wanted = rules_of(first.violations)
+
+        def fails(part: list[Fault]) -> bool:
+            again = _run_one((seed, profile, seconds, part, False))
+            invocation.say(f"{len(part)} faults: {'fails' if rules_of(again.violations) & wanted else 'holds'}")
+            return bool(rules_of(again.violations) & wanted)
+
+        smallest = shrinking.shrink(first.script, fails, tries=tries)
+        last = _run_one((seed, profile, seconds, smallest, False))
+        if output is not None:
+            output.write_text(faults.to_text(smallest), encoding="utf-8")
+        if invocation.json:
+            invocation.emit({**_as_json(last), "faults_before": len(first.script)})
+        else:
+            invocation.say(f"{len(first.script)} faults before, {len(smallest)} now:")
+            click.echo(faults.to_text(smallest), nl=False)
+            _show_failure(last)
+        return exit_codes.CHECK_FAILED
+
+
+# -- running
+
+_Job = tuple[int, str, float, "list[Fault] | None", bool]
+
+
+def _run_one(job: _Job) -> Outcome:
+    """In a process of its own or in this one."""
+    from boki_sim.run import run_seed
+
+    seed, profile, seconds, script, keep_trace = job
+    return run_seed(seed, profile, script=script, work_s=seconds, keep_trace=keep_trace)
+
+
+def _outcomes(pairs: Iterator[tuple[int, str]], jobs: int, seconds: float, ends: float | None) -> Iterator[Outcome]:
+    """Outcomes as they come; no seed begins after `ends`."""
+    todo = _until(((seed, profile, seconds, None, False) for seed, profile in pairs), ends)
+    if jobs == 1:
+        yield from map(_run_one, todo)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=SEEDS_A_PROCESS) as pool:
+        running = []
+        for job in todo:
+            running.append(pool.apply_async(_run_one, (job,)))
+            if len(running) >= 2 * jobs:
+                yield running.pop(0).get()
+        for one in running:
+            yield one.get()
+
+
+def _until(todo: Iterator[_Job], ends: float | None) -> Iterator[_Job]:
+    for job in todo:
+        if ends is not None and time.monotonic() >= ends:
+            return
+        yield job
+
+
+def _read(script: Path | None) -> list[Fault] | None:
+    from boki_sim import faults
+    from boki_sim.loop import SimulationError
+
+    if script is None:
+        return None
+    try:
+        return faults.from_text(script.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, SimulationError) as error:
+        raise InvalidArgument(f"{script} is no script of faults: {error}") from error
+
+
+# -- showing
+
+
+def _as_json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "seed": outcome.seed,
+        "profile": outcome.profile,
+        "ok": outcome.ok,
+        "violations": outcome.violations,
+        "script": outcome.script,
+        "digest": outcome.digest,
+        "operations": outcome.operations,
+        "messages": outcome.messages,
+        "virtual_s": outcome.virtual_s,
+        "replay": outcome.replay,
+    }
+
+
+def _show_failure(outcome: Outcome) -> None:
+    """What was broken, and the trace before it."""
+    for violation in outcome.violations:
+        click.echo(violation)
+    if outcome.violations:
+        found = [at for at, line in enumerate(outcome.trace) if " VIOLATION " in line]
+        end = found[0] + 1 if found else len(outcome.trace)
+        click.echo("trace before it:")
+        for line in outcome.trace[max(0, end - TRACE_LINES) : end]:
+            click.echo(f"  {line}")
+
+
+def _show(invocation: Invocation, summary: Summary, wall_s: float) -> None:
+    console = invocation.console()
+    table = Table("fault", "how often", "what its target was doing", box=None, pad_edge=False)
+    for kind, steps in summary.fault_table().items():
+        text = ", ".join(f"{step} {count}" for step, count in sorted(steps.items(), key=_most_first))
+        table.add_row(kind, str(sum(steps.values())), text)
+    if table.row_count:
+        console.print(table)
+    for failure in summary.failures:
+        click.echo(f"seed {failure.seed} ({failure.profile}): {failure.violations[0][:500]}")
+        click.echo(f"    {failure.replay}")
+    click.echo(
+        f"{summary.seeds} seeds, {summary.failed} failed, {summary.operations} operations, {summary.messages} messages, "
+        f"{summary.virtual_s:.0f} virtual seconds in {wall_s:.0f} s: {summary.seeds / wall_s:.2f} seeds/s"
+    )
+
+
+_most_first: Callable[[tuple[str, int]], tuple[int, str]] = lambda item: (-item[1], item[0])  # noqa: E731 - a sort key

@@ -1,0 +1,69 @@
+"""`boki sim`: seeds that hold, a seed that fails on purpose, its replay and its smallest script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from boki_bookie.journal import Journal
+
+if TYPE_CHECKING:
+    from boki_cli.testing import RunCommandLine
+
+pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
+
+POWER_CUT = "".join(
+    json.dumps({"at": 0.6, "kind": "power", "target": f"bookie-{number}", "seconds": 0.5}) + "\n"
+    for number in (1, 2, 3)
+)
+
+
+def test_seeds_that_hold(run_boki: RunCommandLine) -> None:
+    done = run_boki("sim", "run", "--seeds", "2", "--profile", "all", "--seconds", "0.5", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert (told["seeds"], told["failed"], told["profiles"]) == (2, 0, {"calm": 1, "network": 1})
+    assert told["messages"] > 0
+
+
+def test_replays_are_equal_and_may_write_their_trace(run_boki: RunCommandLine, tmp_path: Path) -> None:
+    replay = ("sim", "replay", "4", "--seconds", "0.5", "--json")
+    first = json.loads(run_boki(*replay).out)
+    second = json.loads(run_boki(*replay, "--trace", str(tmp_path / "trace")).out)
+    assert first == second
+    lines = (tmp_path / "trace").read_text().splitlines()
+    assert lines[0].startswith("1000.0000000 bookie-1#1 starts")
+    assert len(lines) > 1_000
+
+
+def test_a_failing_seed_is_reported_and_shrunk(
+    run_boki: RunCommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bookies that acknowledge before they flush: a power cut of all of them loses what was acknowledged."""
+    monkeypatch.setattr(Journal, "when_durable", lambda self, done: done(None))
+    script = tmp_path / "script"
+    noise = {"at": 0.2, "kind": "clock", "target": "client-1", "amount": 5_000}
+    script.write_text(json.dumps(noise) + "\n" + POWER_CUT)
+    shared = ("--script", str(script), "--seconds", "1.5")
+    failing = next(seed for seed in range(1, 15) if run_boki("sim", "replay", str(seed), *shared).code == 1)
+    shown = run_boki("sim", "replay", str(failing), *shared).out
+    assert "acknowledged" in shown
+    assert "trace before it:" in shown
+    done = run_boki("sim", "shrink", str(failing), *shared, "--tries", "8", "--output", str(tmp_path / "smallest"))
+    assert done.code == 1, done.err
+    smallest = (tmp_path / "smallest").read_text()
+    assert "clock" not in smallest
+    assert "power" in smallest
+
+
+def test_what_cannot_be_run(run_boki: RunCommandLine, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("{")
+    done = run_boki("sim", "replay", "1", "--script", str(tmp_path / "script"))
+    assert done.code == 2
+    assert "line 1" in done.err
+    done = run_boki("sim", "shrink", "1", "--profile", "calm", "--seconds", "0.2")
+    assert done.code == 2
+    assert "nothing to shrink" in done.err

@@ -1,0 +1,110 @@
+"""Many seeds: which to run, what came of all of them, and whether a failure is the same failure again.
+
+A campaign goes through the seeds from `first_seed` on and, where several profiles are asked for, through the profiles in
+turn. `Summary` adds up outcomes: seeds, messages, and how often each kind of fault met each step of the protocol.
+
+Pure: running, and in how many processes, is the caller's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from boki_sim.faults import Fault
+from boki_sim.run import Outcome
+
+FAILURES_KEPT: Final = 100
+
+_RULE: Final = re.compile(r"\[([^\]]+)\]")
+
+
+def jobs(first_seed: int, seeds: int | None, profiles: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """(seed, profile), each seed under one profile; without end when `seeds` is None."""
+    number = 0
+    while seeds is None or number < seeds:
+        yield first_seed + number, profiles[number % len(profiles)]
+        number += 1
+
+
+def rules_of(violations: Sequence[str]) -> set[str]:
+    """What was broken, without times and names: two runs with a rule in common fail alike."""
+    return {match[1] for text in violations if (match := _RULE.search(text))}
+
+
+@dataclass(slots=True)
+class Failure:
+    """A seed that failed, as much as a report needs."""
+
+    seed: int
+    profile: str
+    violations: list[str]
+    script: list[Fault]
+    replay: str
+
+
+@dataclass(slots=True)
+class Summary:
+    """All outcomes so far.
+
+    Attributes:
+        faults: "kind × what its target was doing" → how often.
+        outcomes: what clients were told → how often.
+    """
+
+    seeds: int = 0
+    failed: int = 0
+    messages: int = 0
+    operations: int = 0
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    profiles: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.messages += outcome.messages
+        self.operations += outcome.operations
+        self.virtual_s += outcome.virtual_s
+        self.cpu_s += outcome.wall_s
+        self.profiles[outcome.profile] += 1
+        self.faults.update(outcome.happened)
+        self.outcomes.update(outcome.outcomes)
+        if not outcome.ok:
+            self.failed += 1
+            if len(self.failures) < FAILURES_KEPT:
+                self.failures.append(
+                    Failure(outcome.seed, outcome.profile, outcome.violations, outcome.script, outcome.replay)
+                )
+
+    def fault_table(self) -> dict[str, dict[str, int]]:
+        """Kind → step → how often, both sorted."""
+        table: dict[str, dict[str, int]] = {}
+        for name, count in sorted(self.faults.items()):
+            kind, _, step = name.partition(" × ")
+            table.setdefault(kind, {})[step] = count
+        return table
+
+    def as_json(self, wall_s: float) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "seeds": self.seeds,
+            "failed": self.failed,
+            "profiles": dict(sorted(self.profiles.items())),
+            "messages": self.messages,
+            "operations": self.operations,
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "virtual_s": round(self.virtual_s, 1),
+            "wall_s": round(wall_s, 1),
+            "seeds_per_s": round(self.seeds / wall_s, 2) if wall_s else 0.0,
+            "faults": self.fault_table(),
+            "failures": [
+                {"seed": one.seed, "profile": one.profile, "violations": one.violations, "replay": one.replay}
+                for one in self.failures
+            ],
+        }

@@ -1,0 +1,28 @@
+"""Adding up outcomes, and telling one failure from another."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from boki_sim.campaign import Summary, jobs, rules_of
+from boki_sim.run import Outcome
+
+
+def test_seeds_go_through_the_profiles_in_turn() -> None:
+    assert list(jobs(7, 3, ["calm", "harsh"])) == [(7, "calm"), (8, "harsh"), (9, "calm")]
+    assert list(islice(jobs(1, None, ["disk"]), 2)) == [(1, "disk"), (2, "disk")]
+
+
+def test_failures_are_compared_by_rule() -> None:
+    assert rules_of(["1.5 s  [1 acked] ledger 7 [sic]", "2.5 s  [liveness] x"]) == {"1 acked", "liveness"}
+    assert rules_of([]) == set()
+
+
+def test_a_summary_adds_up() -> None:
+    summary = Summary()
+    summary.add(Outcome(1, "disk", [], happened={"kill × idle": 2}, operations=5, outcomes={"ok": 5}, virtual_s=3))
+    summary.add(Outcome(2, "disk", [], ["1 s  [liveness] x"], happened={"kill × checkpoint": 1, "kill × idle": 1}))
+    told = summary.as_json(wall_s=4)
+    assert (told["seeds"], told["failed"], told["seeds_per_s"], told["operations"]) == (2, 1, 0.5, 5)
+    assert told["faults"] == {"kill": {"checkpoint": 1, "idle": 3}}
+    assert told["failures"][0]["replay"] == "boki sim replay 2 --profile disk"
