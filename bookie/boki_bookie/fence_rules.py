@@ -37,11 +37,10 @@ from typing import Final
 import crc32c as _crc32c
 
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import NUMBERS_END
 
 MASTER_KEY_BYTES: Final = 20
 ENTRY_HEADER_BYTES: Final = 32
-ENTRY_BYTES_MAX: Final = 2**62
-"""Ledger and entry numbers, and lengths, are below this: room to count without overflow."""
 
 _BODY: Final = Struct(">qqqq")
 _LONGEST_DIGEST_BYTES: Final = 20
@@ -100,7 +99,7 @@ def decide_fence(held_key: bytes | None, master_key: bytes, *, fenced: bool) -> 
 
 def is_possible(ledger_id: int, entry_id: int, lac: int, length: int) -> bool:
     """Whether the header of a body can be right, whatever its digest: numbers not negative, LAC below the entry."""
-    return ledger_id >= 0 and 0 <= entry_id < ENTRY_BYTES_MAX and -1 <= lac < entry_id and 0 <= length < ENTRY_BYTES_MAX
+    return ledger_id >= 0 and 0 <= entry_id < NUMBERS_END and -1 <= lac < entry_id and 0 <= length < NUMBERS_END
 
 
 def compare_repeat(held: memoryview, sent: memoryview) -> Repeat:

@@ -135,6 +135,28 @@ class Journal:
         self._queued_bytes += size
         self._queued_records += 1
 
+    def append_run(self, kind: int, bodies: Sequence[Buffer], body_bytes: int) -> bool:
+        """`append` for several at once, all or none; False where they have to go one by one, for whatever reason."""
+        size = body_bytes + RECORD_HEADER_BYTES * len(bodies)
+        if (
+            self._refusal is not None
+            or size > self._group_bytes_limit
+            or self._queued_bytes + size > self._queue_bytes_limit
+            or self._queued_records + len(bodies) > self._queue_records_limit
+        ):
+            return False
+        group = self._waiting[-1] if self._waiting else None
+        if group is None or group.record_bytes + size > self._group_bytes_limit:
+            group = _Group()
+            self._waiting.append(group)
+            self._wake.set()
+        group.kinds.extend(bytes((kind,)) * len(bodies))
+        group.bodies.extend(bodies)
+        group.record_bytes += size
+        self._queued_bytes += size
+        self._queued_records += len(bodies)
+        return True
+
     def when_durable(self, done: Done) -> None:
         """Calls `done` once all that was appended so far is durable: at once if it is."""
         if self.failed.done():

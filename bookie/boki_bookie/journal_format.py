@@ -161,10 +161,14 @@ def encode_group(
     buffers: list[Buffer] = [b""]
     append = buffers.append
     size = GROUP_HEADER_BYTES + RECORD_HEADER_BYTES * len(bodies)
+    head, head_crc, head_length, head_kind = b"", 0, -1, -1
     for kind, body in zip(kinds, bodies, strict=True):
         length = len(body)
-        head = pack(length, generation, kind)
-        append(pack_crc(crc(body, crc(head, salt))) + head)
+        if length != head_length or kind != head_kind:  # records of one length follow one another
+            head_length, head_kind = length, kind
+            head = pack(length, generation, kind)
+            head_crc = crc(head, salt)
+        append(pack_crc(crc(body, head_crc)) + head)
         append(body)
         size += length
     head = _GROUP.pack(generation, len(bodies), number, size)

@@ -17,6 +17,7 @@ What is learned is kept in memory, for `LEDGERS_REMEMBERED` ledgers; of a ledger
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from boki_bookie import metric_definitions
@@ -76,6 +77,11 @@ class LedgerDigests:
             self._begin_to_learn(ledger_id)
             return True
         return matcher(body) or self._refuse(ledger_id, body)
+
+    def all_match(self, ledger_id: int, bodies: Sequence[memoryview]) -> bool:
+        """Whether `matches` would say so of each."""
+        matcher = self._matchers.get(ledger_id)
+        return matcher is not None and (matcher is _anything or all(map(matcher, bodies)))
 
     def learn(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         """Takes note of what the metadata of a ledger says."""

@@ -257,6 +257,14 @@ class LedgerIndex:
             ledger.last_entry = entry_id
         self.fresh_bytes += len(body) + CACHED_OVERHEAD_BYTES
 
+    def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], body_bytes: int) -> None:
+        """`put` for ascending entries above all that are held."""
+        assert entry_ids[0] > ledger.last_entry
+        self.touch(ledger)
+        ledger.fresh.update(zip(entry_ids, bodies, strict=True))
+        ledger.last_entry = entry_ids[-1]
+        self.fresh_bytes += body_bytes + CACHED_OVERHEAD_BYTES * len(bodies)
+
     def cut(self) -> list[Ledger]:
         """All that is dirty, sorted by ledger: their fresh entries are flushing from now on."""
         assert not self.flushing_bytes, "one checkpoint at a time"

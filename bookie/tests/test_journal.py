@@ -104,6 +104,26 @@ async def test_a_full_queue_refuses_and_has_taken_nothing(disk: MemoryDisk, worl
     await journal.close()
 
 
+async def test_a_run_is_taken_whole_or_not_at_all(disk: MemoryDisk, world: Any) -> None:
+    journal = await start(disk, world, world.tiny(journal_queue_bytes=4_096, journal_queue_records=4))
+    disk.hold("sync")
+    assert not journal.append_run(ENTRY, [b"x"] * 5, 5)
+    assert not journal.append_run(ENTRY, [bytes(2_048)] * 2, 4_096)
+    told: list[BokiError | None] = []
+    journal.when_durable(told.append)
+    assert told == [None], "nothing of them waits"
+    assert journal.append_run(ENTRY, [b"x"] * 3, 3)
+    assert not journal.append_run(ENTRY, [b"x"] * 2, 2)
+    journal.append(ENTRY, b"y")
+    journal.when_durable(told.append)
+    assert told == [None]
+    disk.release("sync")
+    await journal.flushed()
+    assert told == [None, None]
+    await journal.close()
+    assert not journal.append_run(ENTRY, [b"x"] * 2, 2), "closed"
+
+
 async def test_a_record_no_segment_can_hold_is_refused(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
     with pytest.raises(InvalidArgument, match="at most 12240 bytes"):

@@ -111,3 +111,14 @@ def test_moves_of_an_emptied_ledger_are_forgotten() -> None:
     assert index.take_changes() == ([ledger], [])
     assert (ledger.fenced, ledger.last_entry, index.stored_entries) == (True, -1, 0)
     ledger.check_invariants()
+
+
+def test_a_run_is_put_as_its_entries_would_be() -> None:
+    bodies = [memoryview(b"a" * size) for size in (1, 20, 300)]
+    one, other = LedgerIndex(), LedgerIndex()
+    for entry_id, body in zip((3, 4, 9), bodies, strict=True):
+        one.put(one.ledgers.get(1) or one.create(1, b"key"), entry_id, body)
+    other.put_run(other.create(1, b"key"), [3, 4, 9], bodies, 321)
+    assert one.ledgers[1].fresh == other.ledgers[1].fresh
+    assert (one.fresh_bytes, one.ledgers[1].last_entry) == (other.fresh_bytes, other.ledgers[1].last_entry)
+    other.ledgers[1].check_invariants()

@@ -39,6 +39,8 @@ V3_FIRST_BYTE: Final = 0x0A
 FLAG_FENCE: Final = 1
 FLAG_RECOVERY_ADD: Final = 2
 FLAG_HIGH_PRIORITY: Final = 4
+NUMBERS_END: Final = 2**62
+"""Ledger and entry numbers, and lengths, are below this: room to count without overflow."""
 LAST_ENTRY: Final = -1
 
 _LENGTH: Final = Struct(">I")
@@ -49,6 +51,8 @@ _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
 _REQUEST_ID: Final = Struct(">q")
+_ADD: Final = Struct(f">I{MASTER_KEY_BYTES}sqqqq")
+_ADD_WORD: Final = VERSION << 8 | OP_ADD
 _IDS: Final = Struct(">qq")
 
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
@@ -75,6 +79,21 @@ class AddRequest(NamedTuple):
     entry_id: int
     lac: int
     body: memoryview
+
+    @property
+    def recovery(self) -> bool:
+        return bool(self.flags & FLAG_RECOVERY_ADD)
+
+
+class AddRun(NamedTuple):
+    """Adds of one client that came one after another and differ in their entries only, as columns: what is decided of one
+    of them is decided of all. Entries ascend and no header is impossible (`is_possible`)."""
+
+    flags: int
+    master_key: bytes
+    ledger_id: int
+    entry_ids: list[int]
+    bodies: list[memoryview]
 
     @property
     def recovery(self) -> bool:
@@ -198,6 +217,34 @@ def encode_auth(message: auth.AuthMessage) -> bytes:
     return _LENGTH.pack(_HEADER.size + len(body)) + _HEADER.pack(VERSION, OP_AUTH, 0) + body
 
 
+def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
+    """The adds that begin at `frames[start]`, as far as they are a run; None if not even two are."""
+    unpack, least = _ADD.unpack_from, _ADD.size
+    entry_ids: list[int] = []
+    bodies: list[memoryview] = []
+    first: tuple[int, bytes, int] | None = None
+    previous = -1
+    for index in range(start, len(frames)):
+        frame = frames[index]
+        if len(frame) < least:
+            break
+        word, key, ledger_id, entry_id, lac, length = unpack(frame)
+        if first is None:
+            if word >> 16 != _ADD_WORD or ledger_id < 0:
+                return None
+            first = (word, key, ledger_id)
+        elif word != first[0] or ledger_id != first[2] or key != first[1]:
+            break
+        if not (previous < entry_id < NUMBERS_END and -1 <= lac < entry_id and 0 <= length < NUMBERS_END):
+            break
+        entry_ids.append(entry_id)
+        bodies.append(frame[_BODY_START:])
+        previous = entry_id
+    if first is None or len(entry_ids) < 2:
+        return None
+    return AddRun(first[0] & 0xFFFF, first[1], first[2], entry_ids, bodies)
+
+
 def decode_request(frame: memoryview) -> Request:
     """Reads a request without its length.
 
@@ -254,6 +301,12 @@ def _fence_key(frame: memoryview, flags: int, fixed_bytes: int) -> bytes | None:
 def encode_add_response(status: V2Status, ledger_id: int, entry_id: int) -> bytes:
     """One whole add response frame, 28 bytes."""
     return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, OP_ADD, 0, status, ledger_id, entry_id)
+
+
+def encode_add_acks(ledger_id: int, entry_ids: Sequence[int]) -> bytes:
+    """Whole responses to adds of one ledger, all of them OK, one after another."""
+    pack, size = _WHOLE_RESPONSE.pack, _RESPONSE.size
+    return b"".join([pack(size, VERSION, OP_ADD, 0, 0, ledger_id, entry_id) for entry_id in entry_ids])
 
 
 def encode_read_response(status: V2Status, ledger_id: int, entry_id: int, body: Buffer | None) -> list[Buffer]:

@@ -152,3 +152,51 @@ def test_a_handshake_survives_the_wire() -> None:
     message = auth.AuthMessage("plugin", b"\0token")
     frame = memoryview(v2.encode_auth(message))[4:]
     assert v2.decode_request(frame) == v2.AuthRequest(message)
+
+
+KEYS = (master_key(b""), master_key(b"secret"))
+numbers = st.integers(-2, 6)
+adds = st.lists(
+    st.tuples(st.integers(0, 1), st.sampled_from(KEYS), st.booleans(), numbers, numbers, numbers),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(adds, st.integers(0, 7))
+def test_a_run_is_as_many_adds_as_differ_in_their_entries_only(
+    rows: list[tuple[int, bytes, bool, int, int, int]], at: int
+) -> None:
+    digest = digest_for("CRC32C", b"")
+    whole = [
+        b"".join(v2.encode_add(v2.EntryHeader(ledger, entry, lac, length), digest, key, [b"data"], recovery=recovery))
+        for ledger, key, recovery, entry, lac, length in rows
+    ]
+    requests = [memoryview(frame)[4:] for frame in whole]
+    start = at % len(rows)
+    ledger, key, recovery, previous = *rows[start][:3], -1
+    expected = []
+    for one in rows[start:]:
+        entry, lac, length = one[3:]
+        if one[:3] != (ledger, key, recovery) or entry <= previous or not -1 <= lac < entry or length < 0:
+            break
+        expected.append(entry)
+        previous = entry
+    run = v2.decode_add_run(requests, start)
+    if len(expected) < 2:
+        assert run is None
+        return
+    assert run is not None
+    assert (run.ledger_id, run.master_key, run.recovery, run.entry_ids) == (ledger, key, recovery, expected)
+    assert [bytes(body) for body in run.bodies] == [bytes(requests[start + i][24:]) for i in range(len(expected))]
+
+
+def test_what_is_no_add_begins_no_run() -> None:
+    read = memoryview(v2.encode_read(1, 2))[4:]
+    assert v2.decode_add_run([read, read], 0) is None
+    assert v2.decode_add_run([memoryview(b"x"), read], 0) is None
+
+
+def test_acknowledgements_of_a_run_are_those_of_its_adds() -> None:
+    alone = [v2.encode_add_response(V2Status.OK, 7, entry) for entry in (3, 4, 9)]
+    assert v2.encode_add_acks(7, [3, 4, 9]) == b"".join(alone)
