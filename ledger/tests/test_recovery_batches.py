@@ -47,7 +47,7 @@ async def prepared(table: list[tuple[str, str, str]], *, apache: bool) -> tuple[
         assert isinstance(request, v2.AddRequest)
         for name, state in zip(NAMES, states, strict=True):
             bookie = ledgers.bookies[name]
-            if state != MISSING:
+            if state in (GOOD, DAMAGED):
                 bookie.add(request)
             if state == DAMAGED:
                 held = bookie.entries[ledger_id]
