@@ -27,7 +27,7 @@ from aiohttp import web
 
 from boki_bookie import ledger_report
 from boki_bookie.settings import BookieSettings
-from boki_bookie.storage import Storage
+from boki_bookie.storage_router import Store
 from boki_common.bookkeeper.layout import LEDGER_ID_MAX
 from boki_common.errors import InvalidArgument
 from boki_common.http_page import HttpPage, answer, body_of, number_of
@@ -62,7 +62,10 @@ class Administered(Protocol):
 
     bookie_id: BookieId
     address: Address
-    storage: Storage
+
+    @property
+    def storage(self) -> Store: ...
+
     told_read_only: bool
 
     async def reasons(self) -> Sequence[Reason]:

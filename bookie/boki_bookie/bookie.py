@@ -8,13 +8,14 @@ read-only: it moves to `available/readonly`, takes recovery adds, fences and rea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
 from boki_bookie import metric_definitions
 from boki_bookie.admin import BookieAdmin, Reason
-from boki_bookie.identity import Identity, establish
+from boki_bookie.identity import Identity, establish_all
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.limbo_review import LimboReview, open_or_salvage
@@ -22,6 +23,7 @@ from boki_bookie.server import BookieServer
 from boki_bookie.settings import BookieSettings
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
+from boki_bookie.storage_router import StorageRouter, directory_of
 from boki_bookie.waiting_adds import Sight
 from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
 from boki_common.errors import BokiError, MetadataError, SettingsError
@@ -39,28 +41,37 @@ METADATA_PROBE_S: Final = 2.0
 _log = get_logger("bookie")
 
 
+class _Shelf:
+    """One data directory."""
+
+    def __init__(self, disk: Disk, storage: Storage) -> None:
+        self.disk = disk
+        self.storage = storage
+        self.is_full = False
+
+
 class Bookie:
     """One running bookie; made by `start`. `failed` ends with the error that stopped it, never by `close`."""
 
     def __init__(
-        self, disk: Disk, metadata: MetadataStore, identity: Identity, storage: Storage, settings: BookieSettings
+        self, shelves: Sequence[_Shelf], metadata: MetadataStore, identity: Identity, settings: BookieSettings
     ) -> None:
         self.bookie_id: BookieId = identity.bookie_id
         self.address = Address("", 0)
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
-        self.storage = storage
+        storages = [shelf.storage for shelf in shelves]
+        self.storage: Storage | StorageRouter = storages[0] if len(storages) == 1 else StorageRouter(storages)
         self.admin: BookieAdmin | None = None
         """Its administration page, if the settings ask for one."""
         self.told_read_only = False
         """An administrator wants no writes, whatever the disk has."""
-        self._disk = disk
+        self._shelves = shelves
         self._metadata = metadata
         self._settings = settings
         self._service = BookieService("", 0)
         self._server: FrameServer | None = None
         self._membership: Membership | None = None
         self._registered_read_only = False
-        self._disk_is_full = False
         self._watch: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
         self._stack = AsyncExitStack()
@@ -77,8 +88,9 @@ class Bookie:
         rng: Random,
         settings: BookieSettings | None = None,
         metrics: Metrics | None = None,
+        more_disks: Sequence[Disk] = (),
     ) -> Bookie:
-        """Starts a bookie on a directory; port 0 picks a free one, see `.address`.
+        """Starts a bookie on a directory, or on several; port 0 picks a free one, see `.address`.
 
         Args:
             disk: the directory; closed by `close`.
@@ -88,6 +100,7 @@ class Bookie:
             rng: for ids and salts.
             settings: defaults when not given.
             metrics: of the process; of its own when not given.
+            more_disks: further directories, in the order in which they were formatted; closed by `close` too.
 
         Raises:
             DirectoryInUse, WrongDirectory: see `identity`. CorruptData: names file and offset. SettingsError: the
@@ -101,37 +114,53 @@ class Bookie:
         if faults:
             raise SettingsError("; ".join(faults), faults=faults)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(disk.close)
-            await disk.lock()
-            identity = await establish(
-                disk,
+            disks = [disk, *more_disks]
+            for one in disks:
+                stack.push_async_callback(one.close)
+                await one.lock()
+            identity = await establish_all(
+                disks,
                 metadata,
                 host=settings.host or address.host,
                 rng=rng,
                 replace_lost_disk=settings.replace_lost_disk,
-                format_store=lambda raw: Storage.format(disk, raw, rng, settings),
+                format_store=lambda one, raw: Storage.format(one, raw, rng, settings),
             )
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
-            storage = await open_or_salvage(
-                disk,
-                identity,
-                metadata,
-                sight=FirstSight(metadata, identity.bookie_id, settings, digests=digests),
-                open_storage=partial(
-                    _open_storage, disk, identity, rng=rng, settings=settings, metrics=metrics, digests=digests
-                ),
-                rng=rng,
-                settings=settings,
-            )
-            stack.push_async_callback(storage.close)
-            bookie = cls(disk, metadata, identity, storage, settings)
+            sight = FirstSight(metadata, identity.bookie_id, settings, digests=digests)
+            shelves = []
+            for number, one in enumerate(disks):
+                storage = await open_or_salvage(
+                    one,
+                    identity,
+                    metadata,
+                    sight=sight,
+                    open_storage=partial(
+                        _open_storage, one, identity, rng=rng, settings=settings, metrics=metrics, digests=digests
+                    ),
+                    rng=rng,
+                    settings=settings,
+                    owns=partial(_lies_in, number, len(disks)),
+                )
+                stack.push_async_callback(storage.close)
+                shelves.append(_Shelf(one, storage))
+            bookie = cls(shelves, metadata, identity, settings)
             await bookie._serve(address, stack, metrics)
-            review = LimboReview(storage, metadata, identity.bookie_id, interval_s=settings.limbo_check_interval_s)
-            stack.push_async_callback(review.close)
-            review.start()
+            for number, shelf in enumerate(shelves):
+                review = LimboReview(
+                    shelf.storage,
+                    metadata,
+                    identity.bookie_id,
+                    interval_s=settings.limbo_check_interval_s,
+                    owns=partial(_lies_in, number, len(disks)),
+                )
+                stack.push_async_callback(review.close)
+                review.start()
             bookie._stack = stack.pop_all()
-        _log.info("bookie is up", bookie_id=bookie.bookie_id, address=str(bookie.address), place=identity.place)
+        _log.info(
+            "bookie is up", bookie_id=bookie.bookie_id, address=str(bookie.address), place=", ".join(identity.places)
+        )
         return bookie
 
     async def close(self) -> None:
@@ -152,7 +181,7 @@ class Bookie:
         requests = BookieServer(
             self.storage,
             requests_limit=self._settings.connection_requests,
-            free_bytes=self._disk.free_bytes,
+            free_bytes=self.free_bytes,
             metrics=metrics,
             intake=IntakeLimits(
                 self._settings.connection_request_bytes,
@@ -186,7 +215,8 @@ class Bookie:
     # -- for the administrator
 
     async def free_bytes(self) -> int:
-        return await self._disk.free_bytes()
+        """What is left in all directories; those on one file system each count what it has."""
+        return sum([await shelf.disk.free_bytes() for shelf in self._shelves])
 
     async def reasons(self) -> list[Reason]:
         """Why it does not serve or does not take writes; asks the disk and the metadata store."""
@@ -195,7 +225,7 @@ class Bookie:
             found.append(Reason("failed", f"the store failed, restart the bookie: {self.failed.result()}"))
         if self.told_read_only:
             found.append(Reason("read_only", "an administrator made it read-only: DELETE /state/readonly ends that"))
-        if self._disk_is_full or (self.storage.read_only and not self.told_read_only):
+        if any(shelf.is_full for shelf in self._shelves) or (self.storage.read_only and not self.told_read_only):
             found.append(Reason("disk_full", "read-only: the disk is nearly full; it comes back when there is space"))
         path = bookie_path(self.bookie_id, read_only=self._registered_read_only)
         try:
@@ -215,7 +245,8 @@ class Bookie:
         """An administrator's word: no writes until he takes it back. Survives no restart."""
         await self._look_at_space()  # what the disk says, before his word is mixed with it
         self.told_read_only = read_only
-        self.storage.read_only = self._disk_is_full or read_only
+        for shelf in self._shelves:
+            shelf.storage.read_only = shelf.is_full or read_only
         _log.info("told by an administrator", read_only=read_only, bookie_id=self.bookie_id)
         self.storage.disk_full.set()  # wakes the watch, which registers the bookie as what it is now
 
@@ -258,22 +289,27 @@ class Bookie:
                 _log.warning("the state of the bookie could not be told; trying again", error=error)
 
     async def _look_at_space(self) -> None:
-        storage, settings = self.storage, self._settings
-        free = await self._disk.free_bytes()
+        for shelf in self._shelves:
+            await self._look_at_shelf(shelf)
+
+    async def _look_at_shelf(self, shelf: _Shelf) -> None:
+        storage, settings = shelf.storage, self._settings
+        free = await shelf.disk.free_bytes()
         if storage.read_only and not self.told_read_only:
-            self._disk_is_full = True  # a checkpoint found no space
-        if self._disk_is_full:
+            shelf.is_full = True  # a checkpoint found no space
+        if shelf.is_full:
             storage.request_checkpoint()  # perhaps what is left suffices: the journal shrinks then
         if free < settings.read_only_below_bytes:
-            self._disk_is_full = True
+            shelf.is_full = True
         elif free >= settings.writable_above_bytes:
-            self._disk_is_full = False
-        read_only = self._disk_is_full or self.told_read_only
+            shelf.is_full = False
+        read_only = shelf.is_full or self.told_read_only
+        where = shelf.disk.describe()
         if read_only and not storage.read_only:
-            why = "the disk is nearly full" if self._disk_is_full else "an administrator said so"
-            _log.warning("takes no writes", why=why, free_bytes=free, bookie_id=self.bookie_id)
+            why = "the disk is nearly full" if shelf.is_full else "an administrator said so"
+            _log.warning("takes no writes", why=why, free_bytes=free, place=where, bookie_id=self.bookie_id)
         elif storage.read_only and not read_only:
-            _log.info("takes writes again", free_bytes=free, bookie_id=self.bookie_id)
+            _log.info("takes writes again", free_bytes=free, place=where, bookie_id=self.bookie_id)
         storage.read_only = read_only
 
     # -- the end
@@ -311,3 +347,7 @@ async def _open_storage(
     return await Storage.open(
         disk, identity.raw, sight=sight, rng=rng, settings=settings, metrics=metrics, digests=digests
     )
+
+
+def _lies_in(number: int, directories: int, ledger_id: int) -> bool:
+    return directories == 1 or directory_of(ledger_id, directories) == number

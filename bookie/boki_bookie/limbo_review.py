@@ -40,6 +40,8 @@ _log = get_logger("bookie")
 
 OpenStorage = Callable[[Sight], Awaitable[Storage]]
 """Opens the store of a directory, with this in front of first adds."""
+Owns = Callable[[int], bool]
+"""Whether a ledger lies in this directory of the bookie."""
 
 
 class Named(Protocol):
@@ -69,8 +71,9 @@ async def open_or_salvage(
     open_storage: OpenStorage,
     rng: Random,
     settings: BookieSettings,
+    owns: Owns = lambda _: True,
 ) -> Storage:
-    """Opens a store; one that is in limbo answers so.
+    """Opens a store; one that is in limbo answers so. `owns` tells which ledgers lie in this directory.
 
     Raises:
         CorruptData, DiskFailed: what is damaged, and what to do. MetadataError: it has to be salvaged, and that needs the
@@ -83,7 +86,7 @@ async def open_or_salvage(
         if not settings.salvage:
             raise
         _log.warning("salvaging a damaged store", place=disk.describe(), error=damage)
-        found = await survey(metadata, bookie.bookie_id)
+        found = await survey(metadata, bookie.bookie_id, owns=owns)
         limbo = await Limbo.begin(disk, bookie.raw, found.listed)
         salvaged = await salvage_store(
             disk,
@@ -99,12 +102,13 @@ async def open_or_salvage(
     return storage
 
 
-async def survey(metadata: MetadataStore, bookie_id: BookieId) -> Survey:
-    """Reads the metadata of every ledger, fresh. Raises MetadataError."""
+async def survey(metadata: MetadataStore, bookie_id: BookieId, *, owns: Owns = lambda _: True) -> Survey:
+    """Reads the metadata of every ledger that this directory owns, fresh. Raises MetadataError."""
     await _refresh(metadata, bookie_id)
     listed: dict[int, bool] = {}
     keys: dict[int, bytes] = {}
-    for ledger_id, found in (await _read_all(metadata, await list_ledgers(metadata))).items():
+    ours = [ledger_id for ledger_id in await list_ledgers(metadata) if owns(ledger_id)]
+    for ledger_id, found in (await _read_all(metadata, ours)).items():
         if found is None:
             continue  # deleted meanwhile
         readable = None if isinstance(found, CorruptData) else found
@@ -119,8 +123,17 @@ async def survey(metadata: MetadataStore, bookie_id: BookieId) -> Survey:
 class LimboReview:
     """Ends the limbo of one store when there is proof. `start` it beside the server, `close` it before the store."""
 
-    def __init__(self, storage: Storage, metadata: MetadataStore, bookie_id: BookieId, *, interval_s: float) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        metadata: MetadataStore,
+        bookie_id: BookieId,
+        *,
+        interval_s: float,
+        owns: Owns = lambda _: True,
+    ) -> None:
         self._storage = storage
+        self._owns = owns
         self._metadata = metadata
         self._bookie_id = bookie_id
         self._interval_s = interval_s
@@ -169,7 +182,8 @@ class LimboReview:
     async def _end(self, limbo: Limbo) -> None:
         """The last look: what was closed on this bookie while it was in limbo must be here too."""
         closed = []
-        for ledger_id, found in (await _read_all(self._metadata, await list_ledgers(self._metadata))).items():
+        ours = [ledger_id for ledger_id in await list_ledgers(self._metadata) if self._owns(ledger_id)]
+        for ledger_id, found in (await _read_all(self._metadata, ours)).items():
             if isinstance(found, CorruptData):
                 raise found
             if found is not None and found.state is LedgerState.CLOSED and names(found, self._bookie_id):

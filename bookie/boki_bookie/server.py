@@ -35,7 +35,7 @@ from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs
 from boki_bookie.ledger_index import Place
 from boki_bookie.server_v3 import V3Requests
-from boki_bookie.storage import Storage
+from boki_bookie.storage_router import Store
 from boki_common import limits
 from boki_common.bookkeeper import auth, v3
 from boki_common.bookkeeper.status import V2Status
@@ -92,7 +92,7 @@ class BookieServer:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: Store,
         *,
         requests_limit: int,
         free_bytes: Callable[[], Awaitable[int]],

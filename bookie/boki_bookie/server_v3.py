@@ -36,7 +36,8 @@ from boki_bookie.fence_rules import is_possible
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
-from boki_bookie.storage import Found, Storage
+from boki_bookie.storage import Found
+from boki_bookie.storage_router import Store
 from boki_common import limits
 from boki_common.bookkeeper import auth, availability, v2, v3
 from boki_common.bookkeeper.status import V2Status
@@ -58,7 +59,7 @@ _Durably = v3.ReadRequest | v3.ForceRequest | v3.WriteLacRequest
 class Shared(Protocol):
     """What the server offers to every connection."""
 
-    storage: Storage
+    storage: Store
     requests_limit: int
     intake: IntakeLimits
     stored_lacs: StoredLacs
