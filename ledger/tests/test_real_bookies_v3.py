@@ -1,0 +1,206 @@
+"""What goes over v3 against real bookies on loopback sockets: tails, deferred sync, everything in v3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from boki_bookie.bookie import Bookie
+from boki_bookie.settings import BookieSettings
+from boki_common.bookkeeper import availability, layout
+from boki_common.bookkeeper.digests import CRC32C, master_key
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import LedgerError, LedgerFenced
+from boki_common.limits import KIB, MIB
+from boki_common.metadata.memory import MemoryStore, MemoryTree
+from boki_common.net.connection import Address
+from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_ledger.client import LedgerClient
+from boki_ledger.lac_body import encode_lac
+from boki_ledger.settings import WIRE_V2, WIRE_V3, LedgerSettings
+from boki_ledger.testing.ledgers import QUICK, CountingRandom, until
+
+PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0, explicit_lac_ms=2.0)
+SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
+
+
+class Cluster:
+    """Three bookies on disks in memory, and clients."""
+
+    def __init__(self) -> None:
+        self.tree = MemoryTree()
+        self.disks: list[MemoryDisk] = []
+        self.bookies: list[Bookie] = []
+        self.clients: list[LedgerClient] = []
+        self.stores: list[MemoryStore] = []
+
+    async def store(self) -> MemoryStore:
+        store = MemoryStore(self.tree)
+        await store.start()
+        self.stores.append(store)
+        return store
+
+    async def start(self) -> None:
+        await layout.init_cluster(await self.store())
+        for number in range(3):
+            self.disks.append(MemoryDisk(f"bookie {number}"))
+            self.bookies.append(await self.bookie(self.disks[-1]))
+
+    async def bookie(self, disk: MemoryDisk) -> Bookie:
+        return await Bookie.start(
+            disk=disk,
+            metadata=await self.store(),
+            address=Address("127.0.0.1", 0),
+            clock=SystemClock(),
+            rng=SystemRandom(),
+            settings=SMALL,
+        )
+
+    async def client(self, settings: LedgerSettings = PATIENT) -> LedgerClient:
+        client = LedgerClient(metadata=await self.store(), rng=SystemRandom(), settings=settings)
+        await client.start()
+        self.clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        for disk in self.disks:
+            if "sync" in disk._held:
+                disk.release("sync")
+        for client in self.clients:
+            await client.close()
+        for bookie in self.bookies:
+            await bookie.close()
+        for store in self.stores:
+            await store.close()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize("protocol", [WIRE_V2, WIRE_V3])
+async def test_a_tail_sees_every_entry_as_it_is_acknowledged_and_ends_with_the_close(
+    cluster: Cluster, protocol: str
+) -> None:
+    settings = replace(PATIENT, wire_protocol=protocol)
+    writer = await (await cluster.client(settings)).create()
+    reader = await (await cluster.client(settings)).open(writer.ledger_id, recover=False)
+    got: list[bytes] = []
+
+    async def follow() -> None:
+        async for entry_id, payload in reader.follow(0, wait_s=10.0):
+            assert entry_id == len(got)
+            got.append(bytes(payload))
+
+    task = asyncio.ensure_future(follow())
+    for number in range(5):
+        await writer.append(b"%d" % number)
+        await until(lambda wanted=number + 1: len(got) == wanted or task.done())  # type: ignore[misc]
+    await asyncio.gather(*(writer.append(b"%d" % number) for number in range(5, 500)))
+    await writer.close()
+    await task
+    assert got == [b"%d" % number for number in range(500)]
+
+
+async def test_a_tail_survives_the_recovery_by_another_and_a_bookie_that_stops(cluster: Cluster) -> None:
+    writer = await (await cluster.client()).create()
+    reader = await (await cluster.client()).open(writer.ledger_id, recover=False)
+    got: list[bytes] = []
+
+    async def follow() -> None:
+        async for _, payload in reader.follow(0, wait_s=10.0):
+            got.append(bytes(payload))
+
+    task = asyncio.ensure_future(follow())
+    await writer.append(b"0")
+    await until(lambda: len(got) == 1 or task.done())
+    await cluster.bookies[0].close()
+    await writer.append(b"1")
+    await until(lambda: len(got) == 2 or task.done())
+    await (await cluster.client()).open(writer.ledger_id, recover=True)
+    await task
+    assert got == [b"0", b"1"]
+
+
+async def test_everything_works_in_v3_alone(cluster: Cluster) -> None:
+    client = await cluster.client(replace(PATIENT, wire_protocol=WIRE_V3))
+    writer = await client.create(password=b"secret", digest="HMAC")
+    await asyncio.gather(*(writer.append(b"%d" % number) for number in range(300)))
+    reader = await (await cluster.client()).open(writer.ledger_id, recover=True, password=b"secret", floor=300)
+    assert reader.last_entry == 299
+    with pytest.raises(LedgerFenced):
+        await writer.append(b"late")
+    other = await client.open(writer.ledger_id, recover=False, password=b"secret")
+    assert [bytes(one) for one in await other.read(0, 299)] == [b"%d" % number for number in range(300)]
+    recovered = await client.create()
+    await recovered.append(b"x")
+    assert (await client.open(recovered.ledger_id, recover=True)).last_entry == 0
+
+
+async def test_deferred_sync_is_acknowledged_before_the_disk_and_forced_by_all(cluster: Cluster) -> None:
+    writer = await (await cluster.client()).create(deferred_sync=True)
+    await writer.append(b"first, for which bookies look at the metadata")
+    await writer.force()
+    for disk in cluster.disks:
+        disk.hold("sync")
+    await asyncio.gather(*(writer.append(b"%d" % number) for number in range(1, 20)))
+    assert (writer.last_acked, writer.lac) == (19, 0)
+    force = asyncio.ensure_future(writer.force())
+    for disk in cluster.disks[:2]:
+        disk.release("sync")
+    await asyncio.sleep(0)
+    await asyncio.wait([force], timeout=0.05)
+    assert not force.done(), "one bookie did not force"
+    cluster.disks[2].release("sync")
+    assert await force == 19 == writer.lac
+    await writer.append(b"cut off")
+    assert await writer.close() == 19
+
+
+async def test_entries_acknowledged_with_deferred_sync_are_lost_with_their_bookies_but_never_the_forced_ones(
+    cluster: Cluster,
+) -> None:
+    writer = await (await cluster.client()).create(deferred_sync=True)
+    await writer.append(b"forced")
+    assert await writer.force() == 0
+    for disk in cluster.disks:
+        disk.hold("sync")
+    await writer.append(b"not forced")
+    disks = [disk.crash(CountingRandom()) for disk in cluster.disks]
+    for disk, bookie in zip(cluster.disks, cluster.bookies, strict=True):
+        disk.release("sync")
+        await bookie.close()
+    with pytest.raises(LedgerError):
+        await writer.force()
+    cluster.bookies = [await cluster.bookie(disk) for disk in disks]
+    reader = await (await cluster.client()).open(writer.ledger_id, recover=True)
+    assert reader.last_entry == 0
+    assert [bytes(one) for one in await reader.read(0, 0)] == [b"forced"]
+
+
+async def test_bookies_tell_what_they_hold_and_how_much_room_they_have(cluster: Cluster) -> None:
+    client = await cluster.client()
+    writer = await client.create()
+    for _ in range(5):
+        await writer.append(b"x")
+    transport = client._connected()
+    bookie = writer._adds.ensemble[0]
+    await until(lambda: writer._adds.acks.in_flight == 0)
+    listed = await transport.list_entries(bookie, writer.ledger_id)
+    held = [entry_id for run in availability.decode(listed.availability or b"") for entry_id in run]
+    assert held == list(range(len(held))) and len(held) >= 4
+    assert (await transport.list_entries(bookie, 10_000)).status is V2Status.NO_LEDGER
+    space = await transport.bookie_info(bookie)
+    assert space.status is V2Status.OK and 0 < (space.free_bytes or 0) <= (space.total_bytes or 0)
+    body = encode_lac(writer.ledger_id, 4, CRC32C)
+    assert (await transport.write_lac(bookie, writer.ledger_id, master_key(b"wrong"), body)).status is (
+        V2Status.UNAUTHORIZED
+    )
