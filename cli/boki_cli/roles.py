@@ -53,6 +53,11 @@ class ProcessSettings:
 
     metadata: str = setting("", unit="", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
     data: Path = setting(DATA, unit="", help="Data directory of a bookie, or of boki dev.")
+    more_data: tuple[str, ...] = setting(
+        (),
+        unit="",
+        help="Further data directories of a bookie, one a disk; which and in what order is fixed once they are formatted.",
+    )
     listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
     metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
@@ -171,6 +176,7 @@ async def running_bookie(
         rng=parts.rng,
         settings=settings.bookie,
         metrics=parts.metrics,
+        more_disks=[PosixDisk(Path(directory)) for directory in settings.more_data],
     )
     try:
         admin = "" if bookie.admin is None else str(bookie.admin.address)
