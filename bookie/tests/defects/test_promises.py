@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from boki_bookie.checkpoint import Checkpointer
+from boki_bookie.journal import JournalPosition
 from boki_bookie.sight import FirstSight
 from boki_common import logs
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -154,9 +156,31 @@ async def test_keys_are_in_no_log_line(world: Any, disk: MemoryDisk, logged: io.
 # -- checkpoints
 
 
+class GoingJournal:
+    """A journal that goes on while a checkpoint waits for it."""
+
+    def __init__(self) -> None:
+        self.position = JournalPosition(2, 17)
+        self.released: list[int] = []
+
+    async def flushed(self) -> None:
+        self.position = JournalPosition(3, 40)
+
+    async def release(self, generation: int) -> None:
+        self.released.append(generation)
+
+
 async def test_the_mark_is_where_the_checkpoint_began(world: Any, disk: MemoryDisk) -> None:
-    """apache/bookkeeper#4843, #4844, #3329: a checkpoint moved the journal's mark past what it had not stored, and after a
-    crash entries or fences were gone. What comes while a checkpoint runs is replayed."""
+    """apache/bookkeeper#4844, #3329: a checkpoint moved the journal's mark past what it had not stored."""
+    await Checkpointer.format(disk, world.raw_id)
+    checkpointer = await Checkpointer.load(disk, world.raw_id, world.settings)
+    journal = GoingJournal()
+    await checkpointer.run(journal)
+    assert (checkpointer.mark.generation, checkpointer.mark.group) == (2, 17)
+    assert journal.released == [2]
+
+
+async def test_what_comes_during_a_checkpoint_survives_it(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     await world.put(storage, *(world.add(1, entry_id) for entry_id in range(3)))
     disk.hold("replace")
@@ -169,3 +193,38 @@ async def test_the_mark_is_where_the_checkpoint_began(world: Any, disk: MemoryDi
     later = await world.open(disk.crash(world.seeded(1)))
     assert later.held_entries(1) == [0, 1, 2, 3]
     assert await world.put(later, world.add(2, 0)) == [V2Status.FENCED]
+
+
+async def test_a_fence_of_a_stored_ledger_survives_checkpoints_with_no_entry_to_store(
+    world: Any, disk: MemoryDisk
+) -> None:
+    """apache/bookkeeper#4843: with an empty write cache the checkpoint skipped the index, yet the mark passed the fence."""
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0))
+    await storage.checkpoint()
+    assert await world.fence(storage, 1) is V2Status.OK
+    for _ in range(3):
+        await storage.checkpoint()
+    later = await world.open(disk.crash(world.seeded(1)))
+    assert await world.put(later, world.add(1, 1)) == [V2Status.FENCED]
+
+
+async def test_an_entry_of_which_only_some_sectors_reached_the_disk_is_not_there(world: Any) -> None:
+    """apache/bookkeeper#4659, `BookieJournalTest.testTruncatedInEntry`: a torn last entry was readable junk."""
+    payload = bytes(range(1, 251)) * 14
+    expected = bytes(world.body(1, 1, payload))
+    outcomes = set()
+    for seed in range(24):
+        disk = MemoryDisk()
+        storage = await world.open(disk)
+        await world.put(storage, world.add(1, 0))
+        disk.hold("sync")
+        world.submit(storage, world.add(1, 1, payload))
+        await turns()
+        survivor = disk.crash(world.seeded(seed))
+        disk.release("sync")
+        later = await world.open(survivor)
+        found = await world.read(later, 1, 1)
+        assert found in (expected, V2Status.NO_ENTRY), "whole, or not there"
+        outcomes.add(found)
+    assert V2Status.NO_ENTRY in outcomes
