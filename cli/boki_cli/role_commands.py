@@ -157,12 +157,14 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         salvage: bool = False,
         replace_lost_disk: bool = False,
         admin_port: int | None = None,
+        more_data: tuple[str, ...] = (),
     ) -> int:
         flags = {
             "metadata": metadata,
             "listen": listen or None,
             "metrics_listen": metrics,
             "data": data,
+            "more_data": more_data or None,
             "bookie.salvage": salvage or None,
             "bookie.replace_lost_disk": replace_lost_disk or None,
             "bookie.admin_port": admin_port,
@@ -177,6 +179,12 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         options[1:1] = [
             click.option(
                 "--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where it stores."
+            ),
+            click.option(
+                "--more-data",
+                multiple=True,
+                metavar="DIR",
+                help="A further data directory, on another disk; may be repeated, always in the same order.",
             ),
             click.option(
                 "--salvage",

@@ -94,6 +94,22 @@ def test_a_damaged_or_lost_directory_starts_only_when_told_so(
     refused(start("--replace-lost-disk"), 2, "Address already in use")
 
 
+def test_the_directories_of_a_bookie_are_fixed(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+    """What may start ends at the port, which is taken."""
+    one, two, three = (str(tmp_path / name) for name in ("one", "two", "three"))
+
+    def start(*directories: str) -> Outcome:
+        where = ("--metadata", f"sqlite:///{tmp_path}/metadata.db", "--listen", f"127.0.0.1:{taken_port}")
+        more = [argument for directory in directories[1:] for argument in ("--more-data", directory)]
+        return run_boki("bookie", *where, "--data", directories[0], *more)
+
+    refused(start(one, two), 2, "Address already in use")
+    refused(start(one, two), 2, "Address already in use")
+    refused(start(one), 4, "expected 2 directories of bookie")
+    refused(start(two, one), 4, "in the order in which they were formatted")
+    refused(start(one, two, three), 4, f"{three} was added")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
