@@ -488,8 +488,8 @@ class V3Requests:
         entries = self._storage.held_entries(request.ledger_id)
         if entries is None:
             return v3.ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)
-        listed = availability.encode(entries)
-        if len(listed) > limits.FRAME_BYTES - _RESPONSE_ROOM_BYTES:
+        listed = availability.encode_within(entries, limits.FRAME_BYTES - _RESPONSE_ROOM_BYTES)
+        if listed is None:
             return v3.ListEntriesResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id)
         return v3.ListEntriesResponse(request.txn_id, V2Status.OK, request.ledger_id, listed)
 

@@ -11,6 +11,7 @@ import pytest
 
 from boki_bookie.admin import BookieAdmin
 from boki_bookie.bookie import Bookie
+from boki_bookie.storage import Storage
 from boki_common.bookkeeper.layout import available_bookies
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DiskFailed, SettingsError
@@ -165,6 +166,7 @@ async def test_a_store_that_failed_and_metadata_that_do_not_answer_are_reasons(
     world.store.disconnect()
     assert await page.reasons() == ["no_metadata"]
     world.store.reconnect()
+    assert isinstance(bookie.storage, Storage)
     bookie.storage.fail(DiskFailed("gone"))
     await bookie.failed
     assert "failed" in await page.reasons()

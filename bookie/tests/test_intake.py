@@ -156,8 +156,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Ser
     await settle(served)
     for number in range(300):
         slow.connection.send(v2.encode_read(1, number % 10))
-    while not served.connections[0].closed:
-        await asyncio.sleep(0.01)
+    await served.connections[0].ended()
     other.connection.send(v2.encode_read(1, 0))
     assert await other.answers(1) == [V2Status.OK]
     slow.connection.resume_reading()

@@ -14,7 +14,8 @@ Source: frames recorded from Apache BookKeeper 4.18.0 (`v3-list-of-entries*.txt`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -33,8 +34,15 @@ _GROUP: Final = Struct(">qqii")
 
 def encode(entries: Sequence[int]) -> bytes:
     """The list of these entries, given in ascending order without repetition."""
-    groups = [_GROUP.pack(*group) for group in _groups(_runs(entries))]
+    groups = [_GROUP.pack(*group) for group in _groups(entries)]
     return _HEADER.pack(VERSION, len(groups)) + b"".join(groups)
+
+
+def encode_within(entries: Sequence[int], bytes_limit: int) -> bytes | None:
+    """As `encode`; None, without trying to the end, when the list does not fit."""
+    groups = [_GROUP.pack(*group) for group in islice(_groups(entries), bytes_limit // _GROUP.size + 1)]
+    size = _HEADER.size + _GROUP.size * len(groups)
+    return None if size > bytes_limit else _HEADER.pack(VERSION, len(groups)) + b"".join(groups)
 
 
 def decode(data: Buffer) -> Iterator[range]:
@@ -54,7 +62,7 @@ def decode(data: Buffer) -> Iterator[range]:
     below, total = 0, 0
     for first, last, size, period in groups:
         steps = (last - first) // period if period > 0 else 0
-        if first < below or size < 1 or last != first + steps * period or 0 < period <= size or period < 0:
+        if not below <= first <= last or size < 1 or last != first + steps * period or 0 < period <= size or period < 0:
             raise ProtocolError(f"expected ascending groups of runs, found {first} to {last}, {size} every {period}")
         below = last + size
         total += (steps + 1) * size
@@ -67,29 +75,31 @@ def decode(data: Buffer) -> Iterator[range]:
     )
 
 
-def _runs(entries: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, size) of every run of consecutive entries."""
-    if not entries:
-        return iter(())
+def _groups(entries: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """(first, last, size, period): runs of one size at equal distances become one group. Work in Python is per group."""
+    if not len(entries):
+        return
     column = np.asarray(entries, dtype=np.int64)
     steps = np.diff(column)
     assert (steps > 0).all(), "entries ascend"
-    starts = np.concatenate(([0], np.flatnonzero(steps != 1) + 1))
-    sizes = np.diff(starts, append=len(column))
-    return zip(column[starts].tolist(), sizes.tolist(), strict=True)
-
-
-def _groups(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """(first, last, size, period): runs of one size at equal distances become one group."""
-    group: tuple[int, int, int, int] | None = None
-    for start, size in runs:
-        if group is not None:
-            first, last, group_size, period = group
-            distance = start - last
-            if size == group_size and period in (0, distance) and distance < 2**31:
-                group = (first, start, size, distance)
-                continue
-            yield group
-        group = (start, start, size, 0)
-    if group is not None:
-        yield group
+    at = np.concatenate(([0], np.flatnonzero(steps != 1) + 1))
+    starts, sizes = column[at], np.diff(at, append=len(column))
+    distances = np.diff(starts)
+    joins = (np.diff(sizes) == 0) & (distances < 2**31)
+    # `joins`: whether a run may be in one group with the next. A group of more than one ends at the next of `breaks`.
+    breaks = np.append(np.flatnonzero(~joins[1:] | (np.diff(distances) != 0)) + 1, len(starts) - 1)
+    at_start, of_size, may_join, ends = (
+        starts.data,
+        sizes.data,
+        joins.data,
+        breaks.data,
+    )  # quicker to index, and plain ints
+    run, at_break = 0, 0
+    while run < len(at_start):
+        last, period = run, 0
+        if run < len(may_join) and may_join[run]:
+            while ends[at_break] <= run:
+                at_break += 1
+            last, period = ends[at_break], at_start[run + 1] - at_start[run]
+        yield at_start[run], at_start[last], of_size[run], period
+        run = last + 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
+from struct import Struct
 
 import pytest
 from hypothesis import given
@@ -57,3 +59,47 @@ def test_a_list_of_more_entries_than_anybody_has_is_refused() -> None:
     group = bytes(8) + (2**62).to_bytes(8, "big") + (1).to_bytes(4, "big") + (2).to_bytes(4, "big")
     with pytest.raises(ProtocolError, match="at most"):
         availability.decode(huge[:64] + group)
+
+
+def test_a_group_that_runs_backwards_is_refused() -> None:
+    """Its count would be negative, and let others in that are too large."""
+    header = (2).to_bytes(8, "big") + bytes(56)
+    huge = bytes(16) + (101_713_970).to_bytes(4, "big") + (276_865_255).to_bytes(4, "big")
+    backwards = (4 << 30).to_bytes(8, "big") + bytes(8) + (1 << 20).to_bytes(4, "big") + (1 << 30).to_bytes(4, "big")
+    with pytest.raises(ProtocolError, match="expected ascending groups"):
+        availability.decode(header + huge + backwards)
+
+
+@given(st.sets(st.integers(0, 40)), st.integers(0, 300))
+def test_a_list_that_does_not_fit_is_none(entries: set[int], bytes_limit: int) -> None:
+    whole = availability.encode(sorted(entries))
+    fitting = availability.encode_within(sorted(entries), bytes_limit)
+    assert fitting == (whole if len(whole) <= bytes_limit else None)
+
+
+def _grouped_one_by_one(entries: list[int]) -> list[tuple[int, int, int, int]]:
+    """The plain model: a run joins the group before it when it has its size and its distance."""
+    runs: list[list[int]] = []
+    for entry in entries:
+        if runs and entry == runs[-1][0] + runs[-1][1]:
+            runs[-1][1] += 1
+        else:
+            runs.append([entry, 1])
+    groups: list[tuple[int, int, int, int]] = []
+    for start, size in runs:
+        if groups:
+            first, last, group_size, period = groups[-1]
+            if size == group_size and period in (0, start - last) and start - last < 2**31:
+                groups[-1] = (first, start, size, start - last)
+                continue
+        groups.append((start, start, size, 0))
+    return groups
+
+
+@given(
+    st.sets(st.integers(0, 80))
+    | st.lists(st.sampled_from((1, 2, 3, 2**31 - 1, 2**31)), max_size=30).map(lambda steps: set(accumulate(steps)))
+)
+def test_groups_are_those_of_the_plain_model(entries: set[int]) -> None:
+    data = availability.encode(sorted(entries))
+    assert list(Struct(">qqii").iter_unpack(data[64:])) == _grouped_one_by_one(sorted(entries))
