@@ -10,17 +10,55 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ledger
+from benchmarks.ledger import Bench
+from benchmarks.ledger_cluster import LedgerCluster
+from benchmarks.ledger_ours import Measured, Span
 from itests.support.zookeeper import ROOT
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.nightly,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.timeout(600),
-]
+
+def figures(per_s: float, p50_ms: float = 1.0, p99_ms: float = 2.0) -> Measured:
+    return Measured(per_s, p50_ms, p99_ms, (1.0, 1.0, 2.0, 1.0))
 
 
+def made_up() -> Bench:
+    """Every case of every pair at 1,000/s, but Java's default at half of that; one fast and one slow round of ours."""
+    bench = Bench(LedgerCluster(), Span(0.0, 1.0))
+    for pair in ledger.PAIRS:
+        for case in (*ledger.ADDS, *ledger.READS):
+            rounds = [figures(1_000.0)] * 3
+            if pair is ledger.OURS:
+                rounds = [figures(1_500.0), figures(1_000.0), figures(100.0)]
+            elif pair is ledger.DEFAULT:
+                rounds = [figures(500.0, p50_ms=4.0, p99_ms=1.0)] * 3
+            bench.measured[pair.name, case.name] = rounds
+    bench.recoveries = {"ours": [0.1, 0.2, 0.9], "Java, eager": [2.0]}
+    bench.resident_mb = {"ours": 100.0, "eager": 500.0, "default": 50.0}
+    return bench
+
+
+def test_ratios_are_of_medians_against_the_better_setting_of_java() -> None:
+    ratios = {ratio.name: ratio.value for ratio in made_up().ratios()}
+    assert ratios["adds_per_s_64_1KB_over_java"] == 1.0
+    assert ratios["add_p50_1_outstanding_over_java_eager"] == 1.0
+    assert ratios["add_p50_1_outstanding_over_java_default"] == 0.25
+    assert ratios["add_p99_64_outstanding_over_java"] == 2.0
+    assert ratios["bookie_resident_memory_over_java"] == 0.2
+    assert ratios["cpu_us_per_entry_1024_over_java"] == 1.0
+    assert ratios["recovery_10000_entries_times_faster_than_java"] == 10.0
+
+
+def test_processor_time_of_a_row_is_by_process_and_by_user_and_system() -> None:
+    row = made_up().row(ledger.OURS, ledger.ADD_1024)
+    assert list(row.cpu_us.values()) == [1.0, 1.0, 2.0, 1.0]
+    assert row.per_s == 1_000.0
+
+
+@pytest.mark.bookkeeper
+@pytest.mark.nightly
+@pytest.mark.processes
+@pytest.mark.zookeeper
+@pytest.mark.timeout(600)
 def test_the_quick_run_ends_with_a_ratio_for_every_goal(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     command = [sys.executable, "-m", "benchmarks.ledger", "--quick", "--json", str(found), "--directory", str(tmp_path)]

@@ -19,7 +19,6 @@ from itests.support.apache_bookkeeper import ApacheBookie, ApacheBookkeeper
 
 pytestmark = [
     pytest.mark.bookkeeper,
-    pytest.mark.nightly,
     pytest.mark.processes,
     pytest.mark.zookeeper,
     pytest.mark.timeout(180),
