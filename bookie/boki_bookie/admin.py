@@ -111,12 +111,16 @@ class BookieAdmin:
         settings: BookieSettings,
         metrics: Metrics,
         *,
-        collector: GarbageCollected | None = None,
+        collectors: Sequence[GarbageCollected] = (),
     ) -> BookieAdmin:
-        """Listens where the settings say. Raises SettingsError: cannot listen there."""
+        """Listens where the settings say; `collectors` are those of the directories, in their order.
+
+        Raises:
+            SettingsError: cannot listen there.
+        """
         admin = cls(bookie, settings, metrics)
-        if collector is not None:
-            admin._add_gc(collector)
+        if collectors:
+            admin._add_gc(collectors)
         await admin._page.listen(settings.admin_host, settings.admin_port)
         return admin
 
@@ -197,16 +201,17 @@ class BookieAdmin:
 
     # -- garbage collection
 
-    def _add_gc(self, collector: GarbageCollected) -> None:
+    def _add_gc(self, collectors: Sequence[GarbageCollected]) -> None:
         async def state(_request: web.Request) -> web.Response:
-            return answer(collector.gc_state())
+            return answer({"directories": [collector.gc_state() for collector in collectors]})
 
         async def request_gc(request: web.Request) -> web.Response:
             body = await body_of(request)
             major = body.pop("major", False)
             if body or not isinstance(major, bool):
                 raise InvalidArgument('expected {"major": true}, {"major": false} or nothing, found something else')
-            collector.request_gc(major=major)
+            for collector in collectors:
+                collector.request_gc(major=major)
             return answer({"requested": "major" if major else "minor"}, 202)
 
         self._page.get("/gc", "The state of garbage collection.", state)

@@ -209,7 +209,8 @@ class Bookie:
         stack.push_async_callback(self._end_watch)
         self.storage.failed.add_done_callback(self._storage_failed)
         if self._settings.admin_port >= 0:
-            self.admin = await BookieAdmin.start(self, self._settings, metrics)
+            collectors = [shelf.storage for shelf in self._shelves]
+            self.admin = await BookieAdmin.start(self, self._settings, metrics, collectors=collectors)
             stack.push_async_callback(self.admin.close)
 
     # -- for the administrator

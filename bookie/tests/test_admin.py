@@ -207,17 +207,25 @@ class Collector:
         self.requests.append(major)
 
 
+async def test_each_directory_tells_of_its_garbage_collection(start: Start, http: aiohttp.ClientSession) -> None:
+    page = Page(http, (await start()).admin)
+    (state,) = (await page.get("/gc"))["directories"]
+    assert state["is_running"] in (True, False) and state["deleted_ledgers"] == 0
+
+
 async def test_garbage_collection_is_shown_and_asked_for(start: Start, http: aiohttp.ClientSession, world: Any) -> None:
     collector = Collector()
-    admin = await BookieAdmin.start(await start(), world.tiny(admin_port=0), Metrics(), collector=collector)
+    admin = await BookieAdmin.start(
+        await start(), world.tiny(admin_port=0), Metrics(), collectors=[collector, collector]
+    )
     try:
         page = Page(http, admin)
-        assert await page.get("/gc") == {"running": False}
+        assert await page.get("/gc") == {"directories": [{"running": False}] * 2}
         assert await page.ask("POST", "/gc") == (202, {"requested": "minor"})
         assert await page.ask("POST", "/gc", json={"major": True}) == (202, {"requested": "major"})
         for wrong in ({"major": 1}, {"majr": True}):
             assert (await page.ask("POST", "/gc", json=wrong))[0] == 400
         assert (await page.ask("POST", "/gc", data=b"{"))[0] == 400
-        assert collector.requests == [False, True]
+        assert collector.requests == [False, False, True, True]
     finally:
         await admin.close()
