@@ -1,8 +1,10 @@
 """Ranges of acknowledged entries by BookKeeper's batch read: one request for many entries of one replica. Best effort.
 
 Only where every replica holds every entry (E == Qw). A range is cut into chunks, at fragments too; a bounded number of
-chunks is under way at once, consecutive ones at different replicas. A chunk goes on where the last batch ended, and to the
-next replica where a replica gives nothing; a slow one is not waited for alone (`speculative_read_s`).
+chunks is under way at once, consecutive ones at different replicas; or, where the caller reads on and on (`sticky`), all at
+one replica of the fragment, whose disk then reads on too, until another one answers first. A chunk goes on where the last
+batch ended, and to the next replica where a replica gives nothing; a slow one is not waited for alone
+(`speculative_read_s`).
 
 What is returned was verified. What is missing proves nothing at all: a batch may end early for any reason, so whatever is
 not there is the business of `replica_reads`, entry by entry. It asks nobody again, and knows no pauses.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from boki_common import limits
 from boki_common.bookkeeper import v2
@@ -19,11 +22,14 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.ids import BookieId
-from boki_ledger.ensemble_change import fragment_of
+from boki_ledger.ensemble_change import Fragment, fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BatchAnswer, BookieTransport
 from boki_ledger.write_set import write_set
+
+FRAGMENTS_KEPT: Final = 1_024
+"""Fragments of one ledger of which the replica that is kept to is remembered."""
 
 Entry = tuple[v2.EntryHeader, memoryview]
 """(header, payload) of a verified body."""
@@ -33,7 +39,7 @@ Verify = Callable[[int, memoryview], Entry | BokiError]
 
 
 class BatchReads:
-    """See the module. Stateless but for its ports."""
+    """See the module. Stateless but for its ports and the replica that sticky reads keep to, by fragment."""
 
     def __init__(
         self,
@@ -48,8 +54,9 @@ class BatchReads:
         self._transport = transport
         self._settings = settings
         self._metrics = metrics
+        self._kept: dict[int, BookieId] = {}
 
-    async def read(self, first: int, last: int, metadata: LedgerMetadata) -> dict[int, Entry]:
+    async def read(self, first: int, last: int, metadata: LedgerMetadata, *, sticky: bool = False) -> dict[int, Entry]:
         """Those of the entries `first` … `last` that batches gave, by id; perhaps none."""
         found: dict[int, Entry] = {}
         if last == first or metadata.ensemble_size != metadata.write_quorum:
@@ -58,11 +65,13 @@ class BatchReads:
         size = self._settings.batch_read_entries
         workers = min(self._settings.batch_reads_in_flight, (last - first) // size + len(metadata.ensembles))
         if workers == 1:
-            await self._work(chunks, metadata, found)
+            await self._work(chunks, metadata, found, sticky)
             return found
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
-                group.create_task(self._work(chunks, metadata, found), name=f"batch reads of ledger {self._ledger_id}")
+                group.create_task(
+                    self._work(chunks, metadata, found, sticky), name=f"batch reads of ledger {self._ledger_id}"
+                )
         return found
 
     def _chunks(self, first: int, last: int, metadata: LedgerMetadata) -> Iterator[range]:
@@ -73,18 +82,23 @@ class BatchReads:
                 yield range(start, min(start + size, bound))
             first = bound
 
-    async def _work(self, chunks: Iterator[range], metadata: LedgerMetadata, found: dict[int, Entry]) -> None:
+    async def _work(
+        self, chunks: Iterator[range], metadata: LedgerMetadata, found: dict[int, Entry], sticky: bool
+    ) -> None:
         """Takes one chunk after another; several of these share the iterator."""
         for chunk in chunks:
-            await self._read_chunk(chunk, metadata, found)
+            await self._read_chunk(chunk, metadata, found, sticky)
 
-    async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, Entry]) -> None:
+    async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, Entry], sticky: bool) -> None:
         start = chunk.start
-        replicas = self._order(start, metadata)
+        fragment = fragment_of(metadata.ensembles, start)
+        replicas = self._order(start, metadata, sticky)
         while start < chunk.stop:
             replicas, bodies = await self._ask(replicas, start, chunk.stop - start)
             if not bodies:
                 break
+            if sticky:
+                self._keep(fragment, replicas[0])
             for entry_id, body in enumerate(bodies, start):
                 verified = self._verify(entry_id, body)
                 if isinstance(verified, tuple):
@@ -124,9 +138,15 @@ class BatchReads:
             for future in asked:
                 future.cancel()
 
-    def _order(self, start: int, metadata: LedgerMetadata) -> list[BookieId]:
-        """Chunk by chunk another replica comes first; those that seem down come last."""
-        _, bookies = fragment_of(metadata.ensembles, start)
-        turn = start // self._settings.batch_read_entries
+    def _keep(self, fragment: Fragment, bookie: BookieId) -> None:
+        if len(self._kept) > FRAGMENTS_KEPT:
+            self._kept.clear()
+        self._kept[fragment[0]] = bookie
+
+    def _order(self, start: int, metadata: LedgerMetadata, sticky: bool) -> list[BookieId]:
+        """The replica that is kept to comes first; else chunk by chunk another one. Those that seem down come last."""
+        fragment_first, bookies = fragment_of(metadata.ensembles, start)
+        kept = self._kept.get(fragment_first) if sticky else None
+        turn = self._ledger_id if sticky else start // self._settings.batch_read_entries
         replicas = [bookies[slot] for slot in write_set(turn, metadata.ensemble_size, metadata.write_quorum)]
-        return sorted(replicas, key=lambda bookie: not self._transport.seems_up(bookie))
+        return sorted(replicas, key=lambda bookie: (not self._transport.seems_up(bookie), bookie != kept))

@@ -221,6 +221,7 @@ class LedgerClient:
             updates=self._updates,
             settings=self._settings,
             metrics=self._metrics,
+            chooser=self._chooser,
         )
 
     async def delete(self, ledger_id: int) -> None:

@@ -31,10 +31,11 @@ from boki_common.metadata.store import Watch
 from boki_ledger.lac_reads import LacReads
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.read_ahead import ReadAhead
 from boki_ledger.replica_reads import ReplicaReads
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.tail import Tail
-from boki_ledger.transport import BookieTransport
+from boki_ledger.transport import BookieChooser, BookieTransport
 
 _log = get_logger("ledger")
 
@@ -52,6 +53,7 @@ class LedgerReader:
         updates: LedgerUpdates,
         settings: LedgerSettings,
         metrics: LedgerMetrics,
+        chooser: BookieChooser | None = None,
     ) -> None:
         self.ledger_id = ledger_id
         self._transport = transport
@@ -59,7 +61,7 @@ class LedgerReader:
         self._settings = settings
         self._digest = digest_for(seen.metadata.digest_type, seen.metadata.password)
         self._lacs = LacReads(ledger_id, self._digest, transport, settings)
-        self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics)
+        self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics, chooser)
         self._ended: BokiError | None = None
         self._change: asyncio.Future[None] | None = None
         self._last_entry = floor - 1
@@ -105,6 +107,26 @@ class LedgerReader:
         if last > self._last_entry:
             await self._reach(last)
         entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh)
+        return [payload for _, payload in entries]
+
+    def read_range(self, first: int, last: int) -> AsyncIterator[tuple[int, memoryview]]:
+        """(entry id, payload) of the entries `first` … `last`, both inclusive, with what comes next under way.
+
+        For long ranges: what is read before it is consumed is bounded (`read_ahead_entries`, `read_ahead_bytes`), and the
+        reads keep to one replica of a fragment while it answers well. Leave it early only by `aclose`, as any generator.
+
+        Raises:
+            InvalidArgument. While iterating, as `read`, after all entries before.
+        """
+        if not 0 <= first <= last:
+            raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
+        return ReadAhead(self._read_on, self._settings).entries(first, last)
+
+    async def _read_on(self, first: int, last: int) -> list[memoryview]:
+        self._check_open()
+        if last > self._last_entry:
+            await self._reach(last)
+        entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh, sticky=True)
         return [payload for _, payload in entries]
 
     async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:

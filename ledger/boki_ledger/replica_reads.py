@@ -5,7 +5,7 @@ A range is asked for in batches first (`batch_reads`); what they did not bring, 
 Every such entry is asked from one replica at a time, in the order of its write set with those that seem down last; whatever is
 not a valid copy (no answer, an error, a negative, a damaged body) goes to the next replica. One that is slow, by
 `speculative_read_s` and twice that for each further one, may still answer while the next is asked: the first valid copy
-counts. When all were asked in vain the
+counts. A bookie that fails is told to the `BookieChooser`; those in quarantine come last, too. When all were asked in vain the
 metadata is read again, since the entry may have moved, and after a pause all are asked again, until `patience_s` is over.
 
 An acknowledged entry is never absent because some bookie says so. Only if *every* replica of the metadata, read again,
@@ -21,7 +21,7 @@ from typing import Final
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import Digest
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
-from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnknown, NoSuchEntry
+from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnknown, NoSuchEntry, Overloaded
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_ledger.answers import Answer, answer_of
@@ -29,12 +29,22 @@ from boki_ledger.batch_reads import BatchReads, Entry
 from boki_ledger.ensemble_change import fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieTransport, ReadAnswer
+from boki_ledger.transport import BookieChooser, BookieTransport, ReadAnswer
 from boki_ledger.write_set import write_set
 
 _NEVER_HAD: Final = "never had it"
+_NO_FAILURES: Final = (DigestMismatch, Overloaded)
+"""Not the bookie's failure to serve: a damaged copy is its disk's, and too many reads are ours."""
+
+Asked = dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]]
+"""Reads under way: (entry, bookie)."""
 
 _log = get_logger("ledger")
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _nothing_newer() -> None:
@@ -51,12 +61,15 @@ class ReplicaReads:
         transport: BookieTransport,
         settings: LedgerSettings,
         metrics: LedgerMetrics,
+        chooser: BookieChooser | None = None,
     ) -> None:
         self._ledger_id = ledger_id
         self._digest = digest
         self._transport = transport
         self._settings = settings
         self._metrics = metrics
+        self._chooser = chooser
+        self._loop = asyncio.get_running_loop()
         self._batches = BatchReads(ledger_id, self._verify, transport, settings, metrics)
 
     async def read(
@@ -65,6 +78,8 @@ class ReplicaReads:
         last: int,
         metadata: Callable[[], LedgerMetadata],
         refresh: Callable[[], Awaitable[None]] = _nothing_newer,
+        *,
+        sticky: bool = False,
     ) -> list[Entry]:
         """Entries `first` … `last`, both inclusive.
 
@@ -72,17 +87,44 @@ class ReplicaReads:
             first: the first entry wanted; `last` likewise. All must be known to be acknowledged.
             metadata: the metadata as known now.
             refresh: reads it again.
+            sticky: the caller reads on from here, see `batch_reads`.
 
         Raises:
             NoSuchEntry: every replica denies an entry. DigestMismatch: the copies that exist are damaged.
             EntryUnknown: too few replicas answered within `patience_s`.
         """
-        found = await self._batches.read(first, last, metadata())
+        if first == last:
+            return [await self._read_one(first, metadata, refresh)]
+        found = await self._batches.read(first, last, metadata(), sticky=sticky)
         missing = [entry_id for entry_id in range(first, last + 1) if entry_id not in found]
         step = self._settings.reads_in_flight
         for start in range(0, len(missing), step):
             await self._read_singly(missing[start : start + step], found, metadata, refresh)
         return [found[entry_id] for entry_id in range(first, last + 1)]
+
+    async def _read_one(
+        self, entry_id: int, metadata: Callable[[], LedgerMetadata], refresh: Callable[[], Awaitable[None]]
+    ) -> Entry:
+        """A lone entry, from its first replica: with no task, and one timer. What that does not bring takes the long way."""
+        bookie = self._first_choice(entry_id, metadata())
+        future = self._transport.read(bookie, self._ledger_id, entry_id)
+        if not future.done():
+            enough: asyncio.Future[None] = self._loop.create_future()
+            future.add_done_callback(lambda _: _wake(enough))
+            patience_s = min(self._settings.speculative_read_s, self._settings.answer_timeout_s)
+            timer = self._loop.call_later(patience_s, _wake, enough)
+            try:
+                await enough
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            finally:
+                timer.cancel()
+        if future.done() and isinstance(taken := self._taken(entry_id, future.result()), tuple):
+            return taken
+        found: dict[int, Entry] = {}
+        await self._read_singly((entry_id,), found, metadata, refresh, begun={future: (entry_id, bookie)})
+        return found[entry_id]
 
     async def _read_singly(
         self,
@@ -90,13 +132,15 @@ class ReplicaReads:
         found: dict[int, Entry],
         metadata: Callable[[], LedgerMetadata],
         refresh: Callable[[], Awaitable[None]],
+        begun: Asked | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._settings.patience_s
         pause = self._settings.retry_least_s
         refreshed = False
         while True:
-            faults = await self._ask_replicas(wanted, metadata(), found)
+            faults = await self._ask_replicas(wanted, metadata(), found, begun)
+            begun = None
             missing = next((entry_id for entry_id in wanted if entry_id not in found), None)
             if missing is None:
                 return
@@ -110,29 +154,38 @@ class ReplicaReads:
             refreshed = True
 
     async def _ask_replicas(
-        self, wanted: Sequence[int], metadata: LedgerMetadata, found: dict[int, Entry]
+        self, wanted: Sequence[int], metadata: LedgerMetadata, found: dict[int, Entry], begun: Asked | None
     ) -> dict[int, list[str | BokiError]]:
-        """Asks for all entries not found yet, replica by replica; returns what was wrong with each replica, by entry."""
+        """Asks for all entries not found yet, replica by replica; returns what was wrong with each replica, by entry.
+
+        With `begun` the first replica was asked, and waited for, already.
+        """
         orders = {entry_id: self._order(entry_id, metadata) for entry_id in wanted if entry_id not in found}
         faults: dict[int, list[str | BokiError]] = {entry_id: [] for entry_id in orders}
-        asked: dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]] = {}
+        asked: Asked = begun or {}
+        for entry_id, bookie in asked.values():
+            orders[entry_id] = [bookie, *(one for one in orders[entry_id] if one != bookie)]
         pause = self._settings.speculative_read_s
         for turn in range(metadata.write_quorum):
             missing = [entry_id for entry_id in orders if entry_id not in found]
             if not missing:
                 break
-            if asked:
+            if asked and not (begun and turn == 0):
                 slow = frozenset(entry_id for entry_id, _ in asked.values())
                 self._metrics.speculative_reads.inc(len(slow))
-            for entry_id in missing:
+            for entry_id in missing if not (begun and turn == 0) else ():
                 bookie = orders[entry_id][turn]
                 asked[self._transport.read(bookie, self._ledger_id, entry_id)] = entry_id, bookie
             last = turn == metadata.write_quorum - 1
             timeout_s = self._settings.answer_timeout_s if last else min(pause, self._settings.answer_timeout_s)
+            if begun and turn == 0 and not last:
+                timeout_s = 0.0
             await self._take_answers(asked, len(missing), found, faults, timeout_s)
             pause *= 2
         for future, (entry_id, bookie) in asked.items():
             future.cancel()
+            if self._chooser is not None:
+                self._chooser.failed(bookie)
             faults[entry_id].append(
                 CallTimeout(f"bookie {bookie} gave no answer in {self._settings.answer_timeout_s} s", bookie_id=bookie)
             )
@@ -140,7 +193,7 @@ class ReplicaReads:
 
     async def _take_answers(
         self,
-        asked: dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]],
+        asked: Asked,
         entries: int,
         found: dict[int, Entry],
         faults: dict[int, list[str | BokiError]],
@@ -157,12 +210,14 @@ class ReplicaReads:
             if not done:
                 return
             for future in [one for one in asked if one.done()]:
-                entry_id, _ = asked.pop(future)
-                taken = self._take(entry_id, future.result())
+                entry_id, bookie = asked.pop(future)
+                taken = self._taken(entry_id, future.result())
                 if isinstance(taken, tuple):
                     found.setdefault(entry_id, taken)
-                else:
-                    faults[entry_id].append(taken)
+                    continue
+                faults[entry_id].append(taken)
+                if self._chooser is not None and taken is not _NEVER_HAD and not isinstance(taken, _NO_FAILURES):
+                    self._chooser.failed(bookie)
             for future in [one for one, (entry_id, _) in asked.items() if entry_id in found]:
                 del asked[future]
                 future.cancel()
@@ -170,9 +225,18 @@ class ReplicaReads:
     def _order(self, entry_id: int, metadata: LedgerMetadata) -> list[BookieId]:
         _, bookies = fragment_of(metadata.ensembles, entry_id)
         replicas = [bookies[slot] for slot in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)]
-        return sorted(replicas, key=lambda bookie: not self._transport.seems_up(bookie))
+        return sorted(replicas, key=lambda bookie: not self._is_well(bookie))
 
-    def _take(self, entry_id: int, answer: ReadAnswer) -> Entry | str | BokiError:
+    def _first_choice(self, entry_id: int, metadata: LedgerMetadata) -> BookieId:
+        """The first of `_order`, which is spared where the first of the write set is well."""
+        bookies = fragment_of(metadata.ensembles, entry_id)[1]
+        bookie = bookies[entry_id % len(bookies)]
+        return bookie if self._is_well(bookie) else self._order(entry_id, metadata)[0]
+
+    def _is_well(self, bookie: BookieId) -> bool:
+        return self._transport.seems_up(bookie) and (self._chooser is None or not self._chooser.is_quarantined(bookie))
+
+    def _taken(self, entry_id: int, answer: ReadAnswer) -> Entry | str | BokiError:
         if answer.status is None:
             assert answer.error is not None
             return answer.error

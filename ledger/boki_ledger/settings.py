@@ -82,6 +82,12 @@ class LedgerSettings:
         help="So long after its last acknowledgement a writer tells the bookies how far readers may read. 0: never.",
         minimum=0.0,
     )
+    read_ahead_entries: int = setting(
+        1_024, unit="entries", help="Entries that one read of a long range asks for before they are consumed.", minimum=1
+    )
+    read_ahead_bytes: int = setting(
+        8 * limits.MIB, unit="bytes", help="The same in bytes, estimated while they are under way.", minimum=1
+    )
     patience_s: float = setting(
         10.0,
         unit="seconds",

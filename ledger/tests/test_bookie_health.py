@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from boki_common.bookkeeper.status import V2Status
 from boki_common.ids import BookieId
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
@@ -76,6 +77,32 @@ def test_new_ledgers_avoid_a_bookie_that_keeps_failing_unless_there_are_too_few(
         assert (await ledgers.metadata(writer.ledger_id)).ensembles[0][1] == ("b2", "b3", "b4", "b1")
         await asyncio.sleep(101.0)
         assert (await ledgers.metadata((await client.create()).ledger_id)).ensembles[0][1] == ("b1", "b2", "b3")
+        await ledgers.close()
+
+    on_virtual_time(run)
+
+
+def test_a_bookie_in_quarantine_is_asked_for_reads_last() -> None:
+    async def run() -> None:
+        ledgers = Ledgers()
+        await ledgers.start()
+        client = await ledgers.other_client(SETTINGS)
+        writer = await client.create()
+        for _ in range(6):
+            await writer.append(b"x")
+        await writer.close()
+        reader = await client.open(writer.ledger_id, recover=False)
+        end = ledgers.bookies.answer(V2Status.IO_ERROR, bookie="b1", kind="read")
+        for _ in range(2):
+            assert await reader.read(0, 0) == [b"x"]
+        end()
+        ledgers.bookies.seen.clear()
+        for entry_id in range(6):
+            assert await reader.read(entry_id, entry_id) == [b"x"]
+        assert {message.bookie for message in ledgers.bookies.seen} == {"b2", "b3"}
+        ledgers.bookies.crash("b2")
+        ledgers.bookies.crash("b3")
+        assert await reader.read(1, 1) == [b"x"], "but it is asked"
         await ledgers.close()
 
     on_virtual_time(run)
