@@ -128,35 +128,12 @@ class Bookie:
             )
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
-            sight = FirstSight(metadata, identity.bookie_id, settings, digests=digests)
-            shelves = []
-            for number, one in enumerate(disks):
-                storage = await open_or_salvage(
-                    one,
-                    identity,
-                    metadata,
-                    sight=sight,
-                    open_storage=partial(
-                        _open_storage, one, identity, rng=rng, settings=settings, metrics=metrics, digests=digests
-                    ),
-                    rng=rng,
-                    settings=settings,
-                    owns=partial(_lies_in, number, len(disks)),
-                )
-                stack.push_async_callback(storage.close)
-                shelves.append(_Shelf(one, storage))
+            shelves = await _open_shelves(
+                disks, identity, metadata, stack, rng=rng, settings=settings, metrics=metrics, digests=digests
+            )
             bookie = cls(shelves, metadata, identity, settings)
-            await bookie._serve(address, stack, metrics)
-            for number, shelf in enumerate(shelves):
-                review = LimboReview(
-                    shelf.storage,
-                    metadata,
-                    identity.bookie_id,
-                    interval_s=settings.limbo_check_interval_s,
-                    owns=partial(_lies_in, number, len(disks)),
-                )
-                stack.push_async_callback(review.close)
-                review.start()
+            await bookie._serve(address, stack, metrics, clock)
+            bookie._review_limbo(stack)
             bookie._stack = stack.pop_all()
         _log.info(
             "bookie is up", bookie_id=bookie.bookie_id, address=str(bookie.address), place=", ".join(identity.places)
@@ -176,7 +153,7 @@ class Bookie:
         """Whether normal adds are refused: the disk is full, or an administrator said so."""
         return self.storage.read_only
 
-    async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics) -> None:
+    async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics, clock: Clock) -> None:
         """Listens, registers, and begins to watch; `stack` undoes each."""
         requests = BookieServer(
             self.storage,
@@ -188,6 +165,7 @@ class Bookie:
                 self._settings.connection_unsent_bytes,
                 self._settings.slow_reader_timeout_s,
             ),
+            clock=clock,
         )
         stack.push_async_callback(requests.close)
         self._server = await FrameServer.start(
@@ -212,6 +190,19 @@ class Bookie:
             collectors = [shelf.storage for shelf in self._shelves]
             self.admin = await BookieAdmin.start(self, self._settings, metrics, collectors=collectors)
             stack.push_async_callback(self.admin.close)
+
+    def _review_limbo(self, stack: AsyncExitStack) -> None:
+        """Begins to look whether what was salvaged is repaired."""
+        for number, shelf in enumerate(self._shelves):
+            review = LimboReview(
+                shelf.storage,
+                self._metadata,
+                self.bookie_id,
+                interval_s=self._settings.limbo_check_interval_s,
+                owns=partial(_lies_in, number, len(self._shelves)),
+            )
+            stack.push_async_callback(review.close)
+            review.start()
 
     # -- for the administrator
 
@@ -333,6 +324,38 @@ class Bookie:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
+
+
+async def _open_shelves(
+    disks: Sequence[Disk],
+    identity: Identity,
+    metadata: MetadataStore,
+    stack: AsyncExitStack,
+    *,
+    rng: Random,
+    settings: BookieSettings,
+    metrics: Metrics,
+    digests: LedgerDigests,
+) -> list[_Shelf]:
+    """Opens the store of every directory; `stack` closes them."""
+    sight = FirstSight(metadata, identity.bookie_id, settings, digests=digests)
+    shelves = []
+    for number, disk in enumerate(disks):
+        storage = await open_or_salvage(
+            disk,
+            identity,
+            metadata,
+            sight=sight,
+            open_storage=partial(
+                _open_storage, disk, identity, rng=rng, settings=settings, metrics=metrics, digests=digests
+            ),
+            rng=rng,
+            settings=settings,
+            owns=partial(_lies_in, number, len(disks)),
+        )
+        stack.push_async_callback(storage.close)
+        shelves.append(_Shelf(disk, storage))
+    return shelves
 
 
 async def _open_storage(

@@ -57,6 +57,7 @@ from boki_common.errors import BokiError, Overloaded, StorageError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.net.connection import FrameConnection
+from boki_common.runtime.ports import Clock
 
 BATCH_READ_ENTRIES: Final = 4_096
 """Entries in one batch read response, whatever its client asks for."""
@@ -98,10 +99,13 @@ class BookieServer:
         free_bytes: Callable[[], Awaitable[int]],
         metrics: Metrics,
         intake: IntakeLimits = DEFAULT_INTAKE,
+        clock: Clock | None = None,
     ) -> None:
+        """`clock` tells long polls when the LAC advanced; without it they are not told."""
         self.storage = storage
         self.requests_limit = requests_limit
         self.intake = intake
+        self.clock = clock
         self.load_bytes = LOAD_BYTES
         self.free_bytes = free_bytes
         self.stored_lacs = StoredLacs()

@@ -15,7 +15,7 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | bookie info | free space of the disk, and with the files of this bookie as total |
 | LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
 | LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
-| long poll | once the LAC is above the one named: it and the entry after the one named, if held here |
+| long poll | once the LAC is above the one named: it, when that was, and the entry after the one named, if held here |
 | | at its time-out and when the ledger is fenced: the LAC; at once BAD_REQUEST unless of entry -1, NO_LEDGER |
 | handshake | that there is no authentication, see `auth` |
 | START_TLS, everything else | BAD_REQUEST |
@@ -43,6 +43,7 @@ from boki_common.bookkeeper import auth, availability, v2, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, StorageError
 from boki_common.net.connection import FrameConnection
+from boki_common.runtime.ports import Clock
 
 LONG_POLL_S: Final = 600.0
 """The longest that a long poll waits, whatever its client asks for."""
@@ -65,6 +66,7 @@ class Shared(Protocol):
     stored_lacs: StoredLacs
     watchers: LacWatchers
     load_bytes: int
+    clock: Clock | None
     free_bytes: Callable[[], Awaitable[int]]
 
     def count_adds(self, status: V2Status, count: int = 1) -> None: ...
@@ -93,6 +95,8 @@ class _Lookup(NamedTuple):
     last: Found | None
     lac: int | None = None
     """What a long poll learned."""
+    lac_time_ms: int | None = None
+    """When it was woken by it."""
 
 
 class _LongPoll:
@@ -392,7 +396,7 @@ class V3Requests:
 
     def _answer_loaded(self, lookup: _Lookup, loaded: deque[memoryview | StorageError]) -> None:
         """Takes the bodies of this lookup off `loaded`; an unreadable last entry costs only the LAC."""
-        request, found, last, lac = lookup
+        request, found, last, lac, lac_time_ms = lookup
         body = loaded.popleft() if found.place is not None else found.body
         if last is not None and last.place is not None:
             last_body = loaded.popleft()
@@ -403,15 +407,23 @@ class V3Requests:
         if isinstance(body, StorageError):
             self._answer(request, V2Status.IO_ERROR, None, None)
         else:
-            self._answer(request, V2Status.OK, body, lac)
+            self._answer(request, V2Status.OK, body, lac, lac_time_ms)
 
-    def _answer(self, request: v3.ReadRequest, status: V2Status, body: memoryview | None, lac: int | None) -> None:
+    def _answer(
+        self,
+        request: v3.ReadRequest,
+        status: V2Status,
+        body: memoryview | None,
+        lac: int | None,
+        lac_time_ms: int | None = None,
+    ) -> None:
         self._unanswered -= 1
         self._shared.count_read(status)
         if lac is not None:
             explicit = self._storage.explicit_lac(request.ledger_id)
             lac = max(lac, explicit_lac_of(explicit)) if explicit else lac
-        self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac))
+        response = v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac, lac_time_ms)
+        self._send(response)
 
     # -- long polls
 
@@ -449,7 +461,8 @@ class V3Requests:
     def poll_ended(self, poll: _LongPoll, lac: int) -> None:
         self._forget(poll)
         self._unanswered += 1
-        self._end_poll(poll.request, lac)
+        clock = self._shared.clock if lac > poll.request.previous_lac else None
+        self._end_poll(poll.request, lac, None if clock is None else clock.now_ms())
 
     def _forget(self, poll: _LongPoll) -> None:
         del self._polls[poll]
@@ -457,19 +470,19 @@ class V3Requests:
         self._shared.watchers.forget(poll.request.ledger_id, poll.look)
         self._unanswered -= 1
 
-    def _end_poll(self, request: v3.ReadRequest, lac: int) -> None:
-        """Answers with the LAC, and with the next entry when it is confirmed and held here."""
+    def _end_poll(self, request: v3.ReadRequest, lac: int, lac_time_ms: int | None = None) -> None:
+        """Answers with the LAC, when it woke the poll, and with the next entry when it is confirmed and held here."""
         if lac > request.previous_lac:
             found = self._storage.look_up(request.ledger_id, request.previous_lac + 1)
             if found.status is V2Status.OK:
                 request = request._replace(entry_id=request.previous_lac + 1)
                 if found.place is None:
-                    self._answer(request, V2Status.OK, found.body, lac)
+                    self._answer(request, V2Status.OK, found.body, lac, lac_time_ms)
                 else:
-                    self._to_load.append(_Lookup(request, found, None, lac))
+                    self._to_load.append(_Lookup(request, found, None, lac, lac_time_ms))
                     self._begin_load()
                 return
-        self._answer(request, V2Status.OK, None, lac)
+        self._answer(request, V2Status.OK, None, lac, lac_time_ms)
 
     def lac_now(self, ledger_id: int) -> int:
         """What is known of the LAC without touching the disk; -1 for nothing."""

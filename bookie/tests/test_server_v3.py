@@ -79,7 +79,9 @@ def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -
 @pytest.fixture
 async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
     storage = await world.open(disk)
-    requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
+    requests = BookieServer(
+        storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), clock=world.clock
+    )
     server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
     yield Served(storage, requests, server, world)
     await server.close()
@@ -470,6 +472,7 @@ async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str
         writer.connection.send(*v2.encode_add_body([add.body], served.world.key))
     answer = await client.next()
     assert (answer.txn_id, answer.status, answer.entry_id, answer.lac) == (7, V2Status.OK, 1, 1)
+    assert answer.lac_time_ms == served.world.clock.now_ms()
     assert bytes(answer.body) == bytes(served.world.body(1, 1))
 
 

@@ -345,7 +345,9 @@ def _read_request(whole: pb.Request, txn_id: int, priority: int | None) -> Reque
         return UnknownRequest(txn_id, OP_READ, V2Status.BAD_REQUEST)
     key = _key(read.masterKey) if read.flag == _READ_FLAG_FENCE else None
     waits = read.flag == _READ_FLAG_WAIT
-    previous = read.previousLAC if waits and read.HasField("previousLAC") else LAST_ENTRY
+    if waits and not read.HasField("previousLAC"):
+        return UnknownRequest(txn_id, OP_READ, V2Status.BAD_REQUEST)
+    previous = read.previousLAC if waits else LAST_ENTRY
     timeout_ms = read.timeOut if waits else 0
     if timeout_ms < 0 or previous < LAST_ENTRY:
         raise ProtocolError(f"expected a LAC from -1 and a time-out from 0, found {previous} and {timeout_ms} ms")

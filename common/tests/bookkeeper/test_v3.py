@@ -113,6 +113,8 @@ def test_versions_operations_and_flags_not_served_are_told_not_guessed() -> None
     assert decode(operation=1, version=2) == v3.UnknownRequest(9, 1, V2Status.BAD_VERSION)
     assert decode(operation=99) == v3.UnknownRequest(9, 99, V2Status.BAD_REQUEST)
     assert decode(operation=1, readRequest=read) == v3.UnknownRequest(9, 1, V2Status.BAD_REQUEST)
+    poll = pb.ReadRequest(ledgerId=1, entryId=-1, flag=2, timeOut=5)
+    assert decode(operation=1, readRequest=poll) == v3.UnknownRequest(9, 1, V2Status.BAD_REQUEST), "of no LAC"
     assert decode(operation=2, addRequest=add) == v3.UnknownRequest(9, 2, V2Status.BAD_REQUEST)
     answer = v3.UnknownResponse(9, 99, V2Status.BAD_REQUEST)
     assert v3.decode_response(memoryview(v3.encode_response(answer))[4:]) == answer
@@ -137,7 +139,7 @@ def test_a_handshake_survives_the_wire() -> None:
         {"operation": 2, "readRequest": pb.ReadRequest(ledgerId=1, entryId=1)},
         {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=1, flag=1)},
         {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=1, flag=1, masterKey=KEY[1:])},
-        {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=-1, flag=2, timeOut=-1)},
+        {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=-1, flag=2, previousLAC=0, timeOut=-1)},
         {"operation": 1, "readRequest": pb.ReadRequest(ledgerId=1, entryId=-1, flag=2, previousLAC=-2)},
         {"operation": 2, "addRequest": pb.AddRequest(ledgerId=1, entryId=0, masterKey=KEY, body=body(1, 0)[:31])},
         {"operation": 2, "addRequest": pb.AddRequest(ledgerId=1, entryId=0, masterKey=KEY, body=body(1, 1))},
