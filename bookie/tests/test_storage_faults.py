@@ -271,7 +271,8 @@ async def run_until_failed(world: Any, disk: MemoryDisk, told: Told) -> Storage 
     except StorageError:
         return None
     running = asyncio.ensure_future(script(told, storage))
-    await asyncio.wait([running, storage.failed], return_when=asyncio.FIRST_COMPLETED)
+    either: list[asyncio.Future[Any]] = [running, storage.failed]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         running.cancel()
     with contextlib.suppress(BokiError, asyncio.CancelledError):
