@@ -368,8 +368,13 @@ class V3Link:
         self._connections += 1
         for lane in tuple(self._lanes):
             lane.listener.lane_up()
-        for call in tuple(self._calls.values()):
-            self._send_call(call)
+        for txn_id, call in tuple(self._calls.items()):
+            if call.future.done():  # its asker gave up before it could be sent
+                del self._calls[txn_id]
+                self._polls -= call.poll
+                call.resolve(call.unknown(None, None))
+            else:
+                self._send_call(call)
 
     def link_down(self, error: BokiError, *, known: bool) -> None:
         self._adds.clear()
