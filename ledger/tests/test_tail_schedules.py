@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from boki_ledger.testing.ledgers import QUICK, Ledgers
 from boki_ledger.testing.virtual_time import VirtualTimeLoop
 
-PATIENT = replace(QUICK, patience_s=60.0, suspect_s=0.01, explicit_lac_ms=5.0, answer_timeout_s=1.0)
+PATIENT = replace(
+    QUICK,
+    patience_s=60.0,
+    retry_least_s=0.01,
+    retry_most_s=0.2,
+    suspect_s=0.01,
+    explicit_lac_ms=5.0,
+    answer_timeout_s=1.0,
+)
 BOOKIES = ("b1", "b2", "b3", "b4")
 
 STEPS = st.lists(
@@ -79,7 +87,7 @@ class Run:
             bookies[bookie].serves_polls = not bookies[bookie].serves_polls
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_a_follower_gives_the_acknowledged_prefix_and_ends_with_the_ledger(steps: list[tuple[str, int]]) -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
