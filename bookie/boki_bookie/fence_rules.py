@@ -97,9 +97,14 @@ def decide_fence(held_key: bytes | None, master_key: bytes, *, fenced: bool) -> 
     return FenceVerdict.ALREADY_FENCED if fenced else FenceVerdict.FENCE
 
 
-def is_possible(ledger_id: int, entry_id: int, lac: int, length: int) -> bool:
-    """Whether the header of a body can be right, whatever its digest: numbers not negative, LAC below the entry."""
-    return ledger_id >= 0 and 0 <= entry_id < NUMBERS_END and -1 <= lac < entry_id and 0 <= length < NUMBERS_END
+def is_possible(ledger_id: int, entry_id: int, lac: int, length: int, *, recovery: int = 0) -> bool:
+    """Whether the header of a body can be right, whatever its digest: numbers not negative, LAC below the entry.
+
+    With `recovery` the LAC may be anything: who copies the entries of a closed ledger to another bookie (Apache's
+    autorecovery) puts the end of the ledger into each.
+    """
+    lac_end = NUMBERS_END if recovery else entry_id
+    return ledger_id >= 0 and 0 <= entry_id < NUMBERS_END and -1 <= lac < lac_end and 0 <= length < NUMBERS_END
 
 
 def compare_repeat(held: memoryview, sent: memoryview) -> Repeat:

@@ -40,6 +40,7 @@ from boki_common import limits
 from boki_common.bookkeeper import auth, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
+    FLAG_RECOVERY_ADD,
     AddRequest,
     AuthRequest,
     BatchReadRequest,
@@ -66,8 +67,9 @@ LOAD_BYTES: Final = 1 * limits.MIB
 _BATCH_READ_HEADER_BYTES: Final = 32
 _BATCH_READ_SIZE_BYTES: Final = 4
 _NO_AUTHENTICATION: Final = encode_auth(auth.NO_AUTHENTICATION)
-_ACK_LEDGER: Final = slice(12, 20)
+_ACK_LEDGER: Final = 12
 """Where an encoded add response has its ledger."""
+_LEDGER_BYTES: Final = 8
 
 Read = ReadRequest | BatchReadRequest
 _log = get_logger("bookie")
@@ -86,6 +88,19 @@ class _Lookup:
         self.request = request
         self.status = status
         self.bodies = bodies
+
+
+class _Batch:
+    """What one read brought, by how it is answered."""
+
+    __slots__ = ("acks", "adds", "fencing", "reads")
+
+    def __init__(self) -> None:
+        self.acks: list[bytes] = []
+        """Whole responses to the adds that are stored, to be sent when those are durable; `adds` of them."""
+        self.adds = 0
+        self.reads: list[Read] = []
+        self.fencing: list[Read] = []
 
 
 class BookieServer:
@@ -154,42 +169,38 @@ class BookieConnection:
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """One batch. Raises ProtocolError for a frame whose length cannot be right."""
-        acks: list[bytes] = []
-        reads: list[Read] = []
-        fencing: list[Read] = []
-        add, ok = self._storage.add, V2Status.OK
-        room = self._server.requests_limit - self._unanswered
+        batch = _Batch()
         try:
-            for frame in frames:
-                request = decode_request(frame)
-                if type(request) is AddRequest:
-                    _, _, ledger_id, entry_id, lac, body = request
-                    length = int.from_bytes(body[24:32], "big", signed=True)
-                    if len(acks) >= room:
-                        status: V2Status | None = V2Status.TOO_MANY_REQUESTS
-                    elif not is_possible(ledger_id, entry_id, lac, length):
-                        status = V2Status.BAD_REQUEST
-                    else:
-                        status = add(request, self)
-                    if status is ok:
-                        acks.append(encode_add_response(ok, ledger_id, entry_id))
-                    elif status is None:
-                        self._unanswered += 1
-                        room -= 1
-                    else:
-                        self._refuse_add(status, ledger_id, entry_id)
-                elif frame[0] == v3.FIRST_BYTE:
-                    self._take_v3(frame)
-                else:
-                    self._sort_out(request, reads, fencing, room - len(acks))
+            self._take_all(frames, batch)
         finally:
             # also when a later frame is bad: what was taken is answered as far as the connection lives
-            self._finish_batch(acks, reads, fencing)
-            if acks or (self._v3 is not None and self._v3.has_taken_adds()):
-                size = sum(map(len, frames))
-                self._intake.took(size)
-                self._storage.when_durable(partial(self._intake.released, size))
+            self._finish_batch(batch, sum(map(len, frames)))
             self._intake.look()
+
+    def _take_all(self, frames: list[memoryview], batch: _Batch) -> None:
+        at = alone = 0  # frames before `alone` have to be taken one by one
+        while at < len(frames):
+            run = decode_add_run(frames, at) if alone <= at < len(frames) - 1 else None
+            if run is not None:
+                alone = at + len(run.bodies)
+                if len(run.bodies) <= self._room(batch) and self._storage.add_run(run):
+                    batch.acks.append(encode_add_acks(run.ledger_id, run.entry_ids))
+                    batch.adds += len(run.bodies)
+                    at = alone
+                    continue
+            frame = frames[at]
+            at += 1
+            request = decode_request(frame)
+            if type(request) is AddRequest:
+                self._take_add(request, batch)
+            elif frame[0] == v3.FIRST_BYTE:
+                self._take_v3(frame)
+            else:
+                self._sort_out(request, batch)
+
+    def _room(self, batch: _Batch) -> int:
+        """How many more requests may be taken."""
+        return self._server.requests_limit - self._unanswered - batch.adds
 
     def connection_lost(self, error: BokiError | None) -> None:
         """What was taken is finished without it; its answers go nowhere."""
@@ -212,31 +223,55 @@ class BookieConnection:
 
     # -- adds
 
+    def _take_add(self, request: AddRequest, batch: _Batch) -> None:
+        flags, _, ledger_id, entry_id, lac, body = request
+        length = int.from_bytes(body[24:32], "big", signed=True)
+        if self._room(batch) <= 0:
+            status: V2Status | None = V2Status.TOO_MANY_REQUESTS
+        elif not is_possible(ledger_id, entry_id, lac, length, recovery=flags & FLAG_RECOVERY_ADD):
+            status = V2Status.BAD_REQUEST
+        else:
+            status = self._storage.add(request, self)
+        if status is V2Status.OK:
+            batch.acks.append(encode_add_response(V2Status.OK, ledger_id, entry_id))
+            batch.adds += 1
+        elif status is None:
+            self._unanswered += 1
+        else:
+            self._refuse_add(status, ledger_id, entry_id)
+
     def _refuse_add(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
 
-    def _finish_batch(self, acks: list[bytes], reads: list[Read], fencing: list[Read]) -> None:
+    def _finish_batch(self, batch: _Batch, size: int) -> None:
         if self._v3 is not None:
             self._v3.finish_batch()
-        if acks:
-            self._unanswered += len(acks)
+            if not batch.acks and self._v3.has_taken_adds():
+                self._intake.took(size)
+                self._storage.when_durable(partial(self._intake.released, size))
+        if batch.acks:
+            self._unanswered += batch.adds
+            self._intake.took(size)
+            acks = b"".join(batch.acks)
             if self._server.watchers:
                 self._tell_watchers(acks)
-            self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
-        if fencing:
-            self._unanswered += len(fencing)
-            self._storage.journal.when_durable(partial(self._fenced, fencing))
-        if reads:
-            self._unanswered += len(reads)
-            self._serve(reads)
+            self._storage.when_durable(partial(self._acknowledge, acks, batch.adds, size))
+        if batch.fencing:
+            self._unanswered += len(batch.fencing)
+            self._storage.journal.when_durable(partial(self._fenced, batch.fencing))
+        if batch.reads:
+            self._unanswered += len(batch.reads)
+            self._serve(batch.reads)
 
-    def _tell_watchers(self, acks: list[bytes]) -> None:
-        for ledger_id in dict.fromkeys(ack[_ACK_LEDGER] for ack in acks):
+    def _tell_watchers(self, acks: bytes) -> None:
+        ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), ADD_RESPONSE_BYTES))
+        for ledger_id in dict.fromkeys(ledgers):
             self._server.watchers.changed(int.from_bytes(ledger_id, "big"))
 
-    def _acknowledge(self, acks: bytes, count: int, error: BokiError | None) -> None:
+    def _acknowledge(self, acks: bytes, count: int, size: int, error: BokiError | None) -> None:
         self._unanswered -= count
+        self._intake.released(size)
         if error is not None:
             self._connection.abort(error)
             return
@@ -245,7 +280,7 @@ class BookieConnection:
 
     # -- reads
 
-    def _sort_out(self, request: Request, reads: list[Read], fencing: list[Read], room: int) -> None:
+    def _sort_out(self, request: Request, batch: _Batch) -> None:
         """Everything but adds: into the batch's lists, or answered."""
         if isinstance(request, UnknownRequest):
             self._connection.send(encode_unknown_response(request))

@@ -209,11 +209,11 @@ class V3Requests:
 
     def _add(self, request: v3.AddRequest) -> None:
         txn_id, _, ledger_id, entry_id, key, body, recovery, deferred_sync = request
-        lac = lac_of(body)
+        lac, length = lac_of(body), int.from_bytes(body[24:32], "big", signed=True)
         status: V2Status | None
         if self._unanswered >= self._shared.requests_limit:
             status = V2Status.TOO_MANY_REQUESTS
-        elif not is_possible(ledger_id, entry_id, lac, int.from_bytes(body[24:32], "big", signed=True)):
+        elif not is_possible(ledger_id, entry_id, lac, length, recovery=recovery):
             status = V2Status.BAD_REQUEST
         else:
             flags = v2.FLAG_RECOVERY_ADD if recovery else 0

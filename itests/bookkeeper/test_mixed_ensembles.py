@@ -99,3 +99,22 @@ async def test_a_lost_bookie_is_replaced_by_one_of_the_other_kind(
     await writer.close()
     reader = await (await make_client(mixed.apache.boki_uri)).open(writer.ledger_id, recover=False)
     assert [bytes(entry) for entry in await reader.read(0, len(payloads) - 1)] == payloads
+
+
+async def test_the_shell_of_apache_copies_the_ledgers_of_a_lost_bookie_of_ours_to_another(
+    mixed: Mixed, make_client: MakeClient
+) -> None:
+    client = await make_client(mixed.apache.boki_uri)
+    writer = await client.create()
+    payloads = await append_all(writer, 100)
+    await writer.close()
+    await mixed.ours.start("bookie-3")
+    lost, spare = await id_at(mixed, "bookie-1"), await id_at(mixed, "bookie-3")
+    await mixed.ours.kill("bookie-1")
+    await asyncio.to_thread(mixed.apache.shell, "recover", "-force", lost)
+    ensembles = (await client.metadata_of(writer.ledger_id)).ensembles
+    assert all(lost not in ensemble and spare in ensemble for _, ensemble in ensembles)
+    await mixed.ours.kill("bookie-2")
+    await asyncio.to_thread(mixed.theirs.kill)
+    reader = await (await make_client(mixed.apache.boki_uri)).open(writer.ledger_id, recover=False)
+    assert [bytes(entry) for entry in await reader.read(0, 99)] == payloads  # the copies alone are left
