@@ -39,6 +39,7 @@ from boki_sim.trace import Trace
 BOOKIE_PORT: Final = 3181
 SEQUENCER_PORT: Final = 7041
 ENGINE_PORT: Final = 7040
+UP_S: Final = 60
 RESTART_S: Final = (0.2, 2.0)
 """A role that ended by itself is started again after a pause between these."""
 
@@ -128,6 +129,14 @@ class Cluster:
         await store.close()
         for node in self.nodes.values():
             self.start_node(node)
+
+    async def up(self) -> None:
+        """Waits until every role serves: nothing keeps them from it before faults begin."""
+        for _ in range(UP_S):
+            if all(node.role is not None for node in self.nodes.values()):
+                return
+            await asyncio.sleep(1)
+        raise SimulationError(f"not all roles came up within {UP_S} s, without any fault")
 
     # -- life of a node
 

@@ -18,7 +18,7 @@ def test_names() -> None:
         "VersionMismatch", "WindowFull", "WriterForgotten", "connect", "sync", "testing",
     }  # fmt: skip
     assert sorted(boki.sync.__all__) == ["Book", "Client", "RecordIterator", "Ticket", "connect"]
-    assert sorted(boki.testing.__all__) == ["MemoryCluster", "tag_number"]
+    assert sorted(boki.testing.__all__) == ["MemoryCluster", "simulated", "tag_number"]
     for module in (boki, boki.sync, boki.testing):
         assert all(hasattr(module, name) for name in module.__all__)
 

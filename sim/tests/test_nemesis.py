@@ -1,0 +1,70 @@
+"""Each kind of fault happens, is counted, and is over after its time or at the healing."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_sim.faults import CLOCKS, CONNECTIONS, DAMAGE, DISKS, METADATA, PROCESSES, Fault
+from boki_sim.run import Outcome, run_seed
+
+pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
+
+TARGETS = {
+    "partition": "engine-1,bookie-1",
+    "clog": "engine-1>bookie-1",
+    "reset": "engine-1>sequencer-1",
+    "metadata-down": "all",
+    **dict.fromkeys(("slow-disk", "disk-error", "disk-full"), "bookie-1"),
+    **dict.fromkeys(("expire", "cut-off", "lost-answer", "lost-request", "delayed-write"), "sequencer-1"),
+}
+
+
+def run_with(*script: Fault) -> Outcome:
+    return run_seed(2, "calm", script=script, work_s=1.5)
+
+
+@pytest.mark.parametrize("kinds", [PROCESSES, CONNECTIONS[::-1], DISKS, METADATA + CLOCKS], ids=lambda kinds: kinds[0])
+def test_each_kind_happens_and_the_cluster_holds(kinds: tuple[str, ...]) -> None:
+    script = [Fault(1.2 + at, kind, TARGETS.get(kind, "engine-1"), 0.5, 20.0) for at, kind in enumerate(kinds)]
+    outcome = run_seed(2, "calm", script=script, work_s=1.2 + len(kinds))
+    assert outcome.ok, outcome.violations
+    assert sorted(name.partition(" × ")[0] for name in outcome.happened) == sorted(kinds)
+    assert set(outcome.happened.values()) == {1}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_one_bookie_loses_data_and_the_cluster_holds(kind: str) -> None:
+    outcome = run_with(Fault(1.2, kind, "bookie-2", 0.5, 3.0))
+    assert outcome.ok, outcome.violations
+    assert sum(outcome.happened.values()) == 1
+
+
+def test_no_second_machine_loses_data_and_none_after_a_wipe() -> None:
+    outcome = run_with(
+        Fault(1.0, "flip-bits", "bookie-2", 0.0, 3.0),
+        Fault(1.1, "misdirect", "bookie-1"),
+        Fault(1.2, "wipe", "bookie-2", 0.2),
+        Fault(1.45, "flip-bits", "bookie-2", 0.0, 3.0),
+    )
+    assert {name.partition(" × ")[0]: count for name, count in outcome.happened.items()} == {"flip-bits": 1, "wipe": 1}
+
+
+def test_what_lasts_for_ever_ends_when_the_work_is_over() -> None:
+    outcome = run_with(
+        Fault(0.9, "partition", "engine-1", 1e6),
+        Fault(1.0, "power", "bookie-1", 1e6),
+        Fault(1.1, "pause", "bookie-2", 1e6),
+        Fault(1.2, "cut-off", "sequencer-1", 1e6),
+        Fault(1.3, "disk-full", "bookie-3", 1e6, 10.0),
+        Fault(1.4, "slow-link", "client-1", 1e6, 1_000.0),
+    )
+    assert outcome.ok, outcome.violations
+    assert len(outcome.happened) == 6
+    assert outcome.virtual_s < 200
+
+
+def test_the_dead_cannot_be_killed_and_the_unknown_not_be_hit() -> None:
+    twice = run_with(Fault(1.0, "power", "bookie-1", 0.9), Fault(1.2, "kill", "bookie-1", 0.1))
+    assert sum(twice.happened.values()) == 1
+    unknown = run_with(Fault(1.0, "isolate", "bookie-77", 0.1))
+    assert "found 'bookie-77'" in unknown.violations[0]
