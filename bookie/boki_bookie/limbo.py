@@ -1,7 +1,8 @@
 """The limbo of one store, on its disk and in memory: which ledgers it may not deny anything about (`limbo_rules`).
 
-The file LIMBO is there from before the first byte is salvaged until everything is proven; it is replaced as a whole. All
-integers are little endian:
+The file LIMBO is there from before the first byte is salvaged until everything is proven, and LIMBO.copy beside it: a disk
+that has damaged files before must not lose this one. Each is replaced as a whole; where they differ, what either lists
+counts. All integers are little endian:
 
     offset  size  field
     0       4     magic "BKL1"
@@ -32,6 +33,7 @@ from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Disk
 
 LIMBO_NAME: Final = "LIMBO"
+COPY_NAME: Final = "LIMBO.copy"
 FORMAT_VERSION: Final = 1
 
 _MAGIC: Final = int.from_bytes(b"BKL1", "little")
@@ -66,11 +68,27 @@ class Limbo:
 
     @classmethod
     async def load(cls, disk: Disk, bookie_id: bytes) -> Limbo | None:
-        """What an earlier start left; None when this store is not in limbo. Raises CorruptData, VersionMismatch."""
-        if not await disk.exists(LIMBO_NAME):
+        """What an earlier start left; None when this store is not in limbo.
+
+        Raises:
+            CorruptData: neither of the files that there are can be read. VersionMismatch, DiskFailed.
+        """
+        lists: list[dict[int, bool]] = []
+        damage: CorruptData | None = None
+        for file in (LIMBO_NAME, COPY_NAME):
+            if await disk.exists(file):
+                try:
+                    data = await disk.read_all(file)
+                    lists.append(_decode(data, bookie_id=bookie_id, name=disk.describe(file)))
+                except CorruptData as error:
+                    damage = damage or error
+        if not lists:
+            if damage is not None:
+                raise damage
             return None
-        name = disk.describe(LIMBO_NAME)
-        return cls(disk, bookie_id, _decode(await disk.read_all(LIMBO_NAME), bookie_id=bookie_id, name=name))
+        both = [*lists, *lists][:2]
+        ledgers = {key: both[0].get(key, False) or both[1].get(key, False) for key in both[0] | both[1]}
+        return cls(disk, bookie_id, ledgers)
 
     @property
     def ledgers(self) -> list[int]:
@@ -97,11 +115,14 @@ class Limbo:
     async def end(self) -> None:
         """Nothing is in doubt any more."""
         assert not self._ledgers, "limbo ends when nothing is listed"
-        await self._disk.remove(LIMBO_NAME)
+        for file in (LIMBO_NAME, COPY_NAME):
+            await self._disk.remove(file)
         self.is_over = True
 
     async def _replace(self, ledgers: Mapping[int, bool]) -> None:
-        await self._disk.replace_all(LIMBO_NAME, _encode(self._bookie_id, ledgers))
+        encoded = _encode(self._bookie_id, ledgers)
+        for file in (LIMBO_NAME, COPY_NAME):
+            await self._disk.replace_all(file, encoded)
         self._ledgers = dict(ledgers)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from boki_bookie.limbo import LIMBO_NAME, Limbo, LimboSight
+from boki_bookie.limbo import COPY_NAME, LIMBO_NAME, Limbo, LimboSight
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, VersionMismatch
@@ -37,6 +37,7 @@ async def test_the_list_comes_back_until_it_is_cleared(world: Any, disk: MemoryD
 async def test_every_damaged_or_foreign_list_is_refused(world: Any, disk: MemoryDisk) -> None:
     """A list that cannot be read must not look like no list."""
     await Limbo.begin(disk, world.raw_id, LISTED)
+    await disk.remove(COPY_NAME)
     good = disk.contents(LIMBO_NAME)
     for at in range(len(good)):
         disk.flip_bit(LIMBO_NAME, at, at % 8)
@@ -50,6 +51,31 @@ async def test_every_damaged_or_foreign_list_is_refused(world: Any, disk: Memory
     disk.put(LIMBO_NAME, good)
     with pytest.raises(CorruptData, match="expected the limbo of bookie"):
         await Limbo.load(disk, bytes(16))
+
+
+@pytest.mark.parametrize("name", [LIMBO_NAME, COPY_NAME])
+async def test_one_of_its_files_may_be_damaged_or_gone(world: Any, disk: MemoryDisk, name: str) -> None:
+    await Limbo.begin(disk, world.raw_id, LISTED)
+    good = disk.contents(name)
+    for data in (good[:-1], b"", bytes(len(good))):
+        disk.put(name, data)
+        found = await Limbo.load(disk, world.raw_id)
+        assert found is not None
+        assert found.ledgers == sorted(LISTED)
+    await disk.remove(name)
+    found = await Limbo.load(disk, world.raw_id)
+    assert found is not None
+    assert (found.ledgers, found.fences(3), found.fences(5)) == (sorted(LISTED), True, False)
+
+
+async def test_where_a_crash_left_two_lists_both_count(world: Any, disk: MemoryDisk) -> None:
+    await Limbo.begin(disk, world.raw_id, {1: False, 2: True})
+    older = disk.contents(COPY_NAME)
+    await Limbo.begin(disk, world.raw_id, {1: True, 3: False})
+    disk.put(COPY_NAME, older)
+    found = await Limbo.load(disk, world.raw_id)
+    assert found is not None
+    assert [(ledger_id, found.fences(ledger_id)) for ledger_id in found.ledgers] == [(1, True), (2, True), (3, False)]
 
 
 async def test_a_newer_list_is_refused(world: Any, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +158,10 @@ async def test_the_flag_is_kept_when_the_disk_fails_to_clear_it(world: Any, disk
     """DbLedgerStorageTest.testLimboStateFlushFailure: a list that was not written has not changed."""
     limbo = await Limbo.begin(disk, world.raw_id, {1: True, 2: True})
     disk.fail("replace")
+    with pytest.raises(Exception, match="input/output error"):
+        await limbo.clear([1])
+    assert limbo.ledgers == [1, 2]
+    disk.fail("replace", nth=2)
     with pytest.raises(Exception, match="input/output error"):
         await limbo.clear([1])
     assert limbo.ledgers == [1, 2]

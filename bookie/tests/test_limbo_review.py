@@ -10,7 +10,7 @@ import pytest
 
 from boki_bookie.checkpoint import MARK_NAME
 from boki_bookie.identity import Identity
-from boki_bookie.limbo import LIMBO_NAME
+from boki_bookie.limbo import COPY_NAME, LIMBO_NAME
 from boki_bookie.limbo_review import LimboReview, open_or_salvage, survey
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
@@ -127,7 +127,7 @@ async def test_the_list_is_durable_before_anything_is_salvaged(world: Any, life:
     await life.lose_journal()
     life.disk.fail("open", nth=1)
     damaged = life.disk.all_names()
-    life.disk.fail("replace", nth=2)
+    life.disk.fail("replace", nth=3)
     with pytest.raises(Exception, match="input/output error"):
         await life.start(salvage=True)
     assert set(life.disk.all_names()) >= {*damaged, LIMBO_NAME}
@@ -176,7 +176,8 @@ async def test_limbo_survives_restarts_and_another_salvage(world: Any, life: Lif
 async def test_a_damaged_list_is_refused_and_made_again(world: Any, life: Life) -> None:
     await life.lose_journal()
     await (await life.start(salvage=True)).close()
-    life.disk.flip_bit(LIMBO_NAME, 50)
+    for name in (LIMBO_NAME, COPY_NAME):
+        life.disk.flip_bit(name, 50)
     with pytest.raises(CorruptData, match="LIMBO"):
         await life.start()
     storage = await life.start(salvage=True)
