@@ -12,76 +12,23 @@ Ctrl-C while waiting cancels the wait, and as everywhere it withdraws no append.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import boki
 from boki._arguments import ConsistencyName, Data, Expect, Tag
 from boki._record import Record
 from boki_common.errors import ClosedError
-from boki_common.runtime.process import loop_factory
+from boki_common.runtime.loop_thread import LoopThread
 
 __all__ = ["Book", "Client", "RecordIterator", "Ticket", "connect"]
-
-T = TypeVar("T")
-
-
-class _LoopThread:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = loop_factory()()
-        self._thread = threading.Thread(target=self._main, name="boki.sync", daemon=True)
-        self._thread.start()
-
-    def run(self, routine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the loop, from any other thread, and waits for it."""
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
-            routine.close()
-            raise ClosedError(
-                "the client is closed"
-                if self._loop.is_closed()
-                else "boki.sync was called inside of its own event loop: use the asynchronous classes there"
-            )
-        future = asyncio.run_coroutine_threadsafe(routine, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def do(self, call: Callable[[], T]) -> T:
-        """Runs a plain function in the loop and waits for it."""
-
-        async def routine() -> T:
-            return call()
-
-        return self.run(routine())
-
-    def stop(self) -> None:
-        """Ends the loop and its thread. Idempotent."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-    def _main(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        finally:
-            self._loop.close()
 
 
 class Ticket:
     """One submitted record."""
 
-    def __init__(self, thread: _LoopThread, ticket: boki.Ticket) -> None:
+    def __init__(self, thread: LoopThread, ticket: boki.Ticket) -> None:
         self._thread = thread
         self._ticket = ticket
 
@@ -102,7 +49,7 @@ async def _wait(ticket: boki.Ticket, timeout: float | None) -> int:
 class RecordIterator(Iterator[Record]):
     """Records of `Book.read`, in batches underneath."""
 
-    def __init__(self, thread: _LoopThread, records: boki.RecordIterator) -> None:
+    def __init__(self, thread: LoopThread, records: boki.RecordIterator) -> None:
         self._thread = thread
         self._records = records
         self._batch: Iterator[Record] = iter(())
@@ -118,7 +65,7 @@ class RecordIterator(Iterator[Record]):
 class Book:
     """One LogBook in one session. Made by `client.book(...)`."""
 
-    def __init__(self, thread: _LoopThread, book: boki.Book) -> None:
+    def __init__(self, thread: LoopThread, book: boki.Book) -> None:
         self.name: Final = book.name
         self.id: Final = book.id
         self._thread = thread
@@ -204,7 +151,7 @@ class Book:
 class Client:
     """A connected client. Made by `boki.sync.connect`; `with` closes it."""
 
-    def __init__(self, thread: _LoopThread, client: boki.Client, *, owner: bool) -> None:
+    def __init__(self, thread: LoopThread, client: boki.Client, *, owner: bool) -> None:
         self._thread = thread
         self._client = client
         self._owner = owner
@@ -239,7 +186,7 @@ class Client:
 def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
     """Connects and returns the client. Arguments as for `boki.connect`; also raises what entering it raises."""
     client = boki.connect(url, timeout=timeout)
-    thread = _LoopThread()
+    thread = LoopThread("boki.sync")
     try:
         opened = thread.run(client.open())
     except BaseException:

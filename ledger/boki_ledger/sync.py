@@ -1,0 +1,308 @@
+"""The ledger client for programs without an event loop.
+
+    with boki_ledger.sync.connect("zk://127.0.0.1:2181") as client:
+        with client.create(replicas=3, acks=2) as writer:
+            writer.append_many([b"one", b"two"])
+        for entry_id, payload in client.open(writer.ledger_id, recover=True).entries():
+            ...
+
+Same names, arguments, results and errors as `client`, `writer` and `reader`, whose docstrings are the reference; each method
+here runs its namesake in one loop in a thread of its own, and waits. Any number of threads may use a client.
+
+Where `LedgerWriter.submit` refuses because its window is full, `submit` and `append_many` here wait for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Final
+
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.errors import ClosedError, Overloaded
+from boki_common.metadata.open import open_store
+from boki_common.metadata.store import MetadataStore
+from boki_common.runtime.loop_thread import LoopThread
+from boki_common.runtime.ports import Buffer
+from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_ledger.client import LedgerClient
+from boki_ledger.reader import LedgerReader
+from boki_ledger.settings import LedgerSettings
+from boki_ledger.writer import LedgerWriter
+
+ENTRIES_PER_HOP: Final = 256
+"""Entries that an iterator brings from the loop at once: a hop between threads costs more than an entry."""
+
+
+class Ticket:
+    """One submitted entry."""
+
+    def __init__(self, thread: LoopThread, acks: _Acks, entry_id: int) -> None:
+        self.entry_id: Final = entry_id
+        self._thread = thread
+        self._acks = acks
+
+    def result(self, timeout: float | None = None) -> int:
+        """The entry id, once acknowledged, or what `append` raises; TimeoutError after `timeout` seconds."""
+        return self._thread.run(self._wait(timeout))
+
+    async def _wait(self, timeout: float | None) -> int:
+        async with asyncio.timeout(timeout):
+            await self._acks.reach(self.entry_id)
+        return self.entry_id
+
+
+class _Acks:
+    """Waiting for a writer, in the loop: woken by each batch of acks, by failure and by the end."""
+
+    def __init__(self, writer: LedgerWriter) -> None:
+        self.writer = writer
+        self._ended = False
+        self._news: asyncio.Future[None] | None = None
+        writer.listen(lambda _lac: self._wake(), lambda _error: self._wake())
+
+    async def submit(self, payload: Buffer) -> int:
+        while True:
+            try:
+                return self.writer.submit(payload)
+            except Overloaded:
+                await self._wait()
+
+    async def submit_all(self, payloads: Iterable[Buffer]) -> list[int]:
+        ids = [await self.submit(payload) for payload in payloads]
+        if ids:
+            await self.reach(ids[-1])
+        return ids
+
+    async def reach(self, entry_id: int) -> None:
+        while self.writer.last_acked < entry_id:
+            if self.writer.failed is not None:
+                raise self.writer.failed
+            if self._ended:
+                raise ClosedError(
+                    f"ledger {self.writer.ledger_id} was closed before entry {entry_id} was acknowledged",
+                    ledger_id=self.writer.ledger_id,
+                    entry_id=entry_id,
+                )
+            await self._wait()
+
+    async def close(self) -> int:
+        last = await self.writer.close()
+        self._ended = True
+        self._wake()
+        return last
+
+    def abandon(self) -> None:
+        self.writer.abandon()
+        self._ended = True
+        self._wake()
+
+    async def _wait(self) -> None:
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._news)
+
+    def _wake(self) -> None:
+        news, self._news = self._news, None
+        if news is not None:
+            news.set_result(None)
+
+
+class Writer:
+    """A `LedgerWriter`; as a context it is closed at the end, and abandoned if the block raised."""
+
+    def __init__(self, thread: LoopThread, writer: LedgerWriter) -> None:
+        self.ledger_id: Final = writer.ledger_id
+        self._thread = thread
+        self._writer = writer
+        self._acks = thread.do(lambda: _Acks(writer))
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    @property
+    def last_acked(self) -> int:
+        return self._writer.last_acked
+
+    def append(self, payload: Buffer) -> int:
+        return self.append_many((payload,))[0]
+
+    def append_many(self, payloads: Iterable[Buffer]) -> list[int]:
+        """Appends all, with as many under way as the window holds; returns their ids once the last is acknowledged."""
+        return self._thread.run(self._acks.submit_all(payloads))
+
+    def submit(self, payload: Buffer) -> Ticket:
+        """Sends an entry, once the window has room; its ticket tells when it is acknowledged."""
+        return Ticket(self._thread, self._acks, self._thread.run(self._acks.submit(payload)))
+
+    def close(self) -> int:
+        """Closes the ledger behind all that was submitted; returns the last entry. Raises what `LedgerWriter.close` does."""
+        return self._thread.run(self._close())
+
+    def abandon(self) -> None:
+        self._thread.do(self._acks.abandon)
+
+    async def _close(self) -> int:
+        if self._writer.last_submitted >= 0 and self._writer.failed is None:
+            await self._acks.reach(self._writer.last_submitted)
+        return await self._acks.close()
+
+
+class Reader:
+    """A `LedgerReader`."""
+
+    def __init__(self, thread: LoopThread, reader: LedgerReader) -> None:
+        self.ledger_id: Final = reader.ledger_id
+        self._thread = thread
+        self._reader = reader
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._reader.closed
+
+    @property
+    def last_entry(self) -> int:
+        return self._reader.last_entry
+
+    def confirm(self, entry_id: int) -> None:
+        self._thread.do(lambda: self._reader.confirm(entry_id))
+
+    def read(self, first: int, last: int) -> list[memoryview]:
+        return self._thread.run(self._reader.read(first, last))
+
+    def read_lac(self) -> int:
+        return self._thread.run(self._reader.read_lac())
+
+    def entries(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, memoryview]]:
+        """(entry id, payload) from `first` to `last`, by default the last one known; reads ahead."""
+        end = self._reader.last_entry if last is None else last
+        if end < first and last is None:
+            return iter(())
+        return _hopping(self._thread, self._reader, self._thread.do(lambda: self._reader.read_range(first, end)))
+
+    def follow(self, start: int, *, wait_s: float = 10.0) -> Iterator[tuple[int, memoryview]]:
+        return _hopping(self._thread, self._reader, self._thread.do(lambda: self._reader.follow(start, wait_s=wait_s)))
+
+    def close(self) -> None:
+        self._thread.run(self._reader.close())
+
+
+def _hopping(
+    thread: LoopThread, reader: LedgerReader, entries: AsyncIterator[tuple[int, memoryview]]
+) -> Iterator[tuple[int, memoryview]]:
+    """What the iterator brings, some entries at a time: as many as are known to come, and at least one."""
+
+    async def some() -> list[tuple[int, memoryview]]:
+        taken: list[tuple[int, memoryview]] = []
+        async for entry in entries:
+            taken.append(entry)
+            if len(taken) == ENTRIES_PER_HOP or entry[0] >= reader.last_entry:
+                break
+        return taken
+
+    while taken := thread.run(some()):
+        yield from taken
+
+
+class Client:
+    """A `LedgerClient`. Made by `connect`; `with` closes it."""
+
+    def __init__(self, thread: LoopThread, client: LedgerClient, store: MetadataStore) -> None:
+        self._thread = thread
+        self._client = client
+        self._store = store
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create(
+        self,
+        *,
+        replicas: int = 3,
+        acks: int = 2,
+        password: bytes = b"",
+        digest: str = "CRC32C",
+        custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+    ) -> Writer:
+        made = self._client.create(
+            replicas=replicas, acks=acks, password=password, digest=digest, custom=custom, ledger_id=ledger_id
+        )
+        return Writer(self._thread, self._thread.run(made))
+
+    def open(self, ledger_id: int, *, recover: bool, floor: int = 0, password: bytes = b"") -> Reader:
+        opened = self._client.open(ledger_id, recover=recover, floor=floor, password=password)
+        return Reader(self._thread, self._thread.run(opened))
+
+    def delete(self, ledger_id: int) -> None:
+        self._thread.run(self._client.delete(ledger_id))
+
+    def metadata_of(self, ledger_id: int) -> LedgerMetadata:
+        return self._thread.run(self._client.metadata_of(ledger_id))
+
+    def list(self) -> list[int]:
+        return self._thread.run(self._client.list())
+
+    def close(self) -> None:
+        """Idempotent."""
+
+        async def end() -> None:
+            await self._client.close()
+            await self._store.close()
+
+        try:
+            self._thread.run(end())
+        except ClosedError:
+            pass  # closed before
+        finally:
+            self._thread.stop()
+
+
+def connect(uri: str, *, settings: LedgerSettings | None = None) -> Client:
+    """Connects to the metadata store of a cluster, `zk://host:port/chroot` or `sqlite:///absolute/path.db`.
+
+    Raises:
+        SettingsError: no such address. MetadataUnavailable: nothing answers there.
+    """
+    thread = LoopThread("boki_ledger.sync")
+
+    async def start() -> tuple[LedgerClient, MetadataStore]:
+        store = open_store(uri)
+        client = LedgerClient(metadata=store, rng=SystemRandom(), clock=SystemClock(), settings=settings)
+        try:
+            await store.start()
+            await client.start()
+        except BaseException:
+            await client.close()
+            await store.close()
+            raise
+        return client, store
+
+    try:
+        client, store = thread.run(start())
+    except BaseException:
+        thread.stop()
+        raise
+    return Client(thread, client, store)
