@@ -28,6 +28,7 @@ LONG_FILES: Final[dict[str, str]] = {}
 
 MAY_SLEEP: Final = {
     "itests/support/zookeeper.py": "polls a foreign process, which tells nobody when it serves",
+    "ledger/tests/test_tail_schedules.py": "its loop has virtual time: nothing waits",
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",
 }
 
