@@ -99,6 +99,15 @@ async def test_recorded_requests_get_the_recorded_responses(served: Served, reco
             await served.storage.checkpoint()
 
 
+async def test_recorded_life_of_a_ledger(served: Served, recorded: Recorded) -> None:
+    """A full client: adds, fencing read, recovery reads and adds, the old writer that learns of it, reads."""
+    client = await served.connect()
+    for name in ("1-write", "2-open-no-recovery", "3-recover", "4-fenced-append", "5-read"):
+        for request, response in recorded(f"trace-v2-{name}"):
+            client.connection.send(request)
+            assert (await client.frames.get()).hex() == response[4:].hex(), name
+
+
 async def test_acks_of_one_batch_leave_together(served: Served) -> None:
     client = await served.connect()
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
