@@ -12,6 +12,7 @@ from boki_bookie import ledger_digests
 from boki_bookie.ledger_digests import LedgerDigests, matcher_of
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
+from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.ledger_metadata import NO_DIGEST, LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest
@@ -129,3 +130,19 @@ async def test_few_reads_at_once_and_few_ledgers_remembered(world: Any, monkeypa
     await learned(world)
     assert not digests.matches(0, bad[0])
     await digests.close()
+
+
+async def test_one_damaged_add_of_a_run_lets_none_of_it_in_at_once(world: Any, disk: MemoryDisk) -> None:
+    """They then come one by one, and the damaged one alone is refused."""
+    await world.ledger(7, "me")
+    storage = await Checked(world, disk).open()
+    assert await world.put(storage, world.add(7, 0)) == [V2Status.OK]
+    adds = [world.add(7, entry) for entry in range(1, 6)]
+    for damage, stored in ((2, False), (None, True)):
+        sent = [damaged(add) if at == damage else add for at, add in enumerate(adds)]
+        frames = [memoryview(b"".join(v2.encode_add_body([add.body], world.key)))[4:] for add in sent]
+        run = v2.decode_add_run(frames, 0)
+        assert run is not None and len(run.bodies) == 5
+        assert storage.add_run(run) is stored
+    await storage.journal.flushed()
+    assert storage.held_entries(7) == [0, 1, 2, 3, 4, 5]
