@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 
 from boki_bookie.bookie import Bookie
 from boki_bookie.settings import BookieSettings
-from boki_common.bookkeeper.layout import init_cluster
+from boki_common.bookkeeper.layout import LedgerLayout, init_cluster
 from boki_common.errors import SettingsError
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
@@ -57,6 +57,12 @@ class ProcessSettings:
         (),
         unit="",
         help="Further data directories of a bookie, one a disk; which and in what order is fixed once they are formatted.",
+    )
+    long_ledger_paths: bool = setting(
+        False,
+        unit="",
+        help="A new cluster gets BookKeeper's long hierarchical layout, for sharing it with programs that expect that; an "
+        "existing cluster keeps its own.",
     )
     listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
     metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
@@ -133,7 +139,9 @@ async def open_metadata(settings: ProcessSettings) -> AsyncIterator[Parts]:
 async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
     """As `open_metadata`; what a cluster keeps there is created unless it is there."""
     async with open_metadata(settings) as parts:
-        await init_cluster(parts.metadata)
+        long_paths = settings.long_ledger_paths
+        layout = LedgerLayout.LONG_HIERARCHICAL if long_paths else LedgerLayout.HIERARCHICAL
+        await init_cluster(parts.metadata, layout=layout)
         await ensure_view(parts.metadata)
         yield parts
 

@@ -10,6 +10,7 @@ import pytest
 from boki_bookie.metric_definitions import JOURNAL_RECORDS
 from boki_cli import roles
 from boki_cli.roles import ProcessSettings
+from boki_common.bookkeeper.layout import LedgerLayout, read_layout
 from boki_common.errors import SettingsError
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metrics import Metrics
@@ -88,3 +89,12 @@ async def test_a_bookie_tells_where_its_admin_page_is(tmp_path: Path) -> None:
         http.get(f"http://{role.admin}/info") as response,
     ):
         assert (await response.json())["address"] == role.addresses[0]
+
+
+@pytest.mark.parametrize("long_paths", [False, True])
+async def test_the_layout_of_a_new_cluster_is_a_setting_and_kept(tmp_path: Path, long_paths: bool) -> None:
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    wanted = LedgerLayout.LONG_HIERARCHICAL if long_paths else LedgerLayout.HIERARCHICAL
+    for asked in (long_paths, False):
+        async with roles.open_parts(settings(metadata=uri, long_ledger_paths=asked)) as parts:
+            assert await read_layout(parts.metadata) is wanted
