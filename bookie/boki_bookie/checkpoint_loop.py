@@ -46,6 +46,7 @@ class CheckpointLoop:
         self._wanted = asyncio.Event()
         self._lock = asyncio.Lock()
         self._stopped = False
+        self._settling: asyncio.Task[None] | None = None
         self._seconds = metrics.histogram(metric_definitions.CHECKPOINT)
         self._task = asyncio.create_task(self._run(), name="bookie checkpoints")
 
@@ -71,6 +72,21 @@ class CheckpointLoop:
                 self._journal.when_durable(done)
         self._seconds.observe(loop.time() - begun)
 
+    async def settle(self) -> None:
+        """Deletions and moves so far are durable in journal and index. What is begun goes on if the caller is cancelled.
+
+        Raises:
+            DiskFull, DiskFailed, and what failed the journal.
+        """
+        await self._journal.flushed()
+        self._settling = asyncio.create_task(self._settle(), name="bookie settles its index")
+        self._settling.add_done_callback(_look_at_outcome)
+        await asyncio.shield(self._settling)
+
+    async def _settle(self) -> None:
+        async with self._lock:
+            await self._checkpointer.settle()
+
     def end(self) -> None:
         """No checkpoint begins by itself any more."""
         self._stopped = True
@@ -79,7 +95,8 @@ class CheckpointLoop:
     async def stop(self) -> None:
         """The same, and waits for the one that runs."""
         self.end()
-        await asyncio.wait([self._task])
+        running = [self._task] if self._settling is None else [self._task, self._settling]
+        await asyncio.wait(running)
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -102,3 +119,9 @@ class CheckpointLoop:
             except Exception as fault:
                 self._owner.fail(StorageError(f"checkpoints stopped on a defect of Boki: {fault!r}"))
                 raise
+
+
+def _look_at_outcome(ended: asyncio.Task[None]) -> None:
+    """An error is told to who waits, if he still does."""
+    if not ended.cancelled():
+        ended.exception()

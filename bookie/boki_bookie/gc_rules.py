@@ -15,17 +15,22 @@ may be on their way to an over-replicated copy, to make it a proper one again (#
 between the reads, its metadata version must be the same, and the second read happens under the lock that repair takes.
 
 **Files.** What lives in a file follows from the index alone; a file that cannot be read lives as long as an entry is said to
-be in it (#4607). A file without a live entry is removed; one with few is copied into another, emptiest first.
+be in it (#4607). A file without a live entry is removed; one with few is copied into another, emptiest first, if that gives
+back more than the copy's own header and padding: so what was just written is never worth copying.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from boki_bookie.entry_log_format import PAGE_BYTES
 from boki_bookie.limbo_rules import names
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+
+COPY_GAIN_BYTES: Final = 3 * PAGE_BYTES
+"""More than the header page and the padding of a copy."""
 
 
 class Fact(Enum):
@@ -112,7 +117,10 @@ def files_to_compact(files: Sequence[FileUse], *, below: float, room_bytes: int,
     chosen = [
         use
         for use in files
-        if 0 < use.live_bytes < below * use.size_bytes and use.live_bytes <= room_bytes and use.number not in without
+        if 0 < use.live_bytes < below * use.size_bytes
+        and use.dead_bytes >= COPY_GAIN_BYTES
+        and use.live_bytes + COPY_GAIN_BYTES <= room_bytes
+        and use.number not in without
     ]
     chosen.sort(key=lambda use: (use.live_bytes / use.size_bytes, use.number))
     return [use.number for use in chosen]

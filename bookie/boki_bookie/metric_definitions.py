@@ -42,3 +42,19 @@ READS: Final = MetricDefinition(
 READ_ONLY: Final = MetricDefinition(
     "boki_bookie_read_only", GAUGE, "", "1 while the disk is too full for normal adds.", labels=("bookie",)
 )
+GC_LEDGERS: Final = MetricDefinition(
+    "boki_bookie_gc_ledgers_total",
+    COUNTER,
+    "",
+    "Ledgers that garbage collection deleted, or emptied because their entries belong to other bookies.",
+    labels=("what",),
+)
+GC_RECLAIMED_BYTES: Final = MetricDefinition(
+    "boki_bookie_gc_reclaimed_bytes_total", COUNTER, "bytes", "Bytes of entry log files that were removed."
+)
+COMPACTION_BYTES: Final = MetricDefinition(
+    "boki_bookie_compaction_bytes_total", COUNTER, "bytes", "Bytes of live entries that compaction copied."
+)
+TOMBSTONES: Final = MetricDefinition(
+    "boki_bookie_tombstones", GAUGE, "", "Deleted ledgers that cannot be made again.", labels=("bookie",)
+)

@@ -103,9 +103,10 @@ class BookieSettings:
         32 * MIB, unit="bytes/s", help="How fast live entries are copied at most.", minimum=4 * KIB
     )
     disk_reserve_bytes: int = setting(
-        8 * MIB,
+        24 * MIB,
         unit="bytes",
-        help="A file of this size is given up on a full disk, so that what is deleted there can be noted down.",
+        help="A file of this size is given up on a full disk, so that what is deleted there can be noted down: in the "
+        "index, and in a journal segment if the journal waits for one. 0: none.",
         minimum=0,
     )
 
@@ -185,5 +186,7 @@ class BookieSettings:
             yield "journal_queue_bytes: expected room for the largest entry"
         if self.writable_above_bytes < self.read_only_below_bytes:
             yield "writable_above_bytes: expected at least read_only_below_bytes"
+        if 0 < self.disk_reserve_bytes < self.journal_segment_bytes:
+            yield "disk_reserve_bytes: expected 0 or more than journal_segment_bytes"
         if self.compact_major_below < self.compact_below:
             yield "compact_major_below: expected at least compact_below"

@@ -27,23 +27,26 @@ from typing import Final, NamedTuple
 
 from boki_bookie.checkpoint import Checkpointer
 from boki_bookie.checkpoint_loop import CheckpointLoop
+from boki_bookie.disk_reserve import DiskReserve
 from boki_bookie.fence_rules import AddVerdict, FenceVerdict, decide_add, decide_fence
+from boki_bookie.garbage_collection import GarbageCollector, GcParts, GcState
 from boki_bookie.journal import Done, Journal
 from boki_bookie.journal_apply import replay_journal
 from boki_bookie.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
 from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.ledger_digests import LedgerDigests
+from boki_bookie.ledger_facts import LedgerFacts
 from boki_bookie.ledger_index import NO_ENTRY, Ledger, LedgerIndex, Place
 from boki_bookie.limbo import Limbo
 from boki_bookie.settings import BookieSettings
 from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v2 import AddRequest
+from boki_common.bookkeeper.v2 import AddRequest, AddRun
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Overloaded, StorageError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.runtime.ports import Disk, Random
+from boki_common.runtime.ports import Clock, Disk, Random
 
 _ENTRY: Final = int(RecordKind.ENTRY)
 
@@ -63,6 +66,7 @@ class Storage:
 
     def __init__(
         self,
+        disk: Disk,
         checkpointer: Checkpointer,
         journal: Journal,
         sight: Sight,
@@ -81,6 +85,9 @@ class Storage:
         self._index: LedgerIndex = checkpointer.index
         self._entry_log = checkpointer.entry_log
         self._ledgers = self._index.ledgers
+        self._tombstones = self._index.tombstones
+        self._disk = disk
+        self._collector: GarbageCollector | None = None
         self._cache_limit = settings.write_cache_bytes
         self._hold_above = settings.write_cache_bytes * 3 // 4
         self._checkpoint_above = settings.write_cache_bytes // 2
@@ -90,7 +97,7 @@ class Storage:
         self._closing = False
         self._tasks = Tasks()
         self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
-        self._repeats = RepeatedAdds(self._ledgers, self._entry_log, self._tasks)
+        self._repeats = RepeatedAdds(self._ledgers, self.load, self._tasks)
         self._checkpoints = CheckpointLoop(self, checkpointer, journal, settings, metrics)
         journal.failed.add_done_callback(self._journal_failed)
 
@@ -102,9 +109,7 @@ class Storage:
     @property
     def file_bytes(self) -> int:
         """About what the entry log and the journal take up on the disk."""
-        end = self._entry_log.committed
-        stored = (end.file_number - 1) * self._settings.entry_log_bytes + end.offset
-        return stored + len(self.journal.live) * self._settings.journal_segment_bytes
+        return self._entry_log.stored_bytes + len(self.journal.live) * self._settings.journal_segment_bytes
 
     @property
     def ledger_count(self) -> int:
@@ -140,15 +145,19 @@ class Storage:
         settings: BookieSettings,
         metrics: Metrics,
         digests: LedgerDigests | None = None,
+        facts: LedgerFacts | None = None,
+        clock: Clock | None = None,
     ) -> Storage:
         """Loads the last checkpoint, replays the journal, checkpoints, and begins a new journal segment.
 
-        `digests` check what is added; without them everything is stored as it comes.
+        `digests` check what is added; without them everything is stored as it comes. Without `facts` and `clock` no
+        ledger is ever deleted.
 
         Raises:
             CorruptData: naming file and offset. VersionMismatch, DiskFull, DiskFailed.
         """
         checkpointer = await Checkpointer.load(disk, bookie_id, settings)
+        await checkpointer.entry_log.find()
         files = _segment_files(disk, bookie_id, rng, settings)
         generations = await files.find()
         mark = checkpointer.mark
@@ -170,16 +179,32 @@ class Storage:
         if full is not None and end.torn:
             await journal.close()
             raise full  # nothing may follow a torn group before a checkpoint is past it
-        storage = cls(checkpointer, journal, sight, settings, metrics, digests)
+        storage = cls(disk, checkpointer, journal, sight, settings, metrics, digests)
+        await storage._begin_collecting(facts, clock, rng, metrics, may_fill=full is None)
         if full is not None:
             storage.met_full_disk(full)
         return storage
+
+    async def _begin_collecting(
+        self, facts: LedgerFacts | None, clock: Clock | None, rng: Random, metrics: Metrics, *, may_fill: bool
+    ) -> None:
+        reserve = DiskReserve(self._disk, self._settings.disk_reserve_bytes)
+        if may_fill:
+            await reserve.fill()
+        parts = GcParts(
+            self._index, self._entry_log, self.journal, self._checkpoints, reserve, free_bytes=self._disk.free_bytes
+        )
+        self._collector = GarbageCollector(
+            self, parts, facts, clock=clock, rng=rng, settings=self._settings, metrics=metrics
+        )
 
     async def close(self) -> None:
         """Takes nothing more, makes durable what was taken, and stores it. Idempotent."""
         if self._closing:
             return
         self._closing = True
+        if self._collector is not None:
+            await self._collector.stop()
         await self._checkpoints.stop()
         await self._tasks.close()
         if not self.failed.done():
@@ -199,6 +224,8 @@ class Storage:
             OK: stored; answer it when `when_durable` calls back. None: `answers` hears it later. Else: refused.
         """
         ledger = self._ledgers.get(request.ledger_id)
+        if ledger is None and request.ledger_id in self._tombstones:
+            return V2Status.FENCED
         verdict = decide_add(
             None if ledger is None else ledger.master_key,
             request.master_key,
@@ -228,6 +255,33 @@ class Storage:
         self._index.put(ledger, request.entry_id, request.body)
         return V2Status.OK
 
+    def add_run(self, run: AddRun) -> bool:
+        """`add` for a run at once, where nothing is against any of its adds; else they have to come one by one.
+
+        Returns:
+            True: all are stored; answer them when `when_durable` calls back. False: none is.
+        """
+        ledger = self._ledgers.get(run.ledger_id)
+        if ledger is None or run.entry_ids[0] <= ledger.last_entry:
+            return False
+        verdict = decide_add(
+            ledger.master_key,
+            run.master_key,
+            fenced=ledger.fenced,
+            sighted=ledger.sighted,
+            recovery=run.recovery,
+            read_only=self.read_only,
+        )
+        size = sum(map(len, run.bodies))
+        if verdict is not AddVerdict.STORE or self._index.cached_bytes + size >= self._cache_limit:
+            return False
+        if self._digests is not None and not self._digests.all_match(run.ledger_id, run.bodies):
+            return False
+        if not self.journal.append_run(_ENTRY, run.bodies, size):
+            return False
+        self._index.put_run(ledger, run.entry_ids, run.bodies, size)
+        return True
+
     def when_durable(self, done: Done) -> None:
         """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full."""
         if self._index.fresh_bytes >= self._checkpoint_above or len(self.journal.live) > self._segments_limit:
@@ -252,6 +306,8 @@ class Storage:
     def note_sight(self, ledger_id: int, master_key: bytes) -> V2Status:
         """Notes that the metadata named this bookie; the journal keeps the note, so it is not asked again."""
         ledger = self._ledgers.get(ledger_id)
+        if ledger is None and ledger_id in self._tombstones:
+            return V2Status.FENCED
         try:
             if ledger is None:
                 self._create(ledger_id, master_key, sighted=True)
@@ -277,6 +333,8 @@ class Storage:
         """
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
+            if ledger_id in self._tombstones:
+                return V2Status.OK  # it was deleted: no add will be taken any more
             verdict = decide_fence(None, master_key, fenced=False)
         else:
             verdict = decide_fence(ledger.master_key, master_key, fenced=ledger.fenced)
@@ -311,6 +369,8 @@ class Storage:
             return V2Status.UNAUTHORIZED
         if self.read_only:
             return V2Status.READ_ONLY
+        if ledger is None and ledger_id in self._tombstones:
+            return V2Status.NO_LEDGER
         try:
             if ledger is None:
                 ledger = self._create(ledger_id, master_key, sighted=False)
@@ -325,8 +385,9 @@ class Storage:
         return V2Status.OK
 
     def is_fenced(self, ledger_id: int) -> bool:
+        """Whether normal adds are refused: fenced, or deleted."""
         ledger = self._ledgers.get(ledger_id)
-        return ledger is not None and ledger.fenced
+        return ledger_id in self._tombstones if ledger is None else ledger.fenced
 
     def explicit_lac(self, ledger_id: int) -> bytes:
         """The body of the highest LAC that was written by itself; empty for none."""
@@ -369,12 +430,28 @@ class Storage:
         return sorted([*ledger.entries, *ledger.flushing, *ledger.fresh])
 
     async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]:
-        """Bodies of stored entries, in order; a StorageError for one that cannot be read: it exists, content unknown."""
+        """Bodies of stored entries, in order; a StorageError for one that cannot be read: it exists, content unknown.
+
+        An entry that compaction moved since its place was looked up is read where it is now.
+        """
         bodies = await self._entry_log.read(wanted)
-        for body in bodies:
+        for at, body in enumerate(bodies):
             if isinstance(body, StorageError):
-                _log.error("a stored entry cannot be read", error=body)
+                bodies[at] = await self._load_moved(*wanted[at], body)
         return bodies
+
+    async def _load_moved(
+        self, ledger_id: int, place: Place, body: memoryview | StorageError
+    ) -> memoryview | StorageError:
+        while isinstance(body, StorageError):
+            ledger = self._ledgers.get(ledger_id)
+            now = None if ledger is None else ledger.place(place.entry_id)
+            if now is None or now == place:
+                _log.error("a stored entry cannot be read", error=body)
+                break
+            place = now
+            body = (await self._entry_log.read([(ledger_id, place)]))[0]
+        return body
 
     # -- checkpoints
 
@@ -383,13 +460,33 @@ class Storage:
         await self._checkpoints.run_one()
 
     def request_checkpoint(self) -> None:
-        """Lets a checkpoint begin soon, such as when there is space again."""
+        """Lets a checkpoint begin soon, such as when there is space again; on a full disk garbage collection as well."""
         self._checkpoints.request()
+        if self.read_only:
+            self.request_gc()
+
+    # -- garbage collection
+
+    def gc_state(self) -> GcState:
+        """What garbage collection last saw and did."""
+        return GcState() if self._collector is None else self._collector.state()
+
+    def request_gc(self, *, major: bool = False) -> None:
+        """Lets garbage collection begin soon; a major one reads all metadata and compacts more."""
+        if self._collector is not None:
+            self._collector.request(major=major)
+
+    async def collect_garbage(self, *, major: bool = False) -> GcState:
+        """One run, after the one that may be running. Raises DiskFailed, ClosedError."""
+        if self._collector is not None:
+            await self._collector.run_once(major=major)
+        return self.gc_state()
 
     def met_full_disk(self, error: DiskFull) -> None:
         """For the checkpoints: there was no space for one."""
         self.read_only = True
         self.disk_full.set()
+        self.request_gc()
         _log.warning("no space for a checkpoint: the bookie is read-only until there is", error=error)
 
     def _journal_failed(self, failed: asyncio.Future[BokiError]) -> None:

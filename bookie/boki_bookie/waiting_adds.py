@@ -13,13 +13,12 @@ Both are bounded; what does not fit is refused with TOO_MANY_REQUESTS. Whoever s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from boki_bookie.entry_log import EntryLog
 from boki_bookie.fence_rules import Repeat, compare_repeat
-from boki_bookie.ledger_index import Ledger
+from boki_bookie.ledger_index import Ledger, Place
 from boki_bookie.settings import BookieSettings
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest
@@ -34,6 +33,9 @@ _REPEATS_AT_ONCE: Final = 256
 
 Sight = Callable[[int], Awaitable[V2Status]]
 """OK when the metadata of the ledger names this bookie and OPEN, else how its normal adds are answered."""
+
+Load = Callable[[Sequence[tuple[int, Place]]], Awaitable[list[memoryview | StorageError]]]
+"""Reads stored entries, given as (ledger, place)."""
 
 _log = get_logger("bookie")
 
@@ -120,14 +122,15 @@ class UnsightedAdds:
 class RepeatedAdds:
     """Adds of entries that are held."""
 
-    def __init__(self, ledgers: dict[int, Ledger], entry_log: EntryLog, tasks: Tasks) -> None:
+    def __init__(self, ledgers: dict[int, Ledger], load: Load, tasks: Tasks) -> None:
         self._ledgers = ledgers
-        self._entry_log = entry_log
+        self._load = load
         self._tasks = tasks
         self._waiting: list[tuple[AddRequest, AddAnswers]] = []
 
     def judge(self, ledger: Ledger, request: AddRequest, answers: AddAnswers) -> V2Status | None:
         """OK: the same entry, answer it when durable. None: `answers` hears of it later. Else: refused."""
+        ledger.repeats += 1
         held = ledger.cached(request.entry_id)
         if held is not None:
             return _judge(held, request)
@@ -141,15 +144,22 @@ class RepeatedAdds:
     async def _compare(self) -> None:
         """Compares repeated adds with what the entry log holds."""
         while self._waiting:
-            repeats = self._waiting[:_REPEATS_AT_ONCE]
-            places = [(r.ledger_id, self._ledgers[r.ledger_id].place(r.entry_id)) for r, _ in repeats]
-            wanted = [(ledger_id, place) for ledger_id, place in places if place is not None]
-            assert len(wanted) == len(repeats), "an entry that is held and not cached is stored"
-            bodies = await self._entry_log.read(wanted)
+            count = min(len(self._waiting), _REPEATS_AT_ONCE)
+            repeats: list[tuple[AddRequest, AddAnswers]] = []
+            wanted: list[tuple[int, Place]] = []
+            for request, answers in self._waiting[:count]:
+                ledger = self._ledgers.get(request.ledger_id)
+                place = None if ledger is None else ledger.place(request.entry_id)
+                if place is None:  # the ledger was deleted or emptied in the meantime
+                    answers.add_answered(V2Status.FENCED, request.ledger_id, request.entry_id)
+                else:
+                    repeats.append((request, answers))
+                    wanted.append((request.ledger_id, place))
+            bodies = await self._load(wanted)
             for (request, answers), body in zip(repeats, bodies, strict=True):
                 status = V2Status.IO_ERROR if isinstance(body, StorageError) else _judge(body, request)
                 answers.add_answered(status, request.ledger_id, request.entry_id)
-            del self._waiting[: len(repeats)]
+            del self._waiting[:count]
 
 
 def _judge(held: memoryview, request: AddRequest) -> V2Status:

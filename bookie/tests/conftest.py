@@ -11,18 +11,21 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from boki_bookie.ledger_facts import MetadataFacts
 from boki_bookie.ledger_index import Place
 from boki_bookie.settings import BookieSettings
 from boki_bookie.storage import Storage
+from boki_bookie.tombstones import DAY_MS
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.digests import digest_for, master_key
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, encode
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode, encode
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, EntryHeader, decode_request, encode_add
-from boki_common.errors import BokiError, StorageError
+from boki_common.errors import BokiError, NoNode, StorageError
 from boki_common.ids import BookieId
 from boki_common.limits import KIB
 from boki_common.metadata.memory import MemoryStore, MemoryTree
+from boki_common.metadata.store import Versioned
 from boki_common.metrics import Metrics
 from boki_common.runtime.memory_disk import MemoryDisk
 
@@ -39,8 +42,11 @@ TINY = BookieSettings(
     read_only_below_bytes=0,
     writable_above_bytes=0,
     sight_patience_s=0.0,
+    gc_interval_s=3_600.0,
+    disk_reserve_bytes=0,
 )
 RAW_ID = bytes(range(16))
+BOOKIE_ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 class SeededRandom:
@@ -136,9 +142,9 @@ class World:
         await Storage.format(disk, RAW_ID, SeededRandom(1), settings)
 
     async def open(
-        self, disk: MemoryDisk, settings: BookieSettings = TINY, *, sight: Any = None, digests: Any = None
+        self, disk: MemoryDisk, settings: BookieSettings = TINY, *, sight: Any = None, **parts: Any
     ) -> Storage:
-        """Opens, after formatting when the disk is empty."""
+        """Opens, after formatting when the disk is empty; `parts` are further arguments of `Storage.open`."""
         if not disk.all_names():
             await self.format(disk, settings)
         storage = await Storage.open(
@@ -148,7 +154,7 @@ class World:
             rng=SeededRandom(len(disk.all_names())),
             settings=settings,
             metrics=Metrics(),
-            digests=digests,
+            **parts,
         )
         self._opened.append(storage)
         return storage
@@ -221,6 +227,78 @@ async def world() -> AsyncIterator[World]:
     await made.store.start()
     yield made
     await made.close()
+    await made.store.close()
+
+
+class LyingStore(MemoryStore):
+    """A metadata store whose reads hide nodes: as a replica that lags, or an iterator with a defect, would."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree)
+        self.hidden: dict[str, int] = {}
+        """Path → how many reads of it still meet nothing."""
+        self.lists_nothing = False
+
+    async def get(self, path: str) -> Versioned:
+        if self.hidden.get(path, 0):
+            self.hidden[path] -= 1
+            raise NoNode(f"{path} is hidden", path=path)
+        return await super().get(path)
+
+    async def children(self, path: str) -> list[str]:
+        return [] if self.lists_nothing else await super().children(path)
+
+
+class Collected:
+    """Storages of one bookie whose garbage is collected: in a cluster that knows it, with no grace and no pace."""
+
+    bookie_id = BOOKIE_ID
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.store = LyingStore(world.tree)
+        self.today = 20_000
+        self.settings = world.tiny(gc_grace_s=0.0, gc_reads_per_s=10**9, compaction_bytes_per_s=2**40)
+
+    def now_ms(self) -> int:
+        """The port Clock."""
+        return self.today * DAY_MS
+
+    async def start(self) -> None:
+        await self.store.start()
+        self.instance = await layout.init_cluster(self.store, rng=SeededRandom(5))
+        await self.store.create(layout.cookie_path(self.bookie_id), b"a cookie")
+        self.facts = MetadataFacts(self.store, self.bookie_id, self.instance)
+
+    async def open(self, disk: MemoryDisk, **changes: Any) -> Storage:
+        settings = dataclasses.replace(self.settings, **changes)
+        return await self.world.open(disk, settings, facts=self.facts, clock=self)
+
+    async def ledger(self, ledger_id: int, *, state: LedgerState = LedgerState.OPEN, here: bool = True) -> None:
+        """Makes the metadata of a ledger, on this bookie or on another."""
+        await self.world.ledger(ledger_id, self.bookie_id if here else "elsewhere", state)
+
+    async def forget(self, ledger_id: int) -> None:
+        """Deletes a ledger's metadata, as a client does."""
+        path = layout.ledger_path(ledger_id)
+        await self.store.delete(path, version=(await self.store.get(path)).version)
+
+    async def close_elsewhere(self, ledger_id: int) -> None:
+        """Recovery and repair: closed, and all its entries are on another bookie."""
+        path = layout.ledger_path(ledger_id)
+        found = await self.store.get(path)
+        closed = dataclasses.replace(
+            decode(found.value), state=LedgerState.CLOSED, last_entry=0, ensembles=((0, (BookieId("elsewhere"),)),)
+        )
+        await self.store.set(path, encode(closed), version=found.version)
+
+
+@pytest.fixture
+async def collected(world: World) -> AsyncIterator[Collected]:
+    made = Collected(world)
+    await made.start()
+    yield made
+    await world.close()
     await made.store.close()
 
 

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from boki_bookie.gc_rules import (
+    COPY_GAIN_BYTES,
     Fact,
     FileUse,
     Proof,
@@ -19,6 +20,7 @@ from boki_bookie.gc_rules import (
 )
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.ids import BookieId
+from boki_common.limits import MIB
 
 GRACE_S = 60.0
 
@@ -79,9 +81,16 @@ def test_a_listing_only_says_where_to_look() -> None:
 
 
 def test_files_are_compacted_emptiest_first_as_far_as_there_is_room() -> None:
-    files = [FileUse(1, 100, 0), FileUse(2, 100, 40), FileUse(3, 100, 10), FileUse(4, 100, 60), FileUse(5, 1_000, 400)]
+    sizes = [(100, 0), (100, 40), (100, 10), (100, 60), (1_000, 400)]
+    files = [FileUse(number, size * MIB, live * MIB) for number, (size, live) in enumerate(sizes, 1)]
     assert dead_files(files) == [1]
-    assert files_to_compact(files, below=0.5, room_bytes=1_000, without=()) == [3, 2, 5]
-    assert files_to_compact(files, below=0.5, room_bytes=40, without=()) == [3, 2]
-    assert files_to_compact(files, below=0.9, room_bytes=1_000, without={3}) == [2, 5, 4]
-    assert [use.dead_bytes for use in files] == [100, 60, 90, 40, 600]
+    assert files_to_compact(files, below=0.5, room_bytes=1_000 * MIB, without=()) == [3, 2, 5]
+    assert files_to_compact(files, below=0.5, room_bytes=41 * MIB, without=()) == [3, 2]
+    assert files_to_compact(files, below=0.9, room_bytes=1_000 * MIB, without={3}) == [2, 5, 4]
+    assert [use.dead_bytes // MIB for use in files] == [100, 60, 90, 40, 600]
+
+
+def test_a_file_whose_copy_would_be_as_large_is_left_alone() -> None:
+    for gain in (COPY_GAIN_BYTES - 1, COPY_GAIN_BYTES):
+        files = [FileUse(1, 1_000 + gain, 1_000)]
+        assert files_to_compact(files, below=1.0, room_bytes=MIB, without=()) == [1] * (gain >= COPY_GAIN_BYTES)

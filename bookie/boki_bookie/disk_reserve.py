@@ -1,0 +1,51 @@
+"""A file that is only there to be given up: on a full disk its space is what noting down deletions and moves takes.
+
+Without it a bookie whose disk is full to the last byte could never get rid of anything, because every removal of a file must
+first be told to the index. The file is really written, with zeros: a hole would reserve nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.errors import DiskFull
+from boki_common.limits import KIB
+from boki_common.runtime.ports import Disk
+
+NAME: Final = "RESERVE"
+_FILL_BYTES: Final = 256 * KIB
+
+
+class DiskReserve:
+    """See the module. `fill` when there is space, `spend` when there is none."""
+
+    def __init__(self, disk: Disk, size_bytes: int) -> None:
+        self.held_bytes = 0
+        self._disk = disk
+        self._size_bytes = size_bytes
+
+    async def fill(self) -> None:
+        """Makes the file, if there is space for it. Raises DiskFailed."""
+        if self.held_bytes == self._size_bytes:
+            return
+        file = await self._disk.open(NAME, create=True)
+        try:
+            if await file.size() != self._size_bytes:
+                await file.truncate(0)
+                zeros = memoryview(bytes(min(_FILL_BYTES, self._size_bytes)))
+                for offset in range(0, self._size_bytes, _FILL_BYTES):
+                    await file.write(offset, [zeros[: self._size_bytes - offset]], durable=False)
+                await file.sync()
+            self.held_bytes = self._size_bytes
+        except DiskFull:
+            await file.truncate(0)
+        finally:
+            await file.close()
+
+    async def spend(self) -> bool:
+        """Gives the space back; False when there was none. Raises DiskFailed."""
+        if not self.held_bytes:
+            return False
+        self.held_bytes = 0
+        await self._disk.remove(NAME)
+        return True
