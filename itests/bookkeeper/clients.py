@@ -11,7 +11,7 @@ Entries are texts. `Fenced` and `Deleted` are what each client's own error becom
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from boki_common.errors import LedgerFenced, NoSuchLedger
@@ -24,6 +24,7 @@ from boki_ledger.writer import LedgerWriter
 from itests.bookkeeper.java_service import JavaError, JavaService
 
 PASSWORD: Final = "key"
+PATIENCE_S: Final = 20.0
 JAVA_DIGESTS: Final = {"HMAC": "MAC"}
 
 T = TypeVar("T")
@@ -35,6 +36,14 @@ class Fenced(Exception):
 
 class Deleted(Exception):
     """There is no such ledger."""
+
+
+async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
+    """Asks until the answer is as wanted: what is awaited happens by itself, and nobody tells when."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not wanted(found := await ask()):
+            pass
+    return found
 
 
 class Placement(NamedTuple):

@@ -13,6 +13,7 @@ from boki_common.metadata.open import open_store
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
 from itests.bookkeeper.both_kinds import BothKinds
+from itests.bookkeeper.clients import Placement
 from itests.bookkeeper.java_service import JavaService
 from itests.support.apache_bookkeeper import ApacheBookkeeper, BookkeeperMissing
 from itests.support.fixtures import skip_or_fail, zookeeper
@@ -73,6 +74,14 @@ async def java(both_kinds: BothKinds) -> AsyncIterator[JavaService]:
         skip_or_fail("bookkeeper", str(error))
     yield service
     await service.close()
+
+
+@pytest.fixture(params=["ours", "Apache's", "both kinds"])
+def placement(request: pytest.FixtureRequest, both_kinds: BothKinds) -> Placement:
+    """Where a ledger goes, for tests that say the same of all bookies."""
+    ours, theirs = both_kinds.ours, both_kinds.theirs
+    ensembles = {"ours": ours, "Apache's": theirs, "both kinds": [ours[1], theirs[1], theirs[2]]}
+    return Placement(tuple(ensembles[request.param]), ours[2])
 
 
 @pytest.fixture

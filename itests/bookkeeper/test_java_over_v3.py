@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import pytest
 
 from itests.bookkeeper.both_kinds import BothKinds
-from itests.bookkeeper.clients import JavaClient, OurClient, Placement
+from itests.bookkeeper.clients import PATIENCE_S, JavaClient, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaService
 
 pytestmark = [
@@ -26,24 +26,6 @@ pytestmark = [
 ENTRIES: Final = [f"entry {number}" for number in range(10)]
 LAST: Final = len(ENTRIES) - 1
 POLL_MS: Final = 200
-PATIENCE_S: Final = 20.0
-
-T = TypeVar("T")
-
-
-async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
-    """Asks until the answer is as wanted: what is awaited happens by itself, and nobody tells when."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not wanted(found := await ask()):
-            pass
-    return found
-
-
-@pytest.fixture(params=["ours", "Apache's"])
-def placement(request: pytest.FixtureRequest, both_kinds: BothKinds) -> Placement:
-    if request.param == "ours":
-        return Placement(tuple(both_kinds.ours), both_kinds.theirs[1])
-    return Placement(tuple(both_kinds.theirs), both_kinds.ours[1])
 
 
 async def test_an_idle_writer_tells_its_lac(java: JavaService, placement: Placement) -> None:

@@ -25,13 +25,6 @@ pytestmark = [
 ENTRIES: Final = 200
 
 
-@pytest.fixture(params=["ours", "Apache's", "both kinds"])
-def placement(request: pytest.FixtureRequest, both_kinds: BothKinds) -> Placement:
-    ours, theirs = both_kinds.ours, both_kinds.theirs
-    ensembles = {"ours": ours, "Apache's": theirs, "both kinds": [ours[1], theirs[1], theirs[2]]}
-    return Placement(tuple(ensembles[request.param]), ours[2])
-
-
 async def test_our_client_recovers_what_a_killed_java_process_wrote(
     both_kinds: BothKinds, java: JavaService, placement: Placement
 ) -> None:

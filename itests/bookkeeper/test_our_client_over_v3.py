@@ -6,15 +6,15 @@ With v2 only what v2 has not goes over v3: LACs, long polls, force.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import Final
 
 import pytest
 import pytest_asyncio
 
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import PASSWORD as PASSWORD_TEXT
-from itests.bookkeeper.clients import JavaClient, OurClient, Placement
+from itests.bookkeeper.clients import PATIENCE_S, JavaClient, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaService
 
 pytestmark = [
@@ -28,24 +28,6 @@ pytestmark = [
 PASSWORD: Final = PASSWORD_TEXT.encode()
 ENTRIES: Final = [f"entry {number}" for number in range(10)]
 LAST: Final = len(ENTRIES) - 1
-PATIENCE_S: Final = 20.0
-
-T = TypeVar("T")
-
-
-async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
-    """Asks until the answer is as wanted: what is awaited happens by itself, and nobody tells when."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not wanted(found := await ask()):
-            pass
-    return found
-
-
-@pytest.fixture(params=["ours", "Apache's", "both kinds"])
-def placement(request: pytest.FixtureRequest, both_kinds: BothKinds) -> Placement:
-    ours, theirs = both_kinds.ours, both_kinds.theirs
-    ensembles = {"ours": ours, "Apache's": theirs, "both kinds": [ours[1], theirs[1], theirs[2]]}
-    return Placement(tuple(ensembles[request.param]), ours[2])
 
 
 @pytest_asyncio.fixture(loop_scope="session", params=["v2", "v3"])
