@@ -50,11 +50,10 @@ async def id_at(mixed: Mixed, role: str) -> str:
 @pytest.fixture
 async def mixed(make_apache: MakeApache, tmp_path: Path) -> AsyncIterator[Mixed]:
     apache = make_apache("mixed")
-    await asyncio.to_thread(apache.format)
-    (theirs,) = await asyncio.to_thread(apache.start_bookies, 1)
     ours = LocalCluster(tmp_path, apache.boki_uri, bookies=3, sequencers=0, engines=0)
     try:
         await ours.start("bookie-1", "bookie-2")
+        (theirs,) = await asyncio.to_thread(apache.start_bookies, 1)
         yield Mixed(apache, theirs, ours)
     finally:
         await ours.kill(*ours.roles)
