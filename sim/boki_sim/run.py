@@ -22,6 +22,9 @@ import boki
 from boki_common import logs
 from boki_common.errors import BokiError
 from boki_sim import verdict_on_history
+from boki_sim.as_history import as_history
+from boki_sim.checkers.check import check
+from boki_sim.checkers.findings import name_of
 from boki_sim.cluster import Cluster, SimClock
 from boki_sim.faults import Fault, draw
 from boki_sim.guard import guarded
@@ -111,6 +114,7 @@ class _Run:
         self.invariants = Invariants(self.loop.time, self._found)
         self.cluster = Cluster(self.loop, seed, shape, self.network, self.trace, self.invariants)
         self.history = History()
+        self._read_from = 0.0
         self.clients: dict[str, tuple[SimProcess, SimClock]] = {}
         for number in range(1, shape.clients + 1):
             process = self.loop.process(f"client-{number}", self.cluster.machine())
@@ -167,8 +171,7 @@ class _Run:
         self.cluster.look()
         self.invariants.compare_engines(self.cluster.engines())
         if books is not None:
-            for text in verdict_on_history.judge(self.history.operations, books):
-                self.invariants.violated("history", text)
+            self._judge(books)
         self._check_copies()
 
     async def _watch(self) -> None:
@@ -198,6 +201,7 @@ class _Run:
                 await asyncio.wait(working)
                 stage = "append and read"
                 await self._append_patiently(client, "barrier-2")
+                self._read_from = self.loop.time()
                 books = {}
                 for name in BOOKS:
                     book = client.book(name)
@@ -238,6 +242,16 @@ class _Run:
             operation.outcome, operation.end = OK, self.loop.time()
 
     # -- what came of it
+
+    def _judge(self, books: dict[str, list[Entry]]) -> None:
+        """First call by call, which says best what is wrong; then all calls together."""
+        operations = self.history.operations
+        for text in verdict_on_history.judge(operations, books):
+            self.invariants.violated("history", text)
+        now = self.loop.time()
+        for finding in check(as_history(operations, books, reader="verifier", start=self._read_from, end=now)):
+            calls = "; ".join(name_of(call) for call in finding.calls[:4])
+            self.invariants.violated(finding.anomaly, f"book {finding.book}: {finding.text}: {calls}")
 
     def _check_copies(self) -> None:
         lossy = self.cluster.nodes[self.lossy].host

@@ -34,7 +34,7 @@ class Operation:
     Attributes:
         kind: append, next, prev or tail.
         bound: seqnum that a read began at (next) or ended at (prev); None: no bound.
-        expect: tag → seqnum or None, of a conditional append.
+        expect: tag → seqnum or None, of a conditional append; actual: what a conflict met instead.
         seqnum: of the appended or found record; None: a read found nothing.
     """
 
@@ -46,6 +46,7 @@ class Operation:
     payload: bytes = b""
     bound: int | None = None
     expect: dict[str | int, int | None] | None = None
+    actual: dict[str | int, int | None] | None = None
     outcome: str = PENDING
     end: float = 0.0
     seqnum: int | None = None
@@ -171,6 +172,7 @@ class SimClient:
         operation.end, operation.error = self._loop.time(), f"{type(error).__name__}: {error}"
         if isinstance(error, Conflict):
             operation.outcome = CONFLICT
+            operation.actual = dict(error.facts["actual"])
         else:
             operation.outcome = FAILED if error.definite else UNKNOWN
 
