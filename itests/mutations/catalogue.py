@@ -237,7 +237,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "entries beyond the LAC are read",
         "ledger",
-        (("            await self._reach(last)\n", "            self._last_entry = max(self._last_entry, last)\n"),),
+        (
+            (
+                "        if last <= self._last_entry:\n            return\n",
+                "        if last <= self._last_entry or not self.closed:\n            return\n",
+            ),
+        ),
         "ledger/tests/test_reader.py::test_a_copy_on_one_bookie_beyond_lac_is_not_read",
     ),
     Mutation(
@@ -309,8 +314,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "bookie",
         (
             (
-                "            self._storage.journal.when_durable(partial(self._fenced, fencing))\n",
-                "            self._fenced(fencing, None)\n",
+                "            self._storage.journal.when_durable(partial(self._fenced, batch.fencing))\n",
+                "            self._fenced(batch.fencing, None)\n",
             ),
         ),
         f"{_SERVER}::test_a_fencing_read_is_answered_only_when_the_fence_is_durable",

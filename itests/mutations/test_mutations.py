@@ -14,6 +14,7 @@ import pytest
 
 from itests.mutations.catalogue import MUTATIONS
 from itests.mutations.mutation import (
+    FAILED,
     ROOT,
     Mutation,
     OutOfDate,
@@ -85,4 +86,4 @@ def test_with_the_fix_taken_out_its_test_fails(copy: Path, mutation: Mutation) -
     finally:
         for path, text in before.items():
             path.write_text(text, "utf-8")
-    assert code == 1, f"{mutation.test} passes without the fix\n{output}"
+    assert code == FAILED, f"{mutation.test} passes without the fix\n{output}"

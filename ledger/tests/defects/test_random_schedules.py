@@ -1,7 +1,8 @@
 """A writer, recoverers, readers, crashes, damage, lost answers of the store and late messages, in any order.
 
-A schedule is a seed: which message travels next, who crashes or comes back, how long nothing happens. Time is virtual, so
-time-outs fire inside schedules too. After every step, and for ever after:
+A schedule is a seed: which message travels next, who crashes or comes back, how long nothing happens; and what it is made of:
+some have no crashes, some many recoveries, some bookies that fence and do not answer. Time is virtual, so time-outs fire
+inside of schedules too. After every step, and for ever after:
 
 - an acknowledged entry has Ack-quorum copies, byte for byte, in the write set that the *committed* metadata names;
 - the metadata is well formed, its state never goes back, and once closed its end, length and fragments stay;
@@ -39,7 +40,7 @@ from boki_common.metadata.memory import Fault
 from boki_ledger.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import Heard, Ledgers, turns
-from boki_ledger.testing.scripted_bookies import ScriptedBookies
+from boki_ledger.testing.scripted_bookies import Message, ScriptedBookies
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 
 BOOKIES: Final = ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
@@ -75,7 +76,10 @@ WEIGHTS: Final = {
     "deliver late writes": 2,
     "damage": 1,
     "pass time": 3,
+    "other weather": 1,
 }
+ALWAYS: Final = frozenset({"travel", "open the gates"})
+"""Every schedule has these; of the others each has some, seldom or often."""
 STEPS: Final = 250
 STATES: Final = (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED)
 FAULTS: Final = (Fault.UNAVAILABLE, Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.DELAYED)
@@ -90,6 +94,13 @@ class Schedule:
         self.ledgers.bookies = ScriptedBookies(BOOKIES)
         self.bookies = self.ledgers.bookies
         self.size, self.write_quorum, self.ack_quorum = self.draw.choice(GEOMETRIES)
+        self.weights = [
+            weight if name in ALWAYS else weight * self.draw.choice([0, 0.3, 1, 1, 3])
+            for name, weight in WEIGHTS.items()
+        ]
+        self.requests_slow = self.draw.choice([(0.0,), (0.0, 0.0, 0.9), (0.0, 1.0)])
+        self.answers_slow = self.draw.choice([(0.0,), (0.0,), (0.0, 0.0, 0.9, 1.0)])
+        self.slowness: dict[tuple[str, str, bool, bool, bool], float] = {}
         self.sent: list[bytes] = []
         self.recoveries: list[asyncio.Task[LedgerReader]] = []
         self.killed = 0
@@ -132,7 +143,7 @@ class Schedule:
     # -- steps
 
     async def step(self) -> None:
-        [name] = self.draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        [name] = self.draw.choices(list(WEIGHTS), self.weights)
         match name:
             case "submit":
                 self.submit()
@@ -177,6 +188,8 @@ class Schedule:
                 self.ledgers.tree.deliver_delayed()
             case "damage":
                 self.damage()
+            case "other weather":
+                self.slowness.clear()
 
     def submit(self) -> None:
         payload = b"%d" % len(self.sent)
@@ -187,11 +200,23 @@ class Schedule:
         self.sent.append(payload)
 
     def travel(self) -> None:
-        """One message arrives, an early one more often than a late one."""
-        kept = self.draw.choice([self.answers.kept, self.requests.kept]) or self.requests.kept or self.answers.kept
-        if kept:
-            _, go = kept.pop(min(self.draw.randrange(len(kept)), self.draw.randrange(len(kept))))
-            go()
+        """One message arrives, an early one more often than a late one, one on a slow way seldom."""
+        for _ in range(6):
+            kept = self.draw.choice([self.answers.kept, self.requests.kept]) or self.requests.kept or self.answers.kept
+            if not kept:
+                return
+            at = min(self.draw.randrange(len(kept)), self.draw.randrange(len(kept)))
+            if self.draw.random() >= self.slowness_of(kept[at][0]):
+                _, go = kept.pop(at)
+                go()
+                return
+
+    def slowness_of(self, message: Message) -> float:
+        """Each bookie is slow or quick for each kind of message, until the weather changes."""
+        way = (message.bookie, message.kind, message.fence and message.entry_id < 0, message.recovery, message.answer)
+        if way not in self.slowness:
+            self.slowness[way] = self.draw.choice(self.requests_slow if not message.answer else self.answers_slow)
+        return self.slowness[way]
 
     def damage(self) -> None:
         """One copy fails its digest until `mend`: an answer that says nothing."""
