@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from boki_bookie import metric_definitions
 from boki_bookie.admin import BookieAdmin, Reason
 from boki_bookie.identity import Identity, establish_all
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.ledger_digests import LedgerDigests
+from boki_bookie.ledger_facts import MetadataFacts
 from boki_bookie.limbo_review import LimboReview, open_or_salvage
 from boki_bookie.server import BookieServer
 from boki_bookie.settings import BookieSettings
@@ -128,9 +129,16 @@ class Bookie:
             )
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
-            shelves = await _open_shelves(
-                disks, identity, metadata, stack, rng=rng, settings=settings, metrics=metrics, digests=digests
+            storages = _Storages(
+                FirstSight(metadata, identity.bookie_id, settings, digests=digests),
+                digests,
+                MetadataFacts(metadata, identity.bookie_id, identity.instance_id),
+                clock,
+                rng,
+                settings,
+                metrics,
             )
+            shelves = await _open_shelves(disks, identity, metadata, stack, storages)
             bookie = cls(shelves, metadata, identity, settings)
             await bookie._serve(address, stack, metrics, clock)
             bookie._review_limbo(stack)
@@ -178,6 +186,7 @@ class Bookie:
             (metric_definitions.CACHED_BYTES, lambda: self.storage.cached_bytes),
             (metric_definitions.LEDGERS, lambda: self.storage.ledger_count),
             (metric_definitions.READ_ONLY, lambda: self.storage.read_only),
+            (metric_definitions.TOMBSTONES, lambda: sum(shelf.storage.tombstone_count for shelf in self._shelves)),
         ):
             metrics.gauge(definition).labels(self.bookie_id).set_function(value)
         await self._look_at_space()
@@ -326,51 +335,55 @@ class Bookie:
             await asyncio.wait([self._watch])
 
 
+class _Storages(NamedTuple):
+    """What the stores of all directories share."""
+
+    sight: Sight
+    digests: LedgerDigests
+    facts: MetadataFacts
+    clock: Clock
+    rng: Random
+    settings: BookieSettings
+    metrics: Metrics
+
+    async def open(self, disk: Disk, identity: Identity, sight: Sight) -> Storage:
+        """The store of one directory."""
+        return await Storage.open(
+            disk,
+            identity.raw,
+            sight=sight,
+            rng=self.rng,
+            settings=self.settings,
+            metrics=self.metrics,
+            digests=self.digests,
+            facts=self.facts,
+            clock=self.clock,
+        )
+
+
 async def _open_shelves(
     disks: Sequence[Disk],
     identity: Identity,
     metadata: MetadataStore,
     stack: AsyncExitStack,
-    *,
-    rng: Random,
-    settings: BookieSettings,
-    metrics: Metrics,
-    digests: LedgerDigests,
+    storages: _Storages,
 ) -> list[_Shelf]:
     """Opens the store of every directory; `stack` closes them."""
-    sight = FirstSight(metadata, identity.bookie_id, settings, digests=digests)
     shelves = []
     for number, disk in enumerate(disks):
         storage = await open_or_salvage(
             disk,
             identity,
             metadata,
-            sight=sight,
-            open_storage=partial(
-                _open_storage, disk, identity, rng=rng, settings=settings, metrics=metrics, digests=digests
-            ),
-            rng=rng,
-            settings=settings,
+            sight=storages.sight,
+            open_storage=partial(storages.open, disk, identity),
+            rng=storages.rng,
+            settings=storages.settings,
             owns=partial(_lies_in, number, len(disks)),
         )
         stack.push_async_callback(storage.close)
         shelves.append(_Shelf(disk, storage))
     return shelves
-
-
-async def _open_storage(
-    disk: Disk,
-    identity: Identity,
-    sight: Sight,
-    *,
-    rng: Random,
-    settings: BookieSettings,
-    metrics: Metrics,
-    digests: LedgerDigests,
-) -> Storage:
-    return await Storage.open(
-        disk, identity.raw, sight=sight, rng=rng, settings=settings, metrics=metrics, digests=digests
-    )
 
 
 def _lies_in(number: int, directories: int, ledger_id: int) -> bool:

@@ -117,6 +117,11 @@ class Storage:
         return len(self._ledgers)
 
     @property
+    def tombstone_count(self) -> int:
+        """How many deleted ledgers are remembered."""
+        return len(self._tombstones)
+
+    @property
     def ledger_ids(self) -> Iterable[int]:
         """All ledgers that are known, in no order."""
         return self._ledgers.keys()

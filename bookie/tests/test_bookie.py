@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from boki_bookie.bookie import Bookie
-from boki_common.bookkeeper.layout import available_bookies, bookie_address
+from boki_bookie.storage import Storage
+from boki_common.bookkeeper.layout import available_bookies, bookie_address, ledger_path
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import decode_response, encode_add_body, encode_read
 from boki_common.errors import (
@@ -240,3 +241,15 @@ async def test_one_connection_too_many_is_dropped_and_the_others_are_served(worl
     first.connection.close()
     assert await first.frames.get() is None
     assert (await (await client_of(bookie)).ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
+
+
+async def test_a_bookie_deletes_what_the_metadata_has_no_longer(start: Start, world: Any, disk: MemoryDisk) -> None:
+    bookie = await start(disk, gc_grace_s=0.0, gc_interval_s=0.01, gc_reads_per_s=10**9)
+    await world.ledger(1, bookie.bookie_id)
+    assert await world.put(bookie.storage, world.add(1, 0)) == [V2Status.OK]
+    assert bookie.storage.ledger_count == 1
+    await world.store.delete(ledger_path(1), version=0)
+    while bookie.storage.ledger_count:
+        await asyncio.sleep(0)
+    assert isinstance(bookie.storage, Storage)
+    assert bookie.storage.gc_state().deleted_ledgers == 1
