@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -291,6 +291,19 @@ class Collected:
             decode(found.value), state=LedgerState.CLOSED, last_entry=0, ensembles=((0, (BookieId("elsewhere"),)),)
         )
         await self.store.set(path, encode(closed), version=found.version)
+
+
+@pytest.fixture
+def new_collected() -> Callable[[], Awaitable[Collected]]:
+    """Makes what `collected` is, in whatever loop runs."""
+
+    async def make() -> Collected:
+        made = Collected(World())
+        await made.world.store.start()
+        await made.start()
+        return made
+
+    return make
 
 
 @pytest.fixture
