@@ -77,5 +77,5 @@ def test_short_payloads_differ_too(world: Any) -> None:
 @given(st.integers(-5, 5), st.integers(-5, 5), st.integers(-5, 5), st.integers(-5, 5), st.booleans())
 def test_headers_that_can_be(ledger_id: int, entry_id: int, lac: int, length: int, recovery: bool) -> None:
     """A recovery add may name an end of the ledger beyond the entry: Apache's autorecovery does."""
-    expected = ledger_id >= 0 and entry_id >= 0 and -1 <= lac and (recovery or lac < entry_id) and length >= 0
+    expected = ledger_id >= 0 and entry_id >= 0 and lac >= -1 and (recovery or lac < entry_id) and length >= 0
     assert is_possible(ledger_id, entry_id, lac, length, recovery=recovery) == expected
