@@ -2,7 +2,8 @@
 
 One port serves v2 and v3: a frame whose first byte is that of a v3 message goes to `server_v3`, in the same batch.
 
-All frames of one read are one batch: their adds are taken one after another, and one callback sends the acknowledgements of
+All frames of one read are one batch: adds of one ledger that follow one another are taken as one run where nothing is
+against any of them, else one by one, with the same answers; and one callback sends the acknowledgements of
 the whole batch as one buffer when their group is durable. Refusals and cached reads are answered at once; reads that need
 the disk go in one task a batch. Answers carry the ids of their request, so their order does not matter.
 
@@ -40,6 +41,7 @@ from boki_common import limits
 from boki_common.bookkeeper import auth, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
+    ADD_RESPONSE_BYTES,
     FLAG_RECOVERY_ADD,
     AddRequest,
     AuthRequest,
@@ -47,7 +49,9 @@ from boki_common.bookkeeper.v2 import (
     ReadRequest,
     Request,
     UnknownRequest,
+    decode_add_run,
     decode_request,
+    encode_add_acks,
     encode_add_response,
     encode_auth,
     encode_batch_read_response,
@@ -247,7 +251,7 @@ class BookieConnection:
     def _finish_batch(self, batch: _Batch, size: int) -> None:
         if self._v3 is not None:
             self._v3.finish_batch()
-            if not batch.acks and self._v3.has_taken_adds():
+            if self._v3.has_taken_adds() and not batch.acks:
                 self._intake.took(size)
                 self._storage.when_durable(partial(self._intake.released, size))
         if batch.acks:
@@ -289,15 +293,16 @@ class BookieConnection:
             self._connection.send(_NO_AUTHENTICATION)
             return
         assert isinstance(request, ReadRequest | BatchReadRequest)
-        if room <= len(reads) + len(fencing) or self._connection.unsent_bytes > self._server.intake.unsent_bytes:
+        waiting = len(batch.reads) + len(batch.fencing)
+        if self._room(batch) <= waiting or self._connection.unsent_bytes > self._server.intake.unsent_bytes:
             self._answer(request, V2Status.TOO_MANY_REQUESTS, [])
             return
         if request.master_key is None:
-            reads.append(request)
+            batch.reads.append(request)
             return
         status = self._storage.fence(request.ledger_id, request.master_key)
         if status is V2Status.OK:
-            fencing.append(request)
+            batch.fencing.append(request)
         else:
             self._answer(request, status, [])
 

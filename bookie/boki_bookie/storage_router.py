@@ -26,7 +26,7 @@ from boki_bookie.ledger_index import Ledger, Place
 from boki_bookie.storage import Found, Storage
 from boki_bookie.waiting_adds import AddAnswers
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v2 import AddRequest
+from boki_common.bookkeeper.v2 import AddRequest, AddRun
 from boki_common.errors import BokiError, StorageError
 
 
@@ -54,6 +54,7 @@ class Store(Protocol):
 
     def ledger(self, ledger_id: int) -> Ledger | None: ...
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None: ...
+    def add_run(self, run: AddRun) -> bool: ...
     def when_durable(self, done: Done) -> None: ...
     def fence(self, ledger_id: int, master_key: bytes) -> V2Status: ...
     def write_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> V2Status: ...
@@ -147,6 +148,9 @@ class StorageRouter:
 
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
         return self.of(request.ledger_id).add(request, answers)
+
+    def add_run(self, run: AddRun) -> bool:
+        return self.of(run.ledger_id).add_run(run)
 
     def fence(self, ledger_id: int, master_key: bytes) -> V2Status:
         return self.of(ledger_id).fence(ledger_id, master_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -291,3 +292,34 @@ async def test_answers_to_a_client_that_left_go_nowhere(served: Served, disk: Me
     other = await served.connect()
     assert (await other.ask(encode_read(1, 1))).status is V2Status.OK
     assert (await other.ask(*served.add(1, 2))).status is V2Status.FENCED
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_adds_get_the_same_answers_in_one_batch_and_one_by_one(served: Served, seed: int) -> None:
+    """Runs are only a faster way: repeats, contradictions, gaps, steps back, several ledgers, keys and a fence."""
+    rng = random.Random(seed)
+    rows = [(rng.choice((1, 1, 1, 2)), rng.randrange(12), rng.choice((b"x", b"x", b"other"))) for _ in range(40)]
+    rows.sort(key=lambda row: rng.random() * 6 + row[1])
+    fenced = rng.random() < 0.3
+    answers = []
+    for together in (True, False):
+        base = 10 if together else 20
+        client = await served.connect()
+        for ledger in (1, 2):
+            assert (await client.ask(*served.add(base + ledger, 0, b"x"))).status is V2Status.OK
+        if fenced:
+            await client.ask(encode_read(base + 2, -1, fence_key=served.world.key))
+        told: dict[tuple[int, int], list[V2Status]] = {}
+        frames = [
+            served.add(base + ledger, entry, payload, recovery=payload == b"other") for ledger, entry, payload in rows
+        ]
+        if together:
+            client.connection.send(*[buffer for frame in frames for buffer in frame])
+            found = [decode_response(memoryview(await client.frames.get())) for _ in rows]
+        else:
+            found = [await client.ask(*frame) for frame in frames]
+        for one in found:
+            told.setdefault((one.ledger_id - base, one.entry_id), []).append(one.status)
+        held = [served.storage.held_entries(base + ledger) for ledger in (1, 2)]
+        answers.append(({key: sorted(statuses) for key, statuses in told.items()}, held))
+    assert answers[0] == answers[1]

@@ -59,6 +59,8 @@ ENTRY_HEADER_BYTES: Final = _ENTRY.size
 _KEY_START: Final = _HEADER.size
 _BODY_START: Final = _HEADER.size + MASTER_KEY_BYTES
 ADD_OVERHEAD_BYTES: Final = _LENGTH.size + _BODY_START + ENTRY_HEADER_BYTES
+ADD_RESPONSE_BYTES: Final = _WHOLE_RESPONSE.size
+"""A whole add response, its length included."""
 
 
 class EntryHeader(NamedTuple):
