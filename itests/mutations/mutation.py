@@ -28,8 +28,8 @@ COPIED: Final = (
 )
 """The other packages too: the root's conftest imports all of them, and they have to fit together."""
 PACKAGES: Final = {"common": "common/boki_common", "ledger": "ledger/boki_ledger", "bookie": "bookie/boki_bookie"}
-TEST_TIMEOUT_S: Final = 30
-RUN_TIMEOUT_S: Final = 45
+TEST_TIMEOUT_S: Final = 60
+RUN_TIMEOUT_S: Final = 90
 """A test whose fixtures hang when it has failed is not ended by its own time-out."""
 
 FAILED: Final = 1
