@@ -8,7 +8,8 @@ against the better of the two in that row. Ours on Apache's bookies and Java's o
 they are shipped with; Apache's are set up as for 1 GiB each, their Java compiles hot code, and is warmed up first.
 
 Rounds are interleaved: each measures every case on every side once. While a side is measured, all processes of the other sides
-are stopped (SIGSTOP), so two cores are not shared with what they still have to flush. Figures are medians over rounds, ratios
+are stopped (SIGSTOP), so two cores are not shared with what they still have to flush; and each case waits, up to 2 s, until the
+bookies have flushed what the case before left, so it does not pay for another. Figures are medians over rounds, ratios
 are of medians. Processor time is per entry (or record), user and system, of the client and of its three bookies together.
 
 The exit code is 0 whatever falls short, and 1 where Apache BookKeeper cannot be run.
@@ -65,6 +66,8 @@ class Case(NamedTuple):
     batch: int = 0
     records: bool = False
     always: bool = False
+    warm_ups: int = 1
+    """More where the caches of the bookies must turn over first: small entries in them are costly to store."""
 
 
 OURS: Final = Pair("ours", java=False, side="ours", whole=True)
@@ -80,7 +83,7 @@ ADD_64: Final = Case("add 1 KB, 64 outstanding", 64, always=True)
 ADD_1024: Final = Case("add 1 KB, 1,024 outstanding", 1024, always=True)
 SMALL_64: Final = Case("add 100 B, 64 outstanding", 64, 100)
 SMALL_1024: Final = Case("add 100 B, 1,024 outstanding", 1024, 100)
-LARGE_16: Final = Case("add 64 KB, 16 outstanding", 16, 64 * KIB)
+LARGE_16: Final = Case("add 64 KB, 16 outstanding", 16, 64 * KIB, warm_ups=4)
 RECORDS: Final = Case("1 KB records in entries, 1,024 out.", 1024, records=True)
 SMALL_RECORDS: Final = Case("100 B records in entries, 1,024 out.", 1024, 100, records=True)
 BATCH: Final = Case(f"read {READ_BATCH} by {READ_BATCH}, 1 outstanding", 1, batch=READ_BATCH, always=True)
@@ -116,13 +119,17 @@ class Bench:
         for pair in PAIRS:
             self._cluster.run_only(pair.side, java=pair.java)
             for case in _chosen(ADDS, pair):
-                self._keep(pair, case, await self._adds(pair, case, self._span))
+                await self._cluster.settle(pair.side)
+                span = Span(case.warm_ups * self._span.warm_s, self._span.seconds)
+                self._keep(pair, case, await self._adds(pair, case, span))
             if pair is not DEFAULT:  # how a journal flushes says nothing about reads
                 ledger = await self._fill(pair, FILL_ENTRIES)
                 for case in _chosen(READS, pair):
+                    await self._cluster.settle(pair.side)
                     self._keep(pair, case, await self._reads(pair, case, ledger, self._span))
                 await self._delete(pair, ledger)
             if pair.name in self.recoveries:
+                await self._cluster.settle(pair.side)
                 self.recoveries[pair.name].append(await self._recover(pair))
         for name in self._cluster.sides:
             self.resident_mb[name] = self._cluster.resident_mb(name)

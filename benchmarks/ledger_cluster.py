@@ -31,6 +31,10 @@ from itests.support.zookeeper import ZookeeperServer, find_jars, find_java
 SOURCE: Final = Path(__file__).parent / "java" / "LedgerBench.java"
 BOOKIES: Final = 3
 SESSION_MS: Final = 900_000
+SETTLE_LOOK_S: Final = 0.2
+SETTLE_LOOKS: Final = 10
+SETTLED_SHARE: Final = 0.1
+"""Of one processor, for the three bookies of a side together."""
 
 BOOKIE_FLAGS: Final = (
     "-Xms256m",
@@ -88,6 +92,16 @@ class LedgerCluster:
             psutil.Process(pid).send_signal(signal.SIGCONT if pid in wanted else signal.SIGSTOP)
         if self.java is not None:
             psutil.Process(self.java.pid).send_signal(signal.SIGCONT if java else signal.SIGSTOP)
+
+    async def settle(self, side: str) -> None:
+        """Waits, not for ever, until the bookies of a side are done with what the last measurement left them to do."""
+        used = processor(self.sides[side].bookies)
+        for _ in range(SETTLE_LOOKS):
+            await asyncio.sleep(SETTLE_LOOK_S)
+            before, used = used, processor(self.sides[side].bookies)
+            busy = used.bookies_user + used.bookies_system - before.bookies_user - before.bookies_system
+            if busy <= SETTLED_SHARE * SETTLE_LOOK_S:
+                return
 
     def run_all(self) -> None:
         for pid in [one for side in self.sides.values() for one in side.bookies]:
