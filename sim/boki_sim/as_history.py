@@ -1,6 +1,7 @@
 """What simulated clients wrote down, as a history that the checkers (and `boki history check`) understand. Pure.
 
-The last client's reading of whole books is part of it: a read of everything, so that what was lost is missed.
+The last client's reading of whole books is part of it: a read of everything, after an append of its own to each book, so that
+it must see all that was acknowledged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def as_history(
             yield _read(one)
     for name in sorted(books):
         rows = tuple((entry.seqnum, name_of(entry.payload)) for entry in books[name])
-        yield history.Operation(reader, "read", name, start, end, "ok", rows=rows)
+        yield history.Operation(reader, "read", name, start, end, "ok", rows=rows, consistency="linearizable")
 
 
 def name_of(payload: bytes) -> str:

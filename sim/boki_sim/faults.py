@@ -8,6 +8,7 @@ JSON lines:
 | kind | target | amount |
 |---|---|---|
 | kill, power, stop | a role: killed, its machine's power cut, ended cleanly; back after `seconds` | callbacks it still runs |
+| crash | a client: it is gone, and begins again as a new one | |
 | pause | any process, for `seconds` | |
 | isolate | a machine: nothing in or out; amount 1: nothing in, 2: nothing out | which |
 | partition | "a,b": these machines from all others | as for isolate |
@@ -70,7 +71,7 @@ class Targets:
         return self.roles + self.clients
 
 
-PROCESSES: Final = ("kill", "power", "stop", "pause")
+PROCESSES: Final = ("kill", "power", "stop", "crash", "pause")
 CONNECTIONS: Final = ("isolate", "partition", "clog", "slow-link", "reset")
 DISKS: Final = ("slow-disk", "disk-error", "disk-full")
 DAMAGE: Final = ("flip-bits", "misdirect", "wipe")
@@ -80,7 +81,7 @@ KINDS: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS
 
 PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
     "calm": (),
-    "network": (*CONNECTIONS, "pause"),
+    "network": (*CONNECTIONS, "pause", "crash"),
     "disk": (*DISKS, *DAMAGE, "kill", "power"),
     "metadata": (*METADATA, "kill", "pause", "stop"),
     "harsh": KINDS,
@@ -115,6 +116,8 @@ def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fa
     seconds, amount = round(lasting, 3), 0.0
     if kind in ("kill", "power", "stop"):
         target, amount = numbers.choice(targets.roles), float(numbers.randrange(300))
+    elif kind == "crash":
+        target, amount = numbers.choice(targets.clients), float(numbers.randrange(300))
     elif kind == "isolate":
         target, amount = numbers.choice(targets.everybody), float(numbers.randrange(3))
     elif kind == "partition":

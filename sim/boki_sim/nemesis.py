@@ -38,12 +38,17 @@ class Nemesis:
     """
 
     def __init__(
-        self, cluster: Cluster, clients: dict[str, tuple[SimProcess, SimClock]], numbers: random.Random
+        self,
+        cluster: Cluster,
+        clients: dict[str, tuple[SimProcess, SimClock]],
+        numbers: random.Random,
+        begin_again: Callable[[str], None] | None = None,
     ) -> None:
         self.happened: Counter[tuple[str, str]] = Counter()
         self.damaged: set[str] = set()
         self._cluster = cluster
         self._clients = clients
+        self._begin_again = begin_again
         self._numbers = numbers
         self._undo: dict[int, Callable[[], None]] = {}
         self._number = 0
@@ -72,6 +77,8 @@ class Nemesis:
                 node.process.doomed = -1
             if not node.running:
                 cluster.start_node(node)
+        for process, _ in self._clients.values():
+            process.doomed = -1
 
     # -- one fault
 
@@ -158,6 +165,21 @@ class Nemesis:
             return False
         self._down_for(node, fault.seconds)
         self._tasks.append(asyncio.ensure_future(self._cluster.stop_node(node)))
+        return True
+
+    def _crash(self, fault: Fault) -> bool:
+        again = self._begin_again
+        if again is None or fault.target not in self._clients:
+            return False
+        process = self._clients[fault.target][0]
+        if not process.alive or process.doomed >= 0:
+            return False
+
+        def died() -> None:
+            self._later(fault.seconds, lambda: again(fault.target))
+
+        process.on_death.append(died)
+        process.kill_after(int(fault.amount))
         return True
 
     def _pause(self, fault: Fault) -> bool:

@@ -119,7 +119,9 @@ class _Run:
         for number in range(1, shape.clients + 1):
             process = self.loop.process(f"client-{number}", self.cluster.machine())
             self.clients[process.name] = (process, SimClock(self.loop))
-        self.nemesis = Nemesis(self.cluster, self.clients, stream(seed, "nemesis"))
+        self.working: dict[str, asyncio.Task[None]] = {}
+        self.until = 0.0
+        self.nemesis = Nemesis(self.cluster, self.clients, stream(seed, "nemesis"), self._begin_again)
 
     def go(self, outcome: Outcome) -> None:
         collecting = gc.isenabled()
@@ -151,21 +153,14 @@ class _Run:
     async def _scenario(self) -> None:
         await self.cluster.start()
         watching = asyncio.ensure_future(self._watch())
-        until = self.loop.time() + self.work_s
-        working = [
-            process.start(
-                SimClient(
-                    self.loop, process, self.cluster.url, stream(self.seed, "client", name),
-                    draw_habits(stream(self.seed, "habits", name)), self.history,
-                ).run(until)
-            )
-            for name, (process, _) in self.clients.items()
-        ]  # fmt: skip
+        self.until = self.loop.time() + self.work_s
+        for name in self.clients:
+            self._start_client(name)
         await self.nemesis.run(self.script)
-        await asyncio.sleep(max(0.0, until - self.loop.time()))
+        await asyncio.sleep(max(0.0, self.until - self.loop.time()))
         self.nemesis.heal()
         verifier = self.loop.process("verifier", self.cluster.machine())
-        books = await verifier.start(self._read_everything(working))
+        books = await verifier.start(self._read_everything())
         await self._bookies_up()
         watching.cancel()
         self.cluster.look()
@@ -173,6 +168,26 @@ class _Run:
         if books is not None:
             self._judge(books)
         self._check_copies()
+
+    def _start_client(self, name: str) -> None:
+        """A client begins to work, as a session of its own."""
+        process = self.clients[name][0]
+        client = SimClient(
+            self.loop,
+            process,
+            self.cluster.url,
+            stream(self.seed, "client", process.name),
+            draw_habits(stream(self.seed, "habits", name)),
+            self.history,
+        )
+        self.working[name] = process.start(client.run(self.until))
+
+    def _begin_again(self, name: str) -> None:
+        """A client that crashed: its calls never return; the next one is another session on the same machine."""
+        before, clock = self.clients[name]
+        first, _, number = before.name.partition("#")
+        self.clients[name] = (self.loop.process(f"{first}#{int(number or 1) + 1}", before.host), clock)
+        self._start_client(name)
 
     async def _watch(self) -> None:
         while True:
@@ -189,7 +204,7 @@ class _Run:
             if node.role is None and node.host not in self.nemesis.damaged:
                 self.invariants.violated("liveness", f"{node.name} does not come back: {node.ends[-1:]}")
 
-    async def _read_everything(self, working: list[asyncio.Task[None]]) -> dict[str, list[Entry]] | None:
+    async def _read_everything(self) -> dict[str, list[Entry]] | None:
         """The final log, read through the SDK after an append of its own; None when nobody gets through."""
         stage = "connect"
         try:
@@ -198,7 +213,7 @@ class _Run:
                 stage = "append"
                 await self._append_patiently(client, "barrier-1")
                 stage = "hear the last verdicts of the clients"
-                await asyncio.wait(working)
+                await asyncio.wait(self.working.values())
                 stage = "append and read"
                 await self._append_patiently(client, "barrier-2")
                 self._read_from = self.loop.time()

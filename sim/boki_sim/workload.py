@@ -64,6 +64,8 @@ class Habits:
     books: tuple[str, ...]
     burst: int
     conditional: float
+    patience_s: float
+    """Time-out of an append: short ones leave the outcome unknown."""
 
 
 def draw_habits(numbers: random.Random) -> Habits:
@@ -78,6 +80,7 @@ def draw_habits(numbers: random.Random) -> Habits:
         books=tuple(numbers.sample(BOOKS, numbers.randrange(1, len(BOOKS) + 1))),
         burst=numbers.choice((3, 20, 100)),
         conditional=numbers.choice((0.0, 0.2, 0.8)),
+        patience_s=numbers.choice((0.3, 3.0, GIVE_UP_S)),
     )
 
 
@@ -182,7 +185,9 @@ class SimClient:
             expect = await self._expectation(book)
         operation = self._begin(book, "append", self._tags(), payload=self._payload(), expect=expect)
         try:
-            seqnum = await book.append(operation.payload, tags=operation.tags, expect=expect)
+            seqnum = await book.append(
+                operation.payload, tags=operation.tags, expect=expect, timeout=self._habits.patience_s
+            )
         except BokiError as error:
             self._refused(operation, error)
         else:
@@ -216,7 +221,9 @@ class SimClient:
             for _ in range(self._numbers.randrange(1, self._habits.burst + 1))
         ]
         try:
-            seqnums = await book.append_many([(one.payload, one.tags) for one in operations])
+            seqnums = await book.append_many(
+                [(one.payload, one.tags) for one in operations], timeout=self._habits.patience_s
+            )
         except BokiError as error:
             for operation in operations:
                 self._refused(operation, error)

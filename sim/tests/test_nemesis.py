@@ -10,6 +10,7 @@ from boki_sim.run import Outcome, run_seed
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 
 TARGETS = {
+    "crash": "client-1",
     "partition": "engine-1,bookie-1",
     "clog": "engine-1>bookie-1",
     "reset": "engine-1>sequencer-1",

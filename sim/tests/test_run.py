@@ -19,7 +19,7 @@ from boki_sim.loop import Refused
 from boki_sim.run import Outcome, run_seed
 from boki_sim.workload import SimClient
 
-pytestmark = pytest.mark.blocking_allowed  # the guard stands in for it
+pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
 NOT_OK = ("conflict", "failed", "unknown")
 
@@ -49,7 +49,7 @@ def digests() -> list[list[str]]:
         )
         for hash_seed in ("1", "2")
     ]
-    answers = [process.communicate(timeout=55) for process in started]
+    answers = [process.communicate(timeout=250) for process in started]
     assert [errors for _, errors in answers] == ["", ""]
     return [output.splitlines() for output, _ in answers]
 
