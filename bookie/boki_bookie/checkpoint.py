@@ -172,30 +172,31 @@ class Checkpointer:
     async def settle(self) -> None:
         """Deletions and moves so far become durable, the journal stays as it is; what deleted must be durable there.
 
-        Not while `run` runs. What an unfinished checkpoint has taken is written now and again by it: it was there first.
+        Not while `run` runs. What an unfinished checkpoint has taken is written now and again by it, and what came after
+        it now and again by the one after it: the ledgers that it writes were there before they were deleted.
 
         Raises:
             DiskFull, DiskFailed: it can be tried again.
         """
         removals, moved = self._index.take_changes()
-        if self._cut is not None:
-            self._cut.removals += removals
-            self._cut.moved += moved
-            removals, moved = self._cut.removals, self._cut.moved
-        if not removals and not moved:
+        cut = self._cut
+        all_removals = removals if cut is None else [*cut.removals, *removals]
+        all_moved = moved if cut is None else [*cut.moved, *moved]
+        if not all_removals and not all_moved:
             return
         number = self.mark.number + 1
+        settled = False
         try:
             index_bytes = await self._append_blocks(
-                self.mark.index_file, self.mark.index_bytes, removals, moved, number
+                self.mark.index_file, self.mark.index_bytes, all_removals, all_moved, number
             )
             mark = self.mark._replace(number=number, index_bytes=index_bytes)
             await self._disk.replace_all(MARK_NAME, encode_mark(mark))
-        except BaseException:
-            if self._cut is None:
+            self.mark = mark
+            settled = True
+        finally:
+            if not settled or cut is not None:
                 self._index.give_back_changes(removals, moved)
-            raise
-        self.mark = mark
 
     async def _store_entries(self, ledgers: Sequence[Ledger]) -> list[tuple[Ledger, Columns]]:
         self._entry_log.begin()

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from boki_bookie.journal_format import RecordKind, encode_tombstone
+from boki_bookie.tombstones import Run
 from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import DiskFull
 from boki_common.limits import KIB
 from boki_common.runtime.memory_disk import MemoryDisk
 
@@ -50,3 +55,52 @@ async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, 
     await asyncio.gather(*(storage.checkpoint() for _ in range(4)))
     assert len(storage.journal.live) == 1
     assert await world.put(storage, world.add(1, 8)) == [OK]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+async def test_deletions_are_settled_beside_a_checkpoint_that_a_full_disk_stopped(
+    world: Any, disk: MemoryDisk, finished: bool
+) -> None:
+    storage = await world.open(disk)
+    for ledger_id in (1, 2, 3):
+        await world.put(storage, world.add(ledger_id, 0, bytes(2_000)))
+    await storage.checkpoint()
+    await world.fence(storage, 1)
+    await world.put(storage, world.add(2, 1, bytes(2_000)))
+    used = sum(len(disk.contents(name)) for name in disk.all_names())
+    disk.capacity_bytes = used
+    with pytest.raises(DiskFull):
+        await storage.checkpoint()
+    storage.journal.append(RecordKind.TOMBSTONE, encode_tombstone(1, 20_000))
+    storage._index.delete(Run(1, 1, 20_000))
+    disk.capacity_bytes = used + 1_000
+    await storage._checkpoints.settle()
+    if finished:
+        disk.capacity_bytes = 2**40
+        await storage.checkpoint()
+        await storage.checkpoint()
+    crashed = disk.crash(world.seeded(1))
+    crashed.capacity_bytes = 2**40
+    later = await world.open(crashed)
+    assert await world.read(later, 1, 0) is V2Status.NO_LEDGER
+    assert await world.put(later, world.add(1, 1, recovery=True)) == [V2Status.FENCED]
+    for ledger_id, entry_id in ((2, 0), (2, 1), (3, 0)):
+        assert await world.read(later, ledger_id, entry_id) == bytes(world.body(ledger_id, entry_id, bytes(2_000)))
+
+
+async def test_what_cannot_be_settled_is_settled_later(world: Any, disk: MemoryDisk) -> None:
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0, bytes(2_000)), world.add(2, 0, bytes(2_000)))
+    await storage.checkpoint()
+    storage.journal.append(RecordKind.TOMBSTONE, encode_tombstone(1, 20_000))
+    storage._index.delete(Run(1, 1, 20_000))
+    disk.fail("replace", error=DiskFull("full"))
+    with pytest.raises(DiskFull):
+        await storage._checkpoints.settle()
+    mark = storage._checkpointer.mark.number
+    await storage._checkpoints.settle()
+    assert storage._checkpointer.mark.number == mark + 1
+    await storage._checkpoints.settle()
+    assert storage._checkpointer.mark.number == mark + 1, "there was nothing to settle"
+    later = await world.open(disk.crash(world.seeded(1)))
+    assert await world.read(later, 1, 0) is V2Status.NO_LEDGER

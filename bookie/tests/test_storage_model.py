@@ -124,6 +124,6 @@ def test_a_storage_is_a_dict_of_ledgers_whatever_is_collected(new_collected: Any
 
 @pytest.mark.nightly
 @given(steps=STEPS)
-@settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_storage_is_a_dict_of_ledgers_for_long(new_collected: Any, steps: Steps) -> None:
     asyncio.run(live(new_collected, steps))
