@@ -43,7 +43,7 @@ class LedgerSettings:
     )
     retry_most_s: float = setting(2.0, unit="seconds", help="Longest such pause; each doubles.", minimum=0.001)
     suspect_s: float = setting(
-        10.0, unit="seconds", help="A failed bookie is not taken as a replacement for this long.", minimum=0.0
+        10.0, unit="seconds", help="A failed bookie is not taken as a replacement for this long.", minimum=0.01
     )
     quarantine_failures: int = setting(
         5, unit="failures", help="A bookie that fails this often within quarantine_window_s is put in quarantine.", minimum=1
