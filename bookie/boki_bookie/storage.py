@@ -15,6 +15,8 @@ the journal and of the reserve. It ends by itself when there is space again.
 
 *First sight*: a normal add of a ledger that is not sighted waits, unstored, until `sight` answered for the ledger.
 
+A ledger that garbage collection deleted leaves a tombstone: no add, no fence and no LAC makes it again.
+
 Hot path: `add` makes no object but the dict slot of the entry.
 """
 
