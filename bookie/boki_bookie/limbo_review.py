@@ -25,7 +25,7 @@ from boki_bookie.settings import BookieSettings
 from boki_bookie.storage import Storage
 from boki_bookie.waiting_adds import Sight
 from boki_common.bookkeeper.digests import master_key
-from boki_common.bookkeeper.layout import cookie_path, ledger_path, list_ledgers
+from boki_common.bookkeeper.layout import LedgerLayout, cookie_path, list_ledgers
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
 from boki_common.errors import BokiError, CorruptData, DiskFailed, NoNode
 from boki_common.ids import BookieId
@@ -159,7 +159,7 @@ class LimboReview:
 
     async def missing(self, ledger_id: int, *, limit: int) -> list[int]:
         """Up to `limit` entries that this bookie owes a closed ledger and does not hold. Raises NoNode, CorruptData."""
-        metadata = decode((await self._metadata.get(ledger_path(ledger_id))).value)
+        metadata = await _metadata_of(self._metadata, ledger_id)
         if metadata.state is not LedgerState.CLOSED:
             return []
         missing = missing_entries(metadata, self._bookie_id, self._held(ledger_id))
@@ -225,12 +225,23 @@ async def _refresh(metadata: MetadataStore, bookie_id: BookieId) -> None:
     await metadata.set(path, cookie.value, version=cookie.version)
 
 
+async def _metadata_of(store: MetadataStore, ledger_id: int) -> LedgerMetadata:
+    """Raises NoNode: it is at the place of no layout. CorruptData."""
+    *others, last = (layout.path(ledger_id) for layout in LedgerLayout)
+    for path in others:
+        try:
+            return decode((await store.get(path)).value)
+        except NoNode:
+            continue
+    return decode((await store.get(last)).value)
+
+
 async def _read_all(metadata: MetadataStore, ledgers: Iterable[int]) -> dict[int, LedgerMetadata | CorruptData | None]:
     """By ledger: its metadata, why that cannot be read, or None when there is none."""
 
     async def read(ledger_id: int) -> LedgerMetadata | CorruptData | None:
         try:
-            return decode((await metadata.get(ledger_path(ledger_id))).value)
+            return await _metadata_of(metadata, ledger_id)
         except NoNode:
             return None
         except CorruptData as error:

@@ -20,6 +20,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, 
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, MetadataError
 from boki_common.ids import BookieId
+from boki_common.metadata.store import ensure_path
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK, FENCED, UNKNOWN = V2Status.OK, V2Status.FENCED, V2Status.UNKNOWN_LEDGER_STATE
@@ -217,6 +218,23 @@ async def test_limbo_ends_when_everything_that_is_owed_is_proven_to_be_here(worl
     assert LIMBO_NAME not in life.disk.all_names()
     assert await world.read(storage, RECOVERED_HERE, 4) is V2Status.NO_ENTRY
     assert await world.put(storage, world.add(RECOVERED_HERE, 4)) == [FENCED]
+
+
+async def test_a_ledger_of_the_long_layout_is_not_gone(life: Life) -> None:
+    await life.lose_journal()
+    storage = await life.start(salvage=True)
+    store, review = life.world.store, life.review(storage)
+    for held in (layout.LedgerLayout.HIERARCHICAL, layout.LedgerLayout.LONG_HIERARCHICAL):
+        node = await store.get(held.path(OPEN_HERE))
+        await review.look()
+        assert OPEN_HERE in review.limbo_ledgers(), held
+        await store.delete(held.path(OPEN_HERE), version=node.version)
+        if held is layout.LedgerLayout.HIERARCHICAL:
+            path = layout.LedgerLayout.LONG_HIERARCHICAL.path(OPEN_HERE)
+            await ensure_path(store, path.rpartition("/")[0])
+            await store.create(path, node.value)
+    await review.look()
+    assert OPEN_HERE not in review.limbo_ledgers()
 
 
 async def test_a_ledger_closed_on_this_bookie_meanwhile_is_listed_by_the_last_look(world: Any, life: Life) -> None:
