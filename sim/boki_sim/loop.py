@@ -21,6 +21,7 @@ import contextvars
 import gc
 import heapq
 import sys
+import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple
@@ -293,12 +294,14 @@ class SimLoop(asyncio.BaseEventLoop):
         before, sys.unraisablehook = sys.unraisablehook, _forget_unraisable
         events._set_running_loop(self)
         try:
-            for tasks in self._graveyard:
-                for task in sorted(tasks, key=hash):
-                    if not task.done():
-                        _end_task(task)
-            self._graveyard.clear()
-            gc.collect()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # coroutines that had not begun yet
+                for tasks in self._graveyard:
+                    for task in sorted(tasks, key=hash):
+                        if not task.done():
+                            _end_task(task)
+                self._graveyard.clear()
+                gc.collect()
         finally:
             events._set_running_loop(None)
             sys.unraisablehook = before

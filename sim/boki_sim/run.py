@@ -54,6 +54,7 @@ class Outcome:
     seed: int
     profile: str
     script: list[Fault]
+    work_s: float = WORK_S
     violations: list[str] = field(default_factory=list)
     digest: str = ""
     happened: dict[str, int] = field(default_factory=dict)
@@ -75,7 +76,8 @@ class Outcome:
     @property
     def replay(self) -> str:
         """The command that runs it again."""
-        return f"boki sim replay {self.seed} --profile {self.profile}"
+        seconds = "" if self.work_s == WORK_S else f" --seconds {self.work_s:g}"
+        return f"boki sim replay {self.seed} --profile {self.profile}{seconds}"
 
 
 def run_seed(
@@ -94,7 +96,7 @@ def run_seed(
         list(script) if script is not None else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s)
     )
     run = _Run(seed, shape, faults, targets.lossy, work_s, keep_trace)
-    outcome = Outcome(seed, profile, faults)
+    outcome = Outcome(seed, profile, faults, work_s)
     run.go(outcome)
     outcome.wall_s = time.perf_counter() - begun
     return outcome

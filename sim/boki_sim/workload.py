@@ -76,7 +76,7 @@ def draw_habits(numbers: random.Random) -> Habits:
         tasks=numbers.choice((1, 2, 4)),
         pause_s=numbers.choice((0.005, 0.02, 0.1)),
         weights=weights,
-        payload_bytes=numbers.choice((8, 100, 2_000)),
+        payload_bytes=numbers.choice((8, 100, 300)),
         books=tuple(numbers.sample(BOOKS, numbers.randrange(1, len(BOOKS) + 1))),
         burst=numbers.choice((3, 20, 100)),
         conditional=numbers.choice((0.0, 0.2, 0.8)),

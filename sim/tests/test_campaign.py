@@ -21,8 +21,8 @@ def test_failures_are_compared_by_rule() -> None:
 def test_a_summary_adds_up() -> None:
     summary = Summary()
     summary.add(Outcome(1, "disk", [], happened={"kill × idle": 2}, operations=5, outcomes={"ok": 5}, virtual_s=3))
-    summary.add(Outcome(2, "disk", [], ["1 s  [liveness] x"], happened={"kill × checkpoint": 1, "kill × idle": 1}))
+    summary.add(Outcome(2, "disk", [], 3.0, ["1 s  [liveness] x"], happened={"kill × checkpoint": 1, "kill × idle": 1}))
     told = summary.as_json(wall_s=4)
     assert (told["seeds"], told["failed"], told["seeds_per_s"], told["operations"]) == (2, 1, 0.5, 5)
     assert told["faults"] == {"kill": {"checkpoint": 1, "idle": 3}}
-    assert told["failures"][0]["replay"] == "boki sim replay 2 --profile disk"
+    assert told["failures"][0]["replay"] == "boki sim replay 2 --profile disk --seconds 3"

@@ -88,6 +88,15 @@ def test_clusters_hold(seed: int, profile: str) -> None:
     assert outcome.looks > 20
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("profile", ["network", "disk", "metadata", "harsh"])
+def test_many_clusters_hold(profile: str) -> None:
+    for seed in range(100, 200):
+        outcome = run_seed(seed, profile)
+        assert outcome.ok, f"{outcome.replay}\n" + "\n".join(outcome.violations)
+
+
 def test_two_runs_in_one_process_are_equal_but_for_the_wall_clock() -> None:
     first, second = (run_seed(21, "harsh", work_s=2) for _ in range(2))
     assert (first.digest, first.callbacks, first.messages) == (second.digest, second.callbacks, second.messages)
