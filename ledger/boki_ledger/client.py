@@ -30,6 +30,7 @@ from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.reader import LedgerReader
 from boki_ledger.recovery import LedgerRecovery, check_floor
+from boki_ledger.replica_copies import ReplicaCopies
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import Bookies, BookieTransport
 from boki_ledger.writer import LedgerWriter
@@ -227,6 +228,17 @@ class LedgerClient:
     async def delete(self, ledger_id: int) -> None:
         """Deletes a ledger, whatever its state. Raises NoSuchLedger, MetadataUnavailable, MetadataUnknown (try again)."""
         await self._updates.delete(ledger_id)
+
+    def copies(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> ReplicaCopies:
+        """What gives a bookie those entries of a closed ledger that it lacks, see `replica_copies`."""
+        return ReplicaCopies(
+            ledger_id,
+            metadata,
+            bookie,
+            transport=self._connected(),
+            settings=self._settings,
+            metrics=self._metrics,
+        )
 
     async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedger, CorruptData, MetadataUnavailable."""
