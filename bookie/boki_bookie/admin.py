@@ -21,18 +21,20 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
 from boki_bookie import ledger_report
+from boki_bookie.health import Reason
 from boki_bookie.settings import BookieSettings
 from boki_bookie.storage_router import Store
 from boki_common.bookkeeper.layout import LEDGER_ID_MAX
 from boki_common.errors import InvalidArgument
 from boki_common.http_page import HttpPage, answer, body_of, number_of
 from boki_common.ids import BookieId
-from boki_common.metrics import Metrics, add_metrics
+from boki_common.metrics import Metrics
+from boki_common.metrics_page import add_metrics
 from boki_common.net.connection import Address
 
 LEDGERS_A_PAGE: Final = 100
@@ -48,13 +50,6 @@ def _version() -> str:
 
 VERSION: Final = _version()
 """Looked up at import: it reads files."""
-
-
-class Reason(NamedTuple):
-    """Why a bookie is not as it should be."""
-
-    reason: str
-    text: str
 
 
 class Administered(Protocol):

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki_bookie import metric_definitions
-from boki_bookie.admin import BookieAdmin, Reason
+from boki_bookie.health import Reason
 from boki_bookie.identity import Identity, establish_all
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.ledger_digests import LedgerDigests
@@ -35,6 +35,9 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameServer
 from boki_common.runtime.ports import Clock, Disk, Random
+
+if TYPE_CHECKING:
+    from boki_bookie.admin import BookieAdmin
 
 METADATA_PROBE_S: Final = 2.0
 """How long a question about health waits for the metadata store."""
@@ -196,6 +199,8 @@ class Bookie:
         stack.push_async_callback(self._end_watch)
         self.storage.failed.add_done_callback(self._storage_failed)
         if self._settings.admin_port >= 0:
+            from boki_bookie.admin import BookieAdmin  # a web server, which most bookies need no memory for
+
             collectors = [shelf.storage for shelf in self._shelves]
             self.admin = await BookieAdmin.start(self, self._settings, metrics, collectors=collectors)
             stack.push_async_callback(self.admin.close)

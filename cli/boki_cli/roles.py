@@ -23,7 +23,7 @@ from boki_common.bookkeeper.layout import LedgerLayout, init_cluster
 from boki_common.errors import SettingsError
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
-from boki_common.metrics import Metrics, MetricsPage
+from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.posix_disk import PosixDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
@@ -160,6 +160,8 @@ async def metrics_page(
     address = Address.parse(settings.metrics_listen)
     if address.path:
         raise SettingsError(f"expected --metrics host:port, found {address}; browsers and Prometheus speak TCP")
+    from boki_common.metrics_page import MetricsPage  # a web server, which a role without the page needs no memory for
+
     page = await MetricsPage.start(parts.metrics, host=address.host, port=address.port, faults=faults)
     try:
         yield str(Address(address.host, page.port))

@@ -1,10 +1,9 @@
-"""Metrics of a process: definitions in one place, one registry per process, and the page that shows them.
+"""Metrics of a process: definitions in one place, one registry per process.
 
     JOURNAL_SYNC = MetricDefinition("boki_bookie_journal_sync_seconds", HISTOGRAM, "seconds", "Time of one fdatasync.")
 
     metrics = Metrics()
     syncs = metrics.histogram(JOURNAL_SYNC)             # once, at construction of the role; then syncs.observe(0.0001)
-    page = await MetricsPage.start(metrics, host="127.0.0.1", port=7090, faults=lambda: [])
 
 Rules:
 - Each package lists its definitions in `metric_definitions.py`; nobody makes a metric from loose strings.
@@ -13,23 +12,20 @@ Rules:
 - Counting happens per batch, not per record: a counter costs about a microsecond.
 - Asking for a definition again gives the same metric; two definitions of one name are a programmer's error.
 
-`/metrics` is Prometheus' text format, `/healthz` answers 200 `{"status": "ok"}`, or 503 with the list of faults.
+The page that shows them is `metrics_page`.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
-
-from boki_common.http_page import HttpPage, answer
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -118,55 +114,3 @@ class Metrics:
             return made
         assert known[0] == definition, f"two definitions of {definition.name}"
         return known[1]  # type: ignore[return-value]  # equal definitions have one kind, and the kind is M
-
-
-def add_metrics(page: HttpPage, metrics: Metrics) -> None:
-    """Serves `/metrics` on a page, in Prometheus' text format."""
-
-    async def serve(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    page.get("/metrics", "Metrics in Prometheus' text format.", serve)
-
-
-class MetricsPage:
-    """The HTTP page of one process: `/metrics` and `/healthz`."""
-
-    def __init__(self, metrics: Metrics, faults: Callable[[], Sequence[str]]) -> None:
-        self._faults = faults
-        self._page = HttpPage("metrics page", setting="metrics port")
-        add_metrics(self._page, metrics)
-        self._page.get("/healthz", "Whether the process is healthy, and why not.", self._serve_health)
-
-    @classmethod
-    async def start(
-        cls, metrics: Metrics, *, host: str, port: int, faults: Callable[[], Sequence[str]] = tuple
-    ) -> MetricsPage:
-        """Listens on `host:port`; port 0 picks a free one, see `port`.
-
-        Args:
-            metrics: what to show.
-            host: the address to bind; port likewise.
-            faults: sentences that say why the process is not healthy; none means healthy.
-
-        Raises:
-            SettingsError: the address cannot be bound.
-        """
-        page = cls(metrics, faults)
-        await page._page.listen(host, port)
-        return page
-
-    @property
-    def port(self) -> int:
-        """The port really bound."""
-        return self._page.port
-
-    async def close(self) -> None:
-        """Stops listening. Idempotent."""
-        await self._page.close()
-
-    async def _serve_health(self, _request: web.Request) -> web.Response:
-        faults = list(self._faults())
-        if faults:
-            return answer({"status": "failing", "faults": faults}, 503)
-        return answer({"status": "ok"})

@@ -1,0 +1,69 @@
+"""The HTTP page of a process that shows its metrics and its health.
+
+    page = await MetricsPage.start(metrics, host="127.0.0.1", port=7090, faults=lambda: [])
+
+`/metrics` is Prometheus' text format, `/healthz` answers 200 `{"status": "ok"}`, or 503 with the list of faults. A process
+that has no page does not import this, nor the web server below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from boki_common.http_page import HttpPage, answer
+from boki_common.metrics import Metrics
+
+
+def add_metrics(page: HttpPage, metrics: Metrics) -> None:
+    """Serves `/metrics` on a page, in Prometheus' text format."""
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    page.get("/metrics", "Metrics in Prometheus' text format.", serve)
+
+
+class MetricsPage:
+    """The HTTP page of one process: `/metrics` and `/healthz`."""
+
+    def __init__(self, metrics: Metrics, faults: Callable[[], Sequence[str]]) -> None:
+        self._faults = faults
+        self._page = HttpPage("metrics page", setting="metrics port")
+        add_metrics(self._page, metrics)
+        self._page.get("/healthz", "Whether the process is healthy, and why not.", self._serve_health)
+
+    @classmethod
+    async def start(
+        cls, metrics: Metrics, *, host: str, port: int, faults: Callable[[], Sequence[str]] = tuple
+    ) -> MetricsPage:
+        """Listens on `host:port`; port 0 picks a free one, see `port`.
+
+        Args:
+            metrics: what to show.
+            host: the address to bind; port likewise.
+            faults: sentences that say why the process is not healthy; none means healthy.
+
+        Raises:
+            SettingsError: the address cannot be bound.
+        """
+        page = cls(metrics, faults)
+        await page._page.listen(host, port)
+        return page
+
+    @property
+    def port(self) -> int:
+        """The port really bound."""
+        return self._page.port
+
+    async def close(self) -> None:
+        """Stops listening. Idempotent."""
+        await self._page.close()
+
+    async def _serve_health(self, _request: web.Request) -> web.Response:
+        faults = list(self._faults())
+        if faults:
+            return answer({"status": "failing", "faults": faults}, 503)
+        return answer({"status": "ok"})
