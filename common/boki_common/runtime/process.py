@@ -36,6 +36,7 @@ INTERRUPTED: Final = 130
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
 """Option numbers of mallopt(3), from glibc's malloc.h."""
 
 _log = get_logger("process")
@@ -135,10 +136,12 @@ async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int
 
 
 def tune_memory() -> bool:
-    """Tells glibc to keep freed memory instead of giving it back and faulting it in again for the next large buffer.
+    """Tells glibc to keep freed memory instead of giving it back and faulting it in again for the next large buffer, and to
+    keep it in one place for all threads.
 
-    Worth 1.2 to 2 times the append rate at 1,024 outstanding, for some 64 MiB of resident memory. Returns False, and
-    changes nothing, where the C library is not glibc (musl, macOS).
+    Keeping is worth 1.2 to 2 times the append rate at 1,024 outstanding. One arena saves a third of a bookie's memory:
+    what a disk thread read would otherwise stay in an arena that only this thread uses; threads here wait for the
+    interpreter's lock anyway. Returns False where the C library is not glibc (musl, macOS).
     """
     try:
         os.confstr("CS_GNU_LIBC_VERSION")
@@ -147,9 +150,14 @@ def tune_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    options = ((_M_TRIM_THRESHOLD, 256 * MIB), (_M_TOP_PAD, 64 * MIB), (_M_MMAP_THRESHOLD, 256 * MIB))
+    options = (
+        (_M_TRIM_THRESHOLD, 64 * MIB),
+        (_M_TOP_PAD, 16 * MIB),
+        (_M_MMAP_THRESHOLD, 256 * MIB),
+        (_M_ARENA_MAX, 1),
+    )
     accepted = [mallopt(option, value) for option, value in options]
-    return accepted == [1, 1, 1]
+    return accepted == [1] * len(options)
 
 
 def settle_garbage() -> None:
