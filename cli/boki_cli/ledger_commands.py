@@ -1,6 +1,7 @@
 """`boki ledger ls | show | read`: what lies below the log, for people who want to look.
 
-Reads the metadata store and the bookies themselves; nothing is recovered, fenced or changed.
+Reads the metadata store and the bookies themselves; nothing is recovered, fenced or changed. What does change something is
+in `ledger_changes` and `ledger_repair`.
 """
 
 from __future__ import annotations
@@ -12,40 +13,35 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.table import Table
 
-from boki_cli import exit_codes
+from boki_cli import ledger_changes, ledger_repair
 from boki_cli.book_commands import size_text
+from boki_cli.ledger_options import LEDGER_ID, METADATA, ROLE, run_with_ledgers
 from boki_cli.options import CommandGroup, Invocation, command, flush
-from boki_common.runtime import process
 
 if TYPE_CHECKING:
-    from boki_cli.roles import ProcessSettings
     from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
     from boki_ledger.client import LedgerClient
 
-_METADATA = click.option(
-    "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
-)
-_LEDGER_ID = click.argument("ledger_id", type=click.IntRange(0), metavar="ID")
-ROLE: Final = "boki.role"
 PREVIEW_BYTES: Final = 24
 
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    ledger = CommandGroup("ledger", help="Look at ledgers: the fenced, replicated segments below the log.")
+    ledger = CommandGroup("ledger", help="Ledgers: the fenced, replicated segments below the log.")
     group.add_command(ledger)
     _register_ls(ledger)
     _register_show(ledger)
     _register_read(ledger)
+    ledger_changes.register(ledger)
+    ledger_repair.register(ledger)
 
 
 def _register_ls(group: CommandGroup) -> None:
     @command(group, "ls", writes=False, short_help="List all ledgers.")
-    @_METADATA
+    @METADATA
     def ls(invocation: Invocation, metadata: str | None) -> int:
         """List all ledgers, with state, length and where their copies are."""
-        settings = _settings(invocation, metadata)
-        return process.run_command(lambda: _with_client(settings, lambda client: _list(invocation, client)))
+        return run_with_ledgers(invocation, metadata, lambda client, _: _list(invocation, client))
 
 
 async def _list(invocation: Invocation, client: LedgerClient) -> None:
@@ -92,12 +88,12 @@ def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 
 def _register_show(group: CommandGroup) -> None:
     @command(group, "show", writes=False, short_help="Show the metadata of a ledger.")
-    @_LEDGER_ID
-    @_METADATA
+    @LEDGER_ID
+    @METADATA
     def show(invocation: Invocation, ledger_id: int, metadata: str | None) -> int:
         """Show what the metadata store says about one ledger."""
 
-        async def print_it(client: LedgerClient) -> None:
+        async def print_it(client: LedgerClient, _: object) -> None:
             shown = describe(ledger_id, await client.metadata_of(ledger_id))
             if invocation.json:
                 invocation.emit(shown)
@@ -111,14 +107,13 @@ def _register_show(group: CommandGroup) -> None:
                 else:
                     click.echo(f"{name.replace('_', ' '):>16}  {value}")
 
-        settings = _settings(invocation, metadata)
-        return process.run_command(lambda: _with_client(settings, print_it))
+        return run_with_ledgers(invocation, metadata, print_it)
 
 
 def _register_read(group: CommandGroup) -> None:
     @command(group, "read", writes=False, short_help="Print the entries of a ledger.")
-    @_LEDGER_ID
-    @_METADATA
+    @LEDGER_ID
+    @METADATA
     @click.option("--from", "first", type=click.IntRange(0), default=0, show_default=True, metavar="ENTRY")
     @click.option("--to", "last", type=click.IntRange(0), metavar="ENTRY", help="Inclusive. Default: the last known.")
     def read(invocation: Invocation, ledger_id: int, metadata: str | None, first: int, last: int | None) -> int:
@@ -126,9 +121,8 @@ def _register_read(group: CommandGroup) -> None:
 
         An open ledger is read up to the last entry that is known to be acknowledged.
         """
-        settings = _settings(invocation, metadata)
-        return process.run_command(
-            lambda: _with_client(settings, lambda client: _read(invocation, client, ledger_id, first, last))
+        return run_with_ledgers(
+            invocation, metadata, lambda client, _: _read(invocation, client, ledger_id, first, last)
         )
 
 
@@ -148,18 +142,3 @@ async def _read(invocation: Invocation, client: LedgerClient, ledger_id: int, fi
         flush()
     finally:
         await reader.close()
-
-
-def _settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:
-    from boki_cli import roles
-
-    return roles.process_settings(invocation.config, {"metadata": metadata})
-
-
-async def _with_client(settings: ProcessSettings, use: Any) -> int:
-    """Runs `use(client)` with a ledger client; nothing is created in the metadata store."""
-    from boki_cli import roles
-
-    async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as client:
-        await use(client)
-    return exit_codes.OK

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from boki.testing import MemoryCluster
 from boki_cli.testing import RunCommandLine, run_command_line
+from boki_cli.testing_bookies import BookieCluster
+from boki_common.runtime.loop_thread import LoopThread
 
 
 @pytest.fixture
@@ -39,3 +42,14 @@ def memory_url() -> Iterator[str]:
     loop.call_soon_threadsafe(done.set)
     thread.join(10)
     loop.close()
+
+
+@pytest.fixture
+def bookies(tmp_path: Path) -> Iterator[BookieCluster]:
+    """Three bookies that commands reach by `--metadata`."""
+    thread = LoopThread("bookies of a test")
+    cluster = BookieCluster(thread, f"sqlite://{tmp_path}/metadata.db")
+    cluster.run(cluster.start())
+    yield cluster
+    cluster.run(cluster.close())
+    thread.stop()

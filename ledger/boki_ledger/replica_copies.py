@@ -53,7 +53,7 @@ _log = get_logger("ledger")
 class Uncopied(NamedTuple):
     """Entries that the bookie still lacks."""
 
-    count: int
+    total: int
     entries: Sequence[int]
     """The first of them, ascending, `NAMED_LIMIT` at most."""
 

@@ -64,7 +64,7 @@ async def test_what_is_lacking_is_copied_bit_by_bit_and_nothing_else(ledgers: Le
     before = await ledgers.metadata(ledger_id)
     swaps = sum(store.swaps for store in ledgers.stores)
     done = await make_whole(ledgers, ledger_id)
-    assert (done.held, done.copied, done.lost.count, done.unanswered.count) == (COUNT - 3, 3, 0, 0)
+    assert (done.held, done.copied, done.lost.total, done.unanswered.total) == (COUNT - 3, 3, 0, 0)
     assert done.copied_bytes == sum(len(ledgers.bookies[B2].entries[ledger_id][one]) for one in (3, 4, 9))
     assert ledgers.bookies[B1].entries[ledger_id] == ledgers.bookies[B2].entries[ledger_id]
     assert [(one.bookie, one.entry_id, one.recovery) for one in asked(ledgers, "add")] == [
@@ -111,7 +111,7 @@ async def test_damaged_copies_are_not_passed_on(ledgers: Ledgers) -> None:
     damage(ledgers, ledger_id, B2, 4)
     damage(ledgers, ledger_id, B3, 4)
     done = await make_whole(ledgers, ledger_id)
-    assert (done.copied, done.lost, done.unanswered.count) == (1, (1, [4]), 0)
+    assert (done.copied, done.lost, done.unanswered.total) == (1, (1, [4]), 0)
     stored = memoryview(ledgers.bookies[B1].entries[ledger_id][3])
     v2.verify_body(stored, ledger_id, 3, CRC32C)
     assert 4 not in ledgers.bookies[B1].entries[ledger_id]

@@ -1,0 +1,41 @@
+"""What the commands of `boki ledger` share: where the metadata is, and a ledger client on the bookies it names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.options import Invocation
+from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from boki_common.metadata.store import MetadataStore
+    from boki_ledger.client import LedgerClient
+
+METADATA: Final = click.option(
+    "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
+)
+ROLE: Final = "boki.role"
+"""Name of the custom value in the metadata of a ledger that a log made."""
+LEDGER_ID: Final = click.argument("ledger_id", type=click.IntRange(0), metavar="ID")
+
+
+def run_with_ledgers(
+    invocation: Invocation,
+    metadata: str | None,
+    use: Callable[[LedgerClient, MetadataStore], Awaitable[None]],
+) -> int:
+    """Runs `use(client, store)` in a loop of its own. Nothing is created in the metadata store."""
+    from boki_cli import roles
+
+    settings = roles.process_settings(invocation.config, {"metadata": metadata})
+
+    async def main() -> int:
+        async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as client:
+            await use(client, parts.metadata)
+        return exit_codes.OK
+
+    return process.run_command(main)
