@@ -46,7 +46,10 @@ class LedgerSettings:
         10.0, unit="seconds", help="A failed bookie is not taken as a replacement for this long.", minimum=0.01
     )
     quarantine_failures: int = setting(
-        5, unit="failures", help="A bookie that fails this often within quarantine_window_s is put in quarantine.", minimum=1
+        5,
+        unit="failures",
+        help="A bookie that fails this often within quarantine_window_s is put in quarantine.",
+        minimum=1,
     )
     quarantine_window_s: float = setting(60.0, unit="seconds", help="See quarantine_failures.", minimum=0.0)
     quarantine_s: float = setting(
@@ -83,7 +86,10 @@ class LedgerSettings:
         minimum=0.0,
     )
     read_ahead_entries: int = setting(
-        1_024, unit="entries", help="Entries that one read of a long range asks for before they are consumed.", minimum=1
+        1_024,
+        unit="entries",
+        help="Entries that one read of a long range asks for before they are consumed.",
+        minimum=1,
     )
     read_ahead_bytes: int = setting(
         8 * limits.MIB, unit="bytes", help="The same in bytes, estimated while they are under way.", minimum=1
