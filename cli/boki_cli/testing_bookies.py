@@ -8,7 +8,6 @@ ledger = cluster.run(cluster.client.create())
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
@@ -23,6 +22,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
+from boki_ledger.testing.ledgers import until
 from boki_metalog.metadata_tree import ensure_view
 
 BOOKIES: Final = 3
@@ -59,9 +59,7 @@ class BookieCluster:
 
     async def ready(self) -> None:
         """Waits until the client sees all bookies: it hears of them a little later."""
-        async with asyncio.timeout(10):
-            while sum(bookie is not None for bookie in self.bookies) > len(self.client._chooser.writable()):  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0.001)
+        await until(lambda: sum(bookie is not None for bookie in self.bookies) <= len(self.client._chooser.writable()))
 
     async def start_bookie(self, number: int, **settings: Any) -> Bookie:
         bookie = await Bookie.start(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from boki_cli.testing_bookies import BookieCluster
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import LedgerFenced
 from boki_common.limits import KIB
+from boki_ledger.testing.ledgers import until
 from boki_ledger.writer import LedgerWriter
 
 if TYPE_CHECKING:
@@ -59,12 +59,6 @@ def damaged(cluster: BookieCluster, number: int = BROKEN) -> tuple[Bookie, Stora
     return bookie, bookie.storage
 
 
-async def limbo_over(storage: Storage) -> None:
-    async with asyncio.timeout(10):
-        while storage.limbo is not None:  # ends in a file of the bookie, which has no event
-            await asyncio.sleep(0.001)
-
-
 def repair(run_boki: RunCommandLine, cluster: BookieCluster, *options: str, number: int = BROKEN) -> Outcome:
     bookie = cluster.bookies[number]
     assert bookie is not None
@@ -99,7 +93,7 @@ def test_a_salvaged_bookie_is_made_whole_and_serves_alone(run_boki: RunCommandLi
     assert (summary["bookie"], summary["lost"], summary["left_open"]) == (bookie.bookie_id, 0, [])
     assert [bookies.run(metadata(bookies, ledger_id)) for ledger_id in ledgers] == before
 
-    bookies.run(limbo_over(storage))
+    bookies.run(until(lambda: storage.limbo is None))
     for number in (0, 2):
         bookies.run(bookies.stop_bookie(number))
     for ledger_id, password in zip(ledgers, (b"", b"secret"), strict=True):
@@ -131,7 +125,7 @@ def test_an_open_ledger_is_named_and_recovered_only_when_told(run_boki: RunComma
     assert (found.state.name, found.last_entry) == ("CLOSED", COUNT - 1)
     with pytest.raises(LedgerFenced):
         bookies.run(writer.append(b"too late"))
-    bookies.run(limbo_over(storage))
+    bookies.run(until(lambda: storage.limbo is None))
 
 
 def test_entries_that_no_peer_has_are_named(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
