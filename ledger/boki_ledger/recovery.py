@@ -384,7 +384,9 @@ class LedgerRecovery:
             return
         failing = adds.failing_slots()
         self._failed.update(adds.ensemble[slot] for slot in failing)
-        spares = [bookie for bookie in self._rng.shuffled(self._chooser.writable()) if bookie not in self._failed]
+        healthy = self._rng.shuffled(self._chooser.writable())
+        last_resort = self._rng.shuffled(self._chooser.quarantined())
+        spares = [bookie for bookie in (*healthy, *last_resort) if bookie not in self._failed]
         replacements = choose_replacements(adds.ensemble, failing, spares)
         if not replacements:
             return

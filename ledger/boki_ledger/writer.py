@@ -339,8 +339,10 @@ class LedgerWriter:
             return {}
         now = self._loop.time()
         self._suspects = {bookie: until for bookie, until in self._suspects.items() if until > now}
-        spares = [bookie for bookie in self._chooser.writable() if bookie not in self._suspects]
-        return choose_replacements(self._adds.ensemble, failing, self._rng.shuffled(spares))
+        healthy = self._rng.shuffled(self._chooser.writable())
+        last_resort = self._rng.shuffled(self._chooser.quarantined())
+        spares = [bookie for bookie in (*healthy, *last_resort) if bookie not in self._suspects]
+        return choose_replacements(self._adds.ensemble, failing, spares)
 
     async def _change_ensemble(self) -> None:
         """Commits one change after another while there are failing slots and free bookies."""

@@ -90,6 +90,29 @@ def test_new_ledgers_avoid_a_bookie_that_keeps_failing_unless_there_are_too_few(
     on_virtual_time(run)
 
 
+def test_a_writer_without_another_spare_goes_on_with_a_bookie_in_quarantine() -> None:
+    """Found by the simulator: appends stood still for the whole quarantine although a bookie was up."""
+
+    async def run() -> None:
+        ledgers = Ledgers()
+        await ledgers.start()
+        client = await ledgers.other_client(SETTINGS)
+        for _ in range(2):
+            client._chooser.failed(BookieId("b4"))
+        ledgers.bookies.register("b1", "b2")
+        writer = await client.create(replicas=2, acks=2)
+        ledgers.bookies.register("b1", "b4")
+        assert client._chooser.quarantined() == ("b4",)
+        ledgers.bookies.crash("b2")
+        begun = asyncio.get_running_loop().time()
+        assert await writer.append(b"y") == 0
+        assert asyncio.get_running_loop().time() - begun < 50, "not only when the quarantine is over"
+        assert (await ledgers.metadata(writer.ledger_id)).ensembles == ((0, ("b1", "b4")),)
+        await ledgers.close()
+
+    on_virtual_time(run)
+
+
 def test_a_bookie_in_quarantine_is_asked_for_reads_last() -> None:
     async def run() -> None:
         ledgers = Ledgers()
