@@ -13,6 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 INPUT ?=
 PYTEST ?=
+FUZZ_SECONDS ?= 600
 
 bin := .venv/bin
 stamp := .venv/.up-to-date
@@ -59,6 +60,20 @@ java: setup
 test-nightly: setup java ## Runs also what takes long, on both event loops, with more random examples.
 	BOKI_LOOP=asyncio $(bin)/python -m pytest -m "not nightly" $(PYTEST)
 	$(bin)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --timeout=900 $(PYTEST)
+	@$(MAKE) --no-print-directory fuzz
+
+# Not locked, since its wheels exist for some versions of Python only; nothing else needs it.
+.PHONY: fuzz
+fuzz: setup ## Feeds the decoders for ten minutes with what atheris thinks of; FUZZ_SECONDS=60 takes one.
+	@$(bin)/python -c 'import atheris' 2>/dev/null || { \
+		echo "installing the wheel atheris into .venv"; \
+		$(bin)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: 'atheris>=3,<4' || { \
+			echo "make fuzz: expected a wheel of atheris, found none for $$($(bin)/python --version) on $$(uname -sm);" >&2; \
+			echo "CPython 3.11 to 3.14 on Linux x86-64 has one: make fuzz PYTHON=python3.12 in a fresh clone" >&2; exit 1; }; }
+	@mkdir -p .venv/fuzz
+	@$(bin)/python common/tests/fuzz/decoders.py -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.venv/fuzz/ -print_final_stats=1 \
+		|| { echo "what it found is in .venv/fuzz; see it again: $(bin)/python common/tests/fuzz/decoders.py .venv/fuzz/crash-..." >&2; \
+			exit 1; }
 
 .PHONY: lint
 lint: setup ## Checks form, imports and types.
