@@ -49,7 +49,7 @@ class BookieSettings:
     )
 
     write_cache_bytes: int = setting(
-        64 * MIB,
+        48 * MIB,
         unit="bytes",
         help="Entries kept in memory until a checkpoint stored them. At half of it a checkpoint begins, at three "
         "quarters acknowledgements wait for it, when it is full adds are refused.",
