@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.journal import Journal
+from boki_ledger.recovery import LedgerRecovery
 from boki_logbook.verdict import Verdicts
 from boki_sim.faults import Fault
 from boki_sim.loop import Refused
@@ -103,10 +104,10 @@ def test_two_runs_in_one_process_are_equal_but_for_the_wall_clock() -> None:
     assert first.digest != run_seed(22, "harsh", work_s=2).digest
 
 
-def found(seeds: range, script: Callable[[int], list[Fault]], wanted: str) -> Outcome:
+def found(seeds: range, script: Callable[[int], list[Fault]], wanted: str, *, work_s: float = 2) -> Outcome:
     """The first seed whose violations name what is wanted."""
     for seed in seeds:
-        outcome = run_seed(seed, "calm", script=script(seed), work_s=2)
+        outcome = run_seed(seed, "calm", script=script(seed), work_s=work_s)
         if any(wanted in text for text in outcome.violations):
             return outcome
     raise AssertionError(f"no seed of {seeds} found it")
@@ -122,6 +123,37 @@ def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytes
         return [Fault(1.5, "power", f"bookie-{number}", 0.5) for number in (1, 2, 3, 4, 5)]
 
     assert "[1 copies]" in " ".join(found(range(1, 12), power_cut, "[1 copies]").violations)
+
+
+def test_recovery_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BookKeeper's #2614: a sequencer that nobody could ask goes on acknowledging what its successor closed without."""
+    before = LedgerRecovery.__init__
+
+    class Unfencing:
+        """Bookies, asked without a word of fencing."""
+
+        def __init__(self, transport: Any) -> None:
+            self._transport = transport
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._transport, name)
+
+        def read(self, bookie: Any, ledger_id: int, entry_id: int, **options: Any) -> Any:
+            return self._transport.read(bookie, ledger_id, entry_id, **{**options, "fence_key": None})
+
+    def unfencing(self: LedgerRecovery, *arguments: Any, **options: Any) -> None:
+        before(self, *arguments, **options)
+        self._transport = Unfencing(self._transport)
+
+    monkeypatch.setattr(LedgerRecovery, "__init__", unfencing)
+
+    def split(_seed: int) -> list[Fault]:
+        return [
+            Fault(1.5, "clog", "sequencer-1>sequencer-2", 8.0),
+            Fault(1.5, "clog", "sequencer-2>sequencer-1", 8.0),
+        ]
+
+    assert found(range(4, 6), split, "lost:", work_s=6).violations
 
 
 def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
