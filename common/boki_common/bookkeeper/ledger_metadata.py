@@ -38,6 +38,7 @@ _HEADER: Final = b"BookieMetadataFormatVersion\t"
 _VERSION_DIGITS: Final = 10
 _V1_IN_RECOVERY: Final = -102
 _VARINT_BYTES: Final = 5
+_NUMBER_MAX: Final = 2**63 - 1
 
 _DIGEST_NUMBERS: Final = {
     "CRC32": LedgerMetadataFormat.CRC32,
@@ -222,6 +223,11 @@ def _from_format(data: LedgerMetadataFormat) -> LedgerMetadata:
         raise CorruptData(
             "ledger metadata lacks quorumSize, ensembleSize, length, state or firstEntryId, or is of a state unknown"
         )
+    names: list[object] = [member for segment in data.segment for member in segment.ensembleMember]
+    names += [entry.key for entry in data.customMetadata]
+    wrong = next((name for name in names if not isinstance(name, str)), None)
+    if wrong is not None:  # protobuf hands out such a name as its bytes
+        raise CorruptData(f"expected names of bookies and custom values in UTF-8, found {wrong!r} in ledger metadata")
     state = _STATES[data.state]
     closed = state is LedgerState.CLOSED
     if closed and not data.HasField("lastEntryId"):
@@ -262,6 +268,9 @@ def _decode_lines(body: bytes) -> LedgerMetadata:
             if last_entry == _V1_IN_RECOVERY:
                 state, last_entry = LedgerState.IN_RECOVERY, -1
         ensembles = tuple((int(first), tuple(BookieId(name) for name in names)) for first, *names in rows)
+        largest = max(map(abs, (write_quorum, ensemble_size, length, last_entry, *(first for first, _ in ensembles))))
+        if largest > _NUMBER_MAX:
+            raise ValueError(f"expected numbers of 64 bits, found {largest}")
     except ValueError as error:
         raise CorruptData(f"ledger metadata of version 1 has a line that cannot be right: {error}") from error
     return LedgerMetadata(

@@ -1,11 +1,11 @@
 """Feeds BookKeeper's decoders with what atheris thinks of, guided by the branches it reaches. Not a test of pytest's.
 
-    .venv/bin/python -m pip install "atheris>=3,<4"      # not locked: its wheels exist for few versions of Python
-    .venv/bin/python common/tests/fuzz/decoders.py -max_total_time=600
+    make fuzz                                                            # ten minutes; installs atheris into .venv
+    .venv/bin/python common/tests/fuzz/decoders.py -max_total_time=60    # options are libFuzzer's
 
-Frames are those that a peer may send, without their length; it begins with the recorded ones. What a decoder raises must
-be one of our own errors, and what it takes must encode to a frame that it takes again. A finding is written to a file
-`crash-…`; give that file as argument to see it again. Options are libFuzzer's.
+Frames are those that a peer may send, without their length; it begins with the recorded ones, and with ledger metadata of all
+three versions. What a decoder raises must be one of our own errors, and what it takes must encode to what it takes again, and
+means the same. A finding is written to a file `crash-…`; give that file as argument to see it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ atheris: Any = importlib.import_module("atheris")
 with atheris.instrument_imports(include=["boki_common"]):
     from boki_common.bookkeeper import auth, availability, ledger_metadata, v2, v3
     from boki_common.errors import BokiError
+    from boki_common.ids import BookieId
 
+LISTED_LIMIT = 10_000
+"""Lists of more entries are not read to their end: a few bytes may stand for a hundred million."""
 VECTORS = Path(__file__).parents[1] / "vectors" / "bookkeeper"
 
 
@@ -40,17 +43,36 @@ def v3_response(frame: memoryview) -> None:
 
 
 def list_of_entries(frame: memoryview) -> None:
-    runs = list(availability.decode(frame))
-    assert sum(map(len, runs)) <= availability.ENTRIES_LIMIT
+    entries: list[int] = []
+    for run in availability.decode(frame):
+        if len(entries) + len(run) > LISTED_LIMIT:
+            return
+        entries.extend(run)
+    assert [entry for run in availability.decode(availability.encode(entries)) for entry in run] == entries
 
 
 def metadata(frame: memoryview) -> None:
-    ledger_metadata.decode(bytes(frame))
+    found = ledger_metadata.decode(bytes(frame))
+    assert ledger_metadata.decode(ledger_metadata.encode(found)) == found
 
 
 TARGETS: tuple[Callable[[memoryview], object], ...] = (
     v2.decode_request, v2.decode_response, v3_request, v3_response, list_of_entries, metadata, auth.decode,
 )  # fmt: skip
+
+OTHER_SEEDS: tuple[tuple[Callable[[memoryview], object], bytes], ...] = (
+    (list_of_entries, availability.encode([*range(20), 30, 31, 40, 41, 50, 51])),
+    (metadata, ledger_metadata.encode(
+        ledger_metadata.LedgerMetadata(
+            2, 2, 1, ((0, (BookieId("a"), BookieId("b"))), (5, (BookieId("a"), BookieId("c")))),
+            ledger_metadata.LedgerState.CLOSED, 9, 99, "HMAC", b"password", (("name", b"value"),), 7, 1,
+        )
+    )),
+    (metadata, (b'BookieMetadataFormatVersion\t2\nquorumSize: 1 ensembleSize: 1 length: 9 lastEntryId: 0 state: CLOSED '
+                b'segment { ensembleMember: "a:1" firstEntryId: 0 } digestType: CRC32 password: "p" ackQuorumSize: 1')),
+    (metadata, b"BookieMetadataFormatVersion\t1\n1\n1\n9\n0\ta:1\n4\tCLOSED"),
+)  # fmt: skip
+"""What is not recorded, one of each kind."""
 
 
 def one_input(data: bytes) -> None:
@@ -71,6 +93,8 @@ def write_seeds(folder: Path) -> None:
             if separator and kind.startswith(("request.", "response.")):
                 target = (0 if "v2-" in path.name else 2) + kind.startswith("response.")
                 (folder / f"{path.stem}-{number}").write_bytes(bytes((target,)) + bytes.fromhex(text)[4:])
+    for number, (decoder, frame) in enumerate(OTHER_SEEDS):
+        (folder / f"other-{number}").write_bytes(bytes((TARGETS.index(decoder),)) + frame)
 
 
 def main() -> None:
