@@ -131,8 +131,8 @@ def test_an_open_ledger_is_named_and_recovered_only_when_told(run_boki: RunComma
 def test_entries_that_no_peer_has_are_named(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
     ledger_id = bookies.run(closed_ledger(bookies))
     lost_everywhere: set[int] = set(range(COUNT))
-    for number in range(3):
-        _, storage = damaged(bookies, number)
+    storages = [damaged(bookies, number)[1] for number in range(3)]
+    for storage in storages:
         lost_everywhere -= set(storage.held_entries(ledger_id) or ())
     assert lost_everywhere
     done = repair(run_boki, bookies, "--json")
@@ -144,7 +144,7 @@ def test_entries_that_no_peer_has_are_named(run_boki: RunCommandLine, bookies: B
     error = json.loads(done.err)
     assert (error["error"], error["exit_code"]) == ("CheckFailed", 1)
     assert f"ledger {ledger_id}: it lacks entries {ranges_text(sorted(lost_everywhere))}" in error["message"]
-    assert storage.limbo is not None, "and nobody claims what is not so"
+    assert storages[BROKEN].limbo is not None, "and nobody claims what is not so"
 
 
 def test_an_entry_with_one_copy_only_is_lost_with_its_bookie(run_boki: RunCommandLine, bookies: BookieCluster) -> None:

@@ -146,27 +146,34 @@ class ReplicaCopies:
 
     # -- what the bookie has
 
-    async def _listed(self) -> frozenset[int] | None:
-        """The entries that the bookie says it holds; None if it does not say."""
+    async def _listed(self) -> bytearray | None:
+        """By entry: 1 for those that the bookie says it holds; None if it does not say. A byte for each of the ledger."""
         future = self._transport.list_entries(self._bookie, self._ledger_id)
         answer = await future  # always ends, see `transport`
         if answer.status is None:
             raise self._away(answer.error)
+        size = self._metadata.last_entry + 1
+        if size > availability.ENTRIES_LIMIT:
+            return None
+        held = bytearray(size)
         if answer.status is V2Status.NO_LEDGER:
-            return frozenset()
+            return held
         if answer.status is not V2Status.OK or answer.availability is None:
             return None
         try:
-            return frozenset(entry_id for run in availability.decode(answer.availability) for entry_id in run)
+            for run in availability.decode(answer.availability):
+                within = range(size)[run.start : run.stop]
+                held[run.start : run.stop] = b"\x01" * len(within)
         except ProtocolError as error:
             _log.warning("a list of entries cannot be read; each is asked for", bookie_id=self._bookie, error=error)
             return None
+        return held
 
     def _without(
-        self, held: frozenset[int] | None, entries: Iterable[int], looked_at: Callable[[int], None]
+        self, held: bytearray | None, entries: Iterable[int], looked_at: Callable[[int], None]
     ) -> Iterator[int]:
         for entry_id in entries:
-            if held is not None and entry_id in held:
+            if held is not None and held[entry_id]:
                 self._held += 1
                 looked_at(0)
             else:

@@ -93,6 +93,14 @@ async def test_a_bookie_that_knows_nothing_of_the_ledger_gets_all_of_it(ledgers:
     assert not any(one.bookie == "b1" for one in asked(ledgers, "read"))
 
 
+async def test_a_list_that_goes_beyond_the_ledger_changes_nothing(ledgers: Ledgers) -> None:
+    ledger_id = await closed_ledger(ledgers)
+    lose(ledgers, ledger_id, B1, 3, COUNT - 1)
+    ledgers.bookies[B1].entries[ledger_id].update(dict.fromkeys((COUNT, COUNT + 1, 50_000_000), b"beyond the end"))
+    done = await make_whole(ledgers, ledger_id)
+    assert (done.held, done.copied) == (COUNT - 2, 2)
+
+
 async def test_a_bookie_in_limbo_is_asked_for_every_entry(ledgers: Ledgers) -> None:
     """It gives no list, since a reader would take what is not on it for absent."""
     ledger_id = await closed_ledger(ledgers)
