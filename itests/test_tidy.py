@@ -27,6 +27,8 @@ LONG_FILES: Final[dict[str, str]] = {}
 """Path → why it may be longer."""
 
 MAY_SLEEP: Final = {
+    "itests/museum/fence_race.py": "runs in the simulator's virtual time: nothing waits",
+    "itests/museum/ledger_world.py": "runs in the simulator's virtual time: nothing waits",
     "itests/support/zookeeper.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/test_tail_schedules.py": "its loop has virtual time: nothing waits",
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",

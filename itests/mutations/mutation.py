@@ -22,12 +22,20 @@ COPIED: Final = (
     "ledger",
     "logbook",
     "metalog",
+    "sim",
     "itests/support",
     "conftest.py",
     "pyproject.toml",
 )
 """The other packages too: the root's conftest imports all of them, and they have to fit together."""
-PACKAGES: Final = {"common": "common/boki_common", "ledger": "ledger/boki_ledger", "bookie": "bookie/boki_bookie"}
+PACKAGES: Final = {
+    "common": "common/boki_common",
+    "ledger": "ledger/boki_ledger",
+    "bookie": "bookie/boki_bookie",
+    "metalog": "metalog/boki_metalog",
+    "logbook": "logbook/boki_logbook",
+    "sdk": "logbook/boki",
+}
 TEST_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 90
 """A test whose fixtures hang when it has failed is not ended by its own time-out."""
