@@ -143,7 +143,8 @@ def test_recovery_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) 
 
     def unfencing(self: LedgerRecovery, *arguments: Any, **options: Any) -> None:
         before(self, *arguments, **options)
-        self._transport = Unfencing(self._transport)
+        transport: Any = Unfencing(self._transport)
+        self._transport = transport
 
     monkeypatch.setattr(LedgerRecovery, "__init__", unfencing)
 
