@@ -8,9 +8,12 @@ was denied. So a first denial proves nothing, but begins a proof, in three steps
     2  a force of the ledger succeeds: what *a* process of this bookie took before is durable
     3  one more fencing read is answered on the connection of step 1: it is the same process, so the force covered the fence
 
-From then on its denials count; the fence outlives the process. Whatever was denied before is asked again. At the end of the
-recovery the cookies of those bookies are looked at once more (`suspects`): a bookie that was formatted anew meanwhile forgot
-all. Ours need none of this, and those that `member_trust` does not trust are never believed.
+From then on its denials count; the fence outlives the process. Whatever was denied before is asked again. Ours need none of
+this, and those that `member_trust` does not trust are never believed.
+
+At the end of the recovery the cookies of all bookies whose denials counted are looked at once more (`suspects`). One that was
+formatted anew meanwhile forgot all. And where one of ours lost its disk, another one may answer at its address for as long as
+the lost one is registered there: the cookie of the lost one is gone by then.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ class FenceProofs:
         self._settings = settings
         self._on_proven = proven
         self._proven: dict[BookieId, None] = {}
+        self._sure: dict[BookieId, None] = {}
         self._proofs: dict[BookieId, asyncio.Task[None]] = {}
 
     @property
@@ -65,7 +69,10 @@ class FenceProofs:
     def counts(self, bookie: BookieId, denial: ReadAnswer) -> bool:
         """Whether a denial counts; if not, it may begin a proof."""
         trust = self._trusts[bookie]
-        if trust is Trust.SURE or bookie in self._proven:
+        if trust is Trust.SURE:
+            self._sure[bookie] = None
+            return True
+        if bookie in self._proven:
             return True
         if trust is Trust.AFTER_FORCE and bookie not in self._proofs:
             proof = asyncio.create_task(self._prove(bookie, denial.connection), name=f"fence proof of bookie {bookie}")
@@ -78,8 +85,8 @@ class FenceProofs:
 
     @property
     def relied_on(self) -> list[BookieId]:
-        """Bookies that are not ours whose denials counted."""
-        return sorted(self._proven)
+        """Bookies whose denials counted."""
+        return sorted((*self._proven, *self._sure))
 
     async def close(self) -> None:
         """Ends the proofs that are under way. Idempotent."""

@@ -1,7 +1,8 @@
 """What the metadata store says about bookies as members of ledgers: whose they are, and since when they are the same.
 
-Reads cookies for `member_trust`, which decides. A bookie once known as ours is not looked up again: its id names a disk, and
-no other bookie ever gets it. All others are read each time, since their cookies may be made anew.
+Reads cookies for `member_trust`, which decides. A bookie once known as ours is looked up again only where it matters whether
+its disk is still there (`fresh`): its id names a disk, and no other bookie ever gets it; its cookie is deleted before a new
+bookie serves in its place. All others are read each time, since their cookies may be made anew.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ class Members:
         self._store = store
         self._ours: dict[BookieId, None] = {}
 
-    async def look(self, bookies: Iterable[BookieId]) -> dict[BookieId, Member]:
-        """What is known about bookies now. Raises MetadataUnavailable."""
+    async def look(self, bookies: Iterable[BookieId], *, fresh: bool = False) -> dict[BookieId, Member]:
+        """What is known about bookies; `fresh`: as it is now. Raises MetadataUnavailable."""
+        if fresh:
+            for bookie in bookies:
+                self._ours.pop(bookie, None)
         return {bookie: await self._look(bookie) for bookie in bookies}
 
     async def remember(self, before: LedgerMetadata | None, after: LedgerMetadata) -> LedgerMetadata:

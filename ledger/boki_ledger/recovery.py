@@ -222,7 +222,7 @@ class LedgerRecovery:
         """Raises RecoveryFailed if a bookie was formatted anew since its negatives began to count."""
         assert self._proofs is not None
         relied_on = self._proofs.relied_on
-        now = await self._updates.patiently(lambda: self._updates.members.look(relied_on))
+        now = await self._updates.patiently(lambda: self._updates.members.look(relied_on, fresh=True))
         changed = self._proofs.suspects(self._members, now)
         if changed:
             raise RecoveryFailed(

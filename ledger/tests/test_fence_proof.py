@@ -149,6 +149,29 @@ async def test_a_bookie_formatted_anew_amid_the_recovery_is_noticed_before_the_c
     assert await state(apache, writer.ledger_id) is LedgerState.IN_RECOVERY
 
 
+async def test_a_bookie_of_ours_that_lost_its_disk_amid_the_recovery_is_noticed_before_the_close(ledgers: Ledgers) -> None:
+    """What was made in its place denies everything, and answers at its address until its registration expires."""
+    writer = await written(ledgers, 1)
+    store = await ledgers.other_client()
+    assert store is not None
+    swapped = ledgers.stores[-1]
+    looks = 0
+
+    def plan(operation: str, path: str) -> Fault:
+        nonlocal looks
+        if operation == "get" and path == "/ledgers/cookies/b1":
+            looks += 1
+            if looks == 2:
+                swapped.tree.delete(path, swapped.tree.get(path).version)
+        return Fault.NONE
+
+    swapped.faults = plan
+    with pytest.raises(RecoveryFailed, match="new cookies of b1"):
+        await store.open(writer.ledger_id, recover=True)
+    assert await state(ledgers, writer.ledger_id) is LedgerState.IN_RECOVERY
+    assert (await store.open(writer.ledger_id, recover=True)).last_entry == 0, "the others suffice"
+
+
 async def test_a_bookie_without_a_cookie_is_not_believed(ledgers: Ledgers) -> None:
     writer = await written(ledgers, 1)
     for name in ("b1", "b2"):
