@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
 from aiohttp import web
@@ -36,20 +35,10 @@ from boki_common.ids import BookieId
 from boki_common.metrics import Metrics
 from boki_common.metrics_page import add_metrics
 from boki_common.net.connection import Address
+from boki_common.version import VERSION
 
 LEDGERS_A_PAGE: Final = 100
 LEDGERS_A_PAGE_LIMIT: Final = 1_000
-
-
-def _version() -> str:
-    try:
-        return version("boki")
-    except PackageNotFoundError:
-        return "not installed"
-
-
-VERSION: Final = _version()
-"""Looked up at import: it reads files."""
 
 
 class Administered(Protocol):
