@@ -84,7 +84,7 @@ lint: setup ## Checks form, imports and types.
 	@# The tests of each folder by themselves: their module names are the same in every folder.
 	@for folder in $(packages); do \
 		if compgen -G "$$folder/tests/*" > /dev/null; then $(bin)/mypy --no-error-summary $$folder/tests; fi; done
-	@$(bin)/mypy --no-error-summary itests conftest.py $$(compgen -G "benchmarks/*.py" || true)
+	@$(bin)/mypy --no-error-summary itests examples conftest.py $$(compgen -G "benchmarks/*.py" || true)
 	@$(bin)/pyright --warnings > .venv/pyright.txt || { cat .venv/pyright.txt; exit 1; }
 	@echo "lint: formatted, imports and layers in order, types complete"
 

@@ -1,0 +1,43 @@
+"""Tests that a user of Boki would write: the same test on real clusters in virtual time, one per seed, each with faults of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from boki.testing import simulated
+from examples.payments import PaysAgain, PaysOnce, payments_of
+
+pytestmark = pytest.mark.blocking_allowed  # the simulator's own guard is stricter
+
+ORDERS = [f"order-{number}" for number in range(40)]
+
+
+async def every_order_is_paid_once(cluster: Any, payments: type[PaysAgain]) -> None:
+    async with await cluster.connect() as client:
+        book = client.book("payments")
+        for order in ORDERS:
+            await payments(book).pay(order, 995)
+            await asyncio.sleep(0.1)
+        for order in ORDERS:
+            count = await payments_of(book, order)
+            assert count == 1, f"{order} was paid {count} times"
+
+
+@simulated(seeds=10, faults="network", seconds=6)
+async def test_an_order_is_paid_once_whatever_the_network_does(cluster: Any) -> None:
+    await every_order_is_paid_once(cluster, PaysOnce)
+
+
+def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() -> None:
+    @simulated(seeds=40, faults="network", seconds=6)
+    async def wrong(cluster: Any) -> None:
+        await every_order_is_paid_once(cluster, PaysAgain)
+
+    with pytest.raises(AssertionError, match=r"was paid \d times") as caught:
+        wrong()
+    notes = "\n".join(caught.value.__notes__)
+    assert "--sim-seed=" in notes
+    assert "isolate program" in notes, "cut off for longer than its patience, and nothing else"
