@@ -151,8 +151,8 @@ def tune_memory() -> bool:
     if mallopt is None:
         return False
     options = (
-        (_M_TRIM_THRESHOLD, 256 * MIB),
-        (_M_TOP_PAD, 64 * MIB),
+        (_M_TRIM_THRESHOLD, 64 * MIB),
+        (_M_TOP_PAD, 16 * MIB),
         (_M_MMAP_THRESHOLD, 256 * MIB),
         (_M_ARENA_MAX, 1),
     )
