@@ -86,6 +86,7 @@ async def record(name: str) -> None:
     """Writes the archive and what it holds."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
+        held: dict[str, list[list[Any]]] = {}
         for round_number in range(3):
             async with running(data) as url, boki.connect(url) as client:
                 await _write(client, round_number)
