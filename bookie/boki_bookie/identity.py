@@ -142,9 +142,11 @@ async def establish_all(
         )
     bookie_id = known[0].bookie_id if known else random_uuid(rng)
     identity = Identity(BookieId(bookie_id), instance_id, places[0], tuple(places[1:]))
-    await _format(disks, metadata, identity, format_store)
-    for lost_id in lost:
+    for (
+        lost_id
+    ) in lost:  # before the new one can serve at its address: whoever believed the lost one has to learn of it
         await _retire(metadata, lost_id)
+    await _format(disks, metadata, identity, format_store)
     return identity
 
 

@@ -13,7 +13,7 @@ import pytest
 from boki_bookie.identity import IDENTITY_NAME, Identity, establish, establish_all
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper.layout import COOKIES, INSTANCE_ID, cookie_path, decode_cookie
-from boki_common.errors import CorruptData, MetadataUnavailable, VersionMismatch, WrongDirectory
+from boki_common.errors import CorruptData, DiskFull, MetadataUnavailable, VersionMismatch, WrongDirectory
 from boki_common.metadata.memory import MemoryStore
 from boki_common.runtime.memory_disk import MemoryDisk
 
@@ -84,6 +84,24 @@ async def test_a_directory_of_another_cluster_is_refused(world: Any) -> None:
     with pytest.raises(WrongDirectory, match="belongs to another cluster"):
         await start(disk, world, store=other, seed=5)
     await other.close()
+
+
+async def test_a_lost_bookie_is_retired_before_the_new_one_can_serve(world: Any) -> None:
+    lost = await start(MemoryDisk("/data/one"), world)
+
+    async def cut_short(raw: bytes) -> None:
+        raise DiskFull("no space left")
+
+    with pytest.raises(DiskFull):
+        await establish(
+            MemoryDisk("/data/one"),
+            world.store,
+            host="here",
+            rng=world.seeded(2),
+            replace_lost_disk=True,
+            format_store=cut_short,
+        )
+    assert not await world.store.exists(cookie_path(lost.bookie_id))
 
 
 async def test_a_retired_bookie_is_refused(world: Any) -> None:
