@@ -27,12 +27,17 @@ def counted(writer: LedgerWriter, outcome: str) -> float:
     return float(writer._metrics.explicit_lacs.labels(outcome)._value.get())
 
 
+def all_know(ledgers: Ledgers, writer: LedgerWriter, lac: int) -> bool:
+    """Whether every bookie was told so, however often it was told of less on a slow machine."""
+    return all(ledgers.bookies[bookie].lac(writer.ledger_id) == lac for bookie in ("b1", "b2", "b3"))
+
+
 async def test_a_tailer_sees_the_last_entry_without_another_add_or_a_close(ledgers: Ledgers) -> None:
     writer = await (await talkative(ledgers)).create()
     await writer.append(b"0")
     await writer.append(b"1")
     reader = await ledgers.client.open(writer.ledger_id, recover=False)
-    await until(lambda: counted(writer, "sent") == 3)
+    await until(lambda: all_know(ledgers, writer, 1))
     assert await reader.read_lac() == 1
     assert [bytes(one) for one in await reader.read(0, 1)] == [b"0", b"1"]
     for bookie in ("b1", "b2", "b3"):
@@ -44,11 +49,9 @@ async def test_it_is_sent_once_for_many_entries_and_not_while_the_lac_moves(ledg
     writer = await (await talkative(ledgers)).create()
     for _ in range(100):
         await writer.append(b"x")
-    await until(lambda: counted(writer, "sent") >= 3)
-    writes = len(written(ledgers))
     await writer.append(b"last")
-    await until(lambda: counted(writer, "sent") == writes + 3)
-    assert writes <= 30, "a write now and then, far from one per entry"
+    await until(lambda: all_know(ledgers, writer, 100))
+    assert len(written(ledgers)) <= 33, "a write now and then, far from one per entry"
 
 
 async def test_it_can_be_switched_off(ledgers: Ledgers) -> None:
@@ -87,7 +90,7 @@ async def test_the_lac_of_a_reader_never_falls(ledgers: Ledgers) -> None:
     writer = await (await talkative(ledgers)).create()
     for _ in range(3):
         await writer.append(b"x")
-    await until(lambda: counted(writer, "sent") >= 3)
+    await until(lambda: all_know(ledgers, writer, 2))
     reader = await ledgers.client.open(writer.ledger_id, recover=False)
     assert await reader.read_lac() == 2
     for bookie in ("b1", "b2", "b3"):
