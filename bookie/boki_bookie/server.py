@@ -178,7 +178,7 @@ class BookieConnection:
             self._take_all(frames, batch)
         finally:
             # also when a later frame is bad: what was taken is answered as far as the connection lives
-            self._finish_batch(batch, sum(map(len, frames)))
+            self._finish_batch(batch, frames)
             self._intake.look()
 
     def _take_all(self, frames: list[memoryview], batch: _Batch) -> None:
@@ -248,14 +248,16 @@ class BookieConnection:
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
 
-    def _finish_batch(self, batch: _Batch, size: int) -> None:
+    def _finish_batch(self, batch: _Batch, frames: list[memoryview]) -> None:
         if self._v3 is not None:
             self._v3.finish_batch()
             if self._v3.has_taken_adds() and not batch.acks:
+                size = sum(map(len, frames))
                 self._intake.took(size)
                 self._storage.when_durable(partial(self._intake.released, size))
         if batch.acks:
             self._unanswered += batch.adds
+            size = sum(map(len, frames))
             self._intake.took(size)
             acks = b"".join(batch.acks)
             if self._server.watchers:
