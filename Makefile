@@ -8,9 +8,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# The Python that .venv is made from; by default the first of these that is new enough.
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+# The Python that .venv is made from: the first of these that is new enough and has the venv module. The system's own comes
+# first because distributions build it with profile-guided optimisation: a quarter less processor time here than one built without.
+pythons := /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for also in ', ensurepip, venv' ''; do for python in $(pythons); do \
+	$$python -c "import sys$$also; sys.exit(sys.version_info < (3, 11))" 2>/dev/null && echo $$python && exit; done; done)
 INPUT ?=
 PYTEST ?=
 FUZZ_SECONDS ?= 600
