@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from boki_common import ids
@@ -45,11 +46,12 @@ class ShardPlace:
 class TermPlaces:
     """The entries of one term, as far as they are indexed."""
 
-    __slots__ = ("_entries", "_first_positions", "_losers", "_shards", "_times", "end_pos", "log", "shards", "term")
+    __slots__ = ("_entries", "_first_positions", "_losers", "_shards", "_times", "end_pos", "log", "shards", "slots", "term")
 
-    def __init__(self, term: int, log: int) -> None:
+    def __init__(self, term: int, log: int, slots: Sequence[tuple[int, int]] = ()) -> None:
         self.term = term
         self.log = log
+        self.slots = tuple(slots)
         self.end_pos = 0
         self.shards: dict[int, ShardPlace] = {}
         self._first_positions = array("Q")
@@ -107,10 +109,10 @@ class Places:
     def __init__(self) -> None:
         self.terms: dict[int, TermPlaces] = {}
 
-    def begin(self, term: int, log: int) -> TermPlaces:
+    def begin(self, term: int, log: int, slots: Sequence[tuple[int, int]] = ()) -> TermPlaces:
         """The rows of a term; a term begins once."""
         assert term not in self.terms
-        places = self.terms[term] = TermPlaces(term, log)
+        places = self.terms[term] = TermPlaces(term, log, slots)
         return places
 
     def locate(self, seqnum: int) -> EntryPlace:
