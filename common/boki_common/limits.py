@@ -63,5 +63,10 @@ POSITION_MAX: Final = 2**POSITION_BITS - 2**20
 """A sequencer orders no cut past this position; it seals itself (DESIGN §5)."""
 TERM_SHARDS: Final = 65_536
 METALOG_COMMANDS: Final = 4_096
+METALOG_COMMANDS_BYTES: Final = 256 * KIB
+"""Commands of one metalog entry; with the ends of all shards it stays far below `ENTRY_BYTES`."""
+TRIM_PAIRS: Final = 4_096
+"""(tag, before) pairs of one trim."""
+LOST_EVIDENCE_BYTES: Final = 16 * KIB
 SHARD_BYTES: Final = 1024 * MIB
 SHARD_AGE_S: Final = 3_600.0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import boki
+from boki_metalog.metalog_entry import Close, Expire, Lost, MetalogEntry, Open, ShardEnd, Trim, decode, encode
 from itests.formats.recording import FOLDER, TAGS, everything, running, unpack
 
 ARCHIVES = sorted(FOLDER.glob("*.tar.zst"))
@@ -33,6 +34,32 @@ async def test_what_an_earlier_version_wrote_is_read_and_written_on(archive: Pat
                 last = await client.book(name).append(b"later", tags=["a"], expect={"a": newest(rows)})
                 assert last > rows[-1][0]
                 rows.append([last, ["a"], "later"])
+
+
+METALOG_ENTRIES = {
+    "every kind of command": MetalogEntry(
+        5,
+        9,
+        1_767_225_600_000,
+        (ShardEnd(0, 7, 2), ShardEnd(3, 2, 1)),
+        (
+            Open(3, "000102030405060708090a0b0c0d0e0f", 77),
+            Close(0),
+            Trim(2**64 - 1, ((0, 2**35 + 4), (2**64 - 2, 2**63 - 1)), True),
+            Trim(11, ((7, 9),), False),
+            Expire(12, bytes(range(16)), 1_024),
+            Lost(6, 2, 40, 44, b'{"why":"all copies are gone"}'),
+        ),
+    ),
+    "a barrier": MetalogEntry(9, 9, 1_767_225_600_001, (ShardEnd(3, 2, 1),)),
+}
+
+
+@pytest.mark.parametrize("name", METALOG_ENTRIES)
+def test_metalog_entries_of_version_1_are_read_and_written_as_they_were(name: str) -> None:
+    recorded = json.loads((FOLDER / "metalog-entry-1.json").read_text())
+    assert decode(bytes.fromhex(recorded[name])) == METALOG_ENTRIES[name]
+    assert encode(METALOG_ENTRIES[name]).hex() == recorded[name]
 
 
 def newest(rows: list[list[Any]]) -> int:

@@ -14,13 +14,18 @@ Little endian. The entry's checksum is the digest of the ledger that stores it, 
     …             commands: kind u8 | reserved 3 | body_bytes u32 | body, a multiple of 8 bytes
     kind 1  OPEN    shard u32 | reserved u32 | ledger_id u64 | engine incarnation 16 B
     kind 2  CLOSE   shard u32 | reserved u32
-    kind 3-5        TRIM, EXPIRE, LOST: reserved; this version refuses an entry that has one, as it would have to obey
+    kind 3  TRIM    book u64 | pair_count u32 | flags u32: 1 = forget | n × (tag u64 | before u64)
+    kind 4  EXPIRE  book u64 | last u64 | writer 16 B
+    kind 5  LOST    term u32 | shard u32 | first_entry u64 | stop_entry u64 | evidence_bytes u32 | reserved u32
+                    | evidence, then zeros up to a multiple of 8
 
 Rules:
 - `records_end` and `entries_end` are absolute within the shard (exclusive), so whoever knows one entry knows the state.
 - OPENs take effect before the entry's cut, all other commands after it, in order. `shards` lists the shards open in the
   cut: those open before, those opened here, and those closed here, with their final ends.
 - Records are ordered by (shard, place in the shard).
+- An entry without commands that cuts nothing is a *barrier*: it proves that its sequencer was not fenced when it began.
+- A kind that is not known here is refused, as it would have to be obeyed. So are bytes that no `encode` makes of a command.
 
 Pure. Knows nothing of the entry before it: `progress.deltas` checks one against the other.
 """
@@ -33,21 +38,28 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from boki_common import limits
-from boki_common.errors import ProtocolError, VersionMismatch
+from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_common.ids import INVALID_TAG, U64_MAX
 from boki_common.runtime.ports import Buffer
 
 VERSION: Final = 1
 OPEN: Final = 1
 CLOSE: Final = 2
-RESERVED_KINDS: Final = {3: "TRIM", 4: "EXPIRE", 5: "LOST"}
+TRIM: Final = 3
+EXPIRE: Final = 4
+LOST: Final = 5
 
 _HEAD: Final = Struct("<B7xIIQQQ")
 _SHARD: Final = Struct("<I4xQQ")
 _COMMAND: Final = Struct("<B3xI")
 _OPEN: Final = Struct("<I4xQ16s")
 _CLOSE: Final = Struct("<I4x")
-_OPEN_HEAD: Final = _COMMAND.pack(OPEN, _OPEN.size)
-_CLOSE_HEAD: Final = _COMMAND.pack(CLOSE, _CLOSE.size)
+_TRIM: Final = Struct("<QII")
+_TRIM_PAIR: Final = Struct("<QQ")
+_EXPIRE: Final = Struct("<QQ16s")
+_LOST: Final = Struct("<IIQQII")
+_FORGET: Final = 1
+_U32_MAX: Final = 2**32 - 1
 _I63_MAX: Final = 2**63 - 1
 
 
@@ -73,7 +85,37 @@ class Close(NamedTuple):
     shard: int
 
 
-Command = Open | Close
+class Trim(NamedTuple):
+    """Of the records of `book` that are ordered before this, those below a mark go (DESIGN §7).
+
+    `pairs`: (tag, before), `before` exclusive; tag 0 moves the mark of the whole book. `forget`: what is emptied by it, and
+    old, is forgotten altogether.
+    """
+
+    book: int
+    pairs: tuple[tuple[int, int], ...]
+    forget: bool
+
+
+class Expire(NamedTuple):
+    """The book forgets `writer` (16 bytes), unless its last number is not `last` any more: then nothing happens."""
+
+    book: int
+    writer: bytes
+    last: int
+
+
+class Lost(NamedTuple):
+    """Entries `first_entry` to below `stop_entry` of a shard are given up. `evidence`: UTF-8 JSON, for people."""
+
+    term: int
+    shard: int
+    first_entry: int
+    stop_entry: int
+    evidence: bytes
+
+
+Command = Open | Close | Trim | Expire | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +132,7 @@ class MetalogEntry:
 def encode(entry: MetalogEntry) -> bytes:
     """The bytes of an entry. Out of range is our own mistake: AssertionError."""
     assert len(entry.shards) <= limits.TERM_SHARDS and len(entry.commands) <= limits.METALOG_COMMANDS
+    assert not entry.commands or sum(map(command_bytes, entry.commands)) <= limits.METALOG_COMMANDS_BYTES
     assert 0 <= entry.start_pos <= entry.end_pos <= limits.POSITION_MAX, (entry.start_pos, entry.end_pos)
     parts = [
         _HEAD.pack(
@@ -97,13 +140,7 @@ def encode(entry: MetalogEntry) -> bytes:
         )
     ]
     parts += [_SHARD.pack(*end) for end in entry.shards]
-    for command in entry.commands:
-        if isinstance(command, Open):
-            incarnation = bytes.fromhex(command.incarnation)
-            assert len(incarnation) == 16, f"an incarnation is 32 hexadecimal digits, not {command.incarnation!r}"
-            parts += (_OPEN_HEAD, _OPEN.pack(command.shard, command.ledger_id, incarnation))
-        else:
-            parts += (_CLOSE_HEAD, _CLOSE.pack(command.shard))
+    parts += map(encode_command, entry.commands)
     return b"".join(parts)
 
 
@@ -111,7 +148,7 @@ def decode(data: Buffer) -> MetalogEntry:
     """Reads an entry; every count and length is checked before anything is made of it.
 
     Raises:
-        VersionMismatch: another format version, or a command kind this version does not know.
+        VersionMismatch: another format version, or a kind of command that this version does not know.
         ProtocolError: lengths, counts or numbers cannot be right.
     """
     view = memoryview(data)
@@ -157,33 +194,155 @@ def _check_shards(shards: Sequence[ShardEnd]) -> None:
 
 
 def _decode_commands(view: memoryview, offset: int, count: int) -> tuple[Command, ...]:
+    if len(view) - offset > limits.METALOG_COMMANDS_BYTES:
+        raise ProtocolError(
+            f"expected at most {limits.METALOG_COMMANDS_BYTES} bytes of commands in a metalog entry, found "
+            f"{len(view) - offset}"
+        )
     commands: list[Command] = []
     for _ in range(count):
-        if offset + _COMMAND.size > len(view):
-            raise ProtocolError(f"a metalog entry ends at byte {len(view)}, inside command {len(commands)} of {count}")
-        kind, body_bytes = _COMMAND.unpack_from(view, offset)
-        offset += _COMMAND.size
-        if kind not in (OPEN, CLOSE):
-            raise VersionMismatch(
-                f"a metalog entry has a command of kind {kind} ({RESERVED_KINDS.get(kind, 'unknown')}), "
-                "which this version does not know: upgrade this program",
-                found=kind,
-            )
-        body = view[offset : offset + body_bytes]
-        expected = _OPEN.size if kind == OPEN else _CLOSE.size
-        if body_bytes != expected or len(body) != expected:
-            raise ProtocolError(
-                f"expected {expected} bytes in a metalog command of kind {kind}, found {body_bytes} announced and "
-                f"{len(body)} there"
-            )
-        offset += body_bytes
-        if kind == OPEN:
-            shard, ledger_id, incarnation = _OPEN.unpack(body)
-            if ledger_id > _I63_MAX:
-                raise ProtocolError(f"expected a ledger id up to 2**63-1, found {ledger_id}")
-            commands.append(Open(shard, incarnation.hex(), ledger_id))
-        else:
-            commands.append(Close(*_CLOSE.unpack(body)))
+        command, offset = _decode_command(view, offset)
+        commands.append(command)
     if offset != len(view):
         raise ProtocolError(f"a metalog entry has {len(view) - offset} bytes after its end")
     return tuple(commands)
+
+
+# -- one command
+
+
+def encode_command(command: Command) -> bytes:
+    """The bytes of one command, as in an entry. Out of range is our own mistake: AssertionError (`check_command` before)."""
+    fault = _fault(command)
+    assert fault is None, fault
+    match command:
+        case Open(shard, incarnation, ledger_id):
+            writes = bytes.fromhex(incarnation)
+            assert len(writes) == 16, f"an incarnation is 32 hexadecimal digits, not {incarnation!r}"
+            kind, body = OPEN, _OPEN.pack(shard, ledger_id, writes)
+        case Close(shard):
+            kind, body = CLOSE, _CLOSE.pack(shard)
+        case Trim(book, pairs, forget):
+            rows = b"".join([_TRIM_PAIR.pack(*pair) for pair in pairs])
+            kind, body = TRIM, _TRIM.pack(book, len(pairs), _FORGET if forget else 0) + rows
+        case Expire(book, writer, last):
+            kind, body = EXPIRE, _EXPIRE.pack(book, last, writer)
+        case Lost(term, shard, first_entry, stop_entry, evidence):
+            head = _LOST.pack(term, shard, first_entry, stop_entry, len(evidence), 0)
+            kind, body = LOST, head + evidence + bytes(-len(evidence) % 8)
+    return _COMMAND.pack(kind, len(body)) + body
+
+
+def command_bytes(command: Command) -> int:
+    """The size that `encode_command` makes of it."""
+    match command:
+        case Open():
+            body = _OPEN.size
+        case Close():
+            body = _CLOSE.size
+        case Trim(_, pairs, _):
+            body = _TRIM.size + len(pairs) * _TRIM_PAIR.size
+        case Expire():
+            body = _EXPIRE.size
+        case Lost(_, _, _, _, evidence):
+            body = _LOST.size + len(evidence) + -len(evidence) % 8
+    return _COMMAND.size + body
+
+
+def decode_command(data: Buffer) -> Command:
+    """Reads one command that stands alone. Raises VersionMismatch, ProtocolError."""
+    view = memoryview(data)
+    command, end = _decode_command(view, 0)
+    if end != len(view):
+        raise ProtocolError(f"a metalog command has {len(view) - end} bytes after its end")
+    return command
+
+
+def check_command(command: Command) -> None:
+    """Raises InvalidArgument when a command's numbers are out of their ranges, so that it could not be stored."""
+    fault = _fault(command)
+    if fault is not None:
+        raise InvalidArgument(fault)
+
+
+def _decode_command(view: memoryview, offset: int) -> tuple[Command, int]:
+    """The command at `offset`, and where it ends."""
+    if offset + _COMMAND.size > len(view):
+        raise ProtocolError(f"expected the head of a metalog command at byte {offset}, found the end at {len(view)}")
+    kind, body_bytes = _COMMAND.unpack_from(view, offset)
+    layout = _LAYOUTS.get(kind)
+    if layout is None:
+        raise VersionMismatch(
+            f"a metalog entry has a command of kind {kind}, which this version does not know: upgrade this program",
+            found=kind,
+        )
+    offset += _COMMAND.size
+    body = view[offset : offset + body_bytes]
+    if body_bytes != len(body) or body_bytes < layout.size:
+        raise ProtocolError(
+            f"expected at least {layout.size} bytes in a metalog command of kind {kind}, found {body_bytes} announced and "
+            f"{len(body)} there"
+        )
+    command = _read_body(kind, body)
+    expected = command_bytes(command) - _COMMAND.size
+    fault = _fault(command)
+    if fault is None and expected != body_bytes:
+        fault = f"expected {expected} bytes in a metalog command of kind {kind}, found {body_bytes}"
+    if fault is not None:
+        raise ProtocolError(fault)
+    return command, offset + body_bytes
+
+
+def _read_body(kind: int, body: memoryview) -> Command:
+    """A command of a body that is long enough for its fixed part; nothing is made of more bytes than are there."""
+    if kind == OPEN:
+        shard, ledger_id, incarnation = _OPEN.unpack_from(body)
+        return Open(shard, incarnation.hex(), ledger_id)
+    if kind == CLOSE:
+        return Close(*_CLOSE.unpack_from(body))
+    if kind == EXPIRE:
+        book, last, writer = _EXPIRE.unpack_from(body)
+        return Expire(book, writer, last)
+    if kind == TRIM:
+        book, pair_count, flags = _TRIM.unpack_from(body)
+        rows = body[_TRIM.size :]
+        if flags & ~_FORGET or pair_count * _TRIM_PAIR.size != len(rows):
+            raise ProtocolError(f"a TRIM of {len(body)} bytes cannot hold {pair_count} pairs, flags {flags:#x}")
+        return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), bool(flags & _FORGET))
+    term, shard, first_entry, stop_entry, evidence_bytes, reserved = _LOST.unpack_from(body)
+    evidence, padding = body[_LOST.size : _LOST.size + evidence_bytes], body[_LOST.size + evidence_bytes :]
+    if reserved or len(evidence) != evidence_bytes or bytes(padding) != bytes(-evidence_bytes % 8):
+        raise ProtocolError(f"a LOST of {len(body)} bytes cannot hold {evidence_bytes} bytes of evidence")
+    return Lost(term, shard, first_entry, stop_entry, bytes(evidence))
+
+
+_LAYOUTS: Final = {OPEN: _OPEN, CLOSE: _CLOSE, TRIM: _TRIM, EXPIRE: _EXPIRE, LOST: _LOST}
+"""Kind → the fixed part of its body."""
+
+
+def _fault(command: Command) -> str | None:
+    """What is out of range; None for a command that can be stored."""
+    match command:
+        case Open(shard, _, ledger_id):
+            if not (0 <= shard <= _U32_MAX and 0 <= ledger_id <= _I63_MAX):
+                return f"expected a ledger id up to 2**63-1 for shard {shard}, found {ledger_id}"
+        case Trim(book, pairs, _):
+            if not 0 < len(pairs) <= limits.TRIM_PAIRS or not 0 <= book <= U64_MAX:
+                return f"expected 1 to {limits.TRIM_PAIRS} pairs to trim in a book, found {len(pairs)} in book {book}"
+            for tag, before in pairs:
+                if not 0 <= tag < INVALID_TAG or not 0 <= before <= _I63_MAX:
+                    return f"expected a tag up to 2**64-2 and a seqnum up to 2**63-1 to trim, found {tag}, {before}"
+        case Expire(book, writer, last):
+            if len(writer) != 16 or not (0 <= book <= U64_MAX and 0 <= last <= _I63_MAX):
+                return f"expected a writer of 16 bytes and numbers up to 2**63-1, found {len(writer)} bytes, {last}"
+        case Lost(term, shard, first_entry, stop_entry, evidence):
+            if not (0 < term <= limits.TERM_MAX and 0 <= shard <= _U32_MAX):
+                return f"expected a shard of a term from 1 to {limits.TERM_MAX}, found shard {shard} of term {term}"
+            if not 0 <= first_entry < stop_entry <= limits.POSITION_MAX:
+                return f"expected a range of entries to give up, found {first_entry} to below {stop_entry}"
+            if len(evidence) > limits.LOST_EVIDENCE_BYTES:
+                return f"expected at most {limits.LOST_EVIDENCE_BYTES} bytes of evidence, found {len(evidence)}"
+        case Close(shard):
+            if not 0 <= shard <= _U32_MAX:
+                return f"expected a shard number up to 2**32-1, found {shard}"
+    return None

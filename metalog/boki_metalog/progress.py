@@ -74,7 +74,7 @@ class ProgressVector:
         for command in entry.commands:
             if isinstance(command, Open):
                 self.next_shard = command.shard + 1
-            else:
+            elif isinstance(command, Close):
                 del shards[command.shard]
         self.shards = shards
         self.end_pos = entry.end_pos
@@ -139,9 +139,9 @@ def _check_commands(previous: ProgressVector, entry: MetalogEntry) -> None:
                 )
             next_shard = command.shard + 1
             expected.append(command.shard)
-        elif command.shard in closed:
-            raise CorruptData(f"a metalog entry closes shard {command.shard} twice", shard=command.shard)
-        else:
+        elif isinstance(command, Close):
+            if command.shard in closed:
+                raise CorruptData(f"a metalog entry closes shard {command.shard} twice", shard=command.shard)
             closed.add(command.shard)
     found = [end.shard for end in entry.shards]
     if found != expected or not closed.issubset(expected):
