@@ -1,0 +1,151 @@
+"""Machines for a test: network namespaces on one bridge, where packets can be dropped between any two.
+
+    async with Hosts(["bookie-1", "engine-1"]) as hosts:
+        hosts["bookie-1"].address                   # 10.213.x.y; this process is `hosts.here`
+        hosts["bookie-1"].command(["prog", "arg"])  # the command that runs there
+        await hosts.cut("bookie-1", "engine-1")     # neither hears the other
+        await hosts.cut("engine-1", hears=False)    # it hears nobody, but is heard
+        await hosts.lose("bookie-1", 0.3)           # 30 % of the packets that reach it are lost
+        await hosts.heal()
+
+Packets are dropped silently, so peers learn of it by time-outs alone, as from a broken switch. Rules lie in the namespaces;
+of the machine itself only a bridge with an address is added, and removed at the end, whatever happened.
+
+Needs root, `ip` (iproute2) and `nft` (nftables); `HostsMissing` says which is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+_RULES: Final = """
+table inet faults {
+    chain hears { type filter hook input priority 0; }
+    chain says { type filter hook output priority 0; }
+}
+"""
+
+
+_INSTANCES: Final = itertools.count(1)
+
+
+class HostsMissing(Exception):
+    """What namespaces need is not on this machine."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine of the test."""
+
+    name: str
+    address: str
+    namespace: str
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        return ["ip", "netns", "exec", self.namespace, *arguments]
+
+
+class Hosts:
+    """See the module. Use as an async context manager."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        # The kernel lets names and addresses of removed interfaces linger for a moment: none is used twice.
+        instance = next(_INSTANCES)
+        tag = f"{os.getpid() % 100_000}i{instance}"
+        self._bridge = f"bk{tag}"
+        self._net = f"10.213.{(os.getpid() + instance) % 250}"
+        self.here = f"{self._net}.1"
+        self._hosts = {
+            name: Host(name, f"{self._net}.{number}", f"boki-{tag}-{name}") for number, name in enumerate(names, 2)
+        }
+        self._made: list[list[str]] = []
+
+    def __getitem__(self, name: str) -> Host:
+        return self._hosts[name]
+
+    async def __aenter__(self) -> Self:
+        missing = [tool for tool in ("ip", "nft") if shutil.which(tool) is None]
+        if missing or os.geteuid() != 0:
+            raise HostsMissing(f"network namespaces need root, ip and nft; missing: {', '.join(missing) or 'root'}")
+        try:
+            await self._make()
+        except BaseException:
+            await self._remove()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._remove()
+
+    # -- faults
+
+    async def cut(self, name: str, *others: str, hears: bool = True, says: bool = True) -> None:
+        """Drops what passes between a host and others, or everybody. `hears=False` alone: it is heard and hears nothing."""
+        both = hears and says
+        addresses = [self._hosts[other].address for other in others]
+        peers = f"{{ {', '.join(addresses)} }}" if addresses else f"{self._net}.0/24"
+        if both or not hears:
+            await self._rule(name, f"add rule inet faults hears ip saddr {peers} drop")
+        if both or not says:
+            await self._rule(name, f"add rule inet faults says ip daddr {peers} drop")
+
+    async def lose(self, name: str, share: float) -> None:
+        """Loses a share of the packets that reach a host."""
+        await self._rule(name, f"add rule inet faults hears numgen random mod 1000 < {round(share * 1000)} drop")
+
+    async def heal(self, *names: str) -> None:
+        """Ends the faults of these hosts, or of all."""
+        for name in names or self._hosts:
+            await self._rule(name, "flush table inet faults")
+
+    async def _rule(self, name: str, rule: str) -> None:
+        await _run(*self._hosts[name].command(["nft", rule]))
+
+    # -- making
+
+    async def _make(self) -> None:
+        try:
+            await _run("ip", "link", "add", self._bridge, "type", "bridge")
+        except RuntimeError as error:
+            raise HostsMissing(f"this machine makes no bridge: {error}") from error
+        self._made.append(["ip", "link", "del", self._bridge])
+        await _run("ip", "addr", "add", f"{self.here}/24", "dev", self._bridge)
+        await _run("ip", "link", "set", self._bridge, "up")
+        for number, host in enumerate(self._hosts.values(), 2):
+            outside = f"{self._bridge}v{number}"
+            await _run("ip", "netns", "add", host.namespace)
+            self._made.append(["ip", "netns", "del", host.namespace])
+            await _run(*("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", host.namespace))
+            self._made.append(["ip", "link", "del", outside])  # at once; with its namespace it would linger
+            await _run("ip", "link", "set", outside, "master", self._bridge, "up")
+            await _run(*host.command(["ip", "addr", "add", f"{host.address}/24", "dev", "eth0"]))
+            await _run(*host.command(["ip", "link", "set", "eth0", "up"]))
+            await _run(*host.command(["ip", "link", "set", "lo", "up"]))
+            await _run(*host.command(["nft", "-f", "-"]), text=_RULES)
+
+    async def _remove(self) -> None:
+        faults = []
+        while self._made:
+            try:
+                await _run(*self._made.pop())
+            except RuntimeError as error:
+                faults.append(error)
+        if faults:
+            raise ExceptionGroup("left on this machine", faults)
+
+
+async def _run(*command: str, text: str = "") -> None:
+    """Runs a command. Raises RuntimeError with what it said when it fails."""
+    done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()}")
