@@ -9,21 +9,35 @@
 | 5 READ_PREV_MANY | SDK | token, book, (tag, at most)* | token, position, record columns, one row per query |
 | 6 STATUS | SDK | empty | JSON |
 | 7 POSITION | SDK | token, book | token, position |
+| 8 TRIM | SDK | token, trim | token, position; once it is ordered and applied here |
+| 9 SET_AUX | SDK | aux | kept u8 |
+| 10 WRITER | SDK | token, book, writer 16 B | token, number; the writer's last decided number, linearizable |
+| 11 SEEK | SDK | token, seek | token, position, seqnum u64 |
 
     token           count u16 | (log u32 | term u32 | entry u64)*     highest metalog position seen, per log
     answers         token | row count u32 | actual count u32 | rows | actual (tag u64 | newest u64, 0 = none)*
-    row, 64 B       book u64 | writer 16 B | first u64 | first seqnum u64 | position u64 | count u32 | verdict u8 | pad 3 |
-                    actual count u32 | reserved u32
+    row, 64 B       book u64 | writer 16 B | first u64 | first seqnum u64 | position u64 | count u32 | verdict u8 |
+                    flags u8 (1 = at the cut) | pad 2 | actual count u32 | reserved u32
     query           book u64 | tag u64 | start u64 | stop u64 | max records u32 | max bytes u32 | wait ms u32 |
                     direction u8 | consistency u8 | reserved u16
-    read reply      token | position u64 | flags u8 (1 = more may follow at once) | pad 7 | record columns
+    queries         book u64 | count u32 | consistency u32 | (tag u64 | at most u64)*
+    read reply      token | position u64 | flags u8 (1 = more may follow at once, 2 = gaps, 4 = aux) | pad 7 |
+                    gaps if 2 | aux column if 4 | record columns
+    gaps            count u32 | reserved u32 | (first u64 | last u64 | kind u32 | reserved u32)*     ascending
+    aux column      count u32 | bytes u32 | (row u32 | length u32)* | data
+    trim            book u64 | count u32 | flags u32 (1 = forget) | (tag u64 | before u64)*
+    aux             book u64 | seqnum u64 | data
+    seek            book u64 | time ms i64 | consistency u32 | reserved u32
     record columns  record count u32 | tag count u32 | seqnums u64* | times i64* | tags u64* | payload lengths u32* |
                     tag counts u8* | payloads
 
 A direction of NEXT reads start ≤ seqnum < stop upwards, PREV reads stop ≤ seqnum ≤ start downwards. Verdict rows: COMMITTED
 gives numbers first … first+count-1 the seqnums first seqnum …; CONFLICT and NEVER decide numbers that joined nothing; GAP refuses
 number `first` because the writer's last decided number is `first seqnum`; FORGOTTEN decided them, the answer is not known
-any more. Positions are seqnums: the last place of the book's log that the engine's index covers.
+any more; REUSED decided them for other records. A row *at the cut* was answered before an index had passed it: an SDK that sent the
+number twice, or voided it, ignores it. Positions are seqnums: the last place of the book's log that the engine's index covers.
+A *gap* is a range of the answer's seqnums in which records were trimmed or lost; an engine names it only to a read that has
+not seen what was there before.
 """
 
 from __future__ import annotations
@@ -49,9 +63,20 @@ OP_READ: Final = 4
 OP_READ_PREV_MANY: Final = 5
 OP_STATUS: Final = 6
 OP_POSITION: Final = 7
+OP_TRIM: Final = 8
+OP_SET_AUX: Final = 9
+OP_WRITER: Final = 10
+OP_SEEK: Final = 11
 
 PROTOCOL_VERSION: Final = 1
 READ_MORE: Final = 1
+READ_GAPS: Final = 2
+READ_AUX: Final = 4
+TRIM_FORGET: Final = 1
+ROW_AT_CUT: Final = 1
+WRITER_BYTES: Final = 16
+NEWEST_FORGOTTEN: Final = 2**64 - 1
+"""As `actual` of a conflict: the stream was forgotten, its newest record is at or above what was expected."""
 
 Token: TypeAlias = Mapping[int, Position]
 """Highest metalog position seen, per log."""
@@ -59,12 +84,16 @@ Token: TypeAlias = Mapping[int, Position]
 _TOKEN_COUNT: Final = Struct("<H")
 _TOKEN_ROW: Final = Struct("<IIQ")
 _ANSWERS: Final = Struct("<II")
-_ROW: Final = Struct("<Q16sQQQIBxxxII")
+_ROW: Final = Struct("<Q16sQQQIBBxxII")
 _PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBH")
 _READ_REPLY: Final = Struct("<QB7x")
 _PREV_MANY: Final = Struct("<QII")
+_GAP: Final = Struct("<QQII")
+_TRIM: Final = Struct("<QII")
+_SEEK: Final = Struct("<QqII")
 _BOOK: Final = Struct("<Q")
+_TWO: Final = Struct("<II")
 _COLUMNS: Final = Struct("<II")
 _FEW_ITEMS: Final = 128
 
@@ -77,6 +106,7 @@ class Verdict(IntEnum):
     GAP = 2
     NEVER = 3
     FORGOTTEN = 4
+    REUSED = 5
 
 
 class Direction(IntEnum):
@@ -85,10 +115,22 @@ class Direction(IntEnum):
 
 
 class Consistency(IntEnum):
-    """How new a read's view must be. SESSION waits until the index reached the token; ANY does not wait."""
+    """How new a read's view must be.
+
+    SESSION waits until the index reached the token; ANY does not wait; LINEARIZABLE waits for a metalog entry that was
+    started after the request, and the token.
+    """
 
     SESSION = 0
     ANY = 1
+    LINEARIZABLE = 2
+
+
+class GapKind(IntEnum):
+    """Why records of a range are not there."""
+
+    TRIMMED = 1
+    LOST = 2
 
 
 class AnswerRow(NamedTuple):
@@ -102,6 +144,15 @@ class AnswerRow(NamedTuple):
     count: int  # type: ignore[assignment]  # the field, not tuple's method
     verdict: int
     actual: tuple[tuple[int, int], ...] = ()
+    flags: int = 0
+
+
+class GapRow(NamedTuple):
+    """Records with seqnums first … last (inclusive) may be missing from the answer."""
+
+    first: int
+    last: int
+    kind: GapKind
 
 
 class Query(NamedTuple):
@@ -134,6 +185,9 @@ class ReadReply(NamedTuple):
     position: int
     more: bool
     records: RecordColumns
+    gaps: tuple[GapRow, ...] = ()
+    aux: Mapping[int, memoryview] = {}
+    """By row of `records`."""
 
 
 # -- tokens
@@ -168,7 +222,7 @@ def merge_tokens(token: dict[int, Position], other: Token) -> None:
 
 def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
     packed = [encode_token(token), _ANSWERS.pack(len(rows), sum(len(row.actual) for row in rows))]
-    packed.extend(_ROW.pack(*row[:7], len(row.actual), 0) for row in rows)
+    packed.extend(_ROW.pack(*row[:7], row.flags, len(row.actual), 0) for row in rows)
     packed.extend(_PAIR.pack(*pair) for row in rows for pair in row.actual)
     return [b"".join(packed)]
 
@@ -183,9 +237,9 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
     _expect(size == len(body), "answers", size, len(body))
     pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
     rows, used = [], 0
-    for *row, actual, _ in _ROW.iter_unpack(body[_ANSWERS.size : rows_end]):
+    for *row, flags, actual, _ in _ROW.iter_unpack(body[_ANSWERS.size : rows_end]):
         _expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
-        rows.append(AnswerRow._make((*row, tuple(pairs[used : used + actual]))))
+        rows.append(AnswerRow._make((*row, tuple(pairs[used : used + actual]), flags)))
         used += actual
     return token, rows
 
@@ -203,17 +257,40 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     _expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
     *row, direction, consistency, _ = _QUERY.unpack(body)
     _expect(direction in (0, 1), "a direction of 0 or 1", "0 or 1", direction)
-    _expect(consistency in (0, 1), "a consistency of 0 or 1", "0 or 1", consistency)
-    query = Query._make((*row, Direction(direction), Consistency(consistency)))
+    query = Query._make((*row, Direction(direction), _consistency(consistency)))
     _expect(0 < query.max_records <= limits.READ_RECORDS, "max records", limits.READ_RECORDS, query.max_records)
     _expect(query.max_bytes <= limits.READ_BYTES, "max bytes", limits.READ_BYTES, query.max_bytes)
     _expect(query.wait_ms <= limits.READ_WAIT_MS, "wait ms", limits.READ_WAIT_MS, query.wait_ms)
     return token, query
 
 
-def encode_read_reply(token: Token, position: int, *, more: bool, records: Sequence[Buffer]) -> list[Buffer]:
-    """`records` is what `encode_records` made."""
-    return [encode_token(token) + _READ_REPLY.pack(position, READ_MORE if more else 0), *records]
+def _consistency(value: int) -> Consistency:
+    _expect(value in (0, 1, 2), "a consistency from 0 to 2", "0, 1 or 2", value)
+    return Consistency(value)
+
+
+def encode_read_reply(
+    token: Token,
+    position: int,
+    *,
+    more: bool,
+    records: Sequence[Buffer],
+    gaps: Sequence[GapRow] = (),
+    aux: Mapping[int, bytes] = {},
+) -> list[Buffer]:
+    """`records` is what `encode_records` made; `aux` is the cached data of some of its rows."""
+    flags = READ_MORE if more else 0
+    extra: list[Buffer] = []
+    if gaps:
+        flags |= READ_GAPS
+        extra.append(_TWO.pack(len(gaps), 0))
+        extra.extend(_GAP.pack(*gap, 0) for gap in gaps)
+    if aux:
+        flags |= READ_AUX
+        extra.append(_TWO.pack(len(aux), sum(map(len, aux.values()))))
+        extra.extend(_TWO.pack(row, len(data)) for row, data in aux.items())
+        extra.extend(aux.values())
+    return [b"".join((encode_token(token), _READ_REPLY.pack(position, flags), *extra)), *records]
 
 
 def decode_read_reply(body: memoryview) -> ReadReply:
@@ -221,23 +298,67 @@ def decode_read_reply(body: memoryview) -> ReadReply:
     token, body = decode_token(body)
     _expect(len(body) >= _READ_REPLY.size, "a read reply", _READ_REPLY.size, len(body))
     position, flags = _READ_REPLY.unpack_from(body)
-    return ReadReply(token, position, bool(flags & READ_MORE), decode_records(body[_READ_REPLY.size :]))
+    body = body[_READ_REPLY.size :]
+    gaps: tuple[GapRow, ...] = ()
+    aux: dict[int, memoryview] = {}
+    if flags & READ_GAPS:
+        gaps, body = _decode_gaps(body)
+    if flags & READ_AUX:
+        aux, body = _decode_aux(body)
+    records = decode_records(body)
+    _expect(
+        all(row < len(records.seqnums) for row in aux), "rows with aux data", len(records.seqnums), max(aux, default=0)
+    )
+    return ReadReply(token, position, bool(flags & READ_MORE), records, gaps, aux)
 
 
-def encode_prev_many(token: Token, book: int, queries: Sequence[tuple[int, int]]) -> list[Buffer]:
+def _decode_gaps(body: memoryview) -> tuple[tuple[GapRow, ...], memoryview]:
+    _expect(len(body) >= _TWO.size, "gaps", _TWO.size, len(body))
+    count, _ = _TWO.unpack_from(body)
+    end = _TWO.size + count * _GAP.size
+    _expect(end <= len(body), "gaps", end, len(body))
+    rows = list(_GAP.iter_unpack(body[_TWO.size : end]))
+    for first, last, kind, _ in rows:
+        _expect(kind in (1, 2), "a kind of gap, 1 or 2", "1 or 2", kind)
+        _expect(first <= last, "a gap that ends at or above its start", first, last)
+    return tuple(GapRow(first, last, GapKind(kind)) for first, last, kind, _ in rows), body[end:]
+
+
+def _decode_aux(body: memoryview) -> tuple[dict[int, memoryview], memoryview]:
+    _expect(len(body) >= _TWO.size, "an aux column", _TWO.size, len(body))
+    count, size = _TWO.unpack_from(body)
+    start = _TWO.size * (count + 1)
+    _expect(start + size <= len(body), "an aux column", start + size, len(body))
+    rows = list(_TWO.iter_unpack(body[_TWO.size : start]))
+    total = sum(length for _, length in rows)
+    _expect(total == size, "aux bytes", size, total)
+    aux: dict[int, memoryview] = {}
+    for row, length in rows:
+        aux[row] = body[start : start + length]
+        start += length
+    return aux, body[start:]
+
+
+def encode_prev_many(
+    token: Token, book: int, queries: Sequence[tuple[int, int]], consistency: Consistency = Consistency.SESSION
+) -> list[Buffer]:
     packed = b"".join(_PAIR.pack(*query) for query in queries)
-    return [encode_token(token) + _PREV_MANY.pack(book, len(queries), 0) + packed]
+    return [encode_token(token) + _PREV_MANY.pack(book, len(queries), consistency) + packed]
 
 
-def decode_prev_many(body: memoryview) -> tuple[dict[int, Position], int, list[tuple[int, int]]]:
-    """Returns (token, book, (tag, at most) pairs). Raises ProtocolError."""
+def decode_prev_many(body: memoryview) -> tuple[dict[int, Position], int, list[tuple[int, int]], Consistency]:
+    """Returns (token, book, (tag, at most) pairs, consistency). Raises ProtocolError."""
     token, body = decode_token(body)
     _expect(len(body) >= _PREV_MANY.size, "queries", _PREV_MANY.size, len(body))
-    book, count, _ = _PREV_MANY.unpack_from(body)
+    book, count, consistency = _PREV_MANY.unpack_from(body)
     _expect(count <= limits.READ_MANY_QUERIES, "queries in one call", limits.READ_MANY_QUERIES, count)
-    size = _PREV_MANY.size + count * _PAIR.size
-    _expect(size == len(body), "queries", size, len(body))
-    return token, book, list(_PAIR.iter_unpack(body[_PREV_MANY.size :]))
+    return token, book, _decode_pairs(body, _PREV_MANY.size, count, "queries"), _consistency(consistency)
+
+
+def _decode_pairs(body: memoryview, start: int, count: int, what: str) -> list[tuple[int, int]]:
+    size = start + count * _PAIR.size
+    _expect(size == len(body), what, size, len(body))
+    return list(_PAIR.iter_unpack(body[start:]))
 
 
 def encode_position(token: Token, book: int) -> list[Buffer]:
@@ -252,6 +373,74 @@ def decode_position(body: memoryview) -> tuple[dict[int, Position], int]:
     except StructError as error:
         raise ProtocolError(f"expected 8 bytes after the token, found {len(body)}", found=len(body)) from error
     return token, number
+
+
+# -- trim, aux data, writers, seek
+
+
+def encode_trim(token: Token, book: int, pairs: Sequence[tuple[int, int]], *, forget: bool) -> list[Buffer]:
+    packed = b"".join(_PAIR.pack(*pair) for pair in pairs)
+    return [encode_token(token) + _TRIM.pack(book, len(pairs), TRIM_FORGET if forget else 0) + packed]
+
+
+def decode_trim(body: memoryview) -> tuple[dict[int, Position], int, list[tuple[int, int]], bool]:
+    """Returns (token, book, (tag, before) pairs, forget). Raises ProtocolError."""
+    token, body = decode_token(body)
+    _expect(len(body) >= _TRIM.size, "a trim", _TRIM.size, len(body))
+    book, count, flags = _TRIM.unpack_from(body)
+    _expect(0 < count <= limits.TRIM_PAIRS, "pairs in one trim", limits.TRIM_PAIRS, count)
+    pairs = _decode_pairs(body, _TRIM.size, count, "a trim")
+    _expect(all(before < 2**63 for _, before in pairs), "seqnums below 2**63", 2**63, "a larger one")
+    return token, book, pairs, bool(flags & TRIM_FORGET)
+
+
+def encode_set_aux(book: int, seqnum: int, data: bytes) -> list[Buffer]:
+    return [_PAIR.pack(book, seqnum), data]
+
+
+def decode_set_aux(body: memoryview) -> tuple[int, int, bytes]:
+    """Returns (book, seqnum, data). Raises ProtocolError."""
+    size = len(body) - _PAIR.size
+    _expect(0 <= size <= limits.AUX_BYTES, "aux data", limits.AUX_BYTES, size)
+    book, seqnum = _PAIR.unpack_from(body)
+    return book, seqnum, bytes(body[_PAIR.size :])
+
+
+def encode_writer(token: Token, book: int, writer: bytes) -> list[Buffer]:
+    assert len(writer) == WRITER_BYTES
+    return [encode_token(token) + _BOOK.pack(book) + writer]
+
+
+def decode_writer(body: memoryview) -> tuple[dict[int, Position], int, bytes]:
+    """Returns (token, book, writer). Raises ProtocolError."""
+    token, body = decode_token(body)
+    _expect(len(body) == _BOOK.size + WRITER_BYTES, "a book and a writer", _BOOK.size + WRITER_BYTES, len(body))
+    return token, _BOOK.unpack_from(body)[0], bytes(body[_BOOK.size :])
+
+
+def encode_seek(token: Token, book: int, time_ms: int, consistency: Consistency) -> list[Buffer]:
+    return [encode_token(token) + _SEEK.pack(book, time_ms, consistency, 0)]
+
+
+def decode_seek(body: memoryview) -> tuple[dict[int, Position], int, int, Consistency]:
+    """Returns (token, book, time_ms, consistency). Raises ProtocolError."""
+    token, body = decode_token(body)
+    _expect(len(body) == _SEEK.size, "a seek", _SEEK.size, len(body))
+    book, time_ms, consistency, _ = _SEEK.unpack(body)
+    return token, book, time_ms, _consistency(consistency)
+
+
+def encode_found(token: Token, position: int, seqnum: int) -> list[Buffer]:
+    """The answer to SEEK."""
+    return [encode_token(token) + _PAIR.pack(position, seqnum)]
+
+
+def decode_found(body: memoryview) -> tuple[dict[int, Position], int, int]:
+    """Returns (token, position, seqnum). Raises ProtocolError."""
+    token, body = decode_token(body)
+    _expect(len(body) == _PAIR.size, "a position and a seqnum", _PAIR.size, len(body))
+    position, seqnum = _PAIR.unpack(body)
+    return token, position, seqnum
 
 
 # -- records

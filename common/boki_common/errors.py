@@ -20,7 +20,7 @@ A message tells a person what was expected, what was found, and what to do next.
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataUnknown
     ├── LedgerError            NoSuchLedger, NoSuchEntry, EntryUnknown, LedgerFenced, LedgerClosed, NotEnoughBookies, …
     ├── MetalogError           TermOver, NoSequencer
-    └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten
+    └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten, AnswerForgotten, NumberReused
 
 Errors cross processes by class name and facts (`to_wire`, `from_wire`); an unknown name arrives as `RemoteError`.
 """
@@ -272,7 +272,11 @@ class Conflict(LogBookError):
 
 
 class Trimmed(LogBookError):
-    """The record is below a trim mark."""
+    """What was asked for lies below a trim mark.
+
+    Attributes:
+        mark: seqnum from which on nothing of the stream is trimmed; read from there. tag, book: of the stream.
+    """
 
 
 class Lost(LogBookError):
@@ -294,6 +298,24 @@ class WriterForgotten(LogBookError):
     """
 
     definite = False
+
+
+class AnswerForgotten(LogBookError):
+    """The log has decided this number of the writer, too long ago to know how: at most its last 1,024 answers are kept.
+
+    Attributes:
+        number: of the append. book.
+    """
+
+    definite = False
+
+
+class NumberReused(LogBookError):
+    """The log has this number of the writer already, for another record: nothing was appended now.
+
+    Attributes:
+        number: of the append. book.
+    """
 
 
 def _tree(root: type[BokiError]) -> dict[str, type[BokiError]]:

@@ -44,6 +44,10 @@ READ_BYTES: Final = 1 * MIB
 READ_WAIT_MS: Final = 60_000
 """The longest an engine parks a blocking read; SDKs repeat it."""
 READ_MANY_QUERIES: Final = 4_096
+TRIM_PAIRS: Final = 4_096
+"""(tag, before) pairs of one trim."""
+AUX_BYTES: Final = 1 * MIB
+"""Aux data of one record."""
 
 CALL_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -65,6 +69,11 @@ TERM_SHARDS: Final = 65_536
 METALOG_COMMANDS: Final = 4_096
 METALOG_COMMANDS_BYTES: Final = 256 * KIB
 """Commands of one metalog entry; with the ends of all shards it stays far below `ENTRY_BYTES`."""
+ORDERS_WAITING: Final = 4_096
+"""Commands that wait at a sequencer for their entry; above, `Overloaded`."""
+ORDERS_WAITING_BYTES: Final = 4 * MIB
+BARRIERS_WAITING: Final = 65_536
+"""Requests that wait at a sequencer for an acknowledged entry."""
 TRIM_PAIRS: Final = 4_096
 """(tag, before) pairs of one trim."""
 LOST_EVIDENCE_BYTES: Final = 16 * KIB

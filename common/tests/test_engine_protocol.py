@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import engine_protocol as protocol
-from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query
+from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
@@ -21,7 +21,16 @@ tokens = st.dictionaries(u32, st.builds(Position, u32, u64), max_size=4)
 pairs = st.lists(st.tuples(u64, u64), max_size=4)
 rows = st.lists(
     st.builds(
-        AnswerRow, u64, st.binary(min_size=16, max_size=16), u64, u64, u64, u32, st.integers(0, 4), pairs.map(tuple)
+        AnswerRow,
+        u64,
+        st.binary(min_size=16, max_size=16),
+        u64,
+        u64,
+        u64,
+        u32,
+        st.integers(0, 5),
+        pairs.map(tuple),
+        st.integers(0, 1),
     ),
     max_size=5,
 )
@@ -45,10 +54,59 @@ def test_queries(token: dict[int, Position], query: Query) -> None:
     assert protocol.decode_read(flat(protocol.encode_read(token, query))) == (token, query)
 
 
-@given(tokens, u64, pairs)
-def test_prev_many(token: dict[int, Position], book: int, wanted: list[tuple[int, int]]) -> None:
-    body = flat(protocol.encode_prev_many(token, book, wanted))
-    assert protocol.decode_prev_many(body) == (token, book, wanted)
+@given(tokens, u64, pairs, st.sampled_from(Consistency))
+def test_prev_many(
+    token: dict[int, Position], book: int, wanted: list[tuple[int, int]], consistency: Consistency
+) -> None:
+    body = flat(protocol.encode_prev_many(token, book, wanted, consistency))
+    assert protocol.decode_prev_many(body) == (token, book, wanted, consistency)
+
+
+@given(tokens, u64, st.lists(st.tuples(u64, st.integers(0, 2**63 - 1)), min_size=1, max_size=4), st.booleans())
+def test_trims(token: dict[int, Position], book: int, wanted: list[tuple[int, int]], forget: bool) -> None:
+    body = flat(protocol.encode_trim(token, book, wanted, forget=forget))
+    assert protocol.decode_trim(body) == (token, book, wanted, forget)
+
+
+@given(tokens, u64, u64, st.binary(max_size=9), st.integers(-(2**63), 2**63 - 1), st.sampled_from(Consistency))
+def test_aux_data_writers_and_seeks(
+    token: dict[int, Position], book: int, seqnum: int, data: bytes, time_ms: int, consistency: Consistency
+) -> None:
+    assert protocol.decode_set_aux(flat(protocol.encode_set_aux(book, seqnum, data))) == (book, seqnum, data)
+    writer = seqnum.to_bytes(16, "little")
+    assert protocol.decode_writer(flat(protocol.encode_writer(token, book, writer))) == (token, book, writer)
+    seek = flat(protocol.encode_seek(token, book, time_ms, consistency))
+    assert protocol.decode_seek(seek) == (token, book, time_ms, consistency)
+    assert protocol.decode_found(flat(protocol.encode_found(token, book, seqnum))) == (token, book, seqnum)
+
+
+gap_rows = st.lists(
+    st.tuples(u64, u64, st.sampled_from(GapKind)).map(lambda row: GapRow(min(row[:2]), max(row[:2]), row[2])),
+    max_size=3,
+)
+
+
+@given(gap_rows, st.dictionaries(st.integers(0, 4), st.binary(max_size=5)))
+def test_gaps_and_aux_data_in_read_replies(gaps: list[GapRow], aux: dict[int, bytes]) -> None:
+    records = protocol.encode_records([1] * 5, [0] * 5, [b""] * 5, [0] * 5, [b"xy"] * 5)
+    reply = protocol.decode_read_reply(
+        flat(protocol.encode_read_reply({}, 7, more=True, records=records, gaps=gaps, aux=aux))
+    )
+    assert (reply.position, reply.more, list(reply.gaps)) == (7, True, gaps)
+    assert {row: bytes(data) for row, data in reply.aux.items()} == aux
+    assert bytes(reply.records.payloads) == b"xy" * 5
+
+
+def test_aux_data_of_no_row_is_refused() -> None:
+    records = protocol.encode_records([1], [0], [b""], [0], [b"xy"])
+    with pytest.raises(ProtocolError):
+        protocol.decode_read_reply(flat(protocol.encode_read_reply({}, 7, more=True, records=records, aux={1: b"x"})))
+
+
+def test_no_trim_is_empty_and_none_is_of_the_impossible() -> None:
+    for pairs in ([], [(1, 2**63)]):
+        with pytest.raises(ProtocolError):
+            protocol.decode_trim(flat(protocol.encode_trim({}, 1, pairs, forget=False)))
 
 
 @given(tokens, u64, st.booleans(), st.lists(st.tuples(u64, st.lists(u64, max_size=3), st.binary(max_size=20))))
@@ -91,6 +149,23 @@ SAMPLES: dict[str, tuple[memoryview, Callable[[memoryview], object]]] = {
         ),
         protocol.decode_read_reply,
     ),
+    "read reply with all": (
+        flat(
+            protocol.encode_read_reply(
+                {},
+                1,
+                more=False,
+                records=protocol.encode_records([1], [2], [bytes(8)], [1], [b"abc"]),
+                gaps=[GapRow(1, 2, GapKind.LOST)],
+                aux={0: b"aux"},
+            )
+        ),
+        protocol.decode_read_reply,
+    ),
+    "trim": (flat(protocol.encode_trim({0: Position(1, 2)}, 1, [(2, 3)], forget=True)), protocol.decode_trim),
+    "writer": (flat(protocol.encode_writer({}, 1, bytes(16))), protocol.decode_writer),
+    "seek": (flat(protocol.encode_seek({}, 1, 2, Consistency.ANY)), protocol.decode_seek),
+    "found": (flat(protocol.encode_found({}, 1, 2)), protocol.decode_found),
 }
 
 

@@ -90,7 +90,7 @@ class SdkConnection:
         elif opcode == wire.OP_READ:
             self._read(request_id, body)
         elif opcode == wire.OP_READ_PREV_MANY:
-            token, book, queries = wire.decode_prev_many(body)
+            token, book, queries, _ = wire.decode_prev_many(body)
             self._later(opcode, request_id, self._reader.prev_many(token, book, queries))
         elif opcode == wire.OP_POSITION:
             token, _ = wire.decode_position(body)

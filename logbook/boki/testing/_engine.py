@@ -161,7 +161,7 @@ class ModelEngine:
         return True
 
     def _read_prev_many(self, peer: Peer, request_id: int, body: memoryview) -> None:
-        _, book, queries = wire.decode_prev_many(body)
+        _, book, queries, _ = wire.decode_prev_many(body)
         model = self.model
         found = [next(iter(model.downwards(book, tag, at_most, 0, 1)), None) for tag, at_most in queries]
         size = sum(len(record.payload) for record in found if record is not None)
