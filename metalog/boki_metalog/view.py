@@ -9,6 +9,9 @@
               "1": null}}                                           null: no term was installed yet
 
 Rules:
+- A log is added as null, with no slots, and gets a term like any other. One that is removed has no slots and leaves `logs`;
+  its sealed terms stay readable by their records.
+- One swap may install terms of several logs and set their slots: that is how slots move.
 - It changes only by compare-and-swap, and the swap that installs a term draws its number from `next_term`.
 - `sequencer` made `metalog_ledger` and is the only one that ever writes it. `token` tells one install from another.
 - `start_time_ms` is the newest time of the terms this one succeeds: it begins no earlier, and a term without any entry
@@ -20,7 +23,7 @@ Pure: values and their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -28,6 +31,8 @@ import msgspec
 from boki_common import limits
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
+from boki_metalog import slot_rules
+from boki_metalog.slot_rules import SlotsOfLog
 
 T = TypeVar("T")
 
@@ -43,10 +48,12 @@ class SlotRange(NamedTuple):
     last: int
 
 
-class _SlotsOfLog(NamedTuple):
-    first: int
-    last: int
-    log: int
+class NewTerm(NamedTuple):
+    """What a swap installs as a log's next term; its number comes from the view."""
+
+    ledger_id: int
+    sequencer: str
+    start_time_ms: int
 
 
 class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,11 +67,12 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module. Invariant: `slots` covers every slot once, every log it names is in `logs`, no two logs share a term."""
+    """See the module. Invariant: `slots` covers every slot once, every log it names is in `logs`, no two logs share a term
+    or a metalog."""
 
     version: int
     next_term: int
-    slots: tuple[_SlotsOfLog, ...]
+    slots: tuple[SlotsOfLog, ...]
     logs: dict[int, Installed | None]
 
     def installed(self, log: int) -> Installed | None:
@@ -84,15 +92,57 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The log that orders a slot."""
         return next(one.log for one in self.slots if one.first <= slot <= one.last)
 
+    @property
+    def per_slot(self) -> tuple[int, ...]:
+        """The log of each slot."""
+        return slot_rules.per_slot(self.slots)
+
+    @property
+    def sequencers(self) -> dict[str, int]:
+        """The sequencers of all current terms → their logs."""
+        return {one.sequencer: log for log, one in sorted(self.logs.items()) if one is not None}
+
     def with_term(self, log: int, *, ledger_id: int, sequencer: str, token: str, start_time_ms: int) -> View:
         """The view after `log` got its next term."""
-        installed = Installed(self.next_term, ledger_id, sequencer, token, start_time_ms)
-        return View(VERSION, self.next_term + 1, self.slots, {**self.logs, log: installed})
+        return self.with_terms({log: NewTerm(ledger_id, sequencer, start_time_ms)}, token=token)
+
+    def with_terms(
+        self,
+        terms: Mapping[int, NewTerm],
+        *,
+        token: str,
+        slots: Sequence[int] | None = None,
+        without: Collection[int] = (),
+    ) -> View:
+        """The view after these logs got their next terms, all at once; numbers are drawn in the order of the logs.
+
+        Args:
+            slots: the log of each slot from then on. Each log that gives or takes one must be in `terms` or `without`.
+            without: logs that leave the view; they may have no slot any more.
+        """
+        after = self.per_slot if slots is None else tuple(slots)
+        for log in slot_rules.concerned(self.per_slot, after):
+            assert log in terms or log in without, f"the slots of log {log} change, so its term must"
+        logs = {log: installed for log, installed in self.logs.items() if log not in without}
+        term = self.next_term
+        for log, new in sorted(terms.items()):
+            logs[log] = Installed(term, new.ledger_id, new.sequencer, token, new.start_time_ms)
+            term += 1
+        return View(VERSION, term, slot_rules.to_ranges(after), logs)
+
+    def with_logs(self, logs: Sequence[int]) -> View:
+        """The view with these logs too; they have no slots and no term yet."""
+        return View(VERSION, self.next_term, self.slots, {**dict.fromkeys(logs), **self.logs})
+
+    def spread_at_first(self, weights: Mapping[int, int]) -> View:
+        """The view of a cluster in which no term was ever installed, with the slots spread: nothing has to be sealed."""
+        assert self.next_term == 1, "slots of a term never change"
+        return View(VERSION, 1, slot_rules.to_ranges(slot_rules.spread(self.per_slot, weights)), self.logs)
 
 
 def first_view() -> View:
     """What the first process of a cluster creates: one log with all slots, and no term yet. Same bytes from anybody."""
-    return View(VERSION, 1, (_SlotsOfLog(0, limits.SLOTS - 1, FIRST_LOG),), {FIRST_LOG: None})
+    return View(VERSION, 1, (SlotsOfLog(0, limits.SLOTS - 1, FIRST_LOG),), {FIRST_LOG: None})
 
 
 def encode_view(view: View) -> bytes:
@@ -137,7 +187,7 @@ def _check(view: View) -> None:
         raise CorruptData(f"{VIEW_PATH} cannot be right: {'; '.join(faults)}", path=VIEW_PATH)
 
 
-def _faults(next_term: int, slots: tuple[_SlotsOfLog, ...], logs: Mapping[int, Installed | None]) -> list[str]:
+def _faults(next_term: int, slots: tuple[SlotsOfLog, ...], logs: Mapping[int, Installed | None]) -> list[str]:
     faults = []
     expected = 0
     for one in slots:
@@ -149,6 +199,11 @@ def _faults(next_term: int, slots: tuple[_SlotsOfLog, ...], logs: Mapping[int, I
     terms = [installed.term for installed in logs.values() if installed is not None]
     if len(set(terms)) != len(terms) or not all(0 < term < next_term for term in terms) or next_term < 1:
         faults.append(f"terms {sorted(terms)} are not different numbers from 1 to below {next_term}")
+    metalogs = [installed.metalog_ledger for installed in logs.values() if installed is not None]
+    if len(set(metalogs)) != len(metalogs):
+        faults.append(f"metalogs {sorted(metalogs)} are not different ledgers")
+    if any(log < 0 for log in logs):
+        faults.append(f"logs {sorted(logs)} are not numbered from 0")
     if next_term > limits.TERM_MAX:
         faults.append(f"all {limits.TERM_MAX} terms are used")
     return faults

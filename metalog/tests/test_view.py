@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from boki_common.errors import CorruptData, VersionMismatch
-from boki_metalog.view import SlotRange, View, decode_view, encode_view, first_view
+from boki_metalog.view import NewTerm, SlotRange, View, decode_view, encode_view, first_view
 
 INSTALL = {"ledger_id": 31, "sequencer": "5e" * 16, "token": "70" * 16, "start_time_ms": 900}
 
@@ -32,6 +32,34 @@ def test_logs_are_written_in_order() -> None:
     assert encode_view(one) == encode_view(other)
 
 
+def test_several_terms_and_their_slots_in_one_value() -> None:
+    view = first_view().with_term(0, **INSTALL).with_logs([1, 2])  # type: ignore[arg-type]
+    assert (view.logs[1], view.slots_of(1), view.next_term) == (None, (), 2)
+    slots = [0] * 1000 + [1] * 24
+    terms = {1: NewTerm(51, "b", 800), 0: NewTerm(50, "a", 900)}
+    moved = view.with_terms(terms, token="t", slots=slots)
+    assert [(moved.term_of(log), moved.slots_of(log)) for log in (0, 1, 2)] == [
+        (2, (SlotRange(0, 999),)), (3, (SlotRange(1000, 1023),)), (0, ()),
+    ]  # fmt: skip
+    assert moved.next_term == 4 and moved.sequencers == {"a": 0, "b": 1} and moved.per_slot == tuple(slots)
+    assert decode_view(encode_view(moved)) == moved
+    gone = moved.with_terms({0: NewTerm(60, "a", 950)}, token="u", slots=[0] * 1024, without=[1])
+    assert sorted(gone.logs) == [0, 2] and gone.term_of(0) == 4 and gone.term_of(1) == 0
+
+
+def test_slots_do_not_change_without_terms() -> None:
+    view = first_view().with_logs([1])
+    with pytest.raises(AssertionError, match="log 1"):
+        view.with_terms({0: NewTerm(50, "a", 900)}, token="t", slots=[0] * 1000 + [1] * 24)
+
+
+def test_before_the_first_term_slots_are_free() -> None:
+    view = first_view().with_logs([1]).spread_at_first({0: 1, 1: 1})
+    assert view.slots_of(1) == (SlotRange(512, 1023),) and view.next_term == 1
+    with pytest.raises(AssertionError, match="never change"):
+        view.with_term(0, **INSTALL).spread_at_first({0: 1})  # type: ignore[arg-type]
+
+
 def changed(**fields: object) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(encode_view(first_view())) | fields)
 
@@ -51,6 +79,8 @@ INSTALLED = {"term": 1, "metalog_ledger": 1, "sequencer": "", "token": "", "star
         changed(next_term=0),
         changed(logs={"0": INSTALLED}),
         changed(next_term=2, logs={"0": INSTALLED, "1": INSTALLED}),
+        changed(next_term=3, logs={"0": INSTALLED, "1": INSTALLED | {"term": 2}}),
+        changed(logs={"0": None, "-1": None}),
         changed(surprise=1),
         changed().replace(b"version", b"versi\xefn"),
     ],
