@@ -16,6 +16,11 @@ class BookieSettings:
     """See each field; sizes are of this bookie alone."""
 
     host: str = setting("", unit="", help="Name under which clients reach this bookie; empty: the address it binds.")
+    port: int = setting(
+        0,
+        unit="",
+        help="Port under which clients reach this bookie, behind a proxy or a port mapping; 0: the one it binds.",
+    )
     replace_lost_disk: bool = setting(
         False, unit="", help="Start on an empty directory as a new bookie and retire the one whose disk is gone."
     )
@@ -178,6 +183,8 @@ class BookieSettings:
     def faults(self) -> Iterator[str]:
         """Rules between the fields."""
         room = self.journal_segment_bytes - journal_format.SEGMENT_OVERHEAD_BYTES
+        if not 0 <= self.port < 1 << 16:
+            yield f"port: expected 0 to 65535, found {self.port}"
         if self.journal_segment_bytes % journal_format.PAGE_BYTES:
             yield f"journal_segment_bytes: expected a multiple of {journal_format.PAGE_BYTES}"
         if self.journal_segment_bytes >= MIB and room < FRAME_BYTES:

@@ -84,6 +84,12 @@ async def add(client: Client, world: Any, ledger_id: int, entry_id: int, *, reco
     return V2Status((await client.ask(*encode_add_body([body], world.key, recovery=recovery))).status)
 
 
+async def test_clients_are_told_the_name_and_port_of_a_proxy(world: Any, start: Start) -> None:
+    bookie = await start(MemoryDisk(), host="proxy.example", port=4181)
+    assert await bookie_address(world.store, bookie.bookie_id) == Address("proxy.example", 4181)
+    assert bookie.address.port != 4181
+
+
 @pytest.mark.parametrize("kind", ["memory", "posix"])
 async def test_a_bookie_serves_registers_and_comes_back_with_everything(
     world: Any, start: Start, kind: str, tmp_path: Path
