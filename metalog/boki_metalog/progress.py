@@ -12,7 +12,8 @@ Rules:
 - A CLOSE pins the shard's end at what the same entry cuts. Later reports are refused.
 - Positions are dense: an entry starts where the one before ended. Within it, shard by shard, ascending.
 - Time is max(time of the entry before, clock). No position beyond `limits.POSITION_MAX` is given: `TermFull`.
-- An entry says something new, or there is none.
+- An entry says something new, or there is none; but one that says nothing is made when a barrier is asked for.
+- Commands are taken first in, first out, as many as one entry may hold. What waits is bounded: `Overloaded`.
 
 Pure: no clock, no IO. The work is per entry and per open shard, never per record. One entry in flight at a time is the
 caller's rule (`term_server`); nothing here knows what is acknowledged.
@@ -25,11 +26,24 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from boki_common import limits
-from boki_common.errors import CorruptData
+from boki_common.errors import CorruptData, Overloaded
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
-from boki_metalog.metalog_entry import Close, Command, MetalogEntry, Open, ShardEnd
+from boki_metalog.metalog_entry import (
+    Close,
+    Command,
+    Expire,
+    Lost,
+    MetalogEntry,
+    Open,
+    ShardEnd,
+    Trim,
+    check_command,
+    command_bytes,
+)
 
 EMPTY_END: Final = (0, 0)
+Order = Trim | Expire | Lost
+"""What participants have ordered by name; OPEN and CLOSE follow from shards."""
 
 
 class ShardRange(NamedTuple):
@@ -184,7 +198,11 @@ class CutBuilder:
         self._owned: dict[str, list[int]] = {}
         """Incarnation → its shards that are not closed and not about to be, ascending."""
         self._commands: deque[Command] = deque()
+        self._orders = 0
+        """Of the commands that wait, those given to `order`; and their bytes."""
+        self._order_bytes = 0
         self._advanced = False
+        self._barrier = False
 
     @property
     def shards(self) -> dict[int, str]:
@@ -268,15 +286,37 @@ class CutBuilder:
             self.close(number)
         return lost
 
+    def order(self, command: Order) -> None:
+        """Queues a command for one of the next entries; those given before it come no later.
+
+        Raises:
+            InvalidArgument: its numbers cannot be stored.
+            Overloaded: too many, or too large ones, wait already.
+        """
+        check_command(command)
+        waiting_bytes = self._order_bytes + command_bytes(command)
+        if self._orders >= limits.ORDERS_WAITING or waiting_bytes > limits.ORDERS_WAITING_BYTES:
+            raise Overloaded(
+                f"{self._orders} commands of {self._order_bytes} bytes wait for a metalog entry; try again later",
+                found=self._orders,
+            )
+        self._orders += 1
+        self._order_bytes = waiting_bytes
+        self._commands.append(command)
+
+    def barrier(self) -> None:
+        """Has the next `take` make an entry, even one that says nothing."""
+        self._barrier = True
+
     def take(self, now_ms: int) -> MetalogEntry | None:
         """The next entry, or None when there is nothing to say. What is taken counts as ordered.
 
         Raises:
             TermFull: the positions do not suffice; nothing was taken, and never will be.
         """
-        if not self._advanced and not self._commands:
+        if not self._advanced and not self._commands and not self._barrier:
             return None
-        commands = [self._commands.popleft() for _ in range(min(len(self._commands), limits.METALOG_COMMANDS))]
+        commands = self._fitting() if self._commands else []
         for command in commands:
             if isinstance(command, Open):
                 self._shards[command.shard].opened = True
@@ -287,10 +327,23 @@ class CutBuilder:
                 f"{end_pos - self.end_pos} more records do not fit below position {limits.POSITION_MAX} of the term",
                 end_pos=self.end_pos,
             )
-        self._advanced = False
+        self._advanced = self._barrier = False
         entry = MetalogEntry(self.end_pos, end_pos, max(self.time_ms, now_ms), ends, tuple(commands))
         self._took(entry)
         return entry
+
+    def _fitting(self) -> list[Command]:
+        """Takes from the queue what one entry may hold: always at least one command."""
+        waiting = self._commands
+        fitting: list[Command] = []
+        room = limits.METALOG_COMMANDS_BYTES
+        while waiting and len(fitting) < limits.METALOG_COMMANDS:
+            room -= command_bytes(waiting[0])
+            if room < 0:
+                break
+            fitting.append(waiting.popleft())
+        assert fitting, "every command fits into an entry alone"
+        return fitting
 
     def _ends(self) -> tuple[tuple[ShardEnd, ...], int]:
         """What the next cut says of every opened shard, and its end position."""
@@ -308,5 +361,8 @@ class CutBuilder:
         for command in entry.commands:
             if isinstance(command, Close):
                 del self._shards[command.shard]
+            elif not isinstance(command, Open):
+                self._orders -= 1
+                self._order_bytes -= command_bytes(command)
         self.end_pos = entry.end_pos
         self.time_ms = entry.time_ms

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from boki_common import limits
-from boki_common.errors import CorruptData
+from boki_common.errors import CorruptData, InvalidArgument, Overloaded
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
-from boki_metalog.metalog_entry import Close, MetalogEntry, Open, ShardEnd, decode, encode
-from boki_metalog.progress import CutBuilder, ProgressVector, ShardRange, deltas
+from boki_metalog.metalog_entry import (
+    Close,
+    Command,
+    Expire,
+    Lost,
+    MetalogEntry,
+    Open,
+    ShardEnd,
+    Trim,
+    command_bytes,
+    decode,
+    encode,
+)
+from boki_metalog.progress import CutBuilder, Order, ProgressVector, ShardRange, deltas
 
 A, B, C = ("aa" * 16, "bb" * 16, "cc" * 16)
 
@@ -189,6 +203,136 @@ def test_many_commands_go_into_several_entries(monkeypatch: pytest.MonkeyPatch) 
     assert builder.take(0) is None and list(state.shards) == [0, 1, 2]
 
 
+def trim(book: int, pairs: int = 1) -> Trim:
+    return Trim(book, ((7, 9),) * pairs, False)
+
+
+def test_commands_are_ordered_first_in_first_out_among_opens_and_closes() -> None:
+    builder = builder_of(A)
+    expire, lost = Expire(5, bytes(16), 3), Lost(1, 0, 2, 4, b"{}")
+    builder.order(trim(1))
+    shard = builder.open(B, 77)
+    builder.order(expire)
+    builder.report(0, 5, 1)
+    builder.close(0)
+    builder.order(lost)
+    state = ProgressVector.after(MetalogEntry(0, 0, 0, (ShardEnd(0, 0, 0),)))
+    entry = take(builder)
+    assert entry.commands == (trim(1), Open(shard, B, 77), expire, Close(0), lost)
+    assert state.apply(entry) == [ShardRange(0, 0, 5, 0, 1, 0)]
+    assert list(state.shards) == [shard] and builder.take(0) is None
+
+
+def test_a_command_alone_makes_an_entry_that_cuts_nothing() -> None:
+    builder = CutBuilder(time_ms=7)
+    builder.order(trim(1))
+    assert take(builder) == MetalogEntry(0, 0, 7, (), (trim(1),))
+    assert builder.take(0) is None
+
+
+def test_a_barrier_is_one_entry_and_made_only_when_asked_for() -> None:
+    builder = builder_of(A)
+    builder.report(0, 5, 1)
+    take(builder, 3)
+    for _ in range(3):
+        builder.barrier()
+    assert take(builder, 4) == MetalogEntry(5, 5, 4, (ShardEnd(0, 5, 1),))
+    assert builder.take(5) is None
+    builder.barrier()
+    builder.report(0, 6, 2)
+    assert take(builder).end_pos == 6, "an entry that says something is a barrier as well"
+    assert builder.take(5) is None
+
+
+def test_many_large_commands_go_into_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METALOG_COMMANDS_BYTES", 2 * command_bytes(trim(0, 3)))
+    builder = CutBuilder()
+    waiting = [trim(1), trim(2, 3), trim(3, 3), trim(4), trim(5), trim(6, 3)]
+    for command in waiting:
+        builder.order(command)
+    entries = [take(builder) for _ in range(3)]
+    assert [[one.book for one in entry.commands if isinstance(one, Trim)] for entry in entries] == [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+    ]
+    assert builder.take(0) is None
+
+
+def test_what_cannot_be_stored_is_not_queued() -> None:
+    builder = CutBuilder()
+    with pytest.raises(InvalidArgument):
+        builder.order(Trim(1, (), False))
+    assert builder.take(0) is None
+
+
+def test_the_commands_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ORDERS_WAITING", 3)
+    monkeypatch.setattr(limits, "ORDERS_WAITING_BYTES", 2 * command_bytes(trim(0, 3)))
+    builder = builder_of(A)
+    for _ in range(3):
+        for book in range(3):
+            builder.order(trim(book))
+        with pytest.raises(Overloaded):
+            builder.order(trim(3))
+        assert len([one for one in take(builder).commands if isinstance(one, Trim)]) == 3
+        builder.order(trim(0, 3))
+        builder.order(trim(1, 3))
+        with pytest.raises(Overloaded):
+            builder.order(trim(2))
+        take(builder)
+        assert builder.take(0) is None
+
+
+def test_a_full_term_keeps_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "POSITION_MAX", 10)
+    builder = builder_of(A)
+    builder.order(trim(1))
+    builder.barrier()
+    builder.report(0, 11, 1)
+    for _ in range(2):
+        with pytest.raises(TermFull):
+            builder.take(0)
+
+
+class PlainOrder:
+    """What `CutBuilder` does for one open shard, said without any of its means."""
+
+    def __init__(self) -> None:
+        self.reported = self.cut = self.asked = 0
+        self.waiting: list[Order] = []
+        self.barrier = False
+
+    def do(self, step: str, builder: CutBuilder) -> None:
+        if step == "report":
+            self.reported += 1
+            builder.report(0, self.reported, self.reported)
+        elif step == "order":
+            self.asked += 1
+            self.waiting.append(trim(self.asked))
+            builder.order(trim(self.asked))
+        elif step == "barrier":
+            self.barrier = True
+            builder.barrier()
+        else:
+            entry = builder.take(0)
+            if self.reported == self.cut and not self.waiting and not self.barrier:
+                assert entry is None
+                return
+            commands: tuple[Command, ...] = tuple(self.waiting[:2])
+            ends = (ShardEnd(0, self.reported, self.reported),)
+            assert entry == MetalogEntry(self.cut, self.reported, 0, ends, commands)
+            self.cut, self.waiting, self.barrier = self.reported, self.waiting[2:], False
+
+
+def test_every_short_sequence_of_reports_commands_barriers_and_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METALOG_COMMANDS", 2)
+    for steps in product(("report", "order", "barrier", "take"), repeat=6):
+        builder, plain = builder_of(A), PlainOrder()
+        for step in (*steps, "take", "take", "take", "take"):
+            plain.do(step, builder)
+
+
 def test_time_begins_where_the_terms_before_ended() -> None:
     builder = CutBuilder(time_ms=500)
     builder.open(A, 1)
@@ -240,6 +384,20 @@ class OrderMachine(RuleBasedStateMachine):
         """Shard → entries cut."""
         self.order: list[tuple[int, int]] = []
         self.read: list[tuple[int, int]] = []
+        self.asked: list[Order] = []
+        self.ordered: list[Command] = []
+        self.barrier = False
+
+    @rule(book=st.integers(0, 3))
+    def ask_for_a_command(self, book: int) -> None:
+        command = Trim(book, ((0, len(self.asked)),), False)
+        self.builder.order(command)
+        self.asked.append(command)
+
+    @rule()
+    def ask_for_a_barrier(self) -> None:
+        self.builder.barrier()
+        self.barrier = True
 
     @rule(owner=st.sampled_from((A, B, C)))
     def open(self, owner: str) -> None:
@@ -291,10 +449,14 @@ class OrderMachine(RuleBasedStateMachine):
             expected += [(shard, record) for record in range(first, end)]
             moved = moved or len(self.acked[shard]) > self.cut[shard]
             self.cut[shard] = len(self.acked[shard])
+        waits = len(self.asked) > len(self.ordered)
         if entry is None:
-            assert not opens and not closed and not moved
+            assert not opens and not closed and not moved and not waits and not self.barrier
             return
-        assert opens or closed or moved
+        assert opens or closed or moved or waits or self.barrier
+        self.barrier = False
+        self.ordered += [command for command in entry.commands if isinstance(command, Trim)]
+        assert self.ordered == self.asked, "few enough for one entry"
         self.order += expected
         self.opened.update(opens)
         for shard in closed:
