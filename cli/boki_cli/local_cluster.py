@@ -28,7 +28,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -52,13 +52,22 @@ class Ready(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
 
 
+class Place(NamedTuple):
+    """Where and how a role runs: what goes before its command (a namespace, a tracer), and settings of its own."""
+
+    listen: str = "127.0.0.1:0"
+    command: Sequence[str] = ()
+    settings: Mapping[str, str] = {}
+
+
 class _Role:
     """One role: what to start, and the process that runs it now, if any."""
 
-    def __init__(self, name: str, arguments: Sequence[str], listen: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], place: Place, log: Path) -> None:
         self.name = name
+        self.place = place
         self.arguments = list(arguments)
-        self.listen = list(listen)
+        self.listen = [place.listen]
         self.log = log
         self.process: asyncio.subprocess.Process | None = None
         self.pump: asyncio.Task[None] | None = None
@@ -78,6 +87,7 @@ class LocalCluster:
         bookies, sequencers, engines: how many of each.
         unix_sockets: engines listen on Unix sockets instead of TCP ports.
         settings: `BOKI_*` environment variables for all roles.
+        places: of roles that do not simply run here; by name.
     """
 
     def __init__(
@@ -90,11 +100,13 @@ class LocalCluster:
         engines: int = 1,
         unix_sockets: bool = False,
         settings: Mapping[str, str] | None = None,
+        places: Mapping[str, Place] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.metadata_uri = metadata_uri or f"sqlite:///{self.directory / 'metadata.db'}"
         self._settings = dict(settings or {})
+        self._places = dict(places or {})
         self._ready_timeout_s = ready_timeout_s
         self._roles: dict[str, _Role] = {}
         for kind, count in zip(_KINDS, (bookies, sequencers, engines), strict=True):
@@ -196,8 +208,8 @@ class LocalCluster:
         arguments = [kind, "--metadata", self.metadata_uri]
         if kind == "bookie":
             arguments += ["--data", str(self.directory / name)]
-        listen = f"unix://{self.directory / name}.sock" if unix_socket else "127.0.0.1:0"
-        self._roles[name] = _Role(name, arguments, [listen], self.directory / "logs" / f"{name}.log")
+        place = Place(f"unix://{self.directory / name}.sock") if unix_socket else self._places.get(name, Place())
+        self._roles[name] = _Role(name, arguments, place, self.directory / "logs" / f"{name}.log")
 
     def _role(self, name: str) -> _Role:
         role = self._roles.get(name) or self._roles.get(f"{name}-1")
@@ -210,11 +222,12 @@ class LocalCluster:
         log = await asyncio.to_thread(role.log.open, "ab")
         try:
             role.process = await asyncio.create_subprocess_exec(
+                *role.place.command,
                 *(sys.executable, "-m", "boki_cli.main", *role.arguments, *listen, "--json", "--stop-with-stdin"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **self._settings},
+                env={**os.environ, **self._settings, **role.place.settings},
                 start_new_session=True,  # Ctrl-C reaches only the one who decides in which order they end
             )
         finally:
