@@ -17,7 +17,7 @@ import crc32c
 
 import boki
 from boki_cli.stopwatch import seconds_now
-from boki_common.errors import CallTimeout, Conflict, NetworkError, OutcomeUnknown
+from boki_common.errors import BokiError, Conflict, OutcomeUnknown
 from boki_sim.checkers.check import check
 from boki_sim.checkers.findings import Finding
 from boki_sim.checkers.history import Operation
@@ -88,8 +88,12 @@ class Soak:
             while seconds_now() < end and len(recorder.operations) < ROUND_CALLS:
                 try:
                     _verify(await _call(book, rng), corrupt)
-                except (Conflict, OutcomeUnknown, NetworkError, CallTimeout):
-                    pass  # recorded; the next call tells how it goes on
+                except Conflict:
+                    pass  # an answer like any other
+                except BokiError as error:
+                    if not (error.retryable or isinstance(error, OutcomeUnknown)):
+                        raise
+                    # Recorded; the next call tells how it goes on.
                 progress(len(recorder.operations))
 
 

@@ -1,0 +1,52 @@
+"""Rounds of recorded calls while faults strike: what a log may do is the same, whatever the network does.
+
+A round is `boki_cli.soak`'s: clients append, append under conditions and read, every call is recorded, payloads verify
+themselves, and the history is held against `boki_sim.checkers`. Here faults strike meanwhile, drawn by a seed, and calls must
+succeed again once the last of them has healed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from boki_cli.soak import Soak
+from boki_cli.stopwatch import seconds_now
+
+CLIENTS: Final = 6
+CALL_TIMEOUT_S: Final = 15.0
+QUIET_S: Final = 8.0
+"""How long a round goes on after the last fault has healed."""
+CALLS_AFTER: Final = 20
+"""Successful calls that there must be in that time."""
+
+Strike = Callable[[random.Random], Awaitable[str]]
+"""Lets a fault begin, last and heal; says what it was."""
+
+
+async def round_under(
+    url: str, strikes: Sequence[Strike], *, seed: int, seconds: float, on_heal: Callable[[], Awaitable[object]]
+) -> list[str]:
+    """A round with one fault after another for so many seconds; returns what struck. Asserts that nothing is wrong."""
+    chance = random.Random(seed)
+    loop = asyncio.get_running_loop()
+    soak = Soak(url, clients=CLIENTS, timeout_s=CALL_TIMEOUT_S, rng=chance)
+    struck: list[str] = []
+    end = loop.time() + seconds
+    running = asyncio.create_task(soak.round(f"faults-{seed}", seconds + QUIET_S))
+    try:
+        while loop.time() < end and not running.done():
+            struck.append(await chance.choice(strikes)(chance))
+        await on_heal()
+        healed = seconds_now()
+        done = await running
+    finally:
+        running.cancel()
+    assert not done.findings, f"after {struck}: {done.findings[:3]}"
+    assert not done.corrupt, f"after {struck}: {done.corrupt[:3]}"
+    ended = [one.end for one in done.operations if one.outcome in ("ok", "conflict") and one.end is not None]
+    after = sum(end > healed for end in ended)
+    assert after >= CALLS_AFTER, f"{after} calls succeeded after {struck} had healed, {len(ended)} before"
+    return struck
