@@ -7,6 +7,7 @@ misdirected writes) is done to a disk from outside. Torn and lost unsynced write
 from __future__ import annotations
 
 import random  # noqa: TID251 - the type; the generators come from the seed
+from math import log
 
 from boki_common.errors import DiskFailed
 from boki_common.runtime.memory_disk import EIO, SECTOR_BYTES, MemoryDisk
@@ -42,7 +43,7 @@ class DiskPlan:
             self._trace.add(self._process.name, "disk", f"{kind} {name} fails")
             raise DiskFailed(f"the disk failed {kind} of {name}: input/output error (errno {EIO})", errno=EIO)
         mean = self.flush_s if kind in FLUSHES else self.other_s
-        seconds = self._numbers.expovariate(1 / mean) * self.slowness if mean else 0.0
+        seconds = -log(1.0 - self._numbers.random()) * mean * self.slowness
         self._trace.add(self._process.name, "disk", f"{kind} {name} {seconds:.6f}")
         return seconds
 

@@ -18,6 +18,7 @@ import random  # noqa: TID251 - the type; the generators come from the seed
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import log
 from typing import Any, Final
 
 from boki_sim.loop import SimLoop
@@ -210,24 +211,30 @@ class Network:
 
     def _send_piece(self, transport: SimTransport, pipe: Pipe, piece: bytes) -> None:
         pipe.flight.append(piece)
-        peer = transport.peer
-        self._pass(pipe, len(piece), lambda: peer.process if peer.process.alive else self.loop.outside, peer.arrived)
+        if pipe.link.blocks:
+            pipe.link.held.append((pipe, len(piece), transport.receiver, transport.peer.arrived))
+        else:
+            self.loop.deliver_at(self._arrival(pipe, len(piece)), transport.receiver(), transport.peer.arrived)
 
     def _pass(self, pipe: Pipe, size: int, process: Callable[[], SimProcess], callback: Callable[[], object]) -> None:
         """Calls back in the process that is there when the link lets it through."""
-        link = pipe.link
-        if link.blocks:
-            link.held.append((pipe, size, process, callback))
-            return
-        weather, numbers = self.weather, link.numbers
-        latency = weather.base_s + numbers.expovariate(1 / weather.tail_s) + size / weather.bytes_per_s
-        if weather.spike_chance and numbers.random() < weather.spike_chance:
-            latency += numbers.random() * weather.spike_s
+        if pipe.link.blocks:
+            pipe.link.held.append((pipe, size, process, callback))
+        else:
+            self.loop.deliver_at(self._arrival(pipe, size), process(), callback)
+
+    def _arrival(self, pipe: Pipe, size: int) -> float:
+        """When what is sent now arrives: behind what was sent before."""
+        link, weather = pipe.link, self.weather
+        random = link.numbers.random
+        latency = weather.base_s - log(1.0 - random()) * weather.tail_s + size / weather.bytes_per_s
+        if weather.spike_chance and random() < weather.spike_chance:
+            latency += random() * weather.spike_s
         at = self.loop.time() + latency * link.slowness
         if at < pipe.last_at:
             at = pipe.last_at
         pipe.last_at = at
-        self.loop.deliver_at(at, process(), callback)
+        return at
 
     def took(self, transport: SimTransport, piece: bytes) -> None:
         """A protocol is given a piece."""

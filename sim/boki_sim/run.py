@@ -128,6 +128,8 @@ class _Run:
     def go(self, outcome: Outcome) -> None:
         collecting = gc.isenabled()
         gc.disable()
+        gc.collect()
+        gc.freeze()  # what is here is not looked through again and again, which takes a tenth of a run
         logs.configure(level="error", stream=io.StringIO())
         try:
             with guarded(self.loop, self.seed) as guard:
@@ -143,9 +145,9 @@ class _Run:
                     self.loop.end()
         finally:
             logs.configure(level="warning")
+            gc.unfreeze()
             if collecting:
                 gc.enable()
-            gc.collect()
 
     def _found(self, violation: Violation) -> None:
         self.trace.add("check", "VIOLATION", str(violation))

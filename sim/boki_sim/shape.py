@@ -53,10 +53,12 @@ def names(role: str, count: int) -> tuple[str, ...]:
 def draw_shape(numbers: random.Random) -> Shape:
     """A seed's cluster."""
     pick = numbers.choice
-    large = numbers.random() < 0.2
+    large = numbers.random() < 0.1
+    segment_bytes = 5_248 * KIB if large else 960 * KIB  # an entry of our clients is up to 600 KiB
     bookie = BookieSettings(
         replace_lost_disk=True,
-        journal_segment_bytes=8 * MIB if large else 960 * KIB,  # an entry of our clients is up to 600 KiB
+        journal_segment_bytes=segment_bytes,
+        disk_reserve_bytes=0 if large else segment_bytes,  # little: writing zeros takes a simulation's time
         journal_live_segments=pick((2, 4, 8)),
         journal_spare_segments=pick((0, 1, 4)),
         write_cache_bytes=pick((128, 512, 8_192)) * KIB,

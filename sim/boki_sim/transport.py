@@ -137,6 +137,11 @@ class SimTransport(asyncio.Transport):
 
     # -- called by the network
 
+    def receiver(self) -> SimProcess:
+        """Where what is sent here arrives; the kernel of a dead process's machine answers for it."""
+        process = self.peer.process
+        return process if process.alive else self._network.loop.outside
+
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         """Established at this end; runs in its process."""
         self._protocol = protocol
