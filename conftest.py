@@ -47,6 +47,8 @@ MAY_BLOCK: Final = (
     # Small flushes of a disk that has shown to be fast (docs/adr/0006).
     ("os.pwritev", "/direct_writer.py", {"write_fully"}),
     ("os.fdatasync", "/posix_disk.py", {"_write_and_flush"}),
+    # Asked not to wait (RWF_NOWAIT).
+    ("os.preadv", "/posix_disk.py", {"read_at_hand"}),
     # Importing a module the first time.
     ("os.listdir", "<frozen importlib._bootstrap_external>", {"_fill_cache"}),
 )

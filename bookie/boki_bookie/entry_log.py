@@ -23,12 +23,14 @@ from boki_bookie.entry_log_format import (
     PAGE_BYTES,
     check_file_header,
     decode_entry,
+    decode_run,
     encode_entry_header,
     encode_file_header,
     pack_location,
+    stretches,
     unpack_location,
 )
-from boki_bookie.ledger_index import Place
+from boki_bookie.ledger_index import Extent, Place
 from boki_common.errors import StorageError
 from boki_common.limits import MIB
 from boki_common.runtime.ports import Buffer, Disk, DiskFile
@@ -268,6 +270,45 @@ class EntryLog:
             at = stop
         return results
 
+    async def read_extent(self, ledger_id: int, extent: Extent) -> list[memoryview]:
+        """Bodies from the first entry of the extent on, up to one that cannot be read: `read` says what is wrong with it."""
+        bodies: list[memoryview] = []
+        for start, stop in stretches(extent.locations, extent.body_bytes, most=READ_BYTES):
+            number, offset, length = _stretch(extent, start, stop)
+            try:
+                file = await self.file(number)
+                data = file.read_at_hand(offset, length)
+                if data is None:
+                    data = await file.read(offset, length)
+            except StorageError:
+                break
+            if not _decode_into(bodies, data, ledger_id, extent, start, stop):
+                break
+        return bodies
+
+    def extent_at_hand(self, ledger_id: int, extent: Extent) -> list[memoryview] | None:
+        """All bodies of the extent without waiting, where its files are open and the system has them in memory."""
+        bodies: list[memoryview] = []
+        for start, stop in stretches(extent.locations, extent.body_bytes, most=READ_BYTES):
+            number, offset, length = _stretch(extent, start, stop)
+            file = self._open.get(number)
+            data = None if file is None else file.read_at_hand(offset, length)
+            if data is None or not _decode_into(bodies, data, ledger_id, extent, start, stop):
+                return None
+        return bodies
+
+    def at_hand(self, ledger_id: int, place: Place) -> memoryview | None:
+        """`extent_at_hand` for one entry."""
+        number, offset = unpack_location(place.location)
+        file = self._open.get(number)
+        data = None if file is None else file.read_at_hand(offset, ENTRY_HEADER_BYTES + place.body_bytes)
+        if data is None:
+            return None
+        found = decode_run(
+            memoryview(data), place.location, ledger_id, place.entry_id, (place.location,), (place.body_bytes,)
+        )
+        return found[0] if found else None
+
     async def close(self) -> None:
         for file in self._open.values():
             await file.close()
@@ -299,3 +340,18 @@ class EntryLog:
                 await file.close()
                 raise
         return file
+
+
+def _stretch(extent: Extent, start: int, stop: int) -> tuple[int, int, int]:
+    """File number, offset and length of some neighbours."""
+    location = extent.locations[start]
+    number, offset = unpack_location(location)
+    return number, offset, extent.locations[stop - 1] + ENTRY_HEADER_BYTES + extent.body_bytes[stop - 1] - location
+
+
+def _decode_into(bodies: list[memoryview], data: Buffer, ledger_id: int, extent: Extent, start: int, stop: int) -> bool:
+    """Appends the bodies of a stretch; whether all of them are sound."""
+    locations, body_bytes = extent.locations[start:stop], extent.body_bytes[start:stop]
+    found = decode_run(memoryview(data), locations[0], ledger_id, extent.first + start, locations, body_bytes)
+    bodies += found
+    return len(found) == stop - start

@@ -24,7 +24,7 @@ that the last checkpoint names are leftovers of a checkpoint that did not finish
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -44,6 +44,8 @@ _PREFIX: Final = Struct("<II")
 _FILE: Final = Struct("<II16s")
 _ENTRY: Final = Struct("<Iqq")
 _CRC: Final = Struct("<I")
+_STORED: Final = Struct("<IIqq")
+"""Both of them: the whole header of an entry."""
 ENTRY_HEADER_BYTES: Final = _CRC.size + _ENTRY.size
 
 crc32c = _crc32c.crc32c
@@ -126,6 +128,59 @@ def decode_entry(stored: memoryview, ledger_id: int, entry_id: int, *, name: str
         ledger_id=ledger_id,
         entry_id=entry_id,
     )
+
+
+def decode_run(
+    stored: memoryview, base: int, ledger_id: int, first: int, locations: Sequence[int], body_bytes: Sequence[int]
+) -> list[memoryview]:
+    """Bodies of the entries from `first` on, out of the stretch of a file that begins at the location `base`.
+
+    Ends before the first that fails its checksum, is of another length, or another entry: `decode_entry` says what it is.
+    """
+    unpack, crc_of, end, entry_id = _STORED.unpack_from, crc32c, len(stored), first
+    bodies: list[memoryview] = []
+    for location, size in zip(locations, body_bytes, strict=True):
+        at = location - base
+        start = at + ENTRY_HEADER_BYTES
+        stop = start + size
+        if at < 0 or stop > end:
+            break
+        crc, length, found_ledger, found_entry = unpack(stored, at)
+        if length != size or found_entry != entry_id or found_ledger != ledger_id:
+            break
+        if crc_of(stored[at + 4 : stop]) != crc:
+            break
+        bodies.append(stored[start:stop])
+        entry_id += 1
+    return bodies
+
+
+def stretches(locations: Sequence[int], body_bytes: Sequence[int], *, most: int) -> Iterator[tuple[int, int]]:
+    """How to read entries with few reads: index ranges of neighbours in one file, each at most `most` bytes or one entry.
+
+    Halves what does not lie close together and joins what does, so the entries between two gaps are not looked at one by one.
+    """
+
+    def close_together(start: int, stop: int) -> bool:
+        span = locations[stop - 1] + ENTRY_HEADER_BYTES + body_bytes[stop - 1] - locations[start]
+        wanted = sum(body_bytes[start:stop]) + ENTRY_HEADER_BYTES * (stop - start)
+        return 0 < span <= min(wanted + PAGE_BYTES, most)
+
+    pending = [(0, len(locations))] if locations else []
+    found: tuple[int, int] | None = None
+    while pending:
+        start, stop = pending.pop()
+        if stop - start > 1 and not close_together(start, stop):
+            middle = (start + stop) // 2
+            pending += ((middle, stop), (start, middle))
+        elif found is not None and close_together(found[0], stop):
+            found = found[0], stop
+        else:
+            if found is not None:
+                yield found
+            found = start, stop
+    if found is not None:
+        yield found
 
 
 def stored_entries(data: memoryview, *, base: int, limit: int) -> Iterator[StoredEntry]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -57,6 +57,18 @@ class Place(NamedTuple):
     entry_id: int
     location: int
     body_bytes: int
+
+
+class Extent(NamedTuple):
+    """Stored entries of one ledger without a gap between their ids, from `first` on, as columns."""
+
+    first: int
+    locations: array[int]
+    body_bytes: array[int]
+
+
+HeldPart = Extent | list[memoryview]
+"""Entries that follow one another: stored, or bodies in memory."""
 
 
 class Ledger:
@@ -117,6 +129,54 @@ class Ledger:
         if at == len(self.entries) or self.entries[at] != entry_id:
             return None
         return Place(entry_id, self.locations[at], self.body_bytes[at])
+
+    def held_run(self, first: int, count: int, room: int, *, overhead: int) -> list[HeldPart]:
+        """What is held without a gap from `first` on: at most `count` entries, whose bodies, each with `overhead` bytes
+        more, fit `room`; the first one in any case. Empty when `first` is not held."""
+        parts: list[HeldPart] = []
+        entry_id, stop = first, first + count
+        while entry_id < stop:
+            part: HeldPart | None = self._stored_run(entry_id, stop - entry_id)
+            sizes: Sequence[int]
+            if isinstance(part, Extent):
+                sizes = part.body_bytes
+            else:
+                part = self._cached_run(entry_id, stop - entry_id)
+                sizes = [len(body) for body in part]
+            fitting = _fitting(sizes, room, overhead)
+            if fitting == 0 and not parts and sizes:
+                fitting = 1
+            if fitting < len(sizes):
+                part = part[:fitting] if isinstance(part, list) else _cut(part, fitting)
+            if fitting:
+                parts.append(part)
+            if fitting < len(sizes) or not sizes:
+                break
+            entry_id += fitting
+            room -= sum(sizes) + overhead * fitting
+        return parts
+
+    def _stored_run(self, first: int, count: int) -> Extent | None:
+        entries = self.entries
+        at = bisect_left(entries, first)
+        if at == len(entries) or entries[at] != first:
+            return None
+        found = min(count, len(entries) - at)
+        if entries[at + found - 1] != first + found - 1:  # ids ascend: they are without a gap while these are equal
+            found = bisect_right(range(found), 0, key=lambda index: entries[at + index] - index - first)
+        return Extent(first, self.locations[at : at + found], self.body_bytes[at : at + found])
+
+    def _cached_run(self, first: int, count: int) -> list[memoryview]:
+        fresh, flushing = self.fresh, self.flushing
+        bodies: list[memoryview] = []
+        for entry_id in range(first, first + count):
+            body = fresh.get(entry_id)
+            if body is None:
+                body = flushing.get(entry_id)
+                if body is None:
+                    break
+            bodies.append(body)
+        return bodies
 
     @property
     def held_entries(self) -> int:
@@ -182,6 +242,21 @@ class Ledger:
         held = [*self.fresh, *self.flushing, *self.entries[-1:]]
         assert self.last_entry == max(held, default=NO_ENTRY)
         assert self.dirty or not self.fresh
+
+
+def _fitting(sizes: Sequence[int], room: int, overhead: int) -> int:
+    """How many of the first fit."""
+    if sum(sizes) + overhead * len(sizes) <= room:
+        return len(sizes)
+    for index, size in enumerate(sizes):
+        room -= size + overhead
+        if room < 0:
+            return index
+    return len(sizes)
+
+
+def _cut(extent: Extent, count: int) -> Extent:
+    return Extent(extent.first, extent.locations[:count], extent.body_bytes[:count])
 
 
 class LedgerIndex:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final
 
@@ -34,7 +34,7 @@ from boki_bookie import metric_definitions
 from boki_bookie.fence_rules import is_possible
 from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs
-from boki_bookie.ledger_index import Place
+from boki_bookie.ledger_index import Extent, HeldPart, Place
 from boki_bookie.server_v3 import V3Requests
 from boki_bookie.storage_router import Store
 from boki_common import limits
@@ -58,7 +58,7 @@ from boki_common.bookkeeper.v2 import (
     encode_read_response,
     encode_unknown_response,
 )
-from boki_common.errors import BokiError, Overloaded, StorageError
+from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.net.connection import FrameConnection
@@ -77,21 +77,20 @@ _LEDGER_BYTES: Final = 8
 
 Read = ReadRequest | BatchReadRequest
 _log = get_logger("bookie")
-_Answer = tuple[V2Status, list[memoryview]]
 
 
 DEFAULT_INTAKE: Final = IntakeLimits(32 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
 
 
-class _Lookup:
-    """One read under way: its bodies in order, some still to be loaded."""
+class _Waiting:
+    """One read that waits for the disk, or for its client to take other answers: what it is of, and about its bytes."""
 
-    __slots__ = ("bodies", "request", "status")
+    __slots__ = ("held", "request", "size")
 
-    def __init__(self, request: Read, status: V2Status, bodies: list[memoryview | Place]) -> None:
+    def __init__(self, request: Read, held: Sequence[memoryview | Place | HeldPart], size: int) -> None:
         self.request = request
-        self.status = status
-        self.bodies = bodies
+        self.held = held
+        self.size = size
 
 
 class _Batch:
@@ -167,7 +166,7 @@ class BookieConnection:
         self._connection = connection
         self._intake = Intake(connection, server.intake)
         self._unanswered = 0
-        self._to_load: deque[_Lookup] = deque()
+        self._to_load: deque[_Waiting] = deque()
         self._loading = False
         self._v3: V3Requests | None = None
 
@@ -297,7 +296,7 @@ class BookieConnection:
         assert isinstance(request, ReadRequest | BatchReadRequest)
         waiting = len(batch.reads) + len(batch.fencing)
         if self._room(batch) <= waiting or self._connection.unsent_bytes > self._server.intake.unsent_bytes:
-            self._answer(request, V2Status.TOO_MANY_REQUESTS, [])
+            self._answer(request, V2Status.TOO_MANY_REQUESTS)
             return
         if request.master_key is None:
             batch.reads.append(request)
@@ -306,7 +305,7 @@ class BookieConnection:
         if status is V2Status.OK:
             batch.fencing.append(request)
         else:
-            self._answer(request, status, [])
+            self._answer(request, status)
 
     def _fenced(self, requests: list[Read], error: BokiError | None) -> None:
         if error is not None:
@@ -318,91 +317,113 @@ class BookieConnection:
         self._serve(requests)
 
     def _serve(self, requests: list[Read]) -> None:
-        """Answers what is in memory; the rest goes into one task."""
+        """Answers what is in memory, ours or the system's; the rest goes into one task."""
         for request in requests:
-            lookup = self._look_up(request)
-            crowded = self._connection.unsent_bytes > self._server.intake.unsent_bytes
-            if any(isinstance(body, Place) for body in lookup.bodies) or (lookup.bodies and crowded):
-                self._to_load.append(lookup)
+            waiting = self._read_at_once(request) if isinstance(request, ReadRequest) else self._read_run(request)
+            if waiting is not None:
+                self._to_load.append(waiting)
             else:
                 self._unanswered -= 1
-                self._answer(request, lookup.status, [body for body in lookup.bodies if isinstance(body, memoryview)])
         if self._to_load and not self._loading:
             self._loading = True
             self._server.spawn(self._load(), "bookie read")
 
-    def _look_up(self, request: Read) -> _Lookup:
-        storage = self._storage
-        if isinstance(request, ReadRequest):
-            found = storage.look_up(request.ledger_id, request.entry_id)
-            held = found.body if found.body is not None else found.place
-            return _Lookup(request, found.status, [] if held is None else [held])
+    def _is_crowded(self) -> bool:
+        """The client takes its answers more slowly than it asks: it is answered no faster than it reads."""
+        return self._connection.unsent_bytes > self._server.intake.unsent_bytes
+
+    def _read_at_once(self, request: ReadRequest) -> _Waiting | None:
+        """Answers the read, or returns what it has to wait for."""
+        storage, ledger_id = self._storage, request.ledger_id
+        status, body, place = storage.look_up(ledger_id, request.entry_id)
+        if place is not None:
+            body = storage.at_hand(ledger_id, place)
+        held = place if body is None else body
+        if held is not None and (body is None or self._is_crowded()):
+            return _Waiting(request, [held], len(body) if body is not None else place.body_bytes if place else 0)
+        self._answer_read(request, status, body)
+        return None
+
+    def _read_run(self, request: BatchReadRequest) -> _Waiting | None:
+        """The same for a batch."""
         count = min(request.max_count if request.max_count > 0 else BATCH_READ_ENTRIES, BATCH_READ_ENTRIES)
         room = min(request.max_bytes if request.max_bytes > 0 else limits.FRAME_BYTES, limits.FRAME_BYTES)
-        room -= _BATCH_READ_HEADER_BYTES
-        bodies: list[memoryview | Place] = []
-        status = V2Status.OK
-        for entry_id in range(request.entry_id, request.entry_id + count):
-            if entry_id < 0:
-                return _Lookup(request, V2Status.BAD_REQUEST, [])
-            found = storage.look_up(request.ledger_id, entry_id)
-            held = found.body if found.body is not None else found.place
-            if held is None:
-                if not bodies:
-                    status = found.status
-                break
-            room -= _BATCH_READ_SIZE_BYTES + (held.body_bytes if isinstance(held, Place) else len(held))
-            if room < 0 and bodies:
-                break
-            bodies.append(held)
-        return _Lookup(request, status, bodies)
+        status, parts = self._storage.look_up_run(
+            request.ledger_id,
+            request.entry_id,
+            count=count,
+            room=room - _BATCH_READ_HEADER_BYTES,
+            overhead=_BATCH_READ_SIZE_BYTES,
+        )
+        if not parts:
+            self._answer_batch(request, status, [])
+            return None
+        bodies = None if self._is_crowded() else self._storage.run_at_hand(request.ledger_id, parts)
+        if bodies is None:
+            return _Waiting(request, parts, LOAD_BYTES)
+        self._answer_batch(request, status, bodies)
+        return None
 
     async def _load(self) -> None:
         """Answers what waits for the disk, a bounded amount at a time and no faster than the client reads."""
         try:
             while self._to_load:
-                await self._load_some()
+                first = self._to_load[0]
+                if isinstance(first.request, BatchReadRequest):
+                    await self._load_batch(first.request, first)
+                else:
+                    await self._load_some()
+                try:
+                    await self._connection.drain()
+                except BokiError:
+                    self._to_load.clear()  # the client is gone, nobody waits for the rest
         finally:
             self._loading = False
 
     async def _load_some(self) -> None:
-        lookups: list[_Lookup] = []
-        wanted: list[tuple[int, Place]] = []
+        """Single reads, those that wait up to the next batch."""
+        reads: list[_Waiting] = []
         size = 0
-        for lookup in self._to_load:
-            places = [(lookup.request.ledger_id, body) for body in lookup.bodies if isinstance(body, Place)]
-            lookups.append(lookup)
-            wanted.extend(places)
-            size += sum(body.body_bytes if isinstance(body, Place) else len(body) for body in lookup.bodies)
-            if size >= LOAD_BYTES:
+        for waiting in self._to_load:
+            if size >= LOAD_BYTES or not isinstance(waiting.request, ReadRequest):
                 break
-        loaded = iter(await self._storage.load(wanted))
-        for lookup in lookups:
+            reads.append(waiting)
+            size += waiting.size
+        places = [
+            (waiting.request.ledger_id, held) for waiting in reads for held in waiting.held if isinstance(held, Place)
+        ]
+        loaded = iter(await self._storage.load(places) if places else ())
+        for waiting in reads:
             self._to_load.popleft()
-            self._answer_loaded(lookup, loaded)
-        try:
-            await self._connection.drain()
-        except BokiError:
-            self._to_load.clear()  # the client is gone, nobody waits for the rest
+            (held,) = waiting.held
+            body = next(loaded) if isinstance(held, Place) else held
+            self._unanswered -= 1
+            assert isinstance(waiting.request, ReadRequest)
+            if isinstance(body, memoryview):
+                self._answer_read(waiting.request, V2Status.OK, body)
+            else:
+                self._answer_read(waiting.request, V2Status.IO_ERROR, None)
 
-    def _answer_loaded(self, lookup: _Lookup, loaded: Iterator[memoryview | StorageError]) -> None:
-        """A batch read ends before the first entry that cannot be read; nothing readable is an IO_ERROR."""
-        bodies: list[memoryview] = []
-        failed = False
-        for body in lookup.bodies:
-            got = next(loaded) if isinstance(body, Place) else body
-            if isinstance(got, StorageError):
-                failed = True
-            elif not failed:
-                bodies.append(got)
+    async def _load_batch(self, request: BatchReadRequest, waiting: _Waiting) -> None:
+        """One batch; it ends before the first entry that cannot be read, and nothing readable is an IO_ERROR."""
+        parts = [part for part in waiting.held if isinstance(part, Extent | list)]
+        bodies = await self._storage.load_run(request.ledger_id, parts)
+        self._to_load.popleft()
         self._unanswered -= 1
-        self._answer(lookup.request, V2Status.OK if bodies else V2Status.IO_ERROR, bodies)
+        self._answer_batch(request, V2Status.OK if bodies else V2Status.IO_ERROR, bodies)
 
-    def _answer(self, request: Read, status: V2Status, bodies: list[memoryview]) -> None:
-        self._server.count_read(status)
+    def _answer(self, request: Read, status: V2Status) -> None:
+        """Without a body."""
         if isinstance(request, ReadRequest):
-            body = bodies[0] if bodies else None
-            self._connection.send(*encode_read_response(status, request.ledger_id, request.entry_id, body))
+            self._answer_read(request, status, None)
         else:
-            frame = encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
-            self._connection.send(*frame)
+            self._answer_batch(request, status, [])
+
+    def _answer_read(self, request: ReadRequest, status: V2Status, body: memoryview | None) -> None:
+        self._server.count_read(status)
+        self._connection.send(*encode_read_response(status, request.ledger_id, request.entry_id, body))
+
+    def _answer_batch(self, request: BatchReadRequest, status: V2Status, bodies: list[memoryview]) -> None:
+        self._server.count_read(status)
+        frame = encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
+        self._connection.send(*frame)

@@ -23,6 +23,8 @@ Hot path: `add` makes no object but the dict slot of the entry.
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -39,7 +41,7 @@ from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.ledger_facts import LedgerFacts
-from boki_bookie.ledger_index import NO_ENTRY, Ledger, LedgerIndex, Place
+from boki_bookie.ledger_index import NO_ENTRY, Extent, HeldPart, Ledger, LedgerIndex, Place
 from boki_bookie.limbo import Limbo
 from boki_bookie.settings import BookieSettings
 from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
@@ -61,6 +63,13 @@ class Found(NamedTuple):
     status: V2Status
     body: memoryview | None
     place: Place | None
+
+
+class FoundRun(NamedTuple):
+    """What is known of entries that follow one another; with no parts the status says what is known of the first."""
+
+    status: V2Status
+    parts: list[HeldPart]
 
 
 class Storage:
@@ -419,6 +428,54 @@ class Storage:
         if place is not None:
             return Found(V2Status.OK, None, place)
         return Found(V2Status.UNKNOWN_LEDGER_STATE if self.doubts(ledger_id) else V2Status.NO_ENTRY, None, None)
+
+    def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun:
+        """`look_up` for a batch, from `first` on without a gap; see `Ledger.held_run` for what bounds it."""
+        ledger = self._ledgers.get(ledger_id)
+        parts = ledger.held_run(first, count, room, overhead=overhead) if ledger is not None and first >= 0 else []
+        if parts:
+            return FoundRun(V2Status.OK, parts)
+        return FoundRun(V2Status.BAD_REQUEST if first < 0 else self.look_up(ledger_id, first).status, parts)
+
+    def at_hand(self, ledger_id: int, place: Place) -> memoryview | None:
+        """The body of a stored entry, if it can be had without waiting and is sound; else `load` it."""
+        return self._entry_log.at_hand(ledger_id, place)
+
+    def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None:
+        """All bodies of a run, if they can be had without waiting and are sound; else `load_run` it."""
+        bodies: list[memoryview] = []
+        for part in parts:
+            found = self._entry_log.extent_at_hand(ledger_id, part) if isinstance(part, Extent) else part
+            if found is None:
+                return None
+            bodies += found
+        return bodies
+
+    async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]:
+        """Bodies of a run, up to the first that cannot be read (it exists, content unknown); perhaps none."""
+        bodies: list[memoryview] = []
+        pending = deque(parts)
+        while pending:
+            part = pending.popleft()
+            if not isinstance(part, Extent):
+                bodies += part
+                continue
+            found = await self._entry_log.read_extent(ledger_id, part)
+            bodies += found
+            at = len(found)
+            if at == len(part.locations):
+                continue
+            place = Place(part.first + at, part.locations[at], part.body_bytes[at])
+            body = (await self.load([(ledger_id, place)]))[0]
+            if isinstance(body, StorageError):
+                break
+            bodies.append(body)  # compaction moved it meanwhile, and so, perhaps, what follows
+            ledger, left = self._ledgers.get(ledger_id), len(part.locations) - at - 1
+            rest = [] if ledger is None else ledger.held_run(place.entry_id + 1, left, sys.maxsize, overhead=0)
+            if sum(len(one.locations) if isinstance(one, Extent) else len(one) for one in rest) < left:
+                pending.clear()  # nothing may follow what is missing
+            pending.extendleft(reversed(rest))
+        return bodies
 
     def doubts(self, ledger_id: int) -> bool:
         """Whether this store is in limbo about a ledger: what it does not hold it may have lost."""

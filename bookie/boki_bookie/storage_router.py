@@ -22,8 +22,8 @@ from typing import Protocol
 import crc32c as _crc32c
 
 from boki_bookie.journal import Done
-from boki_bookie.ledger_index import Ledger, Place
-from boki_bookie.storage import Found, Storage
+from boki_bookie.ledger_index import HeldPart, Ledger, Place
+from boki_bookie.storage import Found, FoundRun, Storage
 from boki_bookie.waiting_adds import AddAnswers
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, AddRun
@@ -62,6 +62,10 @@ class Store(Protocol):
     def explicit_lac(self, ledger_id: int) -> bytes: ...
     def doubts(self, ledger_id: int) -> bool: ...
     def look_up(self, ledger_id: int, entry_id: int) -> Found: ...
+    def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun: ...
+    def at_hand(self, ledger_id: int, place: Place) -> memoryview | None: ...
+    def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None: ...
+    async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]: ...
     def held_entries(self, ledger_id: int) -> list[int] | None: ...
     async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]: ...
     async def checkpoint(self) -> None: ...
@@ -169,6 +173,18 @@ class StorageRouter:
 
     def look_up(self, ledger_id: int, entry_id: int) -> Found:
         return self.of(ledger_id).look_up(ledger_id, entry_id)
+
+    def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun:
+        return self.of(ledger_id).look_up_run(ledger_id, first, count=count, room=room, overhead=overhead)
+
+    def at_hand(self, ledger_id: int, place: Place) -> memoryview | None:
+        return self.of(ledger_id).at_hand(ledger_id, place)
+
+    def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None:
+        return self.of(ledger_id).run_at_hand(ledger_id, parts)
+
+    async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]:
+        return await self.of(ledger_id).load_run(ledger_id, parts)
 
     def held_entries(self, ledger_id: int) -> list[int] | None:
         return self.of(ledger_id).held_entries(ledger_id)

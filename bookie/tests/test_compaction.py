@@ -134,6 +134,20 @@ async def test_a_read_that_got_its_place_before_finds_the_entry_afterwards(colle
     ]
 
 
+async def test_a_run_that_was_looked_up_before_is_read_afterwards(collected: Any, disk: MemoryDisk) -> None:
+    world = collected.world
+    storage = await scattered(collected, disk)
+    status, parts = storage.look_up_run(8, 1, count=100, room=1 << 20, overhead=4)
+    assert status is V2Status.OK
+    _, gone = storage.look_up_run(SHORT[0], 0, count=100, room=1 << 20, overhead=4)
+    await delete(collected, storage, *SHORT)
+    assert storage.look_up_run(8, 1, count=100, room=1 << 20, overhead=4).parts != parts
+    assert await storage.load_run(8, parts) == [
+        world.body(8, entry_id, payload(8, entry_id)) for entry_id in range(1, 8)
+    ]
+    assert await storage.load_run(SHORT[0], gone) == []
+
+
 async def test_reads_at_any_moment_of_a_compaction_succeed(collected: Any, disk: MemoryDisk) -> None:
     storage = await scattered(collected, disk)
     deleting = asyncio.ensure_future(delete(collected, storage, *SHORT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from boki_bookie import entry_log as module
 from boki_bookie.entry_log import EntryLog, EntryLogEnd
 from boki_bookie.entry_log_format import unpack_location
-from boki_bookie.ledger_index import Place
+from boki_bookie.ledger_index import Extent, Place
 from boki_common.errors import CorruptData, DiskFailed, DiskFull, StorageError
 from boki_common.runtime.memory_disk import MemoryDisk
 
@@ -169,3 +170,57 @@ async def test_what_is_found_at_start_is_known_and_not_overwritten(disk: MemoryD
     await again.find()
     assert again.finished() == {7: 5_000}
     assert again.new_number() == 8
+
+
+def extent_of(wanted: list[tuple[int, Place]]) -> Extent:
+    places = [place for _, place in wanted]
+    locations, sizes = [place.location for place in places], [place.body_bytes for place in places]
+    return Extent(places[0].entry_id, array("Q", locations), array("I", sizes))
+
+
+async def test_an_extent_costs_few_reads_and_none_where_the_system_has_it(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    bodies = [bytes([number]) * 900 for number in range(50)]
+    extent = extent_of([*await store(log, 7, bodies[:25]), *await store(log, 7, bodies[25:], first=25)])
+    files = len({location >> 40 for location in extent.locations})
+    await log.read_extent(7, extent)
+    before = disk.steps
+    assert [bytes(body) for body in await log.read_extent(7, extent)] == bodies
+    assert disk.steps - before <= files + 2
+    assert log.extent_at_hand(7, extent) is None
+    disk.cached, before = True, disk.steps
+    found = log.extent_at_hand(7, extent)
+    assert found is not None and [bytes(body) for body in found] == bodies
+    one = log.at_hand(7, Place(3, extent.locations[3], extent.body_bytes[3]))
+    assert one is not None and bytes(one) == bodies[3]
+    assert disk.steps == before
+    assert log_on(disk, world, end=log.committed).extent_at_hand(7, extent) is None, "no file is opened at once"
+
+
+@pytest.mark.parametrize("cached", [False, True])
+async def test_an_extent_ends_before_damage_and_before_other_entries(
+    disk: MemoryDisk, world: Any, cached: bool
+) -> None:
+    log = log_on(disk, world)
+    wanted = await store(log, 7, [b"aaaa", b"bbbb", b"cccc"])
+    extent = extent_of(wanted)
+    assert len(await log.read_extent(7, extent)) == 3
+    disk.cached = cached
+    assert await log.read_extent(8, extent) == []
+    assert await log.read_extent(7, extent._replace(first=1)) == []
+    assert await log.read_extent(7, extent_of([wanted[0], wanted[2]])) == [b"aaaa"]
+    name = module.file_name(1)
+    disk.flip_bit(name, disk.contents(name).index(b"bbbb"))
+    assert await log.read_extent(7, extent) == [b"aaaa"]
+    assert log.extent_at_hand(7, extent) is None
+    assert log.at_hand(7, wanted[1][1]) is None
+    third = log.at_hand(7, wanted[2][1])
+    assert (b"" if third is None else bytes(third)) == (b"cccc" if cached else b"")
+
+
+async def test_an_extent_of_a_lost_file_is_empty(disk: MemoryDisk, world: Any) -> None:
+    log = log_on(disk, world)
+    extent = extent_of(await store(log, 7, [b"aaaa"]))
+    await log.close()
+    await disk.remove(module.file_name(1))
+    assert await log.read_extent(7, extent) == []

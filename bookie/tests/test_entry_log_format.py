@@ -7,12 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_bookie.entry_log_format import (
+    ENTRY_HEADER_BYTES,
+    PAGE_BYTES,
     check_file_header,
     decode_entry,
+    decode_run,
     encode_entry_header,
     encode_file_header,
     pack_location,
     stored_entries,
+    stretches,
     unpack_location,
 )
 from boki_common.errors import CorruptData
@@ -71,3 +75,59 @@ def test_sound_entries_are_found_without_an_index() -> None:
     data[528] ^= 255
     assert found() == [1, 1, 2, 3], "and when it does not, the next write begins on a page"
     assert [entry.start for entry in stored_entries(memoryview(data), base=4_096, limit=4_097)] == [0, 4_096]
+
+
+@given(st.lists(st.binary(max_size=90), min_size=1, max_size=12), st.data())
+def test_a_run_ends_before_the_first_entry_that_is_not_whole(bodies: list[bytes], draw: st.DataObject) -> None:
+    stored, locations = bytearray(), []
+    for entry_id, body in enumerate(bodies, 5):
+        locations.append(70_000 + len(stored))
+        stored += encode_entry_header(7, entry_id, body) + body
+        stored += bytes(draw.draw(st.sampled_from((0, 3))))
+    sizes = list(map(len, bodies))
+
+    def run(ledger_id: int = 7, first: int = 5) -> list[bytes]:
+        return list(map(bytes, decode_run(memoryview(stored), 70_000, ledger_id, first, locations, sizes)))
+
+    assert run() == bodies
+    assert run(ledger_id=8) == run(first=6) == []
+    damaged = draw.draw(st.integers(0, len(bodies) - 1))
+    entry = locations[damaged] - 70_000
+    stored[entry + draw.draw(st.integers(0, ENTRY_HEADER_BYTES + sizes[damaged] - 1))] ^= 1 << draw.draw(
+        st.integers(0, 7)
+    )
+    assert run() == bodies[:damaged]
+
+
+def test_a_run_never_reads_outside_of_its_stretch() -> None:
+    stored = memoryview(encode_entry_header(7, 5, b"body") + b"body")
+    for base, size in ((1, 4), (0, 5)):
+        assert decode_run(stored, base, 7, 5, [0], [size]) == []
+    assert decode_run(stored[:-1], 0, 7, 5, [0], [4]) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from((0, 0, 0, 100, 5_000, 2**40)), st.integers(0, 3_000)), max_size=40))
+def test_stretches_are_neighbours_and_miss_nothing(gaps_and_sizes: list[tuple[int, int]]) -> None:
+    locations, sizes, end = [], [], 2**40
+    for gap, size in gaps_and_sizes:
+        end += gap
+        locations.append(end)
+        sizes.append(size)
+        end += ENTRY_HEADER_BYTES + size
+    found = list(stretches(locations, sizes, most=10_000))
+    assert [index for start, stop in found for index in range(start, stop)] == list(range(len(locations)))
+    for start, stop in found:
+        length = locations[stop - 1] + ENTRY_HEADER_BYTES + sizes[stop - 1] - locations[start]
+        wanted = sum(sizes[start:stop]) + ENTRY_HEADER_BYTES * (stop - start)
+        assert stop - start == 1 or length <= min(10_000, wanted + PAGE_BYTES)
+
+
+def test_entries_behind_each_other_are_one_stretch() -> None:
+    size = 1_000 + ENTRY_HEADER_BYTES
+    assert list(stretches([4_096 + size * at for at in range(100)], [1_000] * 100, most=2**20)) == [(0, 100)]
+    assert list(stretches([4_096 + size * at for at in reversed(range(3))], [1_000] * 3, most=2**20)) == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+    ]
+    assert list(stretches([], [], most=1)) == []

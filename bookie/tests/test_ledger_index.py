@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, Ledger, LedgerIndex
+from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, Extent, Ledger, LedgerIndex
 from boki_bookie.tombstones import Run
 
 STEPS = st.lists(st.one_of(st.tuples(st.integers(1, 3), st.integers(0, 30)), st.just("cut"), st.just("store")))
+
+
+def check_runs(ledger: Ledger) -> None:
+    """A run is what asking for one entry after another gives; entry n has n bytes."""
+    for first, count, room in itertools.product((0, 1, 7, 29), (1, 5, 100), (0, 40, 1_000_000)):
+        expected: list[int] = []
+        left = room
+        while len(expected) < count and ledger.holds(first + len(expected)):
+            left -= first + len(expected) + 4
+            if left < 0 and expected:
+                break
+            expected.append(first + len(expected))
+        found: list[int] = []
+        for part in ledger.held_run(first, count, room, overhead=4):
+            if isinstance(part, Extent):
+                places = [ledger.place(part.first + at) for at in range(len(part.locations))]
+                assert [(place.location, place.body_bytes) for place in places if place is not None] == list(
+                    zip(part.locations, part.body_bytes, strict=True)
+                )
+                found += range(part.first, part.first + len(places))
+            else:
+                found += map(len, part)
+        assert found == expected, (first, count, room)
 
 
 @given(STEPS)
@@ -51,6 +75,8 @@ def test_index_is_a_map_from_entries_to_where_they_are(steps: list[tuple[int, in
             where == "flushing",
             where == "stored",
         )
+    for ledger in index.ledgers.values():
+        check_runs(ledger)
     assert index.stored_entries == sum(where == "stored" for where in model.values())
     fresh = sum(entry_id + CACHED_OVERHEAD_BYTES for (_, entry_id), where in model.items() if where == "fresh")
     assert index.fresh_bytes == fresh

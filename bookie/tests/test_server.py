@@ -78,8 +78,10 @@ class Served:
         return encode_add_body([self.world.body(ledger_id, entry_id, payload)], self.world.key, recovery=recovery)
 
 
-@pytest.fixture
-async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
+@pytest.fixture(params=["disk", "cache"])
+async def served(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    """Twice: what is stored has to be read from the disk, and the system has all of it in memory."""
+    disk.cached = request.param == "cache"
     storage = await world.open(disk)
     requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
     server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)

@@ -55,6 +55,9 @@ _ADD: Final = Struct(f">I{MASTER_KEY_BYTES}sqqqq")
 _ADD_WORD: Final = VERSION << 8 | OP_ADD
 _IDS: Final = Struct(">qq")
 
+_JOINED_BODY_BYTES: Final = 8_192
+"""On average, up to which bodies of a batch are joined."""
+
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
 _KEY_START: Final = _HEADER.size
 _BODY_START: Final = _HEADER.size + MASTER_KEY_BYTES
@@ -321,14 +324,19 @@ def encode_read_response(status: V2Status, ledger_id: int, entry_id: int, body: 
 def encode_batch_read_response(
     status: V2Status, ledger_id: int, entry_id: int, request_id: int, bodies: Sequence[Buffer]
 ) -> list[Buffer]:
-    """One whole batch read response frame."""
-    size = _RESPONSE.size + _REQUEST_ID.size + sum(_LENGTH.size + len(body) for body in bodies)
+    """One whole batch read response frame; small bodies are copied into one buffer, which is cheaper than to send each."""
+    size = _RESPONSE.size + _REQUEST_ID.size + _LENGTH.size * len(bodies) + sum(map(len, bodies))
     head = _WHOLE_RESPONSE.pack(size, VERSION, OP_BATCH_READ, 0, status, ledger_id, entry_id)
     frame: list[Buffer] = [head + _REQUEST_ID.pack(request_id)]
+    append, pack = frame.append, _LENGTH.pack
+    previous, prefix = -1, b""
     for body in bodies:
-        frame.append(_LENGTH.pack(len(body)))
-        frame.append(body)
-    return frame
+        length = len(body)
+        if length != previous:
+            previous, prefix = length, pack(length)
+        append(prefix)
+        append(body)
+    return [b"".join(frame)] if size <= _JOINED_BODY_BYTES * len(bodies) else frame
 
 
 def encode_unknown_response(request: UnknownRequest) -> bytes:

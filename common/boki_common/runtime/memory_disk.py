@@ -142,6 +142,11 @@ class MemoryFile:
         await self._step("read")
         return bytes(self._content.written[offset : offset + length])
 
+    def read_at_hand(self, offset: int, length: int) -> bytes | None:
+        if not self._disk.cached or self._closed or offset + length > len(self._content.written):
+            return None
+        return bytes(self._content.written[offset : offset + length])
+
     async def sync(self) -> None:
         upto = self._content.writes
         await self._step("sync")
@@ -169,6 +174,8 @@ class MemoryDisk:
     def __init__(self, place: str = "memory", *, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
         self.read_only = False
+        self.cached = False
+        """Whether everything that was written is at hand (`read_at_hand`), or nothing."""
         self.steps = 0
         self.stopped = asyncio.Event()
         """Set when `stop_after` has stopped an operation."""
@@ -335,10 +342,12 @@ class MemoryDisk:
         """Passes one step of an operation: its delays, holds and failures, then one turn of the loop."""
         if self._closed:
             raise ClosedError(f"{self._place} is closed", path=self._place)
-        await self._turn()
-        seconds = self._delays.get(kind, 0.0)
-        if self.plan is not None:
-            seconds += self.plan(kind, name)
+        if self.plan is None:
+            await self._turn()
+            seconds = self._delays.get(kind, 0.0)
+        else:  # its seconds are the turn of the loop
+            self.steps += 1
+            seconds = self._delays.get(kind, 0.0) + self.plan(kind, name)
         if seconds > 0:
             await asyncio.sleep(seconds)
         while (gate := self._held.get(kind)) is not None:

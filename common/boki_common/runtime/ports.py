@@ -60,6 +60,9 @@ class DiskFile(Protocol):
     async def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises DiskFailed."""
 
+    def read_at_hand(self, offset: int, length: int) -> Buffer | None:
+        """The same without waiting, where the system has all `length` bytes in memory; None: `read` them. Never raises."""
+
     async def sync(self) -> None:
         """All writes that returned before are on stable media. Raises DiskFull, DiskFailed."""
 

@@ -4,7 +4,8 @@
   and fdatasync back to back and wakes the event loop once. Two files never wait for each other's flush.
 - While the disk flushes in less time than two thread switches are worth, small durable writes are made on the event loop
   itself (`FlushPace`): a third less processor time for a lone write. One slow flush, and the thread has them again.
-- Everything else (reads, plain writes, names, renames) goes through a few threads that the whole disk shares.
+- Everything else (reads, plain writes, names, renames) goes through a few threads that the whole disk shares; but what the
+  system has in its cache can be had on the event loop (`read_at_hand`), for a hundredth of two thread switches.
 - Aligned writes to a `bulk` file go around the page cache (O_DIRECT), from the file's own thread: a third of the processor
   time, and no burst of dirty pages that the flushes of other files would wait for. Where the file system cannot do that,
   they are ordinary writes.
@@ -39,6 +40,7 @@ from boki_common.errors import (
     StorageError,
     WrongDirectory,
 )
+from boki_common.limits import MIB
 from boki_common.runtime.direct_writer import DirectWriter, write_fully
 from boki_common.runtime.flush_pace import FlushPace
 from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer
@@ -47,6 +49,10 @@ T = TypeVar("T")
 
 SHARED_THREADS: Final = 4
 """Reads and operations on names of one disk that run at the same time."""
+AT_HAND_BYTES: Final = 1 * MIB
+"""So much is copied from the system's cache on the event loop, at most: a quarter of a millisecond."""
+_NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+"""Only Linux has it."""
 ASIDE: Final = ".aside"
 """Suffix of a file that `replace_all` has not finished; never listed, overwritten by the next one."""
 
@@ -217,6 +223,15 @@ class PosixFile:
             return b"".join(parts)
 
         return await self._call(self._shared, read_fully, "reading", offset)
+
+    def read_at_hand(self, offset: int, length: int) -> bytearray | None:
+        if _NO_WAIT is None or self._closing or length > AT_HAND_BYTES:
+            return None
+        data = bytearray(length)
+        try:
+            return data if os.preadv(self._descriptor, [data], offset, _NO_WAIT) == length else None
+        except OSError:
+            return None  # not in the cache, or no such thing on this file system; a fault will be told by `read`
 
     async def sync(self) -> None:
         await self._call(self._own_lane(), lambda: os.fdatasync(self._descriptor), "flushing")

@@ -43,6 +43,18 @@ async def test_what_was_written_is_read_back(disk: Disk) -> None:
     assert await file.size() == 12
 
 
+async def test_what_is_at_hand_is_what_a_read_gives(disk: Disk) -> None:
+    if isinstance(disk, MemoryDisk):
+        disk.cached = True
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"hello world!"], durable=True)
+    assert await file.read(6, 5) == b"world"
+    assert file.read_at_hand(6, 5) in (b"world", None), "where the file system cannot tell, nothing is at hand"
+    assert file.read_at_hand(6, 100) is None, "the end of the file is left to read"
+    await file.close()
+    assert file.read_at_hand(6, 5) is None
+
+
 async def test_writing_past_the_end_fills_with_zeros(disk: Disk) -> None:
     file = await disk.open("file", create=True)
     await file.write(5, [b"x"], durable=False)
