@@ -19,7 +19,7 @@ A message tells a person what was expected, what was found, and what to do next.
     ├── StorageError           CorruptData, DiskFull, DiskFailed, WrongDirectory, DirectoryInUse
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataUnknown
     ├── LedgerError            NoSuchLedger, NoSuchEntry, EntryUnknown, LedgerFenced, LedgerClosed, NotEnoughBookies, …
-    ├── MetalogError           TermOver, NoSequencer
+    ├── MetalogError           TermOver, NoSequencer, SlotNotInTerm
     └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten, AnswerForgotten, NumberReused
 
 Errors cross processes by class name and facts (`to_wire`, `from_wire`); an unknown name arrives as `RemoteError`.
@@ -254,6 +254,12 @@ class TermOver(MetalogError):
 
 class NoSequencer(MetalogError):
     """No sequencer serves the log now."""
+
+    retryable = True
+
+
+class SlotNotInTerm(MetalogError):
+    """The term asked does not order the book's slot; read the view again for the one that does."""
 
     retryable = True
 

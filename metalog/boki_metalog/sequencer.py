@@ -50,7 +50,7 @@ from boki_metalog.sequencer_member import SequencerMember, address_of, ask_seque
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.term_change import Candidate, change_term
 from boki_metalog.term_server import TermServer
-from boki_metalog.view import FIRST_LOG, Installed
+from boki_metalog.view import FIRST_LOG, Installed, SlotRange
 from boki_metalog.view_feed import ViewFeed
 
 T = TypeVar("T")
@@ -209,7 +209,7 @@ class Sequencer:
     async def _run(self) -> None:
         try:
             while True:
-                server = self._begin(await self._patiently(self._seek_term))
+                server = self._begin(*await self._patiently(self._seek_term))
                 await self._serve(server)
                 if not isinstance(server.over, TermFull):
                     raise server.over or TermOver(f"term {server.term} is over", term=server.term)
@@ -232,7 +232,7 @@ class Sequencer:
             _log.debug("the listing was being written already", incarnation=self.incarnation, error=error)
         return Candidate(self.incarnation, self._spare.ledger_id)
 
-    async def _seek_term(self) -> Installed:
+    async def _seek_term(self) -> tuple[Installed, tuple[SlotRange, ...]]:
         """Stands by until the log is without a living sequencer, then has its next term installed here."""
         candidate = await self._offer_spare()
         while True:
@@ -254,7 +254,7 @@ class Sequencer:
             self._feed.offer(view, version)
             assert installed is not None, "a log that had a term, or just got one, has one"
             if candidate.is_installed(view, self.log):
-                return installed
+                return installed, view.slots_of(self.log)
             # Somebody else won. The spare may have been in the view for a moment, so it is never offered again.
             self._drop_spare()
             candidate = await self._offer_spare()
@@ -287,12 +287,13 @@ class Sequencer:
             self._addresses[incarnation] = address
         return address or self._addresses.get(incarnation)
 
-    def _begin(self, installed: Installed) -> TermServer:
+    def _begin(self, installed: Installed, slots: tuple[SlotRange, ...]) -> TermServer:
         writer, self._spare = self._spare, None
         assert writer is not None
         self._serving = TermServer(
             installed,
             writer,
+            slots=slots,
             clock=self._clock,
             settings=self._settings,
             metrics=self._metrics,
@@ -370,6 +371,10 @@ class _Participant:
             server.open(peer, request_id, protocol.decode_open(body))
         elif opcode == protocol.OP_CLOSE:
             server.close_shard(peer, request_id, *protocol.decode_close(body))
+        elif opcode == protocol.OP_ORDER:
+            server.order(peer, request_id, *protocol.decode_order(body))
+        elif opcode == protocol.OP_BARRIER:
+            server.barrier(peer, request_id, protocol.decode_term(body))
         elif opcode == protocol.OP_SUBSCRIBE:
             server.subscribe(peer, request_id, protocol.decode_subscribe(body))
         else:

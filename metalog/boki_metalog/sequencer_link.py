@@ -1,4 +1,4 @@
-"""What an engine says to the sequencer of one term: open a shard, report progress, close a shard.
+"""What an engine says to the sequencer of one term: open, report and close shards, order commands, ask for a barrier.
 
 A link lives as long as one connection; the follower gives a new one after each reconnect, and has then repeated what was
 reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard.
@@ -10,8 +10,10 @@ import asyncio
 
 from boki_common import limits
 from boki_common.errors import Overloaded
+from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer
 from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.progress import Order
 
 
 class ShardsOfTerm:
@@ -70,6 +72,26 @@ class SequencerLink:
         self._flush()
         await self._peer.call(protocol.OP_CLOSE, protocol.encode_close(self.term, shard))
         self._shards.closed(shard)
+
+    async def order(self, command: Order) -> Position:
+        """Has a TRIM, EXPIRE or LOST ordered; its effect is known once the index passed the position returned.
+
+        Raises:
+            TermOver, NetworkError: whether it was ordered is unknown; it may be repeated, each of them is idempotent.
+            SlotNotInTerm: refused, another term orders the book. Read the view again.
+            Overloaded: refused, too many wait. InvalidArgument, ProtocolError: refused.
+        """
+        body = await self._peer.call(protocol.OP_ORDER, protocol.encode_order(self.term, command))
+        return protocol.decode_position(body)
+
+    async def barrier(self) -> Position:
+        """The position after an acknowledged entry that began after this call: all that was ordered before it is below.
+
+        Raises:
+            TermOver, NetworkError: the sequencer could not prove that the term still runs; read the view again.
+            Overloaded: too many wait.
+        """
+        return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
 
     def repeat_reports(self) -> None:
         """On a new connection: says again what was reported, since the end of the old one may have lost it."""

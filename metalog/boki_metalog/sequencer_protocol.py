@@ -14,7 +14,9 @@
     8  TERM_OVER  push. term u32 | 0 u32     nothing more is ordered in the term
     9  REFUSED    push. `errors.to_wire`     why a REPORT was not taken, in part
     10 STATUS     → JSON, for people
-    11 BARRIER    reserved
+    11 BARRIER    term u32 | 0 u32 → term u32 | 0 u32 | entry u64   an acknowledged entry that began after the request came:
+                  everything of the term below `entry` (exclusive) is ordered, and the sequencer was not fenced
+    12 ORDER      term u32 | 0 u32 | a TRIM, EXPIRE or LOST as in a metalog entry → as BARRIER; its entry is acknowledged
 
 A message of another term than the one served is answered TermOver (a push: by TERM_OVER). Everything here is pure.
 """
@@ -29,8 +31,10 @@ import msgspec
 
 from boki_common import limits
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
-from boki_metalog.metalog_entry import ShardEnd
+from boki_metalog.metalog_entry import Close, Open, ShardEnd, check_command, decode_command, encode_command
+from boki_metalog.progress import Order
 
 VERSION: Final = 1
 
@@ -44,6 +48,8 @@ OP_LAGGED: Final = 7
 OP_TERM_OVER: Final = 8
 OP_REFUSED: Final = 9
 OP_STATUS: Final = 10
+OP_BARRIER: Final = 11
+OP_ORDER: Final = 12
 
 _OPEN: Final = Struct("<I4xQ16s")
 _SHARD: Final = Struct("<I4x")
@@ -53,6 +59,7 @@ _SUBSCRIBE: Final = Struct("<I4xQ")
 _SUBSCRIBED: Final = Struct("<QQ")
 _ENTRIES: Final = Struct("<IIQ")
 _LENGTH: Final = Struct("<I")
+_POSITION: Final = Struct("<I4xQ")
 
 T = TypeVar("T")
 
@@ -220,13 +227,39 @@ def decode_entries(body: memoryview) -> Entries:
 
 
 def encode_term(term: int) -> bytes:
-    """The body of LAGGED and TERM_OVER."""
+    """The body of BARRIER, LAGGED and TERM_OVER."""
     return _SHARD.pack(term)
 
 
 def decode_term(body: memoryview) -> int:
     (term,) = _unpack(_SHARD, body, "a term")
     return int(term)
+
+
+def encode_order(term: int, command: Order) -> bytes:
+    """Raises InvalidArgument when the command could not be stored."""
+    check_command(command)
+    return _SHARD.pack(term) + encode_command(command)
+
+
+def decode_order(body: memoryview) -> tuple[int, Order]:
+    """(term, command). Raises ProtocolError; VersionMismatch when this version does not know the command."""
+    if len(body) < _SHARD.size:
+        raise ProtocolError(f"expected ORDER of at least {_SHARD.size} bytes, found {len(body)}")
+    (term,) = _SHARD.unpack_from(body)
+    command = decode_command(body[_SHARD.size :])
+    if isinstance(command, (Open, Close)):
+        raise ProtocolError(f"expected a TRIM, EXPIRE or LOST to order, found {command}")
+    return term, command
+
+
+def encode_position(position: Position) -> bytes:
+    """The answer to BARRIER and ORDER."""
+    return _POSITION.pack(*position)
+
+
+def decode_position(body: memoryview) -> Position:
+    return Position(*_unpack(_POSITION, body, "a metalog position"))
 
 
 def _unpack(layout: Struct, body: memoryview, what: str) -> tuple[Any, ...]:

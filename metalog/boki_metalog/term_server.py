@@ -4,7 +4,10 @@ Rules:
 - One entry is in flight. A report that finds none goes to the ledger in the same callback; the acknowledgement of an entry
   pushes it and submits the next one in the same callback. There are no timers between: what is reported meanwhile is
   merged, so the load decides how much one entry orders.
-- Only acknowledged entries leave this process, and so do the answers to OPEN and CLOSE.
+- Only acknowledged entries leave this process, and so do the answers to OPEN, CLOSE and ORDER.
+- A BARRIER is answered when an entry that began after it came is acknowledged: a sequencer that is fenced, and does not
+  know, can never say so. Without anything to order, that entry is made for it.
+- A TRIM or EXPIRE of a book that the term does not order is refused; a LOST of what it has not ordered as well.
 - An engine whose connection is lost keeps its shards for a grace; then they are closed at what is known of them.
 - Who takes pushes too slowly is dropped, told so (LAGGED), and subscribes again. Nobody waits for it.
 - The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are told.
@@ -18,21 +21,23 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from boki_common import errors
-from boki_common.errors import BokiError, ProtocolError, TermOver
+from boki_common import errors, limits
+from boki_common.errors import BokiError, InvalidArgument, Overloaded, ProtocolError, SlotNotInTerm, TermOver
+from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.net import messages
 from boki_common.net.messages import MessagePeer
 from boki_common.runtime.ports import Clock
 from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.entry_waiters import EntryWaiters
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
 from boki_metalog.ledgers import LedgerWriter
-from boki_metalog.metalog_entry import MetalogEntry, ShardEnd, encode
+from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd, encode
 from boki_metalog.metric_definitions import SequencerMetrics
-from boki_metalog.progress import CutBuilder, ProgressVector
+from boki_metalog.progress import CutBuilder, Order, ProgressVector
 from boki_metalog.recent_entries import RecentEntries
 from boki_metalog.settings import SequencerSettings
-from boki_metalog.view import Installed
+from boki_metalog.view import Installed, SlotRange
 
 _log = get_logger("sequencer")
 
@@ -52,6 +57,14 @@ class _Asked(NamedTuple):
     shard: int
 
 
+class _Waiter(NamedTuple):
+    """An ORDER or BARRIER that waits for an entry."""
+
+    opcode: int
+    peer: MessagePeer
+    request_id: int
+
+
 class TermServer:
     """See the module.
 
@@ -63,6 +76,7 @@ class TermServer:
         installed: Installed,
         writer: LedgerWriter,
         *,
+        slots: Sequence[SlotRange],
         clock: Clock,
         settings: SequencerSettings,
         metrics: SequencerMetrics,
@@ -70,6 +84,8 @@ class TermServer:
     ) -> None:
         assert writer.ledger_id == installed.metalog_ledger, "a sequencer writes only the ledger that it made"
         self.term = installed.term
+        self.slots = tuple(slots)
+        """Of the books that the term orders; they never change."""
         self.over: BokiError | None = None
         """Why nothing more is ordered."""
         self.vector = ProgressVector(time_ms=installed.start_time_ms)
@@ -85,6 +101,7 @@ class TermServer:
         self._peers: dict[MessagePeer, None] = {}
         self._subscribers: dict[MessagePeer, None] = {}
         self._asked: list[_Asked] = []
+        self._waiters: EntryWaiters[_Waiter] = EntryWaiters()
         self._engines: dict[str, MessagePeer] = {}
         """Engines with shards → the newest connection they came on."""
         self._graces: dict[str, asyncio.TimerHandle] = {}
@@ -103,6 +120,7 @@ class TermServer:
     def open(self, peer: MessagePeer, request_id: int, request: protocol.OpenRequest) -> None:
         """Answers once the OPEN is acknowledged. Raises TermOver, ShardNotOpen."""
         self._check_term(request.term)
+        self._check_room()
         try:
             shard = self._builder.open(request.incarnation, request.ledger_id)
         except TermFull as full:
@@ -116,9 +134,32 @@ class TermServer:
     def close_shard(self, peer: MessagePeer, request_id: int, term: int, shard: int) -> None:
         """Answers once the CLOSE is acknowledged. Raises TermOver, ShardNotOpen."""
         self._check_term(term)
+        self._check_room()
         self._builder.close(shard)
         self._asked.append(_Asked(protocol.OP_CLOSE, peer, request_id, shard))
         self._answer_asked()
+        self._advance()
+
+    def order(self, peer: MessagePeer, request_id: int, term: int, command: Order) -> None:
+        """Answers once the command's entry is acknowledged.
+
+        Raises:
+            TermOver, SlotNotInTerm, InvalidArgument, Overloaded: it is not ordered.
+        """
+        self._check_term(term)
+        if isinstance(command, Lost):
+            self._check_lost(command)
+        else:
+            self._check_slot(command.book)
+        self._builder.order(command)
+        self._waiters.order(_Waiter(protocol.OP_ORDER, peer, request_id))
+        self._advance()
+
+    def barrier(self, peer: MessagePeer, request_id: int, term: int) -> None:
+        """Answers once an entry that begins from now on is acknowledged. Raises TermOver, Overloaded."""
+        self._check_term(term)
+        self._waiters.barrier(_Waiter(protocol.OP_BARRIER, peer, request_id))
+        self._builder.barrier()
         self._advance()
 
     def report(self, peer: MessagePeer, term: int, rows: Sequence[ShardEnd]) -> None:
@@ -158,6 +199,7 @@ class TermServer:
         self._peers.pop(peer, None)
         self._subscribers.pop(peer, None)
         self._asked = [asked for asked in self._asked if asked.peer is not peer]
+        self._waiters.forget_barriers(lambda waiter: waiter.peer is peer)
         for incarnation in [one for one, owner in self._engines.items() if owner is peer]:
             del self._engines[incarnation]
             if self.over is None:
@@ -173,8 +215,9 @@ class TermServer:
         _log.info("term over", term=self.term, entries=self.recent.end, end_pos=self.vector.end_pos, reason=error)
         for handle in self._graces.values():
             handle.cancel()
-        asked, self._asked = self._asked, []
-        for one in asked:
+        left: list[_Asked | _Waiter] = [*self._asked, *self._waiters.clear()]
+        self._asked = []
+        for one in left:
             one.peer.respond_error(one.request_id, self._term_over())
         for peer in self._peers:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(self.term))
@@ -186,10 +229,13 @@ class TermServer:
         """For people: where the term is."""
         return {
             "term": self.term,
+            "slots": self.slots,
             "metalog_ledger": self._writer.ledger_id,
             "entries": self.recent.end,
             "end_pos": self.vector.end_pos,
             "time_ms": self.vector.time_ms,
+            "orders_waiting": len(self._waiters.orders),
+            "barriers_waiting": len(self._waiters.barriers),
             "subscribers": len(self._subscribers),
             "engines": sorted(self._engines),
             "shards": [
@@ -210,6 +256,7 @@ class TermServer:
             entry = self._builder.take(self._clock.now_ms())
             if entry is None:
                 return
+            self._waiters.taken(sum(not isinstance(command, (Open, Close)) for command in entry.commands))
             data = encode(entry)
             self._in_flight = _InFlight(entry, data, self._loop.time())
             submitted = self._writer.submit(data)
@@ -226,10 +273,15 @@ class TermServer:
         first = self.recent.end
         self.recent.append(data)
         self._push(first, data)
+        served = self._waiters.acked()
         self._advance()
         self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
         if entry.commands:
             self._answer_asked()
+        if served:
+            position = protocol.encode_position(Position(self.term, first + 1))
+            for waiter in served:
+                waiter.peer.respond(waiter.request_id, waiter.opcode, position)
         self._metrics.acked(entry.end_pos - entry.start_pos, self._loop.time() - submitted_s)
 
     def _push(self, first: int, data: bytes) -> None:
@@ -295,6 +347,33 @@ class TermServer:
                 f"expected a message of term {self.term}, {'which is over' if self.over else 'which runs'}, found term "
                 f"{term}; read /boki/view",
                 term=term,
+            )
+
+    def _check_room(self) -> None:
+        if len(self._asked) >= limits.BARRIERS_WAITING:
+            raise Overloaded(f"{len(self._asked)} requests wait for a metalog entry; try again later")
+
+    def _check_slot(self, book: int) -> None:
+        slot = slot_of(book)
+        if not any(first <= slot <= last for first, last in self.slots):
+            raise SlotNotInTerm(
+                f"expected a book of the slots {list(map(tuple, self.slots))} of term {self.term}, found book {book} of "
+                f"slot {slot}; read /boki/view for the term that orders it",
+                term=self.term,
+                slot=slot,
+            )
+
+    def _check_lost(self, lost: Lost) -> None:
+        """As a TRIM, a LOST acts on what was ordered before it only."""
+        end = self.vector.shards.get(lost.shard)
+        if lost.term > self.term or (
+            lost.term == self.term
+            and (lost.shard >= self.vector.next_shard or (end is not None and lost.stop_entry > end.entries_end))
+        ):
+            raise InvalidArgument(
+                f"expected entries that were ordered until now in term {self.term}, found {lost.first_entry} to below "
+                f"{lost.stop_entry} of shard {lost.shard} of term {lost.term}",
+                term=self.term,
             )
 
     def _term_over(self) -> TermOver:

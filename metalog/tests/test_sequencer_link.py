@@ -8,18 +8,19 @@ from collections.abc import AsyncIterator
 import pytest
 
 from boki_common import limits
-from boki_common.errors import BokiError, ConnectionLost, Overloaded
+from boki_common.errors import BokiError, ConnectionLost, InvalidArgument, Overloaded
+from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.metalog_entry import ShardEnd
+from boki_metalog.metalog_entry import ShardEnd, Trim
 from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
 
 A = "aa" * 16
 
 
 class Keeper:
-    """Either end: keeps messages, and answers requests with shard 7."""
+    """Either end: keeps messages, and answers requests with shard 7, or position (3, 12)."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[int, memoryview]] = []
@@ -27,7 +28,9 @@ class Keeper:
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         self.messages.append((opcode, body))
-        if request_id:
+        if opcode in (protocol.OP_ORDER, protocol.OP_BARRIER):
+            peer.respond(request_id, opcode, protocol.encode_position(Position(3, 12)))
+        elif request_id:
             peer.respond(request_id, opcode, protocol.encode_shard(7))
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -87,6 +90,23 @@ async def test_repeating(ends: Ends) -> None:
     ends.link.repeat_reports()
     await ends.link.open_shard(A, 50)
     assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_REPORT, protocol.OP_OPEN]
+
+
+async def test_orders_and_barriers(ends: Ends) -> None:
+    trim = Trim(1, ((7, 9),), False)
+    assert await ends.link.order(trim) == Position(3, 12)
+    assert await ends.link.barrier() == Position(3, 12)
+    (first, order), (second, barrier) = ends.server.messages
+    assert (first, second) == (protocol.OP_ORDER, protocol.OP_BARRIER)
+    assert protocol.decode_order(order) == (3, trim) and protocol.decode_term(barrier) == 3
+    with pytest.raises(InvalidArgument):
+        await ends.link.order(Trim(1, (), False))
+    ends.peer.close()
+    await ends.client.lost.wait()
+    with pytest.raises(ConnectionLost):
+        await ends.link.order(trim)
+    with pytest.raises(ConnectionLost):
+        await ends.link.barrier()
 
 
 async def test_shards_are_bounded(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

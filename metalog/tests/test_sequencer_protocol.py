@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.metalog_entry import ShardEnd
+from boki_metalog.metalog_entry import Close, Expire, Lost, Open, ShardEnd, Trim, encode_command
+from boki_metalog.progress import Order
 
 ENGINE = "0f" * 16
 u32 = st.integers(0, 2**32 - 1)
@@ -52,11 +54,40 @@ def test_garbage_is_a_named_error(garbage: bytes) -> None:
         protocol.decode_subscribed,
         protocol.decode_entries,
         protocol.decode_term,
+        protocol.decode_order,
+        protocol.decode_position,
     ):
         try:
             decode(memoryview(garbage))
         except (ProtocolError, InvalidArgument):
             continue
+
+
+COMMANDS: tuple[Order, ...] = (Trim(1, ((0, 9), (7, 3)), True), Expire(2, bytes(16), 4), Lost(1, 2, 3, 4, b"{}"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_orders(command: Order) -> None:
+    body = view(protocol.encode_order(7, command))
+    assert protocol.decode_order(body) == (7, command)
+    for wrong in (body[:-1], view(body, bytes(8)), view(body[:8]), view()):
+        with pytest.raises(ProtocolError):
+            protocol.decode_order(wrong)
+
+
+def test_what_cannot_be_ordered_by_name() -> None:
+    for command in (Close(3), Open(3, ENGINE, 4)):
+        with pytest.raises(ProtocolError, match="TRIM"):
+            protocol.decode_order(view(protocol.encode_term(7), encode_command(command)))
+    with pytest.raises(InvalidArgument):
+        protocol.encode_order(7, Trim(1, (), False))
+
+
+def test_positions() -> None:
+    body = view(protocol.encode_position(Position(7, 2**40)))
+    assert protocol.decode_position(body) == Position(7, 2**40)
+    with pytest.raises(ProtocolError):
+        protocol.decode_position(body[:-1])
 
 
 def test_huge_counts() -> None:

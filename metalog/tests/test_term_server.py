@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from boki_common.errors import BokiError, TermOver
+from boki_common import limits
+from boki_common.errors import BokiError, InvalidArgument, Overloaded, SlotNotInTerm, TermOver
+from boki_common.ids import Position, slot_of
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.errors import ShardNotOpen
-from boki_metalog.metalog_entry import Close, Open, ShardEnd, decode
+from boki_metalog.metalog_entry import Close, Expire, Lost, Open, ShardEnd, Trim, decode
+from boki_metalog.progress import Order
+from boki_metalog.sequencer import Sequencer
+from boki_metalog.term_server import TermServer
+from boki_metalog.view import SlotRange
 
 A, B = "aa" * 16, "bb" * 16
+TRIM = Trim(1, ((0, 99),), False)
+
+
+async def order(engine: Any, term: int, command: Order) -> Position:
+    return protocol.decode_position(await engine.peer.call(protocol.OP_ORDER, protocol.encode_order(term, command)))
+
+
+async def barrier(engine: Any, term: int) -> Position:
+    return protocol.decode_position(await engine.peer.call(protocol.OP_BARRIER, protocol.encode_term(term)))
+
+
+def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]]:
+    return [asyncio.get_running_loop().create_task(call) for call in calls]
+
+
+def server_of(sequencer: Sequencer) -> TermServer:
+    assert sequencer.term_server is not None
+    return sequencer.term_server
 
 
 async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
@@ -197,3 +222,189 @@ async def test_an_unknown_message(cluster: Any) -> None:
     engine = await cluster.participant(sequencer.address)
     with pytest.raises(BokiError, match="knows no opcode 77"):
         await engine.peer.call(77)
+
+
+async def test_a_command_is_answered_with_the_position_after_its_acknowledged_entry(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    await engine.subscribe(1)
+    await engine.open(1, A, 50)
+    await engine.entries()
+    cluster.ledgers.hold_acks = True
+    ledger = sequencer.status()["term"]["metalog_ledger"]
+    engine.report(1, s0=(3, 1))
+    (trimming, expiring) = asking(order(engine, 1, TRIM), order(engine, 1, Expire(1, bytes(16), 4)))
+    await engine.round_trip()
+    assert sequencer.status()["term"]["orders_waiting"] == 2
+    cluster.ledgers.ack(ledger)
+    await engine.round_trip()
+    assert not trimming.done() and not expiring.done(), "their entry is in flight"
+    cluster.ledgers.ack(ledger)
+    assert await trimming == await expiring == Position(1, 3)
+    assert (await engine.entries()).first == 1
+    assert decode((await engine.entries()).payloads[0]).commands == (TRIM, Expire(1, bytes(16), 4))
+
+
+async def test_an_idle_sequencer_makes_one_empty_entry_for_all_barriers_that_wait(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    await engine.subscribe(1)
+    assert await barrier(engine, 1) == Position(1, 1)
+    assert decode((await engine.entries()).payloads[0]).commands == ()
+    cluster.ledgers.hold_acks = True
+    ledger = sequencer.status()["term"]["metalog_ledger"]
+    waiting = asking(*(barrier(engine, 1) for _ in range(5)))
+    await engine.round_trip()
+    assert len(cluster.ledgers.ledgers[ledger].entries) == 2
+    cluster.ledgers.ack(ledger)
+    assert await waiting[0] == Position(1, 2), "who found nothing in flight began the entry"
+    assert len(cluster.ledgers.ledgers[ledger].entries) == 3
+    cluster.ledgers.ack(ledger)
+    assert {await one for one in waiting[1:]} == {Position(1, 3)}, "all others share the next"
+    assert len(cluster.ledgers.ledgers[ledger].entries) == 3
+
+
+async def test_a_barrier_is_not_answered_by_an_entry_that_began_before_it(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    await engine.open(1, A, 50)
+    cluster.ledgers.hold_acks = True
+    ledger = sequencer.status()["term"]["metalog_ledger"]
+    engine.report(1, s0=(3, 1))
+    await engine.round_trip()
+    (waiting,) = asking(barrier(engine, 1))
+    engine.report(1, s0=(5, 2))
+    await engine.round_trip()
+    cluster.ledgers.ack(ledger)
+    await engine.round_trip()
+    assert not waiting.done()
+    cluster.ledgers.ack(ledger)
+    assert await waiting == Position(1, 3), "the next entry, which cuts something, serves"
+    await engine.round_trip()
+    assert len(cluster.ledgers.ledgers[ledger].entries) == 3, "none was made for the barrier alone"
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "an entry in flight"])
+async def test_a_fenced_sequencer_answers_no_order_and_no_barrier(cluster: Any, in_flight: bool) -> None:
+    """Its last cut may be stale while the next term acknowledges (and it does not know): only an entry could tell."""
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    await engine.open(1, A, 50)
+    ledger = sequencer.status()["term"]["metalog_ledger"]
+    if in_flight:
+        cluster.ledgers.hold_acks = True
+        cluster.ledgers.keep_unacked = 1
+        engine.report(1, s0=(3, 1))
+        await engine.round_trip()
+    await cluster.ledgers.open(ledger, recover=True)
+    assert server_of(sequencer).over is None, "it does not know"
+    waiting = asking(barrier(engine, 1), order(engine, 1, TRIM), barrier(engine, 1))
+    await engine.round_trip()
+    if in_flight:
+        server_of(sequencer)._acked(1)  # the quorum had the entry before the fence, and says so only now
+    for one in waiting:
+        with pytest.raises(TermOver):
+            await one
+    assert len(cluster.ledgers.ledgers[ledger].entries) == 1 + in_flight
+    with pytest.raises(TermOver):
+        await barrier(engine, 1)
+
+
+async def test_all_who_wait_are_told_the_end_of_the_term(cluster: Any) -> None:
+    cluster.ledgers.hold_acks = True
+    first = await cluster.sequencer()
+    await first.serving()
+    engine = await cluster.participant(first.address)
+    waiting = asking(order(engine, 1, TRIM), barrier(engine, 1), order(engine, 1, TRIM))
+    await engine.round_trip()
+    cluster.ledgers.hold_acks = False
+    await cluster.sequencer(take_over=True)
+    for one in waiting:
+        with pytest.raises(TermOver):
+            await one
+    for late in (order(engine, 1, TRIM), barrier(engine, 1)):
+        with pytest.raises(TermOver):
+            await late
+
+
+async def test_messages_of_another_term_are_refused(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    for asked in (order(engine, 2, TRIM), barrier(engine, 2)):
+        with pytest.raises(TermOver):
+            await asked
+    assert sequencer.status()["term"]["entries"] == 0
+
+
+async def test_books_of_slots_that_the_term_does_not_order_are_refused(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    server = server_of(sequencer)
+    assert server.slots == (SlotRange(0, limits.SLOTS - 1),)
+    server.slots = (SlotRange(0, 9), SlotRange(500, 511))
+    inside = next(book for book in range(10_000) if slot_of(book) == 511)
+    outside = next(book for book in range(10_000) if slot_of(book) == 512)
+    assert (await order(engine, 1, Trim(inside, ((0, 9),), False))).term == 1
+    for command in (Trim(outside, ((0, 9),), False), Expire(outside, bytes(16), 3)):
+        with pytest.raises(SlotNotInTerm, match="read /boki/view") as caught:
+            await order(engine, 1, command)
+        assert caught.value.definite and caught.value.retryable and caught.value.slot == 512
+    assert server.recent.end == 1
+
+
+async def test_what_was_not_ordered_cannot_be_lost(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    await engine.open(1, A, 50)
+    engine.report(1, s0=(9, 3))
+    for term, shard, stop in ((1, 0, 4), (1, 1, 1), (2, 0, 1)):
+        with pytest.raises(InvalidArgument, match="ordered"):
+            await order(engine, 1, Lost(term, shard, 0, stop, b"{}"))
+    assert await order(engine, 1, Lost(1, 0, 1, 3, b"{}")) == Position(1, 3)
+
+
+async def test_those_who_wait_are_bounded(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BARRIERS_WAITING", 2)
+    monkeypatch.setattr(limits, "ORDERS_WAITING", 2)
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    cluster.ledgers.hold_acks = True
+    engine = await cluster.participant(sequencer.address)
+    ledger = sequencer.status()["term"]["metalog_ledger"]
+    opening = [asyncio.ensure_future(engine.open(1, A, 50)) for _ in range(2)]
+    waiting = asking(*(barrier(engine, 1) for _ in range(2)), *(order(engine, 1, TRIM) for _ in range(2)))
+    await engine.round_trip()
+    for refused in (barrier(engine, 1), order(engine, 1, TRIM), engine.open(1, A, 50), engine.close_shard(1, 0)):
+        with pytest.raises(Overloaded):
+            await refused
+    cluster.ledgers.ack(ledger)
+    cluster.ledgers.ack(ledger)
+    assert {await one for one in waiting} == {Position(1, 2)} and [await one for one in opening] == [0, 0]
+
+
+async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_forgotten(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    cluster.ledgers.hold_acks = True
+    ledger = sequencer.status()["term"]["metalog_ledger"]
+    engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
+    (first,) = asking(barrier(other, 1))
+    await other.round_trip()
+    gone = asking(order(engine, 1, TRIM), barrier(engine, 1))
+    await engine.round_trip()
+    (second,) = asking(order(other, 1, Trim(2, ((0, 1),), False)))
+    await other.round_trip()
+    engine.peer.close()
+    await asyncio.gather(*gone, return_exceptions=True)
+    while server_of(sequencer)._waiters.barriers:
+        await other.round_trip()
+    cluster.ledgers.ack(ledger)
+    cluster.ledgers.ack(ledger)
+    assert (await first, await second) == (Position(1, 1), Position(1, 2))
