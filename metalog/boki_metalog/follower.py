@@ -1,5 +1,7 @@
 """Follows one log: all its terms, in order, each metalog entry once; live from the sequencer, else from ledgers.
 
+`log_followers` runs one for each log of a cluster, over one view and one history of terms; alone, a follower has its own.
+
     sealed term     its record exists and the view went on: its closed metalog ledger is read, in batches
     current term    the view names it: entries are pushed by its sequencer; those too old for its memory are read from the
                     ledger, which is not recovered for that, up to what the sequencer says is acknowledged
@@ -8,8 +10,10 @@ Rules:
 - Only entries that recovery cannot drop are delivered: those of a closed ledger, and those that the sequencer says its ack
   quorum has. A copy on one bookie proves nothing.
 - Entries of a term are delivered from 0 (or `start`) on without a gap, and each once; terms ascend.
-- A sequencer that is gone is sought again at its address until the view names another term. While the metadata store is
-  away, an established connection goes on, and a lost one is sought where it was.
+- A sequencer that is gone is sought again at its address until the view names another term, and not a moment longer: an
+  attempt to reach it ends when the view moves. While the metadata store is away, an established connection goes on, and a
+  lost one is sought where it was.
+- A log without a current term has what its sealed terms ordered, and is `idle` behind them.
 - What is merely away is tried again, for ever; what cannot be right (a corrupt entry, a fault of the listener) ends `run`.
 
 The listener decides what entries mean; this module only decides which come next.
@@ -18,9 +22,8 @@ The listener decides what entries mean; this module only decides which come next
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from boki_common.errors import (
     CorruptData,
@@ -37,13 +40,13 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
 from boki_metalog.follower_session import FollowerSession
 from boki_metalog.ledgers import Ledgers
-from boki_metalog.metadata_tree import sealed_terms
 from boki_metalog.metalog_entry import Close, MetalogEntry, decode
 from boki_metalog.metalog_reader import MetalogReader
 from boki_metalog.patience import patiently, woken
 from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
 from boki_metalog.sequencer_member import address_of
 from boki_metalog.settings import FollowerSettings
+from boki_metalog.term_history import TermHistory
 from boki_metalog.term_record import TermRecord
 from boki_metalog.view import FIRST_LOG, Installed, SlotRange, View
 from boki_metalog.view_feed import ViewFeed
@@ -60,6 +63,10 @@ class TermInfo(NamedTuple):
     log: int
     slots: tuple[SlotRange, ...]
     metalog_ledger: int
+    after: tuple[int, ...] = ()
+    """Terms of other logs that had slots of this one directly before it: what they ordered comes first."""
+    sealed: bool = False
+    """Whether it was over when it was met: nothing can be appended to it any more."""
 
 
 class FollowerListener(Protocol):
@@ -83,6 +90,9 @@ class FollowerListener(Protocol):
     def sequencer_down(self) -> None:
         """The link given last is of no use any more."""
 
+    def idle(self) -> None:
+        """The log has no current term, and no slots; all that it ever ordered was delivered."""
+
 
 class LogFollower:
     """See the module. `run` does everything; cancel it to stop.
@@ -99,7 +109,10 @@ class LogFollower:
         log: int = FIRST_LOG,
         start: Position | None = None,
         settings: FollowerSettings = FollowerSettings(),  # noqa: B008 - frozen
+        feed: ViewFeed | None = None,
+        history: TermHistory | None = None,
     ) -> None:
+        """Made with a `feed`, whose owner tells of each new view (`view_changed`); else it has its own."""
         self._metadata = metadata
         self._ledgers = ledgers
         self._listener = listener
@@ -113,6 +126,10 @@ class LogFollower:
         self._shards = ShardsOfTerm()
         self._wake = asyncio.Event()
         self._addresses: dict[str, Address] = {}
+        self._history = TermHistory(metadata) if history is None else history
+        self._feed = feed
+        self._reaching: tuple[int, asyncio.Task[Any]] | None = None
+        """The term whose sequencer is being spoken to, and the call."""
 
     @property
     def position(self) -> Position:
@@ -125,30 +142,50 @@ class LogFollower:
         Raises:
             CorruptData, ProtocolError, …: what was read cannot be right. Also whatever the listener raises.
         """
-        feed = ViewFeed(
+        if self._feed is not None:
+            await self._run(self._feed)
+            return
+        feed = self._feed = ViewFeed(
             self._metadata,
-            self._wake.set,
+            self.view_changed,
             retry_first_s=self._settings.retry_first_s,
             retry_limit_s=self._settings.retry_limit_s,
         )
         feed.start()
         try:
-            while True:
-                view = _view_of(feed)
-                current = 0 if view is None else view.term_of(self._log)
-                if view is None or current <= self._ended_term:
-                    await woken(self._wake, None)
-                    continue
-                for record in await self._patiently(partial(self._sealed_below, current)):
-                    await self._finish(record)
-                await self._follow(feed, view, current)
+            await self._run(feed)
         finally:
             await feed.close()
+
+    def view_changed(self) -> None:
+        """The feed has a new view, or ended."""
+        self._wake.set()
+        if self._reaching is not None and self._feed is not None:
+            term, call = self._reaching
+            if self._feed.view is not None and self._feed.view.term_of(self._log) != term:
+                call.cancel()
+
+    async def _run(self, feed: ViewFeed) -> None:
+        complete_below = 0
+        while True:
+            view = _view_of(feed)
+            current = 0 if view is None else view.term_of(self._log)
+            if view is not None and (current > self._ended_term or (not current and complete_below < view.next_term)):
+                complete_below = current or view.next_term
+                for record in await self._sealed_below(complete_below):
+                    await self._finish(record)
+                if current:
+                    await self._follow(feed, view, current)
+                elif not view.slots_of(self._log):
+                    self._listener.idle()
+                continue
+            await woken(self._wake, None)
 
     # -- terms
 
     async def _sealed_below(self, term: int) -> list[TermRecord]:
-        return await sealed_terms(self._metadata, self._log, above=self._ended_term, below=term)
+        await self._patiently(self._history.refresh)
+        return self._history.sealed(self._log, above=self._ended_term, below=term)
 
     async def _begin(self, info: TermInfo) -> None:
         if self._started_term == info.term:
@@ -163,7 +200,8 @@ class LogFollower:
 
     async def _finish(self, record: TermRecord) -> None:
         """Delivers what is left of a sealed term."""
-        await self._begin(TermInfo(record.term, record.log, record.slots, record.metalog_ledger))
+        after = self._history.before(record.term, record.log, record.slots)
+        await self._begin(TermInfo(record.term, record.log, record.slots, record.metalog_ledger, after, sealed=True))
         if self._position.entry > record.last_entry + 1:
             raise CorruptData(
                 f"term {record.term} ends at entry {record.last_entry}, but {self._position.entry} entries of it were "
@@ -185,12 +223,14 @@ class LogFollower:
         """Follows the current term until the view moves on."""
         installed = view.installed(self._log)
         assert installed is not None and installed.term == term
-        await self._begin(TermInfo(term, self._log, view.slots_of(self._log), installed.metalog_ledger))
+        slots = view.slots_of(self._log)
+        after = self._history.before(term, self._log, slots)
+        await self._begin(TermInfo(term, self._log, slots, installed.metalog_ledger, after))
         pause_s = self._settings.retry_first_s
         while self._is_current(feed, term):
             session = None
             try:
-                session = await self._connect(installed)
+                session = await self._while_current(feed, term, self._connect(installed))
                 await self._live(feed, session, installed)
                 pause_s = self._settings.retry_first_s
             except (NetworkError, TermOver, ProtocolError) as error:
@@ -211,7 +251,7 @@ class LogFollower:
         try:
             while self._is_current(feed, installed.term) and session.usable:
                 if not session.subscribed:
-                    await self._subscribe(session, installed)
+                    await self._while_current(feed, installed.term, self._subscribe(session, installed))
                     continue
                 if not up:
                     up = True
@@ -222,6 +262,20 @@ class LogFollower:
         finally:
             if up:
                 self._listener.sequencer_down()
+
+    async def _while_current(self, feed: ViewFeed, term: int, call: Coroutine[Any, Any, T]) -> T:
+        """Awaits a call to the term's sequencer, which may be dead without saying so. Raises TermOver when the view moves."""
+        task = asyncio.ensure_future(call)
+        self._reaching = term, task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            myself = asyncio.current_task()
+            if self._is_current(feed, term) or (myself is not None and myself.cancelling()):
+                raise
+            raise TermOver(f"the view went on from term {term}", term=term) from None
+        finally:
+            self._reaching = None
 
     async def _connect(self, installed: Installed) -> FollowerSession:
         """A session with the sequencer that the view names. Raises NetworkError, ProtocolError, TermOver."""

@@ -258,6 +258,9 @@ class Recorder:
         self.link = None
         self._event("down")
 
+    def idle(self) -> None:
+        self._event("idle")
+
 
 class Participant:
     """A bare connection: what comes is kept."""

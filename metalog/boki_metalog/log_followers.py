@@ -1,0 +1,125 @@
+"""Follows all logs of a cluster: finds them, and runs one `LogFollower` for each, over one view and one history of terms.
+
+A log is found when the view names it, or when a sealed term was its; then it is followed for ever. One log that stands still
+holds up no other. What can never be right in one of them ends `run`: whoever indexes all books cannot go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from boki_common.logs import get_logger
+from boki_common.metadata.store import MetadataStore
+from boki_metalog.follower import FollowerListener, LogFollower
+from boki_metalog.ledgers import Ledgers
+from boki_metalog.patience import patiently, woken
+from boki_metalog.settings import FollowerSettings
+from boki_metalog.term_history import TermHistory
+from boki_metalog.view import View
+from boki_metalog.view_feed import ViewFeed
+
+_log = get_logger("follower")
+
+
+class LogsListener(Protocol):
+    """Who is told of views and logs; each log's events go to the listener that `log_found` returns."""
+
+    def log_found(self, log: int) -> FollowerListener:
+        """Once per log, before anything of it. Logs found together come in ascending order."""
+
+    def view_changed(self, view: View) -> None:
+        """A newer view; all logs that it names were found. Followers hear of it after this call."""
+
+
+class LogFollowers:
+    """See the module. `run` does everything; cancel it to stop."""
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        ledgers: Ledgers,
+        listener: LogsListener,
+        settings: FollowerSettings = FollowerSettings(),  # noqa: B008 - frozen
+    ) -> None:
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._listener = listener
+        self._settings = settings
+        self._history = TermHistory(metadata)
+        self._wake = asyncio.Event()
+        self._feed = ViewFeed(
+            metadata,
+            self._changed,
+            retry_first_s=settings.retry_first_s,
+            retry_limit_s=settings.retry_limit_s,
+        )
+        self._followers: dict[int, LogFollower] = {}
+        self._running: dict[asyncio.Task[None], None] = {}
+        self._fault: Exception | None = None
+        self._loaded = False
+
+    async def run(self) -> None:
+        """Follows until it is cancelled. Raises what a follower, the view or the listener raises."""
+        self._feed.start()
+        try:
+            while self._feed.view is None:
+                self._raise_faults()
+                await woken(self._wake, None)
+            # Terms sealed up to now: a log that the view does not name any more has its place among them.
+            await patiently(
+                self._history.refresh,
+                first_s=self._settings.retry_first_s,
+                limit_s=self._settings.retry_limit_s,
+                passing=lambda error: error.retryable,
+                waits=lambda error, pause_s: _log.warning("no terms to read yet", pause_s=pause_s, error=error),
+            )
+            self._loaded = True
+            self._changed()
+            while True:
+                self._raise_faults()
+                await woken(self._wake, None)
+        finally:
+            await self._feed.close()
+            for task in self._running:
+                task.cancel()
+            if self._running:
+                await asyncio.wait(list(self._running))
+
+    def _changed(self) -> None:
+        """From the feed: a new view, or its end."""
+        view = self._feed.view
+        if self._loaded and self._feed.error is None and view is not None and self._fault is None:
+            try:
+                for log in sorted({*view.logs, *self._history.logs} - self._followers.keys()):
+                    self._find(log)
+                self._listener.view_changed(view)
+            except Exception as error:  # noqa: BLE001 - raised by `run`
+                self._fault = error
+        for follower in self._followers.values():
+            follower.view_changed()
+        self._wake.set()
+
+    def _find(self, log: int) -> None:
+        follower = self._followers[log] = LogFollower(
+            metadata=self._metadata,
+            ledgers=self._ledgers,
+            listener=self._listener.log_found(log),
+            log=log,
+            settings=self._settings,
+            feed=self._feed,
+            history=self._history,
+        )
+        task = asyncio.get_running_loop().create_task(follower.run(), name=f"follows log {log}")
+        self._running[task] = None
+        task.add_done_callback(lambda _: self._wake.set())
+
+    def _raise_faults(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        if self._feed.error is not None:
+            raise self._feed.error
+        for task in self._running:
+            if task.done():
+                task.result()

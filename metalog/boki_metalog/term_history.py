@@ -1,0 +1,63 @@
+"""The records of sealed terms, read once and kept: what each log ordered, and which terms a term comes after (`term_order`).
+
+Records are created before the view drops their term (DESIGN §8). So once the view was seen to name term t, the records of
+all terms below t that share a slot or the log with it are there to be read.
+
+One for all followers of a process. Bounded by the number of terms.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+
+from boki_common.errors import NoNode
+from boki_common.metadata.store import MetadataStore
+from boki_metalog.metadata_tree import read_record
+from boki_metalog.term_order import slot_mask, terms_before
+from boki_metalog.term_record import TERMS_PATH, TermRecord
+from boki_metalog.view import SlotRange
+
+
+class TermHistory:
+    """See the module."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._numbers: list[int] = []
+        self._records: dict[int, tuple[TermRecord, int]] = {}
+        """Term → its record, and its slots as a bit mask."""
+
+    @property
+    def logs(self) -> list[int]:
+        """Logs that have sealed terms, ascending."""
+        return sorted({record.log for record, _ in self._records.values()})
+
+    async def refresh(self) -> None:
+        """Reads the records that are new. Raises MetadataUnavailable; CorruptData, VersionMismatch: what cannot be read."""
+        try:
+            names = await self._metadata.children(TERMS_PATH)
+        except NoNode:
+            return  # no process has made it yet
+        for number in sorted(int(name) for name in names if name.isascii() and name.isdigit()):
+            if number in self._records:
+                continue
+            record = await read_record(self._metadata, number)
+            if number not in self._records:  # another follower may have been quicker
+                self._records[number] = record, slot_mask(record.slots)
+                insort(self._numbers, number)
+
+    def sealed(self, log: int, *, above: int, below: int) -> list[TermRecord]:
+        """Records of the log's terms with above < term < below, ascending."""
+        numbers = self._numbers[bisect_left(self._numbers, above + 1) : bisect_left(self._numbers, below)]
+        records = (self._records[number][0] for number in numbers)
+        return [record for record in records if record.log == log]
+
+    def before(self, term: int, log: int, slots: Iterable[SlotRange]) -> tuple[int, ...]:
+        """The terms of *other* logs that this one comes directly after, ascending."""
+        return terms_before(slot_mask(slots), self._below(term), log)
+
+    def _below(self, term: int) -> Iterator[tuple[int, int, int]]:
+        for at in range(bisect_left(self._numbers, term) - 1, -1, -1):
+            record, mask = self._records[self._numbers[at]]
+            yield record.term, record.log, mask
