@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "sim", "cli")
+ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "gateway", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
 FILE_LINES: Final = 600

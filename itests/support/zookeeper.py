@@ -37,18 +37,21 @@ CACHE: Final = ROOT / ".cache" / "zookeeper" / VERSION
 START_TIMEOUT_S: Final = 30.0
 JAVA_FLAGS: Final = ("-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
+LOOPBACK: Final = "127.0.0.1"
+
 
 class ZookeeperMissing(Exception):
     """ZooKeeper cannot be started on this machine; the message is the reason."""
 
 
 class ZookeeperServer:
-    """One server process on 127.0.0.1. Its data and port outlive `kill` and `stop`."""
+    """One server process, on 127.0.0.1 unless told otherwise. Its data and port outlive `kill` and `stop`."""
 
-    def __init__(self, java: str, jars: Path, folder: Path) -> None:
+    def __init__(self, java: str, jars: Path, folder: Path, host: str) -> None:
         self.folder = folder
-        self.port = _free_port()
-        self.hosts = f"127.0.0.1:{self.port}"
+        self.host = host
+        self.port = _free_port(host)
+        self.hosts = f"{host}:{self.port}"
         self._command = [
             java,
             *JAVA_FLAGS,
@@ -61,12 +64,12 @@ class ZookeeperServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls, folder: Path) -> Self:
+    def start(cls, folder: Path, host: str = LOOPBACK) -> Self:
         """Starts a server with its data in `folder`. Raises ZookeeperMissing."""
-        server = cls(find_java(), find_jars(), folder)
+        server = cls(find_java(), find_jars(), folder, host)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "zoo.cfg").write_text(
-            f"tickTime=200\ndataDir={folder / 'data'}\nclientPort={server.port}\nclientPortAddress=127.0.0.1\n"
+            f"tickTime=200\ndataDir={folder / 'data'}\nclientPort={server.port}\nclientPortAddress={host}\n"
             "admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n"
         )
         server.restart()
@@ -117,7 +120,7 @@ class ZookeeperServer:
 
     def _serves(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+            with socket.create_connection((self.host, self.port), timeout=1.0) as connection:
                 connection.sendall(b"srvr")
                 return b"Mode:" in connection.recv(4_096)
         except OSError:
@@ -146,8 +149,8 @@ def find_jars() -> Path:
         raise ZookeeperMissing(f"no jars of ZooKeeper {VERSION}: {error}") from error
 
 
-def _free_port() -> int:
+def _free_port(host: str = LOOPBACK) -> int:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((host, 0))
         port: int = listener.getsockname()[1]
         return port
