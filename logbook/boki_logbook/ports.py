@@ -11,7 +11,9 @@ from typing import Protocol
 
 from boki_common.engine_protocol import AnswerRow, Token
 from boki_common.errors import BokiError
+from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
+from boki_metalog.progress import Order
 
 
 class LedgerWriter(Protocol):
@@ -76,6 +78,17 @@ class ShardLink(Protocol):
         """What is durable of a shard, cumulative; sent with the next write, never waits."""
 
     async def close_shard(self, shard: int) -> None: ...
+
+    async def order(self, command: Order) -> Position:
+        """The position after the acknowledged entry that has the command.
+
+        Raises:
+            TermOver, NetworkError: whether it was ordered is unknown; it may be repeated.
+            SlotNotInTerm, Overloaded, InvalidArgument, ProtocolError: it was refused.
+        """
+
+    async def barrier(self) -> Position:
+        """The position after an acknowledged entry that began after this call. Raises TermOver, NetworkError, Overloaded."""
 
 
 class AppendSource(Protocol):

@@ -43,7 +43,7 @@ from boki_logbook.places import TermPlaces
 from boki_logbook.verdict import Span
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import MetalogEntry
-from boki_metalog.progress import CutBuilder
+from boki_metalog.progress import CutBuilder, Order
 from boki_metalog.term_record import VERSION, Location, TermRecord
 from boki_metalog.view import SlotRange
 
@@ -226,6 +226,20 @@ class ScriptedLink:
         self._check()
         self._log.builder.close(shard)
         self._log.cut()
+
+    async def order(self, command: Order) -> Position:
+        await asyncio.sleep(0)
+        self._check()
+        self._log.builder.order(command)
+        self._log.cut()
+        return Position(self.term, len(self._log.history[self.term]))
+
+    async def barrier(self) -> Position:
+        await asyncio.sleep(0)
+        self._check()
+        self._log.builder.barrier()
+        self._log.cut()
+        return Position(self.term, len(self._log.history[self.term]))
 
     def _check(self) -> None:
         if self.term != self._log.term:
