@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from boki_common.bookkeeper import layout
+from boki_common.errors import TermOver
+from boki_common.ids import Position
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_metalog.errors import ShardNotOpen
 from boki_metalog.ledgers import Ledgers
+from boki_metalog.metalog_entry import Expire, Trim
 from boki_metalog.progress import ShardRange
 
 A = "aa" * 16
@@ -95,3 +99,34 @@ async def test_old_entries_come_from_a_ledger_that_is_still_written(cluster: Any
     assert late.seen.entries == engine.seen.entries and "caught up" in late.seen.events
     await link.open_shard(A, 2_000)
     await late.seen.until(lambda: late.seen.count(1) == 6)
+
+
+async def test_commands_and_barriers_reach_every_follower_and_the_ledger(
+    cluster: Any, bookies: ScriptedBookies
+) -> None:
+    engine = await cluster.follow()
+    await cluster.replace()
+    link = await engine.seen.linked(1)
+    commands = (Trim(1, ((0, 99), (7, 3)), True), Expire(1, bytes(16), 4))
+    assert [await link.order(command) for command in commands] == [Position(1, 1), Position(1, 2)]
+    assert await link.barrier() == Position(1, 3)
+    await cluster.replace()
+    late = await cluster.follow()
+    await late.seen.linked(2)
+    assert [entry.commands for entry in late.seen.entries[1]] == [(commands[0],), (commands[1],), ()]
+    assert late.seen.entries[1] == engine.seen.entries[1]
+
+
+async def test_a_sequencer_whose_metalog_was_recovered_behind_its_back_proves_nothing(
+    cluster: Any, bookies: ScriptedBookies
+) -> None:
+    engine = await cluster.follow()
+    sequencer = await cluster.replace()
+    link = await engine.seen.linked(1)
+    assert await link.barrier() == Position(1, 1)
+    reader = await cluster.ledgers.open(sequencer.status()["term"]["metalog_ledger"], recover=True)
+    assert sequencer.term == 1, "it does not know"
+    asked = await asyncio.gather(link.barrier(), link.order(Trim(1, ((0, 9),), False)), return_exceptions=True)
+    assert [type(one) for one in asked] == [TermOver, TermOver]
+    assert reader.last_entry == 0
+    await reader.close()
