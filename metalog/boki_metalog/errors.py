@@ -22,5 +22,11 @@ class TermFull(MetalogError):
     retryable = True
 
 
+class SpareTaken(MetalogError):
+    """The spare ledger was a term's metalog already, is gone, or its sequencer has a term: offer another one."""
+
+    retryable = True
+
+
 class TermRecordConflict(MetalogError):
     """A term's record exists and says something else than the closed metalog and the view do: stop and investigate."""

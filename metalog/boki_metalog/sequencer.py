@@ -48,7 +48,8 @@ from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.patience import patiently, woken
 from boki_metalog.sequencer_member import SequencerMember, address_of, ask_sequencer, sequencer_path
 from boki_metalog.settings import SequencerSettings
-from boki_metalog.term_change import Candidate, change_term
+from boki_metalog.term_change import change_term
+from boki_metalog.term_plan import Candidate
 from boki_metalog.term_server import TermServer
 from boki_metalog.view import FIRST_LOG, Installed, SlotRange
 from boki_metalog.view_feed import ViewFeed

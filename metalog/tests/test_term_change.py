@@ -12,7 +12,8 @@ from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
 from boki_metalog.errors import TermRecordConflict
 from boki_metalog.metadata_tree import create_record, ensure_view, read_record, read_view, sealed_terms
 from boki_metalog.metalog_entry import Close, MetalogEntry, Open, ShardEnd, encode
-from boki_metalog.term_change import Candidate, change_term
+from boki_metalog.term_change import change_term
+from boki_metalog.term_plan import Candidate
 from boki_metalog.term_record import TermRecord
 from boki_metalog.view import VIEW_PATH
 
