@@ -1,7 +1,7 @@
 """The life of one connection to one bookie: connects, tells a hung bookie from a slow one, connects again after a loss.
 
 - The user's `connection` is set, by this module alone, exactly while frames may be sent on it. After a loss, or an attempt
-  that failed, the next attempt follows after growing pauses, for as long as somebody wants the link (`LinkUser.idle`);
+  that failed or brought no frame, the next attempt follows after growing pauses, for as long as somebody wants the link (`LinkUser.idle`);
   `poke` ends a pause.
 - Requests outstanding and no frame for `answer_timeout_s`: the connection is dropped.
 - It knows nothing of what frames mean; its user does, and says what is outstanding.
@@ -130,10 +130,12 @@ class LinkLife:
         """Connects, waits for the loss, connects again: while somebody wants the link."""
         pause = self._settings.retry_least_s
         while not self._user.idle:
+            frames_seen = self.frames_seen
             if await self._connect():
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
-                pause = self._settings.retry_least_s
+                if self.frames_seen != frames_seen:  # else it was no better than a refused one: a proxy's, say
+                    pause = self._settings.retry_least_s
             self._poked.clear()
             try:
                 async with asyncio.timeout(pause):
