@@ -13,14 +13,12 @@ not there is the business of `replica_reads`, entry by entry. It asks nobody aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
 
 from boki_common import limits
-from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
-from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_ledger.ensemble_change import Fragment, fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
@@ -31,34 +29,34 @@ from boki_ledger.write_set import write_set
 FRAGMENTS_KEPT: Final = 1_024
 """Fragments of one ledger of which the replica that is kept to is remembered."""
 
-Entry = tuple[v2.EntryHeader, memoryview]
-"""(header, payload) of a verified body."""
+T = TypeVar("T")
+"""What is kept of a verified body."""
 
-Verify = Callable[[int, memoryview], Entry | BokiError]
-"""Entry id and body → the entry, or what is wrong with this copy."""
+TakeRun = Callable[[int, Sequence[memoryview], dict[int, T]], None]
+"""First entry and bodies of a run; puts what it keeps of those that are sound, by id, into the dict."""
 
 
-class BatchReads:
+class BatchReads(Generic[T]):
     """See the module. Stateless but for its ports and the replica that sticky reads keep to, by fragment."""
 
     def __init__(
         self,
         ledger_id: int,
-        verify: Verify,
+        take: TakeRun[T],
         transport: BookieTransport,
         settings: LedgerSettings,
         metrics: LedgerMetrics,
     ) -> None:
         self._ledger_id = ledger_id
-        self._verify = verify
+        self._take = take
         self._transport = transport
         self._settings = settings
         self._metrics = metrics
         self._kept: dict[int, BookieId] = {}
 
-    async def read(self, first: int, last: int, metadata: LedgerMetadata, *, sticky: bool = False) -> dict[int, Entry]:
+    async def read(self, first: int, last: int, metadata: LedgerMetadata, *, sticky: bool = False) -> dict[int, T]:
         """Those of the entries `first` … `last` that batches gave, by id; perhaps none."""
-        found: dict[int, Entry] = {}
+        found: dict[int, T] = {}
         if last == first or metadata.ensemble_size != metadata.write_quorum:
             return found
         chunks = self._chunks(first, last, metadata)
@@ -82,14 +80,12 @@ class BatchReads:
                 yield range(start, min(start + size, bound))
             first = bound
 
-    async def _work(
-        self, chunks: Iterator[range], metadata: LedgerMetadata, found: dict[int, Entry], sticky: bool
-    ) -> None:
+    async def _work(self, chunks: Iterator[range], metadata: LedgerMetadata, found: dict[int, T], sticky: bool) -> None:
         """Takes one chunk after another; several of these share the iterator."""
         for chunk in chunks:
             await self._read_chunk(chunk, metadata, found, sticky)
 
-    async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, Entry], sticky: bool) -> None:
+    async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, T], sticky: bool) -> None:
         start = chunk.start
         fragment = fragment_of(metadata.ensembles, start)
         replicas = self._order(start, metadata, sticky)
@@ -99,10 +95,7 @@ class BatchReads:
                 break
             if sticky:
                 self._keep(fragment, replicas[0])
-            for entry_id, body in enumerate(bodies, start):
-                verified = self._verify(entry_id, body)
-                if isinstance(verified, tuple):
-                    found[entry_id] = verified
+            self._take(start, bodies, found)
             start += len(bodies)
 
     async def _ask(self, replicas: list[BookieId], first: int, count: int) -> tuple[list[BookieId], list[memoryview]]:

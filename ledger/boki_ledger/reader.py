@@ -106,8 +106,7 @@ class LedgerReader:
         self._check_open()
         if last > self._last_entry:
             await self._reach(last)
-        entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh)
-        return [payload for _, payload in entries]
+        return await self._reads.read(first, last, self._metadata_now, self._refresh)
 
     def read_range(self, first: int, last: int) -> AsyncIterator[tuple[int, memoryview]]:
         """(entry id, payload) of the entries `first` … `last`, both inclusive, with what comes next under way.
@@ -126,8 +125,7 @@ class LedgerReader:
         self._check_open()
         if last > self._last_entry:
             await self._reach(last)
-        entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh, sticky=True)
-        return [payload for _, payload in entries]
+        return await self._reads.read(first, last, self._metadata_now, self._refresh, sticky=True)
 
     async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:
         """As `read`, but beyond the LAC too: entries as they are on replicas, *not* known to be part of the ledger.
@@ -143,8 +141,7 @@ class LedgerReader:
         self._check_open()
         if self.closed:
             return await self.read(first, last)
-        entries = await self._reads.read(first, last, lambda: self.metadata, self._refresh)
-        return [payload for _, payload in entries]
+        return await self._reads.read(first, last, self._metadata_now, self._refresh)
 
     def follow(self, start: int, *, wait_s: float = 10.0) -> AsyncIterator[tuple[int, memoryview]]:
         """(entry id, payload) of every entry from `start` on, as they are acknowledged; ends when a closed ledger ends.
@@ -214,6 +211,9 @@ class LedgerReader:
         )
 
     # -- metadata
+
+    def _metadata_now(self) -> LedgerMetadata:
+        return self._seen.metadata
 
     def _check_open(self) -> None:
         if self._ended is not None:

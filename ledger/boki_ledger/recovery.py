@@ -40,7 +40,7 @@ from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer, Random
 from boki_ledger.answers import Answer, answer_of
-from boki_ledger.batch_reads import BatchReads, Entry
+from boki_ledger.batch_reads import BatchReads
 from boki_ledger.coverage import covered
 from boki_ledger.ensemble_change import Fragment, change_ensemble, choose_replacements
 from boki_ledger.fence_proof import FenceProofs
@@ -253,7 +253,7 @@ class LedgerRecovery:
     async def _read_batches(self) -> None:
         """Takes entries from batch reads for as long as these bring all that they are asked for."""
         settings, plan = self._settings, self._plan
-        reads = BatchReads(self._ledger_id, self._whole, self._transport, settings, self._metrics)
+        reads = BatchReads(self._ledger_id, self._take_run, self._transport, settings, self._metrics)
         size = settings.batch_read_entries * settings.batch_reads_in_flight
         while True:
             first = plan.present_to + 1
@@ -269,14 +269,16 @@ class LedgerRecovery:
                 return
             await self._work(self._has_room, lambda: iter(()))
 
-    def _whole(self, entry_id: int, body: memoryview) -> Entry | BokiError:
-        """The header and the whole body, if its digest is right: it is written back as it is."""
-        try:
-            return v2.verify_body(body, self._ledger_id, entry_id, self._digest)[0], body
-        except DigestMismatch as error:
-            self._metrics.digest_mismatches.inc()
-            _log.warning("damaged copy met in recovery", ledger_id=self._ledger_id, entry_id=entry_id, error=error)
-            return error
+    def _take_run(
+        self, first: int, bodies: Sequence[memoryview], found: dict[int, tuple[v2.EntryHeader, memoryview]]
+    ) -> None:
+        """The headers and the whole bodies of those whose digests are right: they are written back as they are."""
+        for entry_id, body in enumerate(bodies, first):
+            try:
+                found[entry_id] = v2.verify_body(body, self._ledger_id, entry_id, self._digest)[0], body
+            except DigestMismatch as error:
+                self._metrics.digest_mismatches.inc()
+                _log.warning("damaged copy met in recovery", ledger_id=self._ledger_id, entry_id=entry_id, error=error)
 
     def _has_room(self) -> bool:
         adds, settings = self._adds, self._settings
@@ -359,14 +361,14 @@ class LedgerRecovery:
             return 0
         reads = ReplicaReads(self._ledger_id, self._digest, self._transport, self._settings, self._metrics)
         try:
-            bodies = await reads.read(entry_id, entry_id, lambda: self._snapshot)
+            header, _ = await reads.read_one(entry_id, lambda: self._snapshot)
         except BokiError as error:
             raise RecoveryFailed(
                 f"ledger {self._ledger_id} ends at entry {entry_id}, which no bookie gives now: {error}",
                 ledger_id=self._ledger_id,
                 entry_id=entry_id,
             ) from error
-        return bodies[0][0].length
+        return header.length
 
     # -- what the adds call
 

@@ -25,7 +25,7 @@ from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnkn
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_ledger.answers import Answer, answer_of
-from boki_ledger.batch_reads import BatchReads, Entry
+from boki_ledger.batch_reads import BatchReads
 from boki_ledger.ensemble_change import fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
@@ -35,6 +35,9 @@ from boki_ledger.write_set import write_set
 _NEVER_HAD: Final = "never had it"
 _NO_FAILURES: Final = (DigestMismatch, Overloaded)
 """Not the bookie's failure to serve: a damaged copy is its disk's, and too many reads are ours."""
+
+Entry = tuple[v2.EntryHeader, memoryview]
+"""Header and payload of a verified body."""
 
 Asked = dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]]
 """Reads under way: (entry, bookie)."""
@@ -70,7 +73,7 @@ class ReplicaReads:
         self._metrics = metrics
         self._chooser = chooser
         self._loop = asyncio.get_running_loop()
-        self._batches = BatchReads(ledger_id, self._verify, transport, settings, metrics)
+        self._batches = BatchReads(ledger_id, self._take_run, transport, settings, metrics)
 
     async def read(
         self,
@@ -80,8 +83,8 @@ class ReplicaReads:
         refresh: Callable[[], Awaitable[None]] = _nothing_newer,
         *,
         sticky: bool = False,
-    ) -> list[Entry]:
-        """Entries `first` … `last`, both inclusive.
+    ) -> list[memoryview]:
+        """Payloads of the entries `first` … `last`, both inclusive.
 
         Args:
             first: the first entry wanted; `last` likewise. All must be known to be acknowledged.
@@ -94,18 +97,28 @@ class ReplicaReads:
             EntryUnknown: too few replicas answered within `patience_s`.
         """
         if first == last:
-            return [await self._read_one(first, metadata, refresh)]
+            return [(await self.read_one(first, metadata, refresh))[1]]
         found = await self._batches.read(first, last, metadata(), sticky=sticky)
-        missing = [entry_id for entry_id in range(first, last + 1) if entry_id not in found]
-        step = self._settings.reads_in_flight
-        for start in range(0, len(missing), step):
-            await self._read_singly(missing[start : start + step], found, metadata, refresh)
-        return [found[entry_id] for entry_id in range(first, last + 1)]
+        wanted = range(first, last + 1)
+        if len(found) < len(wanted):
+            missing = [entry_id for entry_id in wanted if entry_id not in found]
+            step = self._settings.reads_in_flight
+            for start in range(0, len(missing), step):
+                singly: dict[int, Entry] = {}
+                await self._read_singly(missing[start : start + step], singly, metadata, refresh)
+                found.update((entry_id, payload) for entry_id, (_, payload) in singly.items())
+        return [found[entry_id] for entry_id in wanted]
 
-    async def _read_one(
-        self, entry_id: int, metadata: Callable[[], LedgerMetadata], refresh: Callable[[], Awaitable[None]]
+    async def read_one(
+        self,
+        entry_id: int,
+        metadata: Callable[[], LedgerMetadata],
+        refresh: Callable[[], Awaitable[None]] = _nothing_newer,
     ) -> Entry:
-        """A lone entry, from its first replica: with no task, and one timer. What that does not bring takes the long way."""
+        """A lone entry with its header, as `read`.
+
+        From its first replica: with no task, and one timer. What that does not bring takes the long way.
+        """
         bookie = self._first_choice(entry_id, metadata())
         future = self._transport.read(bookie, self._ledger_id, entry_id)
         if not future.done():
@@ -247,6 +260,14 @@ class ReplicaReads:
             return f"answered {answer.status.name}"
         assert answer.body is not None
         return self._verify(entry_id, answer.body)
+
+    def _take_run(self, first: int, bodies: Sequence[memoryview], found: dict[int, memoryview]) -> None:
+        payloads = v2.payloads_of_run(bodies, self._ledger_id, first, self._digest)
+        found.update(enumerate(payloads, first))
+        for at in range(len(payloads), len(bodies)):  # from one that is damaged on they are taken one by one
+            verified = self._verify(first + at, bodies[at])
+            if isinstance(verified, tuple):
+                found[first + at] = verified[1]
 
     def _verify(self, entry_id: int, body: memoryview) -> Entry | BokiError:
         try:

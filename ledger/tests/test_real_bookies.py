@@ -131,9 +131,9 @@ async def test_batch_reads_are_served(cluster: Cluster) -> None:
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(300)))
     await writer.close()
     reader = await client.open(writer.ledger_id, recover=False)
-    batches = BatchReads(writer.ledger_id, reader._reads._verify, client._connected(), PATIENT, client._metrics)
+    batches = BatchReads(writer.ledger_id, reader._reads._take_run, client._connected(), PATIENT, client._metrics)
     found = await batches.read(0, 299, reader.metadata)
-    assert [bytes(found[number][1]) for number in range(300)] == [b"%d" % number for number in range(300)]
+    assert [bytes(found[number]) for number in range(300)] == [b"%d" % number for number in range(300)]
 
 
 async def test_a_bookie_that_restarts_is_sent_what_it_missed_and_keeps_fences(cluster: Cluster) -> None:

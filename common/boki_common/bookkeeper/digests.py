@@ -24,6 +24,8 @@ from boki_common.runtime.ports import Buffer
 MASTER_KEY_BYTES: Final = 20
 _HEADER_BYTES: Final = 32
 
+crc32c = _crc32c.crc32c
+
 
 class Digest(NamedTuple):
     """One kind of digest; `compute(head, payload)` gives its `size` bytes."""
@@ -34,9 +36,9 @@ class Digest(NamedTuple):
 
 
 def _of_crc32c(head: Buffer, payload: Sequence[Buffer]) -> bytes:
-    crc = _crc32c.crc32c(head)
+    crc = crc32c(head)
     for part in payload:
-        crc = _crc32c.crc32c(part, crc)
+        crc = crc32c(part, crc)
     return crc.to_bytes(4, "big")
 
 
@@ -97,7 +99,7 @@ def matcher_for(kind: str, password: bytes) -> Matches:
 
 def _crc32c_matches(body: memoryview) -> bool:
     # a body that ends inside its digest has a shorter one, which is never equal
-    return _crc32c.crc32c(body[36:], _crc32c.crc32c(body[:32])).to_bytes(4, "big") == body[32:36]
+    return crc32c(body[36:], crc32c(body[:32])).to_bytes(4, "big") == body[32:36]
 
 
 def _long_enough(body: memoryview) -> bool:

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from boki_common.bookkeeper import auth
-from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, Digest
+from boki_common.bookkeeper.digests import CRC32C, MASTER_KEY_BYTES, Digest, crc32c
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DigestMismatch, ProtocolError, VersionMismatch
 from boki_common.runtime.ports import Buffer
@@ -57,6 +57,9 @@ _IDS: Final = Struct(">qq")
 
 _JOINED_BODY_BYTES: Final = 8_192
 """On average, up to which bodies of a batch are joined."""
+
+_CHECKED: Final = Struct(">qq16xI")
+"""Ledger, entry and CRC32C of a body."""
 
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
 _KEY_START: Final = _HEADER.size
@@ -378,16 +381,17 @@ def _batch_read_response(frame: memoryview, status: V2Status, ledger_id: int, en
     if len(frame) < offset:
         raise ProtocolError(f"expected a batch read response of at least {offset} bytes, found {len(frame)}")
     (request_id,) = _REQUEST_ID.unpack_from(frame, _RESPONSE.size)
-    bodies = []
-    while offset < len(frame):
-        if len(frame) - offset < _LENGTH.size:
+    bodies: list[memoryview] = []
+    append, unpack, prefix, end = bodies.append, _LENGTH.unpack_from, _LENGTH.size, len(frame)
+    while offset < end:
+        start = offset + prefix
+        if start > end:
             raise ProtocolError("a batch read response ends inside a size")
-        (size,) = _LENGTH.unpack_from(frame, offset)
-        offset += _LENGTH.size
-        if size > len(frame) - offset:
-            raise ProtocolError(f"a batch read response names a body of {size} bytes, {len(frame) - offset} are left")
-        bodies.append(frame[offset : offset + size])
-        offset += size
+        (size,) = unpack(frame, offset)
+        offset = start + size
+        if offset > end:
+            raise ProtocolError(f"a batch read response names a body of {size} bytes, {end - start} are left")
+        append(frame[start:offset])
     return BatchReadResponse(status, ledger_id, entry_id, request_id, bodies)
 
 
@@ -419,3 +423,27 @@ def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest)
             entry_id=entry_id,
         )
     return header, payload
+
+
+def payloads_of_run(bodies: Sequence[memoryview], ledger_id: int, first: int, digest: Digest) -> list[memoryview]:
+    """Payloads of stored bodies of consecutive entries, up to the first that `verify_body` would find fault with."""
+    payloads: list[memoryview] = []
+    if digest is not CRC32C:
+        for entry_id, body in enumerate(bodies, first):
+            try:
+                payloads.append(verify_body(body, ledger_id, entry_id, digest)[1])
+            except DigestMismatch:
+                break
+        return payloads
+    unpack, least, append = _CHECKED.unpack_from, _CHECKED.size, payloads.append
+    for entry_id, body in enumerate(bodies, first):
+        if len(body) < least:
+            break
+        found_ledger, found_entry, crc = unpack(body)
+        payload = body[least:]
+        if crc32c(payload, crc32c(body[:ENTRY_HEADER_BYTES])) != crc:
+            break
+        if found_entry != entry_id or found_ledger != ledger_id:
+            break
+        append(payload)
+    return payloads

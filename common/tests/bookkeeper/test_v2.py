@@ -200,3 +200,38 @@ def test_what_is_no_add_begins_no_run() -> None:
 def test_acknowledgements_of_a_run_are_those_of_its_adds() -> None:
     alone = [v2.encode_add_response(V2Status.OK, 7, entry) for entry in (3, 4, 9)]
     assert v2.encode_add_acks(7, [3, 4, 9]) == b"".join(alone)
+
+
+@pytest.mark.parametrize("kind", ["CRC32C", "CRC32", "HMAC", "DUMMY"])
+@given(st.lists(st.binary(max_size=40), max_size=6), st.data())
+def test_a_run_of_bodies_is_verified_as_each_of_them(kind: str, payloads: list[bytes], draw: st.DataObject) -> None:
+    digest = digest_for(kind, PASSWORD)
+    bodies = []
+    for entry_id, payload in enumerate(payloads, 10):
+        header = v2.EntryHeader(5, entry_id, entry_id - 1, 1_000)
+        body = bytearray(b"".join(v2.encode_add(header, digest, KEY, [payload]))[4 + 24 :])
+        fate = draw.draw(st.sampled_from(("whole", "whole", "whole", "flipped", "cut", "another")))
+        if fate == "flipped":
+            body[draw.draw(st.integers(0, len(body) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
+        elif fate == "cut":
+            del body[draw.draw(st.integers(0, len(body) - 1)) :]
+        elif fate == "another":
+            other = header._replace(entry_id=entry_id + 1) if draw.draw(st.booleans()) else header._replace(ledger_id=6)
+            body = bytearray(b"".join(v2.encode_add(other, digest, KEY, [payload]))[4 + 24 :])
+        bodies.append(memoryview(body))
+    expected = []
+    for entry_id, one in enumerate(bodies, 10):
+        try:
+            expected.append(v2.verify_body(one, 5, entry_id, digest)[1])
+        except DigestMismatch:
+            break
+    assert v2.payloads_of_run(bodies, 5, 10, digest) == expected
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())
+def test_batches_are_the_same_bytes_joined_or_not(bodies: list[bytes], large: bool) -> None:
+    bodies = [body * (1_000 if large else 1) for body in bodies]
+    frame = b"".join(v2.encode_batch_read_response(V2Status.OK, 1, 2, 3, bodies))
+    found = v2.decode_response(memoryview(frame)[4:])
+    assert isinstance(found, v2.BatchReadResponse)
+    assert (found[:4], [bytes(body) for body in found.bodies]) == ((V2Status.OK, 1, 2, 3), bodies)
