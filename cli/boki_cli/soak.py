@@ -47,11 +47,14 @@ class Round(NamedTuple):
 class Soak:
     """Rounds against the cluster at a URL."""
 
-    def __init__(self, url: str, *, clients: int, timeout_s: float, rng: random.Random) -> None:
+    def __init__(
+        self, url: str, *, clients: int, timeout_s: float, rng: random.Random, round_calls: int = ROUND_CALLS
+    ) -> None:
         self._url = url
         self._clients = clients
         self._timeout_s = timeout_s
         self._rng = rng
+        self._round_calls = round_calls
 
     async def round(self, book: str, seconds: float, *, progress: Callable[[int], None] = lambda _: None) -> Round:
         """One round on a new book. Raises what a client cannot go on after."""
@@ -85,7 +88,7 @@ class Soak:
     ) -> None:
         async with boki.connect(self._url, timeout=self._timeout_s) as client:
             book = recorder.book(client.book(name), client_name=client_name, name=name)
-            while seconds_now() < end and len(recorder.operations) < ROUND_CALLS:
+            while seconds_now() < end and len(recorder.operations) < self._round_calls:
                 try:
                     _verify(await _call(book, rng), corrupt)
                 except Conflict:

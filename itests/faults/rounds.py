@@ -15,7 +15,9 @@ from typing import Final
 from boki_cli.soak import Soak
 from boki_cli.stopwatch import seconds_now
 
-CLIENTS: Final = 6
+CLIENTS: Final = 4
+ROUND_CALLS: Final = 200_000
+"""More than a round makes: it is to last until the faults are over."""
 CALL_TIMEOUT_S: Final = 15.0
 QUIET_S: Final = 8.0
 """How long a round goes on after the last fault has healed."""
@@ -32,7 +34,7 @@ async def round_under(
     """A round with one fault after another for so many seconds; returns what struck. Asserts that nothing is wrong."""
     chance = random.Random(seed)
     loop = asyncio.get_running_loop()
-    soak = Soak(url, clients=CLIENTS, timeout_s=CALL_TIMEOUT_S, rng=chance)
+    soak = Soak(url, clients=CLIENTS, timeout_s=CALL_TIMEOUT_S, rng=chance, round_calls=ROUND_CALLS)
     struck: list[str] = []
     end = loop.time() + seconds
     running = asyncio.create_task(soak.round(f"faults-{seed}", seconds + QUIET_S))

@@ -116,7 +116,7 @@ async def test_errors_come_as_they_are(run: RunScript, name: str) -> None:
         with pytest.raises(boki.InvalidTag, match="from 1"):
             client.book(name).append(b"x", tags=[0])
         with pytest.raises(boki.InvalidArgument, match="consistency"):
-            client.book(name).read(consistency="linearizable")  # type: ignore[arg-type]
+            client.book(name).read(consistency="linear")  # type: ignore[arg-type]
         client.close()
         client.close()
         with pytest.raises(boki.ClosedError):

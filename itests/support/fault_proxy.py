@@ -133,8 +133,10 @@ class FaultProxy:
         self._connections[connection] = None
         try:
             await connection.run(self.target, self._faults)
-        except (OSError, asyncio.CancelledError):
+        except* OSError:
             pass  # its end is the test's wish, or a peer's
+        except* asyncio.CancelledError:
+            pass
         finally:
             connection.abort()
             del self._connections[connection]
@@ -193,6 +195,8 @@ class _Connection:
             if faults.half_open or self.lost_bytes:
                 self.lost_bytes += len(chunk)
                 continue
+            if writer.transport.is_closing():
+                raise ConnectionResetError("the other side is gone")
             if not chunk:
                 writer.write_eof()
                 return
