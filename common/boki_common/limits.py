@@ -44,8 +44,6 @@ READ_BYTES: Final = 1 * MIB
 READ_WAIT_MS: Final = 60_000
 """The longest an engine parks a blocking read; SDKs repeat it."""
 READ_MANY_QUERIES: Final = 4_096
-TRIM_PAIRS: Final = 4_096
-"""(tag, before) pairs of one trim."""
 AUX_BYTES: Final = 1 * MIB
 """Aux data of one record."""
 

@@ -34,7 +34,7 @@ def plain(record: boki.Record | None) -> tuple[int, tuple[str | int, ...], bytes
     return None if record is None else (record.seqnum, record.tags, record.data)
 
 
-async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: int) -> None:
+async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: int, collect: Collect) -> None:
     tag = rng.choice((None, *TAGS))
     bound = rng.choice([record[0] for record in model.records] or [1]) + rng.choice((-1, 0, 0, 1))
     stream = model.stream(tag)
@@ -56,7 +56,7 @@ async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: in
             assert plain(await book.read_prev(tag, at_most=bound)) == expected
         case 6:
             stop = bound + rng.randrange(20)
-            found = [plain(record) async for record in book.read(tag, start=bound, stop=stop)]
+            found = [plain(record) for record in await collect(book.read(tag, start=bound, stop=stop))]
             assert found == [record for record in stream if bound <= record[0] < stop]
         case _:
             queries = [(tag, bound) for tag in (None, *TAGS)]
@@ -92,7 +92,7 @@ async def test_random_programs(client: boki.Client, name: str, collect: Collect,
     books = [(client.book(f"{name} {number}"), Plain()) for number in range(2)]
     for number in range(STEPS):
         book, model = rng.choice(books)
-        await one_step(rng, book, model, number)
+        await one_step(rng, book, model, number, collect)
     for book, model in books:
         for tag in (None, *TAGS):
             assert [plain(record) for record in await collect(book.read(tag))] == model.stream(tag)

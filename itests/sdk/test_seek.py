@@ -35,10 +35,11 @@ async def test_the_past_and_the_future(book: boki.Book) -> None:
     assert record.seqnum == second
 
 
-@pytest.mark.parametrize("consistency", ["session", "linearizable", "any"])
-async def test_every_consistency(book: boki.Book, consistency: boki.ConsistencyName) -> None:
+async def test_every_consistency(book: boki.Book) -> None:
     seqnum = await book.append(b"1")
-    assert await book.seek(2**62, consistency=consistency) > seqnum
+    assert await book.seek(2**62, consistency="session") > seqnum
+    assert await book.seek(2**62, consistency="linearizable") > seqnum
+    assert await book.seek(2**62, consistency="any") > seqnum
 
 
 @pytest.mark.parametrize("time_ms", [1.5, "now", None, 2**63])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Cut
 
 
-async def seen(book: boki.Book, tag: boki.Tag | None = None, *, start: int | None = None) -> list[object]:
+async def seen(book: boki.Book, tag: str | int | None = None, *, start: int | None = None) -> list[object]:
     """What a range reader gets: seqnums of records, and gaps as (first, last)."""
     return [
         (item.first, item.last) if isinstance(item, boki.Gap) else item.seqnum
@@ -22,7 +22,9 @@ async def seen(book: boki.Book, tag: boki.Tag | None = None, *, start: int | Non
 
 
 async def test_what_is_below_a_mark_of_the_book_is_gone_from_every_stream(book: boki.Book) -> None:
-    seqnums = [await book.append(b"%d" % number, tags=["a", "even" if number % 2 == 0 else "odd"]) for number in range(6)]
+    seqnums = [
+        await book.append(b"%d" % number, tags=["a", "even" if number % 2 == 0 else "odd"]) for number in range(6)
+    ]
     await book.trim(before=seqnums[3])
     assert await seen(book) == seqnums[3:]
     assert await seen(book, "a") == seqnums[3:]

@@ -18,7 +18,8 @@ from boki._book import Book
 from boki._client import Client, connect
 from boki._pending import Ticket
 from boki._reader import RecordIterator
-from boki._record import Record
+from boki._record import Gap, Record
+from boki_common.engine_protocol import GapKind
 from boki_common.errors import (
     BokiError,
     CallTimeout,
@@ -51,6 +52,8 @@ __all__ = [
     "ClosedError",
     "Conflict",
     "ConnectionLost",
+    "Gap",
+    "GapKind",
     "InvalidArgument",
     "InvalidTag",
     "LogBookError",

@@ -25,13 +25,19 @@ Tag: TypeAlias = str | int
 Data: TypeAlias = bytes | bytearray | memoryview
 Expect: TypeAlias = Mapping[Tag, int | None]
 """Expectations of an append: {tag: newest seqnum it may have, or None for none at all, ever}."""
-ConsistencyName: TypeAlias = Literal["session", "any"]
+ConsistencyName: TypeAlias = Literal["session", "linearizable", "any"]
+TrimPairs: TypeAlias = Sequence[tuple[Tag | None, int]]
+"""What to trim: (tag, first seqnum to keep); tag None or 0 is the whole book."""
 
 TAG_CACHE_COMBINATIONS: Final = 4_096
 """Combinations of tag names whose encoding a process keeps."""
 
 _U64: Final = Struct("<Q")
-_CONSISTENCIES: Final[dict[str, Consistency]] = {"session": Consistency.SESSION, "any": Consistency.ANY}
+_CONSISTENCIES: Final[dict[str, Consistency]] = {
+    "session": Consistency.SESSION,
+    "linearizable": Consistency.LINEARIZABLE,
+    "any": Consistency.ANY,
+}
 
 
 class EncodedTags(NamedTuple):
@@ -194,6 +200,49 @@ def check_consistency(name: str) -> Consistency:
     if consistency is None:
         raise InvalidArgument(f"expected consistency to be one of {sorted(_CONSISTENCIES)}, found {name!r}", found=name)
     return consistency
+
+
+def encode_trim(pairs: TrimPairs | None, before: int | None, tag: Tag | None) -> dict[int, int]:
+    """Checks what to trim: {stream: first seqnum to keep}, the highest where a stream is given twice.
+
+    Raises:
+        InvalidArgument: neither pairs nor `before`, or both; no pair, or more than 4,096; a `before` that is no seqnum.
+    """
+    if (pairs is None) == (before is None) or (pairs is not None and tag is not None):
+        raise InvalidArgument("expected trim(before=seqnum, tag=tag) or trim([(tag, seqnum), …]), one of the two")
+    if pairs is None:
+        assert before is not None
+        pairs = [(tag, before)]
+    if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Sequence):
+        raise InvalidArgument(f"expected a list of (tag, seqnum) pairs to trim, found {type(pairs).__name__}")
+    if not 0 < len(pairs) <= limits.TRIM_PAIRS:
+        raise InvalidArgument(f"expected 1 to {limits.TRIM_PAIRS} pairs to trim, found {len(pairs)}", found=len(pairs))
+    marks: dict[int, int] = {}
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidArgument(f"expected (tag, seqnum) pairs to trim, found {pair!r:.80}")
+        number = stream_number(pair[0])
+        marks[number] = max(marks.get(number, 0), check_seqnum(pair[1], f"before of tag {pair[0]!r}"))
+    return marks
+
+
+def check_aux(data: Data) -> bytes:
+    """Aux data of a record. Raises InvalidArgument, RecordTooLarge."""
+    checked = as_bytes(data)
+    if len(checked) > limits.AUX_BYTES:
+        raise RecordTooLarge(
+            f"expected at most {limits.AUX_BYTES} bytes of aux data, found {len(checked)}",
+            expected=limits.AUX_BYTES,
+            found=len(checked),
+        )
+    return checked
+
+
+def check_time_ms(value: int) -> int:
+    """Milliseconds since 1970. Raises InvalidArgument."""
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise InvalidArgument(f"expected a time in milliseconds since 1970 UTC, found {value!r:.40}")
+    return value
 
 
 def check_seconds(value: float | None, name: str, default: float) -> float:

@@ -11,7 +11,7 @@ from typing import Final
 
 from boki import _arguments as arguments
 from boki._appender import Appender
-from boki._arguments import ConsistencyName, Data, Expect, Expectations, Tag
+from boki._arguments import ConsistencyName, Data, Expect, Expectations, Tag, TrimPairs
 from boki._connection import Connection
 from boki._pending import Chunk, Ticket
 from boki._reader import Reader, RecordIterator, next_query, prev_query
@@ -243,11 +243,15 @@ class Book:
             tag: a name, a number, or None for every record of the book.
             at_least: inclusive bound.
             wait: seconds to wait for such a record when there is none yet; wakes when one is ordered.
-            consistency: "session": sees at least all that this session has seen and appended. "any": whatever the
-                engine knows now, without waiting.
+            consistency: "session": sees at least all that this session has seen and appended. "linearizable": also all
+                that anybody's append or trim had returned before this call began; the sequencer is asked once for all
+                that ask at a time. "any": whatever the engine knows now, without waiting.
             timeout: seconds, beside `wait`, until the call gives up, by default what `connect` was given.
 
         Raises:
+            Trimmed: `at_least` lies below what was trimmed of the stream, so the record asked for may have been trimmed;
+                `error.mark` is where what is live begins. Without `at_least` the search begins there.
+            Lost: a record before the first that is there was declared lost.
             InvalidArgument, InvalidTag. Unreachable, CallTimeout: given up. ClosedError.
         """
         start = arguments.check_bound(at_least, "at_least", 0)
@@ -255,7 +259,9 @@ class Book:
         query = next_query(
             self.id, arguments.stream_number(tag), start, SEQNUM_MAX + 1, arguments.check_consistency(consistency)
         )
-        return await self._reader.one(query, tag, wait_s=wait_s, timeout_s=self._timeout(timeout))
+        return await self._reader.one(
+            query, tag, wait_s=wait_s, timeout_s=self._timeout(timeout), bounded=bool(at_least)
+        )
 
     async def read_prev(
         self,
@@ -267,11 +273,14 @@ class Book:
     ) -> Record | None:
         """The last record of a stream with a seqnum of at most `at_most` (default: the last there is), or None.
 
-        Arguments and errors as for `read_next`.
+        None when no record from the stream's trim mark to `at_most` is there. Arguments and errors as for `read_next`;
+        Trimmed when `at_most` itself lies below the mark.
         """
         start = arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
         query = prev_query(self.id, arguments.stream_number(tag), start, arguments.check_consistency(consistency))
-        return await self._reader.one(query, tag, wait_s=0.0, timeout_s=self._timeout(timeout))
+        return await self._reader.one(
+            query, tag, wait_s=0.0, timeout_s=self._timeout(timeout), bounded=at_most is not None
+        )
 
     async def check_tail(
         self, tag: Tag | None = None, *, consistency: ConsistencyName = "session", timeout: float | None = None
@@ -284,7 +293,10 @@ class Book:
     ) -> Record | None:
         """The record that has this seqnum, or None when no record of this book has it.
 
-        Errors as for `read_next`; also Trimmed, Lost.
+        A record of which all tags were trimmed one by one is None too: the book keeps no list of those.
+
+        Raises:
+            Trimmed: below the book's mark. Lost. Else as `read_next`.
         """
         arguments.check_seqnum(seqnum, "seqnum")
         query = next_query(self.id, 0, seqnum, seqnum + 1, arguments.check_consistency(consistency))
@@ -303,7 +315,10 @@ class Book:
             queries: up to 4,096 pairs (tag, at_most); None as in `read_prev`.
 
         Returns:
-            One record or None per query, in the order of the queries. Errors as for `read_next`.
+            One record or None per query, in the order of the queries.
+
+        Raises:
+            Trimmed: as `read_prev`, for the whole call; `error.index` and `error.tag` say which query. Else as `read_next`.
         """
         chosen = arguments.check_consistency(consistency)
         if isinstance(queries, (str, bytes)) or not isinstance(queries, Sequence):
@@ -337,6 +352,9 @@ class Book:
     ) -> RecordIterator:
         """The records of a stream in order, for `async for`: batches of up to 4,096 records or 1 MiB underneath.
 
+        Where records are missing, because they were trimmed or lost before this iterator got there, it gives one
+        `boki.Gap` in their place. What was trimmed before `start` was named is no gap of a read without `start`.
+
         Args:
             tag: as in `read_next`.
             start: first seqnum, inclusive; default: the beginning.
@@ -357,7 +375,81 @@ class Book:
             arguments.check_consistency(consistency),
             max_records=limits.READ_RECORDS,
         )
-        return RecordIterator(self._reader, query, tag, follow=follow, timeout_s=self._timeout(timeout))
+        return RecordIterator(
+            self._reader, query, tag, follow=follow, timeout_s=self._timeout(timeout), bounded=bool(start)
+        )
+
+    async def seek(
+        self, time_ms: int, *, consistency: ConsistencyName = "session", timeout: float | None = None
+    ) -> int:
+        """Where to read from to get what was ordered at or after a time: for `start=` and `at_least=`.
+
+        Args:
+            time_ms: milliseconds since 1970 UTC, on the clock of `record.time_ms`.
+
+        Returns:
+            The seqnum of the first place of the book's log ordered at or after it; behind its end, if there is none yet.
+            A record of another book may have it.
+
+        Raises:
+            As `read_next`.
+        """
+        return await self._reader.seek(
+            arguments.check_time_ms(time_ms), arguments.check_consistency(consistency), self._timeout(timeout)
+        )
+
+    # -- trimming, aux data
+
+    async def trim(
+        self,
+        pairs: TrimPairs | None = None,
+        *,
+        before: int | None = None,
+        tag: Tag | None = None,
+        forget: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Drops what is below a mark, for everybody and for ever: `trim(before=seqnum, tag="a")` or `trim([("a", s), …])`.
+
+        Ordered like an append: when it returns, this session no longer sees what was trimmed. A record goes when it is
+        below the book's mark, or all its tags have been trimmed past it; until then its other streams keep it. Only what
+        this session sees at the call can be trimmed: marks never reach into the future.
+
+        Args:
+            pairs: up to 4,096 of (tag, first seqnum to keep); tag None or 0 is the whole book.
+            before: first seqnum to keep, of `tag`.
+            forget: also forget streams that are empty now and had their newest record over an hour ago: `expect={tag:
+                None}` holds for them again. Without it the newest seqnum of a stream outlives its records.
+            timeout: seconds, as in `append`.
+
+        Raises:
+            InvalidArgument, InvalidTag: nothing was sent. Unreachable, CallTimeout: given up; the trim may have been
+                applied, and may be repeated. ClosedError.
+        """
+        marks = arguments.encode_trim(pairs, before, tag)
+        if type(forget) is not bool:
+            raise InvalidArgument(f"expected forget to be True or False, found {forget!r}")
+        timeout_s = self._timeout(timeout)
+        if max(marks.values()) > self._appender.position + 1:
+            await self._reader.refresh(timeout_s)
+        seen = self._appender.position + 1
+        clamped = [(number, min(mark, seen)) for number, mark in marks.items()]
+        await self._reader.trim(clamped, forget=forget, timeout_s=timeout_s)
+
+    async def set_aux_data(self, seqnum: int, data: Data, *, timeout: float | None = None) -> bool:
+        """Leaves up to 1 MiB of cached data beside a record: reads return it as `record.aux_data`.
+
+        Best effort: it lives in the cache of the engine this client is connected to, may vanish at any time, and other
+        engines do not have it. The last call wins. For what can be computed again, such as the state up to a record.
+
+        Returns:
+            Whether the engine took it; False when it does not have the record (yet, or any more).
+
+        Raises:
+            InvalidArgument, RecordTooLarge: nothing was sent. Unreachable, CallTimeout, ClosedError.
+        """
+        arguments.check_seqnum(seqnum, "seqnum")
+        return await self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
 
     def _timeout(self, timeout: float | None) -> float:
         return arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)

@@ -2,6 +2,10 @@
 
 A *page* is the answer of one request: up to 4,096 records or 1 MiB. A read by tag name drops records of the same stream
 that do not carry the name (two names with one hash), and goes on behind them.
+
+A read that names where it begins hears of what was trimmed there: a point read raises, an iterator gives a `Gap`, once. One
+that names nothing begins at what is live. Behind its beginning an iterator has seen everything up to the position of the
+last page, so what is trimmed later is a gap only where it had not looked yet.
 """
 
 from __future__ import annotations
@@ -12,11 +16,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki._arguments import Tag, carries
-from boki._record import Record, decode_columns
+from boki._record import Gap, Record, decode_columns, decode_gaps
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import Consistency, Direction, Query, ReadReply
-from boki_common.errors import BokiError, ClosedError, InvalidArgument
+from boki_common.engine_protocol import Consistency, Direction, GapKind, Query, ReadReply
+from boki_common.errors import BokiError, ClosedError, InvalidArgument, Trimmed
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
@@ -25,9 +29,10 @@ if TYPE_CHECKING:
 
 
 class Page(NamedTuple):
-    """One answer: matching records, where the next page starts, and whether it would have some at once."""
+    """One answer: matching records and gaps, where the next page starts, and whether it would have some at once."""
 
     records: list[Record]
+    gaps: list[Gap]
     next: int
     more: bool
     position: int
@@ -57,18 +62,31 @@ class Reader:
         """The page whose answer came."""
         return self._page(wire.decode_read_reply(answer), query, tag)
 
-    async def one(self, query: Query, tag: Tag | None, *, wait_s: float, timeout_s: float) -> Record | None:
-        """The first record of a range; waits up to `wait_s` for one."""
+    async def one(
+        self, query: Query, tag: Tag | None, *, wait_s: float, timeout_s: float, bounded: bool = True
+    ) -> Record | None:
+        """The first record of a range; waits up to `wait_s` for one.
+
+        Args:
+            bounded: the caller named where the range begins. If it is trimmed there, this raises Trimmed.
+
+        Raises:
+            Trimmed, Lost: what would be the first may be gone. Else as `Connection.call`.
+        """
         deadline = self._connection.now() + wait_s
         while True:
             left_s = min(max(deadline - self._connection.now(), 0), limits.READ_WAIT_MS / 1000)
             wait_ms = math.ceil(left_s * 1000)
             page = await self.page(query._replace(wait_ms=wait_ms), tag, timeout_s=timeout_s)
+            gap = next((gap for gap in page.gaps if bounded or gap.kind != GapKind.TRIMMED), None)
+            if gap is not None:
+                raise gap.error()
             if page.records:
                 return page.records[0]
-            if page.next != query.start:
-                query = query._replace(start=page.next)  # a record without the name: go on behind it
-            elif self._connection.now() >= deadline:
+            query = query._replace(start=page.next, consistency=_later(query.consistency))
+            if page.more:  # a record without the name: go on behind it
+                bounded = bounded and query.direction == Direction.NEXT
+            elif self._connection.now() >= deadline or query.start >= query.stop:
                 return None
 
     async def prev_many(
@@ -83,11 +101,15 @@ class Reader:
         view = self._view
 
         def encode() -> list[Buffer]:
-            token = view.session.positions if consistency == Consistency.SESSION else {}
-            return wire.encode_prev_many(token, view.book, queries)
+            return wire.encode_prev_many(view.session.positions, view.book, queries, consistency)
 
         try:
             reply = await self._connection.call(wire.OP_READ_PREV_MANY, encode, wire.decode_read_reply, timeout_s)
+        except Trimmed as error:
+            index = error.facts.get("index", 0)
+            raise Trimmed(
+                f"in query {index}: {error}", **{**error.facts, "book": self.book, "tag": tags[index]}
+            ) from error
         except InvalidArgument:
             if len(queries) == 1:
                 raise
@@ -100,11 +122,11 @@ class Reader:
             ]
         self._saw(reply)
         found: list[Record | None] = []
-        records = decode_columns(reply.records, self.book)
+        records = decode_columns(reply.records, self.book, reply.aux)
         for record, tag, (number, _) in zip(records, tags, queries, strict=True):
             if record is not None and not carries(tag, record.tags):
-                older = prev_query(view.book, number, record.seqnum - 1, consistency)
-                record = await self.one(older, tag, wait_s=0, timeout_s=timeout_s)
+                older = prev_query(view.book, number, record.seqnum - 1, _later(consistency))
+                record = await self.one(older, tag, wait_s=0, timeout_s=timeout_s, bounded=False)
             found.append(record)
         return found
 
@@ -119,6 +141,47 @@ class Reader:
         self._view.saw(token, position)
         return position
 
+    async def seek(self, time_ms: int, consistency: Consistency, timeout_s: float) -> int:
+        """The first place that was ordered at or after a time, or what follows all that there are."""
+        token, position, seqnum = await self._connection.call(
+            wire.OP_SEEK,
+            lambda: wire.encode_seek(self._view.session.positions, self._view.book, time_ms, consistency),
+            wire.decode_found,
+            timeout_s,
+        )
+        self._view.saw(token, position)
+        return seqnum
+
+    async def trim(self, pairs: list[tuple[int, int]], *, forget: bool, timeout_s: float) -> None:
+        """Has a trim ordered. Repeated when its outcome is unknown: the same marks twice are the same as once."""
+        token, position = await self._connection.call(
+            wire.OP_TRIM,
+            lambda: wire.encode_trim(self._view.session.positions, self._view.book, pairs, forget=forget),
+            wire.decode_position,
+            timeout_s,
+        )
+        self._view.saw(token, position)
+
+    async def set_aux(self, seqnum: int, data: bytes, timeout_s: float) -> bool:
+        """Leaves aux data with the engine; whether it took it."""
+        return await self._connection.call(
+            wire.OP_SET_AUX,
+            lambda: wire.encode_set_aux(self._view.book, seqnum, data),
+            lambda answer: bytes(answer) == b"\x01",
+            timeout_s,
+        )
+
+    async def writer_last(self, writer: bytes, timeout_s: float) -> int:
+        """The last decided number of a writer."""
+        token, last = await self._connection.call(
+            wire.OP_WRITER,
+            lambda: wire.encode_writer(self._view.session.positions, self._view.book, writer),
+            wire.decode_position,
+            timeout_s,
+        )
+        self._view.session.merge(token)
+        return last
+
     def _encode(self, query: Query) -> list[Buffer]:
         return wire.encode_read(self._view.session.positions, query)
 
@@ -127,15 +190,23 @@ class Reader:
 
     def _page(self, reply: ReadReply, query: Query, tag: Tag | None) -> Page:
         self._saw(reply)
-        found = decode_columns(reply.records, self.book)
+        found = decode_columns(reply.records, self.book, reply.aux)
         records = [record for record in found if record is not None]
         following = query.start
         if records:
             step = 1 if query.direction == Direction.NEXT else -1
             following = records[-1].seqnum + step
+        if query.direction == Direction.NEXT and not reply.more:
+            following = max(following, reply.position + 1)  # up to there nothing else can ever come
         if isinstance(tag, str):
             records = [record for record in records if tag in record.tags]
-        return Page(records, following, reply.more, reply.position)
+        gaps = decode_gaps(reply.gaps, self.book) if reply.gaps else []
+        return Page(records, gaps, following, reply.more, reply.position)
+
+
+def _later(consistency: Consistency) -> Consistency:
+    """Of the requests after the first of a read: what was there when it began, a session's view includes."""
+    return Consistency.SESSION if consistency == Consistency.LINEARIZABLE else consistency
 
 
 def next_query(book: int, tag: int, start: int, stop: int, consistency: Consistency, *, max_records: int = 1) -> Query:
@@ -148,20 +219,23 @@ def prev_query(book: int, tag: int, start: int, consistency: Consistency) -> Que
     return Query(book, tag, start, 0, 1, limits.READ_BYTES, 0, Direction.PREV, consistency)
 
 
-class RecordIterator(AsyncIterator[Record]):
+class RecordIterator(AsyncIterator[Record | Gap]):
     """What `book.read(...)` returns: records in order, in batches underneath, one batch read ahead.
 
     Without `follow` it ends at what the first batch saw as the end of the book; records appended later do not make it
     endless. It holds nothing that must be closed: dropping it in mid-course is fine.
     """
 
-    def __init__(self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float) -> None:
+    def __init__(
+        self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float, bounded: bool
+    ) -> None:
         self._reader = reader
         self._query = query
         self._tag = tag
         self._follow = follow
         self._timeout_s = timeout_s
-        self._records: list[Record] = []
+        self._bounded = bounded
+        self._items: list[Record | Gap] = []
         self._index = 0
         self._first = True
         self._ended = False
@@ -170,33 +244,46 @@ class RecordIterator(AsyncIterator[Record]):
     def __aiter__(self) -> RecordIterator:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record | Gap:
         index = self._index
-        if index >= len(self._records):
-            self._records = await self.next_batch()
-            if not self._records:
+        if index >= len(self._items):
+            self._items = await self.next_batch()
+            if not self._items:
                 raise StopAsyncIteration
             index = 0
         self._index = index + 1
-        return self._records[index]
+        return self._items[index]
 
-    async def next_batch(self) -> list[Record]:
-        """The next records that are there, at least one; none at the end of the range. Waits when following."""
+    async def next_batch(self) -> list[Record | Gap]:
+        """The next records and gaps that are there, at least one; none at the end of the range. Waits when following."""
         while not self._ended:
             page = await self._next_page()
-            query = self._query = self._query._replace(start=page.next)
+            query = self._query._replace(start=page.next, consistency=_later(self._query.consistency))
             if self._first and not self._follow and page.position:
-                self._query = query = query._replace(stop=min(query.stop, page.position + 1))
+                query = query._replace(stop=min(query.stop, page.position + 1))
+            self._query = query
             self._first = False
             if query.start >= query.stop or not (page.more or self._follow):
                 self._ended = True
-            elif self._follow and not page.more and page.position + 1 >= query.stop:
-                self._ended = True  # all that the range can ever hold has been seen
             elif page.more and page.records:
-                self._ahead = self._reader.start_page(self._query)
-            if page.records:
-                return page.records
+                self._ahead = self._reader.start_page(query)
+            items = self._merged(page)
+            self._bounded = True
+            if items:
+                return items
         return []
+
+    def _merged(self, page: Page) -> list[Record | Gap]:
+        """Records and gaps in order."""
+        gaps = [gap for gap in page.gaps if self._bounded or gap.kind != GapKind.TRIMMED]
+        if not gaps:
+            return [*page.records]
+        items: list[Record | Gap] = []
+        for record in page.records:
+            while gaps and gaps[0].first <= record.seqnum:
+                items.append(gaps.pop(0))
+            items.append(record)
+        return items + gaps
 
     async def _next_page(self) -> Page:
         ahead, self._ahead = self._ahead, None

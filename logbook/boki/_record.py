@@ -1,11 +1,14 @@
-"""A record as readers get it, and how it is made from the columns of a reply."""
+"""A record as readers get it, how it is made from the columns of a reply, and what stands where records are missing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NoReturn
+
 import msgspec
 
-from boki_common.engine_protocol import RecordColumns
-from boki_common.errors import CorruptData
+from boki_common.engine_protocol import GapKind, GapRow, RecordColumns
+from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
 from boki_common.record_batch import NO_NAMES, split_payload
 
 
@@ -16,7 +19,7 @@ class Record(msgspec.Struct, frozen=True):
         seqnum: its place in the order of its book; unique in the cluster, 63 bits.
         tags: in the order given at the append: names where names were given, else numbers.
         data: as appended.
-        aux_data: cached data kept beside the record; always None in this version.
+        aux_data: what `book.set_aux_data` left with the engine for it; None when there is nothing, or not any more.
         book: as it was given to `client.book`.
         time_ms: when it was ordered: milliseconds since 1970 UTC, never decreasing along a book.
     """
@@ -29,8 +32,74 @@ class Record(msgspec.Struct, frozen=True):
     time_ms: int
 
 
-def decode_columns(columns: RecordColumns, book: str | int) -> list[Record | None]:
-    """The records of a reply, in its order; a row with seqnum 0 becomes None.
+class Gap(msgspec.Struct, frozen=True):
+    """Stands in a range read where records are missing: seqnums `first` to `last`, both included. Immutable.
+
+    Whether there were records of the stream among these seqnums is not known any more. Who treats a gap as a record gets
+    the gap's error: `data`, `seqnum`, `tags` and the other fields of a record raise Trimmed or Lost.
+
+    Attributes:
+        kind: GapKind.TRIMMED, or GapKind.LOST: given up by an administrator, with evidence.
+        first, last: seqnums.
+        book: as it was given to `client.book`.
+    """
+
+    kind: GapKind
+    first: int
+    last: int
+    book: str | int
+
+    def error(self) -> LogBookError:
+        """What a point read of these seqnums raises."""
+        facts = {"book": self.book, "first": self.first, "last": self.last, "mark": self.last + 1}
+        if self.kind == GapKind.LOST:
+            return Lost(f"records {self.first} to {self.last} of book {self.book!r} were declared lost", **facts)
+        return Trimmed(
+            f"book {self.book!r} is trimmed below {self.last + 1}: what was there from {self.first} on is not known any "
+            f"more; read from {self.last + 1} on",
+            **facts,
+        )
+
+    def _no_record(self) -> NoReturn:
+        raise self.error()
+
+    @property
+    def seqnum(self) -> int:
+        """Raises: a gap is no record."""
+        self._no_record()
+
+    @property
+    def data(self) -> bytes:
+        """Raises: a gap is no record."""
+        self._no_record()
+
+    @property
+    def tags(self) -> tuple[str | int, ...]:
+        """Raises: a gap is no record."""
+        self._no_record()
+
+    @property
+    def aux_data(self) -> bytes | None:
+        """Raises: a gap is no record."""
+        self._no_record()
+
+    @property
+    def time_ms(self) -> int:
+        """Raises: a gap is no record."""
+        self._no_record()
+
+
+def decode_gaps(rows: tuple[GapRow, ...], book: str | int) -> list[Gap]:
+    """The gaps of a reply, ascending."""
+    return [Gap(row.kind, row.first, row.last, book) for row in rows]
+
+
+def decode_columns(
+    columns: RecordColumns,
+    book: str | int,
+    aux: Mapping[int, memoryview] = {},
+) -> list[Record | None]:
+    """The records of a reply, in its order; a row with seqnum 0 becomes None. `aux`: cached data of some rows.
 
     Raises:
         CorruptData: the names in a payload do not fit it.
@@ -49,13 +118,15 @@ def decode_columns(columns: RecordColumns, book: str | int) -> list[Record | Non
             records.append(None)
         elif payloads[start : start + no_names_bytes] == no_names:
             data = bytes(payloads[start + no_names_bytes : end])
-            records.append(Record(seqnum, tuple(carried), data, None, book, time_ms))
+            cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
+            records.append(Record(seqnum, tuple(carried), data, cached, book, time_ms))
         else:
             names, view = split_payload(payloads[start:end])
             for index, name in names:
                 if index >= tag_count:
                     raise CorruptData(f"record {seqnum} has {tag_count} tags and a name for tag {index}", seqnum=seqnum)
                 carried[index] = name
-            records.append(Record(seqnum, tuple(carried), bytes(view), None, book, time_ms))
+            cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
+            records.append(Record(seqnum, tuple(carried), bytes(view), cached, book, time_ms))
         start, tag_start = end, tag_start + tag_count
     return records

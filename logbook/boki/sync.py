@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Final
 
 import boki
-from boki._arguments import ConsistencyName, Data, Expect, Tag
-from boki._record import Record
+from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
+from boki._record import Gap, Record
 from boki_common.errors import ClosedError
 from boki_common.runtime.loop_thread import LoopThread
 
@@ -46,15 +46,15 @@ async def _wait(ticket: boki.Ticket, timeout: float | None) -> int:
         return await ticket
 
 
-class RecordIterator(Iterator[Record]):
-    """Records of `Book.read`, in batches underneath."""
+class RecordIterator(Iterator[Record | Gap]):
+    """Records and gaps of `Book.read`, in batches underneath."""
 
     def __init__(self, thread: LoopThread, records: boki.RecordIterator) -> None:
         self._thread = thread
         self._records = records
-        self._batch: Iterator[Record] = iter(())
+        self._batch: Iterator[Record | Gap] = iter(())
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record | Gap:
         record = next(self._batch, None)
         if record is None:
             self._batch = iter(self._thread.run(self._records.next_batch()))
@@ -146,6 +146,23 @@ class Book:
     ) -> RecordIterator:
         records = self._book.read(tag, start=start, stop=stop, follow=follow, consistency=consistency, timeout=timeout)
         return RecordIterator(self._thread, records)
+
+    def seek(self, time_ms: int, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:
+        return self._thread.run(self._book.seek(time_ms, consistency=consistency, timeout=timeout))
+
+    def trim(
+        self,
+        pairs: TrimPairs | None = None,
+        *,
+        before: int | None = None,
+        tag: Tag | None = None,
+        forget: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        self._thread.run(self._book.trim(pairs, before=before, tag=tag, forget=forget, timeout=timeout))
+
+    def set_aux_data(self, seqnum: int, data: Data, *, timeout: float | None = None) -> bool:
+        return self._thread.run(self._book.set_aux_data(seqnum, data, timeout=timeout))
 
 
 class Client:

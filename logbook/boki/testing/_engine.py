@@ -7,6 +7,7 @@ instance serves all connections; it knows no socket and no thread.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -17,15 +18,17 @@ import msgspec
 from boki.testing._model import TERM, Answer, Append, Model, Outcome, Stored
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query, Verdict
-from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge
+from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, Trimmed
 from boki_common.ids import Position
-from boki_common.record_batch import RUN_END, RUN_VOID, RecordBatch
+from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
 from boki_common.runtime.ports import Buffer, Clock
 
 LOG: Final = 0
 """All books of a model are on one physical log."""
 PARKED_READS: Final = 65_536
+AUX_CACHE_BYTES: Final = 64 * limits.MIB
+"""Aux data kept; beyond that the oldest goes, as it may at any time."""
 
 _U64: Final = Struct("<Q")
 _VERDICTS: Final = {
@@ -34,6 +37,7 @@ _VERDICTS: Final = {
     Outcome.NEVER: Verdict.NEVER,
     Outcome.GAP: Verdict.GAP,
     Outcome.FORGOTTEN: Verdict.FORGOTTEN,
+    Outcome.REUSED: Verdict.REUSED,
 }
 
 
@@ -56,6 +60,8 @@ class _Parked:
     token: dict[int, Position]
     query: Query
     deadline: float
+    looked: int
+    """Everything of the range below this was looked at when it was there."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -75,6 +81,8 @@ class ModelEngine:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._parked: dict[_Parked, None] = {}
+        self._aux: OrderedDict[int, bytes] = OrderedDict()
+        self._aux_bytes = 0
 
     def message_received(self, peer: Peer, opcode: int, request_id: int, body: memoryview) -> None:
         if opcode == wire.OP_APPEND:
@@ -85,15 +93,37 @@ class ModelEngine:
             self._read_prev_many(peer, request_id, body)
         elif opcode == wire.OP_POSITION:
             wire.decode_position(body)
-            answer = wire.encode_token(self._token()) + _U64.pack(self.model.position)
-            peer.respond(request_id, wire.OP_POSITION, answer)
+            peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.position))
+        elif opcode == wire.OP_TRIM:
+            _, book, pairs, forget = wire.decode_trim(body)
+            self.model.trim(book, pairs, forget=forget)
+            peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.position))
+            self._wake()
+        elif opcode == wire.OP_SET_AUX:
+            peer.respond(request_id, opcode, bytes([self._set_aux(*wire.decode_set_aux(body))]))
+        elif opcode == wire.OP_WRITER:
+            _, book, writer = wire.decode_writer(body)
+            peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.last(book, writer)))
+        elif opcode == wire.OP_SEEK:
+            _, _, time_ms, _ = wire.decode_seek(body)
+            found = wire.encode_found(self._token(), self.model.position, self.model.seek(time_ms))
+            peer.respond(request_id, opcode, *found)
         elif opcode == wire.OP_HELLO:
             hello = {"version": wire.PROTOCOL_VERSION, "features": [], "engine": "memory"}
             peer.respond(request_id, wire.OP_HELLO, msgspec.msgpack.encode(hello))
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, wire.OP_STATUS, msgspec.json.encode({"records_ordered": self.model.end}))
         else:
-            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_POSITION}, found {opcode}", found=opcode)
+            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_SEEK}, found {opcode}", found=opcode)
+
+    def _set_aux(self, book: int, seqnum: int, data: bytes) -> bool:
+        if not self.model.has(book, seqnum):
+            return False
+        self._aux_bytes += len(data) - len(self._aux.pop(seqnum, b""))
+        self._aux[seqnum] = data
+        while self._aux_bytes > AUX_CACHE_BYTES:
+            self._aux_bytes -= len(self._aux.popitem(last=False)[1])
+        return True
 
     def peer_lost(self, peer: Peer, error: BokiError | None) -> None:
         for parked in [one for one in self._parked if one.peer is peer]:
@@ -105,7 +135,7 @@ class ModelEngine:
             self._unpark(parked)
 
     def _token(self) -> dict[int, Position]:
-        return {LOG: Position(TERM, self.model.end)}
+        return {LOG: Position(TERM, self.model.entries)}
 
     # -- appends
 
@@ -115,6 +145,9 @@ class ModelEngine:
         self.frames += 1
         now_ms = self._clock.now_ms()
         rows: list[AnswerRow] = []
+        for run in batch.runs:
+            if run.flags & RUN_END:
+                self.model.end_writer(run.book, run.writer, run.first + run.count - 1)
         for item in appends_of(batch):
             answer = self.model.append(item, now_ms)
             rows.append(self._row(item, answer))
@@ -132,7 +165,7 @@ class ModelEngine:
 
     def _read(self, peer: Peer, request_id: int, body: memoryview) -> None:
         token, query = wire.decode_read(body)
-        parked = _Parked(peer, request_id, token, query, self._loop.time() + query.wait_ms / 1000)
+        parked = _Parked(peer, request_id, token, query, self._loop.time() + query.wait_ms / 1000, query.start)
         if self._answered(parked):
             return
         if len(self._parked) >= PARKED_READS:
@@ -144,30 +177,57 @@ class ModelEngine:
     def _answered(self, parked: _Parked, *, last: bool = False) -> bool:
         """Answers a read, unless its view is not reached, or it waits for a record and time is left."""
         query, model = parked.query, self.model
-        behind = parked.token.get(LOG, Position(0, 0)) > Position(TERM, model.end)
-        if behind and query.consistency == Consistency.SESSION:
+        behind = parked.token.get(LOG, Position(0, 0)) > Position(TERM, model.entries)
+        if behind and query.consistency != Consistency.ANY:
             return False
+        mark, gaps = model.mark(query.book, query.tag), []
         if query.direction == Direction.NEXT:
             found = model.upwards(query.book, query.tag, query.start, query.stop, query.max_records + 1)
+            if parked.looked < min(mark, query.stop):
+                gaps.append(GapRow(parked.looked, min(mark, query.stop) - 1, GapKind.TRIMMED))
         else:
             found = model.downwards(query.book, query.tag, query.start, query.stop, query.max_records + 1)
-        if not found and query.wait_ms and not last and model.position < query.stop - 1:
+            if query.start < mark:
+                gaps.append(GapRow(query.stop, mark - 1, GapKind.TRIMMED))
+        if not found and not gaps and query.wait_ms and not last and model.position < query.stop - 1:
+            parked.looked = max(parked.looked, model.position + 1)
             return False
         page = _clipped(found[: query.max_records], query.max_bytes)
         reply = wire.encode_read_reply(
-            self._token(), model.position, more=len(page) < len(found), records=_columns(list(page))
+            self._token(),
+            model.position,
+            more=len(page) < len(found),
+            records=_columns(list(page)),
+            gaps=gaps,
+            aux=self._aux_of(page),
         )
         parked.peer.respond(parked.request_id, wire.OP_READ, *reply)
         return True
 
+    def _aux_of(self, records: Sequence[Stored | None]) -> dict[int, bytes]:
+        """Aux data by row, as far as it fits a reply."""
+        found: dict[int, bytes] = {}
+        room = limits.AUX_BYTES
+        for row, record in enumerate(records):
+            if record is not None and record.seqnum in self._aux and len(self._aux[record.seqnum]) <= room:
+                found[row] = self._aux[record.seqnum]
+                room -= len(found[row])
+        return found
+
     def _read_prev_many(self, peer: Peer, request_id: int, body: memoryview) -> None:
         _, book, queries, _ = wire.decode_prev_many(body)
         model = self.model
+        for index, (tag, at_most) in enumerate(queries):
+            mark = model.mark(book, tag)
+            if at_most < mark:
+                raise Trimmed(f"the stream is trimmed below {mark}; read from there", mark=mark, index=index)
         found = [next(iter(model.downwards(book, tag, at_most, 0, 1)), None) for tag, at_most in queries]
         size = sum(len(record.payload) for record in found if record is not None)
-        if size > limits.ENTRY_BYTES:
+        if size > limits.ENTRY_BYTES - limits.AUX_BYTES:
             raise RecordTooLarge(f"{len(queries)} records of {size} bytes do not fit one answer; ask for fewer at once")
-        reply = wire.encode_read_reply(self._token(), model.position, more=False, records=_columns(found))
+        reply = wire.encode_read_reply(
+            self._token(), model.position, more=False, records=_columns(found), aux=self._aux_of(found)
+        )
         peer.respond(request_id, wire.OP_READ_PREV_MANY, *reply)
 
     def _wake(self) -> None:
@@ -189,10 +249,9 @@ def appends_of(batch: RecordBatch) -> list[Append]:
     """The records of a batch, one by one."""
     items: list[Append] = []
     expectations = iter(batch.expectations)
+    checksums = iter(batch.crcs.tolist())
     record = 0
     for run in batch.runs:
-        if run.flags & RUN_END:
-            continue
         expected: dict[int, list[tuple[int, int]]] = {}
         for _ in range(run.expectation_count):
             row = next(expectations)
@@ -208,6 +267,8 @@ def appends_of(batch: RecordBatch) -> list[Append]:
                     bytes(batch.payload(record)),
                     tuple(expected.get(index, ())),
                     bool(run.flags & RUN_VOID),
+                    bool(run.flags & RUN_NAMED),
+                    next(checksums) if run.flags & RUN_NAMED else 0,
                 )
             )
             record += 1

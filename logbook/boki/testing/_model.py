@@ -4,12 +4,16 @@ The model of all books of one physical log (DESIGN §6, §7). It is not an engin
 compared with it. There are no batches, terms, caches or indexes here; each append is ordered and decided on its own.
 
 Order of a verdict: dedupe, then condition. Whatever the verdict, the record has taken its place in the log.
+
+A trim moves marks: of one stream, or (stream 0) of the whole book. A record lives while it is above the book's mark, and has
+no tags or is above the mark of one of them. The newest seqnum of a stream outlives its records, until a trim forgets it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -20,6 +24,12 @@ TERM: Final = 1
 """A model lives one term long."""
 ALL: Final = 0
 """The stream of every record of a book."""
+ANSWERS_KEPT: Final = 1_024
+"""Of a named writer."""
+FORGET_AFTER_MS: Final = 3_600_000
+"""A stream is forgotten when its newest record is older than this, by the clock of the log (DESIGN §7)."""
+FORGOTTEN: Final = 2**64 - 1
+"""Newest seqnum of a stream that was forgotten, as a conflict tells it."""
 
 
 class Outcome(Enum):
@@ -28,6 +38,7 @@ class Outcome(Enum):
     NEVER = "never"
     GAP = "gap"
     FORGOTTEN = "forgotten"
+    REUSED = "reused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,9 @@ class Append:
     payload: bytes
     expect: tuple[tuple[int, int], ...] = ()
     void: bool = False
+    named: bool = False
+    checksum: int = 0
+    """Of a named writer's record: two records under one number must have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,8 @@ class Stored:
 @dataclass(slots=True)
 class _Writer:
     last: int = 0
-    answers: dict[int, Answer] = field(default_factory=dict)
+    answers: dict[int, tuple[Answer, int | None]] = field(default_factory=dict)
+    """By number; with the checksum of a named writer's record, None for one that was voided."""
 
 
 class Model:
@@ -72,10 +87,16 @@ class Model:
 
     def __init__(self) -> None:
         self.end = 0
-        """Places taken so far; also the metalog position, because each append is a cut of its own."""
+        """Places taken so far."""
+        self.entries = 0
+        """The metalog position: each append is a cut of its own, and each trim an entry."""
         self._time_ms = 0
+        self._times: list[int] = []
         self._records: dict[int, Stored] = {}
         self._streams: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self._newest: dict[tuple[int, int], int] = {}
+        self._marks: dict[tuple[int, int], int] = {}
+        self._floors: dict[int, int] = {}
         self._writers: defaultdict[tuple[int, bytes], _Writer] = defaultdict(_Writer)
 
     @property
@@ -89,40 +110,113 @@ class Model:
         """Orders one record and decides it."""
         place = pack_seqnum(TERM, self.end)
         self.end += 1
+        self.entries += 1
         self._time_ms = max(self._time_ms, now_ms)
+        self._times.append(self._time_ms)
         writer = self._writers[item.book, item.writer]
         if item.number <= writer.last:
-            return writer.answers.get(item.number, Answer(Outcome.FORGOTTEN))
+            return self._again(item, writer)
         if item.number > writer.last + 1:
             return Answer(Outcome.GAP, writer.last)
         answer = self._decide(item, place)
         writer.last = item.number
-        writer.answers = {number: known for number, known in writer.answers.items() if number >= item.low}
-        writer.answers[item.number] = answer
+        kept_from = item.number - ANSWERS_KEPT + 1 if item.named else item.low
+        writer.answers = {number: known for number, known in writer.answers.items() if number >= kept_from}
+        writer.answers[item.number] = answer, None if item.void else item.checksum
         if answer.outcome is Outcome.COMMITTED:
             self._records[place] = Stored(place, self._time_ms, item.tags, item.payload)
             for stream in (ALL, *item.tags):
                 self._streams[item.book, stream].append(place)
+                self._newest[item.book, stream] = place
         return answer
+
+    @staticmethod
+    def _again(item: Append, writer: _Writer) -> Answer:
+        """A number that was decided before: the first's answer, if it is known and the first was the same record."""
+        answer, checksum = writer.answers.get(item.number, (Answer(Outcome.FORGOTTEN), None))
+        if item.named and not item.void and checksum is not None and checksum != item.checksum:
+            return Answer(Outcome.REUSED)
+        return answer
+
+    def last(self, book: int, writer: bytes) -> int:
+        """The last decided number of a writer."""
+        known = self._writers.get((book, writer))
+        return 0 if known is None else known.last
 
     def forget_writers(self) -> None:
         """What the ordered EXPIRE does to all writers at once: later numbers of theirs are gaps."""
         self._writers.clear()
 
+    def end_writer(self, book: int, writer: bytes, last: int) -> None:
+        """A session writer says that nothing follows its number `last`."""
+        if self.last(book, writer) == last:
+            self._writers.pop((book, writer), None)
+
     def _decide(self, item: Append, place: int) -> Answer:
         if item.void:
             return Answer(Outcome.NEVER)
-        newest = {stream: self.newest(item.book, stream) for stream, _ in item.expect}
+        newest = {stream: self._seen(item.book, stream, allowed) for stream, allowed in item.expect}
         if any(newest[stream] > allowed for stream, allowed in item.expect):
             return Answer(Outcome.CONFLICT, actual=tuple(newest.items()))
         return Answer(Outcome.COMMITTED, place)
 
+    def _seen(self, book: int, stream: int, allowed: int) -> int:
+        """The newest seqnum of a stream as a condition sees it."""
+        newest = self.newest(book, stream)
+        return FORGOTTEN if not newest and 0 < allowed < self._floors.get(book, 0) else newest
+
+    # -- trimming
+
+    def trim(self, book: int, pairs: Iterable[tuple[int, int]], *, forget: bool) -> None:
+        """Moves marks; what lies below, and is ordered already, goes."""
+        self.entries += 1
+        moved = []
+        for stream, before in pairs:
+            moved.append(stream)
+            mark = min(before, self.position + 1)
+            self._marks[book, stream] = max(self._marks.get((book, stream), 0), mark)
+        places = self._streams.get((book, ALL), [])
+        for place in [place for place in places if not self._lives(book, self._records[place])]:
+            del self._records[place]
+        streams = [stream for owner, stream in self._streams if owner == book]
+        for stream in streams:
+            mark = self.mark(book, stream)
+            kept = [place for place in self._streams[book, stream] if place in self._records and place >= mark]
+            self._streams[book, stream] = kept
+        if forget:
+            for stream in streams if ALL in moved else moved:
+                self._forget(book, stream)
+
+    def _lives(self, book: int, record: Stored) -> bool:
+        if record.seqnum < self._marks.get((book, ALL), 0):
+            return False
+        return not record.tags or any(record.seqnum >= self._marks.get((book, tag), 0) for tag in record.tags)
+
+    def _forget(self, book: int, stream: int) -> None:
+        newest = self._newest.get((book, stream), 0)
+        if not newest or self._streams[book, stream]:
+            return
+        if self._times[newest - pack_seqnum(TERM, 0)] < self._time_ms - FORGET_AFTER_MS:
+            del self._newest[book, stream]
+            self._floors[book] = max(self._floors.get(book, 0), newest)
+
+    def mark(self, book: int, stream: int) -> int:
+        """What lies below it in the stream is trimmed; 0 when nothing ever was."""
+        return max(self._marks.get((book, ALL), 0), self._marks.get((book, stream), 0))
+
     # -- reading
 
+    def seek(self, time_ms: int) -> int:
+        """The first place that was ordered at or after a time; behind all that there are, if there is none."""
+        return pack_seqnum(TERM, bisect_left(self._times, time_ms))
+
+    def has(self, book: int, seqnum: int) -> bool:
+        """Whether a record lives."""
+        return bool(self.upwards(book, ALL, seqnum, seqnum + 1, 1))
+
     def newest(self, book: int, stream: int) -> int:
-        """Seqnum of the newest record of a stream, 0 for none."""
-        places = self._streams.get((book, stream))
-        return places[-1] if places else 0
+        """Seqnum of the newest record that ever joined a stream, 0 for none."""
+        return self._newest.get((book, stream), 0)
 
     def upwards(self, book: int, stream: int, start: int, stop: int, most: int) -> list[Stored]:
         """Records with start ≤ seqnum < stop, at most `most`."""
