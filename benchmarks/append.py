@@ -4,7 +4,7 @@
 
 Three bookies, a sequencer and an engine (each a process, on SQLite metadata) and the SDK in this one, over a Unix socket.
 Rounds are interleaved: each measures every workload and every yardstick once, and what is shown are medians over rounds, so
-a noisy minute spoils a round and not a figure. A workload is a closed loop: N tasks, each awaiting one append at a time.
+a noisy minute spoils a round and not a figure.
 
     yardstick of one append = 2 × (echo p50 + fdatasync p50): to the engine and its bookies, to the sequencer and its bookies
 
@@ -21,34 +21,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from array import array
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import boki
 from benchmarks import machine, report, yardsticks
+from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.report import Ratio, Row
 from boki_cli.local_cluster import LocalCluster
 from boki_common.runtime.process import loop_factory, tune_memory
 
 MANY_RECORDS: Final = 256
 MANY_TASKS: Final = 4
-WARM_UP_S: Final = 0.15
 REBUILD_RECORDS: Final = 1_000_000
 READ_BOOK_RECORDS: Final = 2_000
-
-Once = Callable[[int], Awaitable[int]]
-"""Does one step of a task; returns how many records it was."""
-
-
-class Workload(NamedTuple):
-    """A closed loop of `tasks` tasks."""
-
-    name: str
-    tasks: int
-    make: Callable[[Any], Once]
 
 
 class Yardsticks(NamedTuple):
@@ -111,53 +98,6 @@ APPEND_WORKLOADS: Final = tuple(
 MANY: Final = Workload(f"append_many({MANY_RECORDS}) × {MANY_TASKS}, 1 KB", MANY_TASKS, appending_many)
 READ: Final = Workload("cached read, 1 KB", 1, reading)
 WORKLOADS: Final = (*APPEND_WORKLOADS, MANY, READ)
-
-
-async def closed_loop(workload: Workload, client: Any, pids: Mapping[str, int], seconds: float) -> Row:
-    """Runs one workload for a while; the row of this round."""
-    once = workload.make(client)
-    taken = array("d")
-    records = 0
-    end = 0.0
-    measured = False
-
-    async def task(number: int) -> None:
-        nonlocal records
-        while True:
-            started = perf_counter()
-            if started >= end:
-                return
-            count = await once(number)
-            if measured:
-                records += count
-                taken.append(perf_counter() - started)
-
-    end = perf_counter() + WARM_UP_S
-    await asyncio.gather(*(task(number) for number in range(workload.tasks)))
-    measured = True
-    groups = _groups(pids)
-    before = {name: machine.cpu_seconds(group) for name, group in groups.items()}
-    started = perf_counter()
-    end = started + seconds
-    await asyncio.gather(*(task(number) for number in range(workload.tasks)))
-    elapsed = perf_counter() - started
-    used = {name: machine.cpu_seconds(group) - before[name] for name, group in groups.items()}
-    ordered = sorted(taken)
-    return Row(
-        workload.name,
-        records / elapsed,
-        ordered[len(ordered) // 2] * 1000,
-        ordered[len(ordered) * 99 // 100] * 1000,
-        {name: one * 1e6 / records for name, one in used.items()},
-    )
-
-
-def _groups(pids: Mapping[str, int]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {"sdk": [os.getpid()], "engine": [], "sequencer": [], "bookies": []}
-    for name, pid in pids.items():
-        kind = name.partition("-")[0]
-        groups["bookies" if kind == "bookie" else kind].append(pid)
-    return groups
 
 
 def index_rebuild(records: int) -> dict[str, float]:
