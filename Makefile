@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 600
 
 bin := .venv/bin
 stamp := .venv/.up-to-date
-packages := common ledger bookie metalog logbook sim cli
+packages := common ledger bookie metalog logbook gateway sim cli
 
 .PHONY: help
 help: ## Lists what there is to make.

@@ -29,6 +29,7 @@ PACKAGES: Final = (
     "boki_bookie",
     "boki_cli",
     "boki_common",
+    "boki_gateway",
     "boki_ledger",
     "boki_logbook",
     "boki_metalog",

@@ -44,6 +44,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",
     "gateway/boki_gateway/call.py": "gateway/tests/test_book_calls.py",
+    "gateway/boki_gateway/testing.py": "gateway/tests",
     "logbook/boki_logbook/testing.py": "logbook/tests/engine",
     "sim/boki_sim/checkers/findings.py": "sim/tests/checkers/test_check.py",
     "sim/boki_sim/checkers/order.py": "sim/tests/checkers/test_check.py",

@@ -1,0 +1,123 @@
+"""The routes of the LogBook API: one row each, see `table`.
+
+Paths name what is read or made; a POST that only reads (`prev-many`) has a body because its queries do not fit a URL.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.errors import Conflict, InvalidTag, Lost, OutcomeUnknown, RecordTooLarge, Trimmed, WindowFull
+from boki_gateway import book_calls, events
+from boki_gateway import parameters as p
+from boki_gateway.bodies import (
+    AppendAnswer,
+    AppendRequest,
+    BatchAnswer,
+    BatchRequest,
+    PrevManyAnswer,
+    PrevManyRequest,
+    RecordAnswer,
+    RecordsAnswer,
+)
+from boki_gateway.call import EVENTS
+from boki_gateway.errors import NoSuchRecord
+from boki_gateway.table import LARGE_BODY, Route
+
+BOOK: Final = "/v1/books/{book}"
+RECORDS: Final = f"{BOOK}/records"
+
+BOOK_ROUTES: Final = (
+    Route(
+        method="POST",
+        path=RECORDS,
+        name="append",
+        summary="Append one record; answered once it is durable and ordered.",
+        handler=book_calls.append,
+        parameters=(p.BOOK,),
+        body=AppendRequest,
+        answer=AppendAnswer,
+        status=201,
+        refusals=(Conflict, InvalidTag, RecordTooLarge, OutcomeUnknown, WindowFull),
+    ),
+    Route(
+        method="POST",
+        path=f"{RECORDS}/batch",
+        name="append_batch",
+        summary="Append records in order, as JSON or one JSON record a line. Not atomic: when it fails, the facts "
+        "`committed` and `seqnums` tell the prefix that certainly is in the log.",
+        handler=book_calls.append_batch,
+        parameters=(p.BOOK,),
+        body=BatchRequest,
+        lines=True,
+        body_bytes=LARGE_BODY,
+        answer=BatchAnswer,
+        refusals=(InvalidTag, RecordTooLarge, OutcomeUnknown, WindowFull),
+    ),
+    Route(
+        method="GET",
+        path=RECORDS,
+        name="read_range",
+        summary="Records of a stream in order, a page at a time; with `wait` a long poll for the first.",
+        handler=book_calls.read_range,
+        parameters=(p.BOOK, p.TAG, p.START, p.STOP, p.LIMIT, p.WAIT, p.CONSISTENCY, p.ENCODING),
+        answer=RecordsAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/next",
+        name="read_next",
+        summary="The first record of a stream at or after a seqnum; with `wait` a long poll for it.",
+        handler=book_calls.read_next,
+        parameters=(p.BOOK, p.TAG, p.AT_LEAST, p.WAIT, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/prev",
+        name="read_prev",
+        summary="The last record of a stream at or before a seqnum.",
+        handler=book_calls.read_prev,
+        parameters=(p.BOOK, p.TAG, p.AT_MOST, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/tail",
+        name="read_tail",
+        summary="The newest record of a stream.",
+        handler=book_calls.read_tail,
+        parameters=(p.BOOK, p.TAG, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+    ),
+    Route(
+        method="POST",
+        path=f"{RECORDS}/prev-many",
+        name="read_prev_many",
+        summary="The last records of many streams at or before a seqnum each, all of one moment.",
+        handler=book_calls.read_prev_many,
+        parameters=(p.BOOK, p.CONSISTENCY, p.ENCODING),
+        body=PrevManyRequest,
+        answer=PrevManyAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/{{seqnum}}",
+        name="read_at",
+        summary="The record with a seqnum.",
+        handler=book_calls.read_at,
+        parameters=(p.BOOK, p.SEQNUM, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+        refusals=(NoSuchRecord, Trimmed, Lost),
+    ),
+    Route(
+        method="GET",
+        path=f"{BOOK}/events",
+        name="follow",
+        summary="Records of a stream as they are ordered, as server-sent events that can be resumed.",
+        handler=events.follow,
+        parameters=(p.BOOK, p.TAG, p.EVENTS_START, p.CONSISTENCY, p.ENCODING),
+        headers=((events.LAST_EVENT_ID, "The id of the last event that was got: go on behind it."),),
+        content_type=EVENTS,
+    ),
+)

@@ -1,0 +1,43 @@
+"""What the gateway refuses by itself, before a call of the SDK: errors of the same tree as all others.
+
+Each is the caller's mistake and certainly applied nothing. Which HTTP status an error has, these and all others, is in
+`http_errors`.
+"""
+
+from __future__ import annotations
+
+from boki_common.errors import UsageError
+
+
+class NoSuchPath(UsageError):
+    """No route has this path."""
+
+
+class NoSuchRecord(UsageError):
+    """No record of the book has this seqnum."""
+
+
+class MethodRefused(UsageError):
+    """The path is there and takes other methods."""
+
+
+class BodyTooLarge(UsageError):
+    """The body of the request is over the limit of its path."""
+
+
+class BodyIncomplete(UsageError):
+    """The body did not come to its end in time."""
+
+    retryable = True
+
+
+class UnsupportedBody(UsageError):
+    """The body's content type is none that the path reads."""
+
+
+class HostRefused(UsageError):
+    """The Host header names none of the gateway's names: a page may have led somebody's browser here."""
+
+
+class OriginRefused(UsageError):
+    """A browser sent a change for a page of another origin."""

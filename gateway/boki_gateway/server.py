@@ -1,0 +1,225 @@
+"""The gateway: an HTTP server over one client of the SDK.
+
+    gateway = await Gateway.start(client, facts, settings, metrics, address=Address("127.0.0.1", 7080))
+
+Each request goes one way: Host and Origin are looked at, then it is admitted, its parameters and its body are parsed by its
+row of the table, its handler answers, and whatever is raised on the way becomes the one JSON shape of errors. The answer
+carries the session's token, that of an error too: a Conflict moves the session as well.
+
+A client that goes away cancels its request; an append that was sent by then stays sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import msgspec
+from aiohttp import hdrs, web
+
+from boki import Client
+from boki_common.errors import BokiError, SettingsError
+from boki_common.logs import get_logger
+from boki_common.metrics import Metrics
+from boki_common.net.connection import Address
+from boki_gateway import bodies, metric_definitions, openapi, parameters
+from boki_gateway.admission import Admission
+from boki_gateway.board import StatusBoard
+from boki_gateway.bodies import HealthAnswer
+from boki_gateway.book_routes import BOOK_ROUTES
+from boki_gateway.call import JSON, NDJSON, Answer, Call, Created, Parts
+from boki_gateway.cluster_state import ClusterFacts
+from boki_gateway.errors import MethodRefused, NoSuchPath, UnsupportedBody
+from boki_gateway.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
+from boki_gateway.operation_routes import OPERATION_ROUTES
+from boki_gateway.origin import HostRules
+from boki_gateway.sessions import HEADER, Sessions
+from boki_gateway.settings import GatewaySettings
+from boki_gateway.table import Route
+
+Serve: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+ROUTES: Final = (*BOOK_ROUTES, *OPERATION_ROUTES)
+CLOSE_PATIENCE_S: Final = 2.0
+"""Requests under way may take so long when the gateway closes."""
+ELSEWHERE: Final = "none"
+"""What metrics call the route of a request that has none."""
+
+_log = get_logger("gateway")
+
+
+class Gateway:
+    """One listening gateway. Use `start`. The client stays its owner's."""
+
+    def __init__(
+        self, client: Client, facts: ClusterFacts, settings: GatewaySettings, metrics: Metrics, *, address: Address
+    ) -> None:
+        admission = Admission(settings)
+        self._answered = 0
+        board = StatusBoard(
+            facts,
+            every_s=settings.status_every_s,
+            requests=lambda: self._answered,
+            streams=lambda: admission.streams,
+        )
+        document = msgspec.json.encode(openapi.document(ROUTES)) + b"\n"
+        sessions = Sessions(client, limit=settings.sessions)
+        self._parts = Parts(client, settings, sessions, admission, board, metrics, document, asyncio.Event())
+        self._hosts = HostRules(address.host, settings.allowed_hosts)
+        self._address = address
+        self._requests = metrics.counter(metric_definitions.REQUESTS)
+        self._seconds = metrics.histogram(metric_definitions.REQUEST_SECONDS)
+        metrics.gauge(metric_definitions.STREAMS).set_function(lambda: admission.streams)
+        application = web.Application(middlewares=[self._outermost])
+        for route in ROUTES:
+            application.router.add_route(route.method, route.path, self._handler(route), name=route.name)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=CLOSE_PATIENCE_S,
+        )
+        self._port = 0
+
+    @classmethod
+    async def start(
+        cls, client: Client, facts: ClusterFacts, settings: GatewaySettings, metrics: Metrics, *, address: Address
+    ) -> Gateway:
+        """Listens; port 0 picks a free one.
+
+        Args:
+            client: an open client of the SDK.
+            facts: where it hears of the cluster.
+            settings: bounds and times.
+            metrics: of the process.
+            address: where to listen.
+
+        Raises:
+            SettingsError: cannot listen there.
+        """
+        gateway = cls(client, facts, settings, metrics, address=address)
+        await gateway._listen()
+        return gateway
+
+    @property
+    def address(self) -> Address:
+        """Where it really listens."""
+        return Address(self._address.host, self._port)
+
+    async def close(self) -> None:
+        """Ends event streams, waits shortly for what is under way, stops listening. Idempotent."""
+        self._parts.closing.set()
+        await self._runner.cleanup()
+        await self._parts.board.close()
+
+    async def _listen(self) -> None:
+        host, port = self._address.host, self._address.port
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as fault:
+            await self._runner.cleanup()
+            reason = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be bound ({fault.strerror})"
+            raise SettingsError(
+                f"expected a free address for the gateway, found that {host}:{port} {reason}; choose another gateway.port, "
+                "or 0 for any",
+                host=host,
+                port=port,
+            ) from fault
+        self._port = int(self._runner.addresses[0][1])
+
+    # -- one request
+
+    def _handler(self, route: Route) -> Serve:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            session = self._parts.client
+            try:
+                session = self._parts.sessions.find(request.headers.get(HEADER) if route.session else None)
+                answer = await self._answer(route, request, session)
+                response = _response(answer, route)
+            except BokiError as error:
+                response = _refusal(error)
+            if route.session and not response.prepared:
+                response.headers[HEADER] = self._parts.sessions.token_of(session)
+            return response
+
+        return handle
+
+    async def _answer(self, route: Route, request: web.Request, session: Client) -> Answer:
+        asked = parameters.parse(route.parameters, path=request.match_info, query=request.query.items())
+        if route.body is None:
+            return await route.handler(Call(self._parts, request, asked, None, session))
+        lines = _are_lines(route, request)
+        async with self._parts.admission.body(request, limit=route.body_bytes) as data:
+            body = bodies.decode_lines(data) if lines else bodies.decode_body(data, route.body)
+            return await route.handler(Call(self._parts, request, asked, body, session))
+
+    @web.middleware
+    async def _outermost(self, request: web.Request, handler: Serve) -> web.StreamResponse:
+        """Refuses, admits, counts; the last resort for what nobody expected."""
+        began = asyncio.get_running_loop().time()
+        name = request.match_info.route.name or ELSEWHERE
+        status = 500
+        try:
+            response = await self._guarded(request, handler)
+            status = response.status
+            return response
+        finally:
+            self._answered += 1
+            self._requests.labels(name, str(status)).inc()
+            self._seconds.labels(name).observe(asyncio.get_running_loop().time() - began)
+
+    async def _guarded(self, request: web.Request, handler: Serve) -> web.StreamResponse:
+        try:
+            self._hosts.check(request.method, request.headers.get(hdrs.HOST), request.headers.get(hdrs.ORIGIN))
+            with self._parts.admission.request():
+                return await handler(request)
+        except BokiError as error:
+            return _refusal(error)
+        except web.HTTPNotFound:
+            return _refusal(NoSuchPath(f"expected a path of /openapi.json, found {request.path!r:.200}"))
+        except web.HTTPMethodNotAllowed as refused:
+            methods = ", ".join(sorted(refused.allowed_methods))
+            answer = _refusal(MethodRefused(f"expected {methods} of {request.path!r:.200}, found {request.method}"))
+            answer.headers[hdrs.ALLOW] = methods
+            return answer
+        except Exception as fault:  # noqa: BLE001  # the outermost frame of a request: logged, and answered
+            _log.error("a request could not be answered", path=request.path, error=repr(fault), exc_info=True)
+            return _json(internal_answer(), 500)
+
+
+def _are_lines(route: Route, request: web.Request) -> bool:
+    """Whether a body is lines of JSON. Raises UnsupportedBody: a page of another site could send what is no JSON."""
+    found = request.content_type
+    if found == JSON or (route.lines and found == NDJSON):
+        return found == NDJSON
+    expected = f"{JSON} or {NDJSON}" if route.lines else JSON
+    raise UnsupportedBody(f"expected Content-Type {expected}, found {found}", expected=expected, found=found)
+
+
+def _response(answer: Answer, route: Route) -> web.StreamResponse:
+    if isinstance(answer, web.StreamResponse):
+        return answer
+    if isinstance(answer, Created):
+        response = _json(answer.body, route.status)
+        response.headers[hdrs.LOCATION] = answer.location
+        return response
+    failing = isinstance(answer, HealthAnswer) and answer.status != "ok"
+    return _json(answer, (route.failing or route.status) if failing else route.status)
+
+
+def _refusal(error: BokiError) -> web.Response:
+    status = status_of(error)
+    response = _json(error_answer(error), status)
+    if status in (429, 503):
+        response.headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_S)
+    return response
+
+
+def _json(value: object, status: int) -> web.Response:
+    response = web.Response(body=msgspec.json.encode(value) + b"\n", status=status, content_type=JSON)
+    response.headers[hdrs.CACHE_CONTROL] = "no-store"
+    return response

@@ -1,0 +1,45 @@
+"""Settings of a gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boki_common import limits
+from boki_common.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """One gateway process."""
+
+    port: int = setting(7080, unit="", help="Port of the gateway; 0: a free one.", minimum=0, maximum=65_535)
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        unit="",
+        help="Names that the Host header may have beside localhost and the address listened on; * allows any, which is "
+        "what holds when it listens beyond this machine and none are named.",
+    )
+    call_timeout_s: float = setting(
+        30.0,
+        unit="s",
+        help="How long a request goes on trying before it fails.",
+        minimum=0.1,
+        maximum=limits.SDK_GIVE_UP_S,
+    )
+    requests: int = setting(1_024, unit="requests", help="Requests under way; more are told to come later.", minimum=1)
+    streams: int = setting(256, unit="streams", help="Open event streams; more are told to come later.", minimum=1)
+    body_bytes: int = setting(
+        128 * limits.MIB, unit="bytes", help="Bodies of requests under way; more are told to come later.", minimum=1
+    )
+    sessions: int = setting(
+        4_096, unit="tokens", help="Session tokens whose sessions are kept; others are made anew.", minimum=1
+    )
+    heartbeat_s: float = setting(
+        15.0, unit="s", help="An event stream without events says so often that it is alive.", minimum=0.01
+    )
+    slow_reader_s: float = setting(
+        30.0, unit="s", help="An event stream whose reader takes nothing for so long is ended.", minimum=0.01
+    )
+    status_every_s: float = setting(
+        2.0, unit="s", help="How often the cluster is asked how it is, while somebody looks.", minimum=0.05
+    )

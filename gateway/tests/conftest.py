@@ -1,0 +1,22 @@
+"""A cluster in memory and a gateway on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_gateway.testing import Asker, running_gateway
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster() as one:
+        yield one
+
+
+@pytest.fixture
+async def asker(cluster: MemoryCluster) -> AsyncIterator[Asker]:
+    async with running_gateway(cluster) as one:
+        yield one
