@@ -209,6 +209,16 @@ class CutBuilder:
         """Shard → incarnation of those not closed and not about to be, ascending."""
         return {number: shard.incarnation for number, shard in self._shards.items() if not shard.closing}
 
+    @property
+    def shards_given(self) -> int:
+        """How many shard numbers were given."""
+        return self._next_shard
+
+    @property
+    def shards_left(self) -> int:
+        """How many of them are not closed by an entry that was taken."""
+        return len(self._shards)
+
     def open(self, incarnation: str, ledger_id: int) -> int:
         """Gives a shard number; the OPEN goes into the next entry. The same request again gives the same number.
 

@@ -24,6 +24,19 @@ class SequencerSettings:
         limits.CONNECT_TIMEOUT_S, unit="s", help="A sequencer that does not answer a direct call so long is gone.",
         minimum=0.01,
     )  # fmt: skip
+    over_grace_s: float = setting(
+        1.0, unit="s", minimum=0.0,
+        help="A term that is over, ended by somebody who lives, is left to him for this long.",
+    )  # fmt: skip
+    standby_stagger_s: float = setting(
+        0.1, unit="s", help="A standby leaves this time to each one before it in turn.", minimum=0.0
+    )
+    backoff_first_s: float = setting(
+        1.0, unit="s", help="Pause before a log that was taken over is suspected again; it doubles.", minimum=0.0
+    )
+    backoff_limit_s: float = setting(
+        30.0, unit="s", help="The longest such pause; so much quiet ends them.", minimum=0.0
+    )
     retry_first_s: float = setting(
         0.1, unit="s", help="First pause after a failed step on the way to a term; it doubles.", minimum=0.001
     )
@@ -33,6 +46,15 @@ class SequencerSettings:
     )
     recent_bytes: int = setting(
         2 * limits.MIB, unit="bytes", help="Bytes of these entries; the newest is always kept.", minimum=1
+    )
+    term_shards: int = setting(
+        16, unit="shards", help="A term that had so many, half of them closed, ends and the next one begins.", minimum=1
+    )
+    term_age_s: float = setting(
+        86_400.0, unit="s", help="A term whose first record is so old ends and the next one begins.", minimum=0.1
+    )
+    term_entries: int = setting(
+        4_000_000, unit="entries", help="A term with a metalog so long ends and the next one begins.", minimum=100
     )
     subscriber_unsent_bytes: int = setting(
         limits.CONNECTION_UNSENT_BYTES, unit="bytes", help="A participant that takes no more than this is dropped.",

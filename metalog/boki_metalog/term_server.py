@@ -11,6 +11,8 @@ Rules:
 - An engine whose connection is lost keeps its shards for a grace; then they are closed at what is known of them.
 - Who takes pushes too slowly is dropped, told so (LAGGED), and subscribes again. Nobody waits for it.
 - The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are told.
+- It is full also when it has lasted long enough (`roll_rules`): then it ends between two entries, so that all it ordered is
+  known to everybody, and only if the next one can begin.
 
 Runs on the event loop without awaiting anything; work is per message and per entry, never per record.
 """
@@ -36,6 +38,7 @@ from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd
 from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.progress import CutBuilder, Order, ProgressVector
 from boki_metalog.recent_entries import RecentEntries
+from boki_metalog.roll_rules import TermExtent, roll_reason
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.view import Installed, SlotRange
 
@@ -81,6 +84,7 @@ class TermServer:
         settings: SequencerSettings,
         metrics: SequencerMetrics,
         ended: Callable[[BokiError], None],
+        may_roll: Callable[[], bool] = lambda: True,
     ) -> None:
         assert writer.ledger_id == installed.metalog_ledger, "a sequencer writes only the ledger that it made"
         self.term = installed.term
@@ -95,6 +99,7 @@ class TermServer:
         self._settings = settings
         self._metrics = metrics
         self._ended = ended
+        self._may_roll = may_roll
         self._loop = asyncio.get_running_loop()
         self._builder = CutBuilder(time_ms=installed.start_time_ms)
         self._in_flight: _InFlight | None = None
@@ -105,6 +110,9 @@ class TermServer:
         self._engines: dict[str, MessagePeer] = {}
         """Engines with shards → the newest connection they came on."""
         self._graces: dict[str, asyncio.TimerHandle] = {}
+        self._first_s: float | None = None
+        """When the first record was acknowledged."""
+        self._aging: asyncio.TimerHandle | None = None
         writer.listen(self._acked, self._writer_failed)
 
     # -- messages
@@ -215,6 +223,8 @@ class TermServer:
         _log.info("term over", term=self.term, entries=self.recent.end, end_pos=self.vector.end_pos, reason=error)
         for handle in self._graces.values():
             handle.cancel()
+        if self._aging is not None:
+            self._aging.cancel()
         left: list[_Asked | _Waiter] = [*self._asked, *self._waiters.clear()]
         self._asked = []
         for one in left:
@@ -274,7 +284,12 @@ class TermServer:
         self.recent.append(data)
         self._push(first, data)
         served = self._waiters.acked()
-        self._advance()
+        if self._first_s is None and entry.end_pos:
+            self._first_s = self._loop.time()
+            self._age_in(self._settings.term_age_s)
+        reason = self._roll_reason()
+        if reason is None:
+            self._advance()
         self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
         if entry.commands:
             self._answer_asked()
@@ -283,6 +298,8 @@ class TermServer:
             for waiter in served:
                 waiter.peer.respond(waiter.request_id, waiter.opcode, position)
         self._metrics.acked(entry.end_pos - entry.start_pos, self._loop.time() - submitted_s)
+        if reason is not None:
+            self._roll(reason)
 
     def _push(self, first: int, data: bytes) -> None:
         if not self._subscribers:
@@ -320,6 +337,28 @@ class TermServer:
 
     def _writer_failed(self, error: BokiError) -> None:
         self.end(error)
+
+    # -- the end of a term that lasted long enough
+
+    def _roll_reason(self) -> str | None:
+        builder = self._builder
+        extent = TermExtent(self._first_s, self.recent.end, builder.shards_given, builder.shards_left)
+        reason = roll_reason(extent, self._settings, self._loop.time())
+        return reason if reason is not None and self._may_roll() else None
+
+    def _roll(self, reason: str) -> None:
+        self.end(TermFull(f"term {self.term} ends: {reason}", term=self.term))
+
+    def _age_in(self, delay_s: float) -> None:
+        self._aging = self._loop.call_later(delay_s, self._aged)
+
+    def _aged(self) -> None:
+        """Rolls a term without traffic. What is in flight does it by its acknowledgement."""
+        reason = self._roll_reason()
+        if reason is not None and self._in_flight is None:
+            self._roll(reason)
+        else:
+            self._age_in(self._settings.standby_check_s)
 
     # -- engines
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from boki_common import limits
-from boki_common.errors import BokiError, InvalidArgument, Overloaded, SlotNotInTerm, TermOver
+from boki_common.errors import BokiError, InvalidArgument, NotEnoughBookies, Overloaded, SlotNotInTerm, TermOver
 from boki_common.ids import Position, slot_of
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.errors import ShardNotOpen
+from boki_metalog.errors import ShardNotOpen, TermFull
 from boki_metalog.metalog_entry import Close, Expire, Lost, Open, ShardEnd, Trim, decode
 from boki_metalog.progress import Order
 from boki_metalog.sequencer import Sequencer
@@ -408,3 +408,82 @@ async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_fo
     cluster.ledgers.ack(ledger)
     cluster.ledgers.ack(ledger)
     assert (await first, await second) == (Position(1, 1), Position(1, 2))
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    while not reached():
+        await asyncio.sleep(0)
+
+
+async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_on(cluster: Any) -> None:
+    sequencer = await cluster.sequencer(term_shards=2)
+    await sequencer.serving()
+    first = server_of(sequencer)
+    written = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    engine = await cluster.follow()
+    link = await engine.seen.linked(1)
+    await link.open_shard(A, 50)
+    await link.open_shard(B, 51)
+    link.report(0, 5, 1)
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 5)
+    assert first.over is None, "each of two engines has its first shard"
+    cluster.ledgers.hold_acks = True
+    closing = asyncio.ensure_future(link.close_shard(0))
+    await until(lambda: len(written.entries) == 4)
+    (waiting,) = asking(link.barrier())
+    link.report(1, 3, 1)
+    await until(lambda: len(first._waiters.barriers) == 1)
+    cluster.ledgers.hold_acks = False
+    cluster.ledgers.ack(written.ledger_id)
+    assert isinstance(first.over, TermFull) and "2 shards" in str(first.over)
+    await closing
+    with pytest.raises(TermOver):
+        await waiting
+    await engine.seen.linked(2)
+    assert sequencer.term == 2
+    assert len(written.entries) == engine.seen.count(1) == 4, "it ended between two entries"
+
+
+async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: Any) -> None:
+    sequencer = await cluster.sequencer(term_age_s=0.1)
+    await sequencer.serving()
+    engine = await cluster.follow()
+    link = await engine.seen.linked(1)
+    await link.open_shard(A, 50)
+    assert server_of(sequencer)._aging is None, "nothing was ordered"
+    link.report(0, 5, 1)
+    await engine.seen.linked(2)
+    assert server_of(sequencer).term == 2 and server_of(sequencer)._aging is None
+
+
+async def test_a_long_metalog_ends_its_term(cluster: Any) -> None:
+    sequencer = await cluster.sequencer(term_entries=100)
+    await sequencer.serving()
+    engine = await cluster.follow()
+    link = await engine.seen.linked(1)
+    for _ in range(99):
+        await link.barrier()
+    assert sequencer.term == 1
+    assert await link.barrier() == Position(1, 100)
+    await engine.seen.linked(2)
+    assert engine.seen.count(1) == 100
+
+
+async def test_a_term_lasts_until_the_next_one_can_begin(cluster: Any) -> None:
+    """A roll is a convenience: without bookies for another metalog the term goes on."""
+    first = await cluster.sequencer()
+    await first.serving()
+    second = await cluster.sequencer(term_entries=100)
+    await until(lambda: second.status()["spare_ledger"] is not None)
+    cluster.ledgers.faults += [("create", NotEnoughBookies("one is down")) for _ in range(10_000)]
+    await first.close()
+    await second.serving()
+    engine = await cluster.follow()
+    link = await engine.seen.linked(2)
+    for _ in range(110):
+        await link.barrier()
+    assert second.term == 2
+    cluster.ledgers.faults.clear()
+    while second.term == 2:
+        await asyncio.gather(link.barrier(), return_exceptions=True)
+    await engine.seen.linked(3)
