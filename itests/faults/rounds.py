@@ -37,8 +37,10 @@ async def round_under(
     soak = Soak(url, clients=CLIENTS, timeout_s=CALL_TIMEOUT_S, rng=chance, round_calls=ROUND_CALLS)
     struck: list[str] = []
     end = loop.time() + seconds
-    running = asyncio.create_task(soak.round(f"faults-{seed}", seconds + QUIET_S))
+    begun = asyncio.Event()
+    running = asyncio.create_task(soak.round(f"faults-{seed}", seconds + QUIET_S, progress=lambda _: begun.set()))
     try:
+        await asyncio.wait([running, asyncio.ensure_future(begun.wait())], return_when=asyncio.FIRST_COMPLETED)
         while loop.time() < end and not running.done():
             struck.append(await chance.choice(strikes)(chance))
         await on_heal()
