@@ -11,7 +11,7 @@ A cut never splits an entry and positions are dense, so a record's entry is the 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,7 +46,18 @@ class ShardPlace:
 class TermPlaces:
     """The entries of one term, as far as they are indexed."""
 
-    __slots__ = ("_entries", "_first_positions", "_losers", "_shards", "_times", "end_pos", "log", "shards", "slots", "term")
+    __slots__ = (
+        "_entries",
+        "_first_positions",
+        "_losers",
+        "_shards",
+        "_times",
+        "end_pos",
+        "log",
+        "shards",
+        "slots",
+        "term",
+    )
 
     def __init__(self, term: int, log: int, slots: Sequence[tuple[int, int]] = ()) -> None:
         self.term = term
@@ -102,6 +113,11 @@ class TermPlaces:
             ledger_id, self._entries[row], ids.seqnum(self.term, first), ids.seqnum(self.term, stop), self._times[row]
         )
 
+    def seek(self, time_ms: int) -> int | None:
+        """The first position that was ordered at or after a time; None beyond what is indexed."""
+        row = bisect_left(self._times, time_ms)
+        return self._first_positions[row] if row < len(self._times) else None
+
 
 class Places:
     """The entries of all terms."""
@@ -120,6 +136,20 @@ class Places:
         place = self.terms[ids.term_of(seqnum)].locate(ids.pos_of(seqnum))
         assert place is not None, f"seqnum {seqnum} is in the index, but its entry is not"
         return place
+
+    def seek(self, book: int, time_ms: int) -> int:
+        """Seqnum of the first place of a book's log that was ordered at or after a time; 0 when there is none yet.
+
+        Times never decrease along a book: a term begins no earlier than those before it ended.
+        """
+        slot = ids.slot_of(book)
+        for term in sorted(self.terms):
+            places = self.terms[term]
+            if any(first <= slot <= last for first, last in places.slots):
+                pos = places.seek(time_ms)
+                if pos is not None:
+                    return ids.seqnum(term, pos)
+        return 0
 
     def time_ms(self, seqnum: int) -> int:
         """When a record was ordered."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from boki_common.engine_protocol import Token
 from boki_common.ids import Position
-from boki_metalog.metalog_entry import Command
+from boki_metalog.progress import Order
 
 
 class Serving(Protocol):
@@ -25,26 +25,39 @@ class Serving(Protocol):
     def ready(self) -> bool:
         """Whether everything that was ordered before this engine started is applied."""
 
-    def reached(self, token: Token) -> bool:
-        """Whether everything a session has seen is applied here, in every log that the token names."""
+    def reached(self, token: Token, book: int | None = None) -> bool:
+        """Whether everything a session has seen is applied here, in every log that the token names, and what was ordered
+        before this engine started: in all logs, or in those that have ever had the `book`, so that a log that stands still
+        delays its own books only."""
 
     def covered(self, book: int) -> int:
         """Seqnum of the last place in the book's log that is applied here; 0 when nothing was ever ordered in it."""
 
+    def seen(self, book: int) -> Token:
+        """What a reply about the book shows, as a token: the position of the book's log that is applied here."""
+
+    def seen(self, book: int) -> dict[int, Position]:
+        """What a reply about the book shows: the token that goes with it. Empty when nothing was ever ordered.
+
+        One position is enough: it implies all that the book's records before it were ordered by, in whatever log.
+        """
+
     def log_of(self, book: int) -> int:
         """The log whose current term orders the book."""
 
-    async def order(self, book: int, command: Command) -> tuple[int, Position]:
+    async def order(self, book: int, command: Order) -> tuple[int, Position]:
         """Has the book's log order a command; returns (log, position behind the entry that holds it), acknowledged.
 
+        When a term ends in between, the next one is asked.
+
         Raises:
-            TermOver, NetworkError: whether it was ordered is unknown; all commands may be repeated.
-            InvalidArgument: the command cannot be right.
+            NoSequencer: nobody took it in time; whether it was ordered is unknown, all commands may be repeated.
+            InvalidArgument, Overloaded: it was refused.
         """
 
     async def barrier(self, book: int) -> tuple[int, Position]:
         """A position of the book's log that was acknowledged by an entry started after this call; calls share entries.
 
         Raises:
-            TermOver, NetworkError: the term may be over; look at the view and ask again.
+            NoSequencer: no sequencer could prove in time that its term goes on. Overloaded: too many wait.
         """

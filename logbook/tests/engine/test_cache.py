@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.record_batch import RecordBatch, join
-from boki_logbook.cache import BatchCache, batch_bytes
+from boki_logbook.cache import AUX_ITEM_BYTES, BatchCache, batch_bytes
 from boki_logbook.compression import compressor
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
@@ -70,3 +70,48 @@ def test_compressed_batches_count_with_what_they_grow_to() -> None:
     assert small.size < 2_000
     assert batch_bytes(small) > 100_000
     assert bytes(small.data) == bytes(raw.data)
+
+
+@given(
+    st.integers(0, 900),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 300)), max_size=60),
+)
+def test_aux_data_shares_the_bytes_and_the_order_with_batches(room: int, steps: list[tuple[bool, int, int]]) -> None:
+    cache = BatchCache(COST + room)
+    cache.put(1, 1, SMALL)
+    model: list[tuple[int, bytes]] = []
+    for put, seqnum, size in steps:
+        known = next((one for one in model if one[0] == seqnum), None)
+        if put:
+            assert cache.put_aux(seqnum, bytes(size))
+            if known is not None:
+                model.remove(known)
+            model.append((seqnum, bytes(size)))
+        else:
+            assert cache.aux_rows([seqnum]) == ({} if known is None else {0: known[1]})
+            if known is not None:
+                model.remove(known)
+                model.append(known)
+        used = sum(len(data) + AUX_ITEM_BYTES for _, data in model)
+        while used + COST * len(cache) > cache.limit_bytes:
+            used -= len(model.pop(0)[1]) + AUX_ITEM_BYTES
+        assert cache.aux_count == len(model)
+        assert cache.used_bytes == used + COST * len(cache) <= cache.limit_bytes
+
+
+def test_aux_data_over_the_limit_is_not_kept_and_what_was_there_goes() -> None:
+    cache = BatchCache(1_000)
+    assert cache.put_aux(5, b"small")
+    assert not cache.put_aux(5, bytes(1_000))
+    assert cache.aux_rows([5]) == {}
+    assert (cache.used_bytes, cache.aux_count, len(cache)) == (0, 0, 0)
+
+
+def test_records_are_taken_as_far_as_their_aux_data_fits_but_one_always() -> None:
+    cache = BatchCache(10_000)
+    for seqnum in (1, 3, 4):
+        cache.put_aux(seqnum, bytes(100))
+    assert cache.within_aux([1, 2, 3, 4], 200) == [1, 2, 3]
+    assert cache.within_aux([1, 2, 3, 4], 300) == [1, 2, 3, 4]
+    assert cache.within_aux([1, 2, 3, 4], 10) == [1, 2]
+    assert cache.aux_rows([2, 3, 9]) == {1: bytes(100)}

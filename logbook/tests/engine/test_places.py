@@ -58,3 +58,28 @@ def test_rows_cost_28_bytes() -> None:
     for entry in range(10):
         term.add_entry(0, entry, 5, 1)
     assert (term.bytes, term.entry_count) == (280, 10)
+
+
+def test_seeking_a_time_goes_through_the_terms_of_the_book() -> None:
+    places = Places()
+    slot = ids.slot_of(7)
+    for term, slots, times in (
+        (1, [(0, 1023)], [10, 10, 20]),
+        (2, [(0, slot - 1), (slot + 1, 1023)], [21, 500]),
+        (3, [(slot, slot)], []),
+        (4, [(slot, slot)], [30, 40]),
+    ):
+        one = places.begin(term, term, slots)
+        for entry, time_ms in enumerate(times):
+            one.add_entry(0, entry, 3, time_ms)
+    for time_ms, expected in (
+        (0, ids.seqnum(1, 0)),
+        (10, ids.seqnum(1, 0)),
+        (11, ids.seqnum(1, 6)),
+        (20, ids.seqnum(1, 6)),
+        (21, ids.seqnum(4, 0)),
+        (31, ids.seqnum(4, 3)),
+        (41, 0),
+    ):
+        assert places.seek(7, time_ms) == expected
+    assert Places().seek(7, 0) == 0
