@@ -51,11 +51,36 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     "            submitted = self._writer.submit(data)\n",
                     "            submitted = self._writer.submit(data)\n            self._push(expected, data)\n",
                 ),
-                ("        self._push(first, data)\n        self._advance()\n", "        self._advance()\n"),
+                ("        self._push(first, data)\n        served =", "        served ="),
             ),
             "",
         ),
         found=Hunt("cluster", "failovers", ("crash", "history", "lost", "7 index", "7 verdicts", "liveness")),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="the sequencer is asked where the log ends",
+        link=_LINK,
+        lost="an append that was answered: a linearizable read did not see it",
+        story="A sequencer was cut off, another driver closed its metalog, and the next term acknowledged an append. The old one "
+        "did not know. A reader asked it where the log ends, and was told what it remembered.",
+        instead="The word of a sequencer proves nothing, an entry does: a reader waits for a metalog entry that began after it "
+        "asked and was acknowledged. A metalog that was closed takes none.",
+        mutation=Mutation(
+            "a barrier is answered without a new entry",
+            "metalog",
+            (
+                (
+                    "        self._waiters.barrier(_Waiter(protocol.OP_BARRIER, peer, request_id))\n",
+                    (
+                        "        known = protocol.encode_position(Position(self.term, self.recent.end))\n"
+                        "        peer.respond(request_id, protocol.OP_BARRIER, known)\n"
+                    ),
+                ),
+            ),
+            "metalog/tests/test_term_server.py::test_a_fenced_sequencer_answers_no_order_and_no_barrier",
+        ),
+        found=Scenario("DID NOT RAISE"),
     ),
     Exhibit(
         system=_SYSTEM,
