@@ -110,6 +110,12 @@ bench: setup ## Measures appends and reads beside their yardsticks; see docs/ben
 bench-ledger: setup java ## Measures ledgers beside Apache BookKeeper (needs Maven and a JDK); BENCH="--quick" passes options.
 	@$(bin)/python -m benchmarks.ledger $(BENCH)
 
+.PHONY: bench-logbook
+bench-logbook: setup ## Measures LogBooks beside ledgers, Redis and themselves; writes plots to build/plots; BENCH="--only terms" passes options.
+	@$(bin)/python -c 'import redis' 2>/dev/null || $(bin)/python -m pip install --quiet --disable-pip-version-check 'redis>=6,<9' || true
+	@command -v redis-server >/dev/null || echo "no redis-server: its row is left out; on Debian and Ubuntu: apt-get install redis-server" >&2
+	@$(bin)/python -m benchmarks.logbook --plots build/plots $(BENCH)
+
 .PHONY: lock
 lock: setup ## Refreshes requirements.lock to the newest versions that pyproject.toml allows.
 	$(bin)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade \

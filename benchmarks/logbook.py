@@ -1,0 +1,435 @@
+"""LogBooks beside what they stand on, in one run: ledgers, Redis, themselves with a feature left out.
+
+    python -m benchmarks.logbook [--quick] [--only PART …] [--json FILE] [--plots DIRECTORY]       (`make bench-logbook`)
+
+Parts, each on a cluster of its own processes on SQLite metadata (three bookies, E = Qw = 3, Qa = 2):
+
+    append      one append at a time beside one durable ledger append at a time, from this process, on the same bookies
+    density     100,000 books beside 100, after a warm-up that touches each
+    skew        128 books, Zipf s = 5 beside uniform, over two engines; a book fixed to one engine is shown beside it
+    conditions  appends with a condition that holds beside plain ones
+    reads       a cached read beside a Redis GET through its Python client; a read that misses the cache; linearizable reads
+    aux         an object of 1,000 records read with its state in aux data, and replayed without
+    terms       planned terms and kill -9 under load: how long the change takes, and until latency is normal again
+    logs        two physical logs beside one
+    start       an engine that starts on many records, from snapshots
+
+What is compared is measured in interleaved rounds, so a noisy minute spoils a round and not a figure. The exit code is 0
+whatever falls short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import boki
+from benchmarks import logbook_terms, machine, report
+from benchmarks.closed_loop import Once, Workload, closed_loop
+from benchmarks.redis_peer import redis_client
+from benchmarks.report import Ratio, Row
+from boki_cli.local_cluster import LocalCluster, Place
+from boki_common.runtime.process import loop_factory, tune_memory
+
+DATA: Final = os.urandom(1024)
+BOOKS: Final = 100_000
+FEW_BOOKS: Final = 100
+SKEW_BOOKS: Final = 128
+ZIPF: Final = 5.0
+READ_RECORDS: Final = 2_000
+OBJECT_RECORDS: Final = 1_000
+
+
+class Bench:
+    """What the parts share: how long, how often, and what they found."""
+
+    def __init__(self, arguments: argparse.Namespace, directory: Path) -> None:
+        self.rounds: int = arguments.rounds
+        self.seconds: float = arguments.seconds
+        self.quick: bool = arguments.quick
+        self.plots: Path | None = arguments.plots
+        self.directory = directory
+        self.rows: list[Row] = []
+        self.ratios: list[Ratio] = []
+        self.facts: dict[str, str] = {}
+        self.series: dict[str, object] = {}
+
+    def cluster(self, name: str, **options: Any) -> LocalCluster:
+        return LocalCluster(self.directory / name, bookies=3, unix_sockets=True, **options)
+
+    async def compare(
+        self, workloads: Mapping[str, tuple[Workload, Any, LocalCluster]], *, rounds: int | None = None
+    ) -> dict[str, list[Row]]:
+        """Interleaved rounds; all rows of each workload, whose medians go into the table."""
+        found: dict[str, list[Row]] = {name: [] for name in workloads}
+        for _ in range(rounds or self.rounds):
+            for name, (workload, client, cluster) in workloads.items():
+                found[name].append(await closed_loop(workload, client, cluster.pids, self.seconds))
+        self.rows += [report.median_row(rows) for rows in found.values()]
+        return found
+
+    def ratio(self, name: str, value: float, comparison: Any, goal: float) -> None:
+        self.ratios.append(Ratio(name, value, comparison, goal))
+
+
+def over(numerator: Sequence[Row], denominator: Sequence[Row], figure: Callable[[Row], float]) -> float:
+    """The median over rounds of one figure beside the other's of the same round."""
+    return statistics.median(figure(a) / figure(b) for a, b in zip(numerator, denominator, strict=True))
+
+
+def rate(row: Row) -> float:
+    return row.per_s
+
+
+def p50(row: Row) -> float:
+    return row.p50_ms
+
+
+def cpu(row: Row) -> float:
+    return sum(row.cpu_us.values())
+
+
+def appends(books: Callable[[int], Any], **options: Any) -> Callable[[Any], Once]:
+    """Appends of 1 KB, the n-th to `books(n)` of the client."""
+
+    def make(client: Any) -> Once:
+        number = 0
+
+        async def once(task: int) -> int:
+            nonlocal number
+            number += 1
+            await client.book(books(number)).append(DATA, **options)
+            return 1
+
+        return once
+
+    return make
+
+
+# -- parts
+
+
+async def part_append(bench: Bench) -> None:
+    from benchmarks.logbook_ledger import ledger_appends
+
+    async with bench.cluster("append") as cluster, boki.connect(cluster.url) as client, AsyncExitStack() as stack:
+        once = await stack.enter_async_context(ledger_appends(cluster.metadata_uri, DATA))
+        found = await bench.compare(
+            {
+                "ledger": (Workload("durable ledger append, 1 outstanding", 1, lambda _: once), client, cluster),
+                "log": (Workload("append, 1 outstanding", 1, appends(lambda _: "one")), client, cluster),
+            }
+        )
+    bench.ratio("append_p50_over_ledger_append", over(found["log"], found["ledger"], p50), "<=", 2.2)
+
+
+async def part_density(bench: Bench) -> None:
+    many = 2_000 if bench.quick else BOOKS
+    async with bench.cluster("density") as cluster, boki.connect(cluster.url) as client:
+
+        async def touch(numbers: range) -> None:
+            for number in numbers:
+                await client.book(number).append(DATA)
+
+        step = 256
+        await asyncio.gather(*(touch(range(1 + start, many + 1, step)) for start in range(step)))
+        await asyncio.gather(*(touch(range(10**9 + start, 10**9 + FEW_BOOKS, 10)) for start in range(10)))
+        found = await bench.compare(
+            {
+                "few": (
+                    Workload(
+                        f"append, {FEW_BOOKS} books, 1,024 outstanding", 1024, appends(lambda n: 10**9 + n % FEW_BOOKS)
+                    ),
+                    client,
+                    cluster,
+                ),
+                "many": (
+                    Workload(
+                        f"append, {many:,} books, 1,024 outstanding", 1024, appends(lambda n: 1 + n * 7919 % many)
+                    ),
+                    client,
+                    cluster,
+                ),
+            }
+        )
+    bench.series["density"] = {
+        "books": [FEW_BOOKS, many],
+        "per_s": [report.median_row(found[k]).per_s for k in ("few", "many")],
+    }
+    bench.ratio("density_100000_books_over_100", over(found["many"], found["few"], rate), ">=", 0.9)
+
+
+def zipf(books: int, s: float) -> Callable[[int], int]:
+    """Book numbers by Zipf's law, drawn beforehand."""
+    chance = random.Random(1)
+    drawn = chance.choices(range(books), [1 / (rank + 1) ** s for rank in range(books)], k=65_536)
+    return lambda number: drawn[number % len(drawn)]
+
+
+async def part_skew(bench: Bench) -> None:
+    async with bench.cluster("skew", engines=2) as cluster, AsyncExitStack() as stack:
+        urls = cluster.url.split(",")
+        clients = [await stack.enter_async_context(boki.connect(url)) for url in urls]
+        skewed, uniform = zipf(SKEW_BOOKS, ZIPF), lambda number: number % SKEW_BOOKS
+
+        def any_shard(books: Callable[[int], int]) -> Callable[[Any], Once]:
+            return through(books, lambda number, book: number % len(clients))
+
+        def fixed(books: Callable[[int], int]) -> Callable[[Any], Once]:
+            return through(books, lambda number, book: book % len(clients))
+
+        def through(books: Callable[[int], int], engine: Callable[[int, int], int]) -> Callable[[Any], Once]:
+            def make(_: Any) -> Once:
+                number = 0
+
+                async def once(task: int) -> int:
+                    nonlocal number
+                    number += 1
+                    book = books(number)
+                    await clients[engine(number, book)].book(book).append(DATA)
+                    return 1
+
+                return once
+
+            return make
+
+        def load(name: str, make: Callable[[Any], Once]) -> tuple[Workload, Any, LocalCluster]:
+            return Workload(f"append, {SKEW_BOOKS} books, {name}", 256, make), clients[0], cluster
+
+        found = await bench.compare(
+            {
+                "uniform": load("uniform", any_shard(uniform)),
+                "zipf": load("Zipf s = 5", any_shard(skewed)),
+                "fixed": load("Zipf s = 5, a book's engine fixed", fixed(skewed)),
+                "fixed uniform": load("uniform, a book's engine fixed", fixed(uniform)),
+            }
+        )
+    bench.ratio("zipf_over_uniform", over(found["zipf"], found["uniform"], rate), ">=", 1.0)
+    bench.facts["fixed sharding"] = f"Zipf over uniform {over(found['fixed'], found['fixed uniform'], rate):.2f}"
+
+
+def conditional(client: Any) -> Once:
+    """Each task appends to a tag of its own, expecting its own last record there."""
+    book = client.book("conditions")
+    newest: dict[int, int | None] = {}
+
+    async def once(task: int) -> int:
+        tag = f"task/{task}"
+        if task not in newest:
+            record = await book.check_tail(tag)
+            newest[task] = None if record is None else record.seqnum
+        newest[task] = await book.append(DATA, tags=(tag,), expect={tag: newest[task]})
+        return 1
+
+    return once
+
+
+async def part_conditions(bench: Bench) -> None:
+    def plain(client: Any) -> Once:
+        book = client.book("plain")
+
+        async def once(task: int) -> int:
+            await book.append(DATA, tags=(f"task/{task}",))
+            return 1
+
+        return once
+
+    async with bench.cluster("conditions") as cluster, boki.connect(cluster.url) as client:
+        found = await bench.compare(
+            {
+                "plain": (Workload("append, 64 outstanding", 64, plain), client, cluster),
+                "conditional": (Workload("conditional append, 64 outstanding", 64, conditional), client, cluster),
+            }
+        )
+    bench.ratio("conditional_over_plain", over(found["conditional"], found["plain"], rate), ">=", 0.8)
+
+
+async def fill(client: Any, records: int) -> None:
+    batch = [(os.urandom(1024), (f"number/{at}",)) for at in range(records)]
+    await client.book("read").append_many(batch)
+
+
+def point_reads(**options: Any) -> Callable[[Any], Once]:
+    def make(client: Any) -> Once:
+        book = client.book("read")
+        at = 0
+
+        async def once(task: int) -> int:
+            nonlocal at
+            at = (at + 997) % READ_RECORDS
+            record = await book.read_next(tag=f"number/{at}", **options)
+            assert record is not None and len(record.data) == 1024
+            return 1
+
+        return once
+
+    return make
+
+
+async def part_reads(bench: Bench) -> None:
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            bench.cluster(
+                "reads", engines=2, places={"engine-2": Place("unix:", settings={"BOKI_ENGINE_CACHE_BYTES": "1"})}
+            )
+        )
+        hot, cold = [await stack.enter_async_context(boki.connect(url)) for url in cluster.url.split(",")]
+        await fill(hot, READ_RECORDS)
+        await cold.book("read").read_next(tag=f"number/{READ_RECORDS - 1}", wait=10)
+        loads = {
+            "hit": (Workload("cached read, 1 KB", 1, point_reads()), hot, cluster),
+            "miss": (Workload("read that misses the cache, 1 KB", 1, point_reads()), cold, cluster),
+            "session": (Workload("session read, 64 outstanding", 64, point_reads()), hot, cluster),
+            "linearizable": (
+                Workload("linearizable read, 64 outstanding", 64, point_reads(consistency="linearizable")),
+                hot,
+                cluster,
+            ),
+        }
+        redis = await stack.enter_async_context(redis_client(bench.directory / "redis"))
+        if redis is None:
+            bench.facts["Redis"] = "absent: apt-get install redis-server; pip install redis"
+        else:
+            for number in range(READ_RECORDS):
+                await redis.set(f"number/{number}", os.urandom(1024))
+            loads["redis"] = (Workload("Redis GET, 1 KB", 1, redis_reads(redis)), hot, cluster)
+        found = await bench.compare(loads)
+    if redis is not None:
+        bench.ratio("cached_read_p50_over_redis_get", over(found["hit"], found["redis"], p50), "<=", 1.5)
+    bench.ratio("miss_p50_over_hit", over(found["miss"], found["hit"], p50), "<=", 5)
+    bench.ratio("linearizable_over_session_reads", over(found["linearizable"], found["session"], rate), ">=", 0.5)
+
+
+def redis_reads(redis: Any) -> Callable[[Any], Once]:
+    def make(_: Any) -> Once:
+        at = 0
+
+        async def once(task: int) -> int:
+            nonlocal at
+            at = (at + 997) % READ_RECORDS
+            assert len(await redis.get(f"number/{at}")) == 1024
+            return 1
+
+        return once
+
+    return make
+
+
+async def part_aux(bench: Bench) -> None:
+    """An object is the sum of its records; its state after a record fits into that record's aux data."""
+
+    def replay(client: Any) -> Once:
+        book = client.book("object")
+
+        async def once(task: int) -> int:
+            total = 0
+            async for record in book.read(tag="object"):
+                total += record.data[0]
+            return 1
+
+        return once
+
+    def cached(client: Any) -> Once:
+        book = client.book("object")
+
+        async def once(task: int) -> int:
+            tail = await book.check_tail("object")
+            if tail.aux_data is None:
+                total = 0
+                async for record in book.read(tag="object"):
+                    total += record.data[0]
+                await book.set_aux_data(tail.seqnum, total.to_bytes(8, "little"))
+            return 1
+
+        return once
+
+    async with bench.cluster("aux") as cluster, boki.connect(cluster.url) as client:
+        await client.book("object").append_many([(DATA[:100], ("object",))] * OBJECT_RECORDS)
+        found = await bench.compare(
+            {
+                "without": (Workload(f"object of {OBJECT_RECORDS:,} records, replayed", 1, replay), client, cluster),
+                "with": (Workload("the same, its state in aux data", 1, cached), client, cluster),
+            }
+        )
+    bench.ratio("aux_on_over_off", over(found["with"], found["without"], rate), ">=", 7)
+
+
+async def part_logs(bench: Bench) -> None:
+    async with AsyncExitStack() as stack:
+        loads = {}
+        for logs in (1, 2):
+            cluster = await stack.enter_async_context(bench.cluster(f"logs-{logs}", logs=logs, sequencers=logs))
+            client = await stack.enter_async_context(boki.connect(cluster.url))
+            name = f"append, {logs} log{'s'[: logs - 1]}, 1,024 outstanding"
+            loads[str(logs)] = (Workload(name, 1024, appends(lambda n: n % FEW_BOOKS)), client, cluster)
+        found = await bench.compare(loads)
+    cores = os.cpu_count() or 1
+    if cores >= 8:
+        bench.ratio("two_logs_over_one", over(found["2"], found["1"], rate), ">=", 1.8)
+    else:
+        bench.ratio("two_logs_cpu_per_record_over_one", over(found["2"], found["1"], cpu), "<=", 1.1)
+        bench.facts["two logs"] = f"{over(found['2'], found['1'], rate):.2f} × the rate of one on {cores} cores"
+
+
+PARTS: Final[Mapping[str, Callable[[Bench], Awaitable[None]]]] = {
+    "append": part_append,
+    "density": part_density,
+    "skew": part_skew,
+    "conditions": part_conditions,
+    "reads": part_reads,
+    "aux": part_aux,
+    "terms": logbook_terms.part_terms,
+    "logs": part_logs,
+    "start": logbook_terms.part_start,
+}
+
+
+async def run(bench: Bench, parts: Sequence[str]) -> None:
+    for name in parts:
+        sys.stderr.write(f"{name}\n")
+        await PARTS[name](bench)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.logbook", description="LogBooks beside what they stand on, in one run."
+    )
+    parser.add_argument("--quick", action="store_true", help="two short rounds: does it run at all")
+    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each workload in each round")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
+    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="PNGs of latency over time and of density")
+    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds = 2, 0.3
+    tune_memory()
+    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
+        facts = machine.facts(Path(name))
+        bench = Bench(arguments, Path(name))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(run(bench, arguments.only or list(PARTS)))
+    title = f"Boki: LogBooks, medians of {arguments.rounds} rounds"
+    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
+    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
+    if arguments.json:
+        whole = {"benchmark": "logbook", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
+        report.write_json(arguments.json, {**whole, "series": bench.series}, bench.rows, bench.ratios)
+    if arguments.plots:
+        logbook_terms.plot(arguments.plots, bench.series)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

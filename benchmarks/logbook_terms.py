@@ -1,0 +1,210 @@
+"""What a change of terms costs those who append meanwhile, and how long an engine takes to start on many records.
+
+A load of `TASKS` appends outstanding runs all the time; every append's begin and duration are kept. After an event (a planned
+term, kill -9 of the sequencer, kill -9 of an engine, seen by clients of the other) latency counts as normal again from the
+first moment on after which `NORMAL_S` pass without an append that took longer than `SLOW` times the median before; the time
+until then, from the event on, is what is compared with the goal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import boki
+
+if TYPE_CHECKING:
+    from benchmarks.logbook import Bench
+
+TASKS: Final = 16
+BEFORE_S: Final = 2.0
+NORMAL_S: Final = 0.2
+SLOW: Final = 5.0
+AFTER_S: Final = 4.0
+EVENTS: Final = 5
+PERIOD_S: Final = 3.0
+START_RECORDS: Final = 10_000_000
+
+
+class Load:
+    """Appends all the time; what each took."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self.begun = array("d")
+        self.taken = array("d")
+        self._book = client.book(name)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Load:
+        self._tasks = [asyncio.create_task(self._append(task)) for task in range(TASKS)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _append(self, task: int) -> None:
+        data = os.urandom(1024)
+        while True:
+            begun = perf_counter()
+            await self._book.append(data, tags=(f"task/{task}",))
+            self.begun.append(begun)
+            self.taken.append(perf_counter() - begun)
+
+    def normal_after(self, event: float) -> float:
+        """Seconds from the event until latency is normal again."""
+        ends = [begun + taken for begun, taken in zip(self.begun, self.taken, strict=True)]
+        before = statistics.median(
+            taken for end, taken in zip(ends, self.taken, strict=True) if event - BEFORE_S < end <= event
+        )
+        slow = [end for end, taken in zip(ends, self.taken, strict=True) if end > event and taken > SLOW * before]
+        normal = event
+        for end in sorted(slow):
+            if end - normal > NORMAL_S and normal > event:
+                break
+            normal = end
+        return normal - event
+
+    def around(self, event: float) -> dict[str, list[float]]:
+        """Latency over time, in ms, from before the event to after it."""
+        rows = sorted(
+            (begun + taken - event, taken * 1000)
+            for begun, taken in zip(self.begun, self.taken, strict=True)
+            if -1 < begun + taken - event < 3
+        )
+        return {"seconds": [at for at, _ in rows], "ms": [ms for _, ms in rows]}
+
+    def per_s(self, begin: float, end: float) -> float:
+        ends = sum(begin < begun + taken <= end for begun, taken in zip(self.begun, self.taken, strict=True))
+        return ends / (end - begin)
+
+
+async def roll(metadata_uri: str) -> float:
+    """A planned term of log 0 by the command line's own code; the milliseconds of the protocol."""
+    process = await asyncio.create_subprocess_exec(
+        *("boki", "log", "roll", "0", "--metadata", metadata_uri, "--json"), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    return float(msgspec.json.decode(said.splitlines()[-1])["protocol_ms"])
+
+
+async def part_terms(bench: Bench) -> None:
+    events = 2 if bench.quick else EVENTS
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(bench.cluster("terms", engines=2, sequencers=2))
+        urls = cluster.url.split(",")
+        client = await stack.enter_async_context(boki.connect(urls[0]))
+        load = await stack.enter_async_context(Load(client, "terms"))
+        await asyncio.sleep(BEFORE_S)
+        protocol, planned, lost, other = [], [], [], []
+        for _ in range(events):
+            event = perf_counter()
+            protocol.append(await roll(cluster.metadata_uri))
+            await asyncio.sleep(AFTER_S)
+            planned.append(load.normal_after(event) * 1000)
+            bench.series["planned term"] = load.around(event)
+        for _ in range(events):
+            serving = await serving_sequencer(cluster)
+            event = perf_counter()
+            await cluster.kill(serving)
+            await asyncio.sleep(AFTER_S)
+            lost.append(load.normal_after(event))
+            bench.series["sequencer killed"] = load.around(event)
+            await cluster.start(serving)
+            await asyncio.sleep(BEFORE_S)
+        for _ in range(events):
+            event = perf_counter()
+            await cluster.kill("engine-2")
+            await asyncio.sleep(AFTER_S)
+            other.append(load.normal_after(event))
+            bench.series["another engine killed"] = load.around(event)
+            await cluster.start("engine-2")
+            await asyncio.sleep(BEFORE_S)
+        begin = perf_counter()
+        await asyncio.sleep(2 * PERIOD_S)
+        without = load.per_s(begin, perf_counter())
+        begin = perf_counter()
+        for _ in range(events):
+            await roll(cluster.metadata_uri)
+            await asyncio.sleep(PERIOD_S)
+        often = load.per_s(begin, perf_counter())
+    bench.ratio("planned_term_protocol_ms", statistics.median(protocol), "<=", 30)
+    bench.ratio("planned_term_latency_normal_ms", statistics.median(planned), "<=", 100)
+    bench.ratio("sequencer_killed_latency_normal_s", statistics.median(lost), "<=", 1.5)
+    bench.ratio("engine_killed_latency_of_others_normal_s", statistics.median(other), "<=", 1.0)
+    bench.ratio("throughput_with_a_term_every_3_s_over_without", often / without, ">=", 0.95)
+
+
+async def serving_sequencer(cluster: Any) -> str:
+    """The role that orders log 0 now."""
+    process = await asyncio.create_subprocess_exec(
+        *("boki", "status", "--metadata", cluster.metadata_uri, "--json"), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    status = msgspec.json.decode(said)
+    address: str = next(one["address"] for one in status["sequencers"] if one.get("serving"))
+    roles: Sequence[str] = cluster.roles
+    return next(role for role in roles if role.startswith("sequencer") and cluster.address(role) == address)
+
+
+async def part_start(bench: Bench) -> None:
+    """Appends many small records, seals and snapshots their term, restarts the engine on an empty disk of its own."""
+    records = 200_000 if bench.quick else START_RECORDS
+    async with bench.cluster("start") as cluster:
+        async with boki.connect(cluster.url) as client:
+            book = client.book("start")
+
+            async def fill(task: int) -> None:
+                for _ in range(records // 8 // 1000):
+                    await book.append_many([(b"x", (f"task/{task}",))] * 1000)
+
+            await asyncio.gather(*(fill(task) for task in range(8)))
+        await roll(cluster.metadata_uri)
+        await asyncio.sleep(5.0)  # the snapshot of the sealed term is written behind it
+        await cluster.stop("engine-1")
+        begin = perf_counter()
+        await cluster.start("engine-1")
+        async with boki.connect(cluster.url) as client:
+            assert await client.book("start").check_tail(timeout=60) is not None
+        seconds = perf_counter() - begin
+    bench.facts["start"] = f"{seconds:.1f} s until the first read, {records:,} records"
+    bench.ratio(
+        "engine_start_s_with_10M_records", seconds * START_RECORDS / records if bench.quick else seconds, "<=", 10
+    )
+
+
+def plot(directory: Path, series: Mapping[str, Any]) -> None:
+    """Latency over time around each kind of event, and throughput by number of books."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    directory.mkdir(parents=True, exist_ok=True)
+    events = [name for name in series if name != "density"]
+    if events:
+        figure = Figure(figsize=(4.5 * len(events), 3.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes: Sequence[Any] = figure.subplots(1, len(events), squeeze=False)[0]
+        for one, name in zip(axes, events, strict=True):
+            one.plot(series[name]["seconds"], series[name]["ms"], ".", markersize=2, color="#4c78a8")
+            one.axvline(0, color="black", linewidth=0.8)
+            one.set(title=name, xlabel="seconds from the event", ylabel="latency of an append, ms", yscale="log")
+        figure.savefig(directory / "logbook-terms.png", dpi=120)
+    if "density" in series:
+        figure = Figure(figsize=(4.5, 3.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        one = figure.subplots()
+        one.bar(
+            [f"{books:,} books" for books in series["density"]["books"]], series["density"]["per_s"], color="#59a14f"
+        )
+        one.set(ylabel="appends per second, 1 KB, 1,024 outstanding")
+        figure.savefig(directory / "logbook-density.png", dpi=120)
