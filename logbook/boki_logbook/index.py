@@ -1,42 +1,74 @@
 """Where the records of a stream are: book → tag → ascending seqnums, across terms (DESIGN §6.10, §7). Pure.
 
     frozen runs      sorted columns (sorted_run.py), oldest first
-    live tail        dict book → dict tag → array of u64
+    live tail        dict book → dict tag → array of u64, and per record how many tags hold it
+    marks            up to where streams are trimmed (trim_marks.py); per book in a dict
 
 For every stream all seqnums in an earlier part are below those in a later one, so a lookup bisects the parts in order and
 the newest record of a live stream is the last item of an array. Tag 0 holds every record of a book. Records that lost
-never come here; rows depend on the log alone, not on which parts they lie in.
+never come here; what is read and marked depends on the log alone, not on which parts rows lie in.
 
 The only work per record is appending to arrays. The tail is frozen when it has `TAIL_ROWS` rows: arrays are fast to append
 to but cost some 200 bytes a stream. Neighbouring runs of like size are merged, so there are few. A rebuild takes the same
 way: collecting columns and sorting them was measured 4 times slower for streams of many records, and no faster else.
+
+**Trim.** A mark is at most one above the newest record of its stream, so a trim never reaches what is ordered later. A record
+is live while it is above the book's mark and has no tags, or one of its tags still holds it. That is a counter of one byte
+per record, beside its row of tag 0: trimming a tag counts down, whatever else the book has, and nothing is looked up per
+record as long as nobody trims. (Counting again from the tag rows instead costs the whole book at each trim.) Dead rows leave
+the tail at once, but for those of tag 0, which leave when it is frozen; a run is written anew when `1 / DEAD_SHARE` of it is
+dead. One call rewrites one run, of at most `MERGED_ROWS` rows; `tidy` does the next step when there is time.
+
+The newest record that a stream ever had is, besides the last row, never below its mark - 1; that outlives its rows.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from itertools import chain
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, compress
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX
 from boki_common.record_batch import RecordBatch
-from boki_logbook.sorted_run import SortedRun, merge
+from boki_logbook.sorted_run import LIVE, NO_ROWS, U64, SortedRun, merge
+from boki_logbook.trim_marks import TrimMarks
 
 TAIL_ROWS: Final = 256 * 1024
 """Rows at which the tail is frozen; freezing stops the engine for some 5-50 ms."""
 MERGED_ROWS: Final = 4 * 1024 * 1024
 """No merge makes a run larger than this: it would stop the engine for too long."""
+DEAD_SHARE: Final = 4
+"""A run is written anew when a row in so many is dead."""
 TAIL_STREAM_BYTES: Final = 200
 """What a stream of the tail costs besides its rows, roughly: array, dict item, key."""
 
 FEW_SEQNUMS: Final = 64
-"""Fewer are added one by one: not worth calling numpy for."""
+"""Fewer are handled one by one: not worth calling numpy for."""
+FIRST_LOOK: Final = 64
+"""Rows of tag 0 looked at together when dead ones may be among them; doubled while nothing is found."""
 
-_Rows = memoryview | array  # type: ignore[type-arg]  # array is not subscriptable at run time in an alias
+_NO_TAG_HOLDS: Final = b"\1" + bytes(range(1, 256))
+"""Tag counts to counters: a record without tags is held by its book."""
+
+
+class _TailBook(NamedTuple):
+    """One book in the tail. `held`: per row of tag 0, how many tags hold the record."""
+
+    streams: dict[int, array[int]]
+    held: bytearray
+
+
+class _Part(NamedTuple):
+    """Rows of one stream in one part: `rows[low:high]`, with the counters of tag 0 beside them."""
+
+    rows: memoryview | array  # type: ignore[type-arg]  # array is not subscriptable at run time in a NamedTuple
+    held: memoryview | bytearray
+    low: int
+    high: int
 
 
 def _extend(row: array[int], first: int, stop: int) -> None:
@@ -53,19 +85,24 @@ class Index:
     def __init__(self, *, tail_rows: int = TAIL_ROWS) -> None:
         self._tail_rows_limit = tail_rows
         self._runs: list[SortedRun] = []
-        self._tail: dict[int, dict[int, array[int]]] = {}
+        self._tail: dict[int, _TailBook] = {}
         self._tail_rows = 0
+        self._tail_holes = False
         self._books: dict[int, None] = {}
+        self._marks = TrimMarks()
+        self._book_marks: dict[int, int] = {}
+        """Of each book that was ever trimmed; 0 if only by tags."""
 
     def __len__(self) -> int:
-        """Rows: one per record for tag 0, and one per tag of a record."""
+        """Rows in memory, some of them dead: one per record for tag 0, and one per tag of a record."""
         return sum(map(len, self._runs)) + self._tail_rows
 
     @property
     def bytes(self) -> int:
-        """Memory of all rows, roughly."""
-        streams = sum(map(len, self._tail.values()))
-        return sum(run.bytes for run in self._runs) + 8 * self._tail_rows + TAIL_STREAM_BYTES * streams
+        """Memory of all rows and marks, roughly."""
+        streams = sum(len(one.streams) for one in self._tail.values())
+        rows = sum(run.bytes for run in self._runs) + 9 * self._tail_rows + TAIL_STREAM_BYTES * streams
+        return rows + self._marks.bytes + TAIL_STREAM_BYTES * len(self._book_marks)
 
     @property
     def book_count(self) -> int:
@@ -91,35 +128,62 @@ class Index:
             tag_end = tag_start + run.tag_count
             low, high = max(start, first), min(end, stop)
             if low < high:
-                streams = tail.get(run.book)
-                if streams is None:
-                    streams = tail[run.book] = {ALL_RECORDS: array("Q")}
+                book = tail.get(run.book)
+                if book is None:
+                    book = tail[run.book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
                     self._books[run.book] = None
-                _extend(streams[ALL_RECORDS], first_seqnum + low, first_seqnum + high)
-                self._tail_rows += high - low
+                streams, held = book
+                count = high - low
+                if count == 1:
+                    streams[ALL_RECORDS].append(first_seqnum + low)
+                else:
+                    _extend(streams[ALL_RECORDS], first_seqnum + low, first_seqnum + high)
+                self._tail_rows += count
                 if low == start and high == end:
                     tags = tag_start, tag_end
                 else:
                     ends = batch.tag_ends
                     tags = int(ends[low - 1]) if low else 0, int(ends[high - 1])
-                if tags[0] < tags[1]:
-                    self._add_tags(streams, batch, low, high, tags, first_seqnum + low)
+                if tags[0] == tags[1]:
+                    held += b"\1" * count
+                elif count == 1:
+                    self._add_tags_of_one(book, batch.tags[tags[0] : tags[1]].tolist(), first_seqnum + low)
+                else:
+                    self._add_tags(book, batch, low, high, tags, first_seqnum + low)
             start, tag_start = end, tag_end
         if self._tail_rows >= self._tail_rows_limit:
             self.freeze()
 
+    def _add_tags_of_one(self, book: _TailBook, tags: list[int], seqnum: int) -> None:
+        """A single record of a run joins its tags: not worth calling numpy again."""
+        streams, held = book
+        count = 0
+        for tag in tags:
+            row = streams.get(tag)
+            if row is None:
+                streams[tag] = array("Q", (seqnum,))
+            elif row[-1] != seqnum:
+                row.append(seqnum)
+            else:  # the record names this tag twice
+                continue
+            count += 1
+        held.append(count)
+        self._tail_rows += count
+
     def _add_tags(
         self,
-        streams: dict[int, array[int]],
+        book: _TailBook,
         batch: RecordBatch,
         low: int,
         high: int,
         tag_span: tuple[int, int],
         seqnum: int,
     ) -> None:
+        streams, held = book
         tags = batch.tags[tag_span[0] : tag_span[1]].tolist()
         tag_counts = batch.tag_counts[low:high].tobytes()
         if tag_counts.count(1) == high - low:  # the common case
+            held += tag_counts
             if tags.count(tags[0]) == len(tags):
                 _extend(streams.setdefault(tags[0], array("Q")), seqnum, seqnum + len(tags))
                 self._tail_rows += len(tags)
@@ -134,15 +198,18 @@ class Index:
             self._tail_rows += len(tags)
             return
         at = 0
+        first = seqnum - len(held)
+        held += tag_counts.translate(_NO_TAG_HOLDS)
         for count in tag_counts:
             for tag in tags[at : at + count]:
                 row = streams.get(tag)
                 if row is None:
                     streams[tag] = array("Q", (seqnum,))
-                elif row[-1] != seqnum:  # else the record names this tag twice
+                elif row[-1] != seqnum:
                     row.append(seqnum)
-                else:
+                else:  # the record names this tag twice
                     self._tail_rows -= 1
+                    held[seqnum - first] -= 1
             at += count
             seqnum += 1
         self._tail_rows += len(tags)
@@ -155,102 +222,291 @@ class Index:
             return
         tail, self._tail = self._tail, {}
         self._tail_rows = 0
-        streams = [len(one) for one in tail.values()]
+        holes, self._tail_holes = self._tail_holes, False
+        streams = [len(one.streams) for one in tail.values()]
         count = sum(streams)
         books = np.repeat(np.fromiter(tail.keys(), np.uint64, len(tail)), streams)
-        tags = np.fromiter(chain.from_iterable(tail.values()), np.uint64, count)
-        rows = [row for one in tail.values() for row in one.values()]
+        tags = np.fromiter(chain.from_iterable(one.streams for one in tail.values()), np.uint64, count)
+        rows = [row for one in tail.values() for row in one.streams.values()]
         lengths = np.fromiter(map(len, rows), np.int64, count)
         seqnums = np.frombuffer(b"".join(rows), np.uint64)
-        self._add_run(SortedRun.from_segments(books, tags, lengths, seqnums))
+        held = np.full(len(seqnums), LIVE, np.uint8)
+        held[np.repeat(tags == ALL_RECORDS, lengths)] = np.frombuffer(
+            b"".join(one.held for one in tail.values()), np.uint8
+        )
+        run: SortedRun | None = SortedRun.from_segments(books, tags, lengths, seqnums, held)
+        if holes and run is not None:
+            run = run.compacted()
+        if run is not None:
+            self._runs.append(run)
+        self._merge_newest()
+        self.tidy()
 
-    def _add_run(self, run: SortedRun) -> None:
+    def _merge_newest(self) -> None:
         runs = self._runs
-        runs.append(run)
         while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]) and len(runs[-2]) + len(runs[-1]) <= MERGED_ROWS:
-            last = runs.pop()
-            runs[-1] = merge((runs[-1], last))
+            self._replace(len(runs) - 2, 2)
+
+    def _replace(self, at: int, count: int) -> None:
+        """Makes one run, without dead rows, of `count` neighbours."""
+        merged = merge(self._runs[at : at + count])
+        self._runs[at : at + count] = [] if merged is None else [merged]
+
+    def tidy(self) -> bool:
+        """One step of putting in order: rewrites the run with most dead rows, if it is due, or merges two that shrank.
+
+        Returns:
+            Whether something was done: there may be more. Takes as long as `MERGED_ROWS` rows do, at most.
+        """
+        runs = self._runs
+        worst = max(range(len(runs)), key=lambda at: runs[at].dead, default=-1)
+        if worst >= 0 and runs[worst].dead * DEAD_SHARE >= len(runs[worst]):
+            self._replace(worst, 1)
+            return True
+        for at in range(len(runs) - 2, -1, -1):
+            both = len(runs[at]) + len(runs[at + 1])
+            if len(runs[at]) < 2 * len(runs[at + 1]) and both <= MERGED_ROWS:
+                self._replace(at, 2)
+                return True
+        return False
+
+    # -- trimming
+
+    def mark(self, book: int, tag: int) -> int:
+        """Reads below answer Trimmed; 0 if nothing was ever trimmed."""
+        mark = self._book_marks.get(book)
+        if mark is None or tag == ALL_RECORDS:
+            return mark or 0
+        return max(mark, self._marks.get(book, tag))
+
+    def trim(self, book: int, pairs: Sequence[tuple[int, int]]) -> U64:
+        """Streams let go of their records below `before`, of (tag, before) pairs; tag 0 is the whole book.
+
+        Returns:
+            Seqnums of the records that nothing holds any more, in no order.
+        """
+        marks: dict[int, int] = {}
+        for tag, before in pairs:
+            mark = min(before, self.newest(book, tag) + 1)
+            if mark > 1 and mark > max(self.mark(book, tag), marks.get(tag, 0)):
+                marks[tag] = mark
+        if not marks:
+            return NO_ROWS
+        died: list[U64] = []
+        of_book = marks.pop(ALL_RECORDS, 0)
+        tail = self._tail.get(book)
+        if of_book:
+            died += [run.trim_book(book, of_book) for run in self._runs if run.oldest < of_book]
+            if tail is not None:
+                died.append(self._trim_tail_book(book, tail, of_book))
+        self._book_marks[book] = max(of_book, self._book_marks.get(book, 0))
+        tags = sorted(tag for tag, mark in marks.items() if mark > of_book)
+        if tags:
+            ordered = [marks[tag] for tag in tags]
+            column, highest = np.array(tags, np.uint64), max(ordered)
+            died += [run.trim(book, column, ordered) for run in self._runs if run.oldest < highest]
+            for tag, mark in zip(tags, ordered, strict=True):
+                self._marks.put(book, tag, mark)
+            if tail is not None:
+                died.append(self._trim_tail_tags(tail, tags, ordered))
+        self.tidy()
+        return np.concatenate(died) if died else NO_ROWS
+
+    def _trim_tail_book(self, book: int, tail: _TailBook, mark: int) -> U64:
+        """The tail's part of a book below a mark. The newest row of tag 0 stays, dead, and says what the newest record is."""
+        streams, held = tail
+        row = streams[ALL_RECORDS]
+        count = bisect_left(row, mark)
+        died = np.array(list(compress(row[:count], held[:count])), np.uint64)
+        gone = min(count, len(row) - 1)
+        del row[:gone], held[:gone]
+        self._tail_rows -= gone
+        if gone < count:
+            held[0] = 0
+            self._tail_holes = True
+        for tag in [tag for tag in streams if tag != ALL_RECORDS]:
+            row = streams[tag]
+            count = bisect_left(row, mark)
+            if count == len(row):
+                self._marks.put(book, tag, row[-1] + 1)
+                del streams[tag]
+            else:
+                del row[:count]
+            self._tail_rows -= count
+        return died
+
+    def _trim_tail_tags(self, tail: _TailBook, tags: Sequence[int], marks: Sequence[int]) -> U64:
+        """The tail's part of some streams below their marks."""
+        streams, held = tail
+        fallen = array("Q")
+        for tag, mark in zip(tags, marks, strict=True):
+            row = streams.get(tag)
+            if row is not None and row[0] < mark:
+                count = bisect_left(row, mark)
+                fallen += row[:count]
+                if count == len(row):
+                    del streams[tag]
+                else:
+                    del row[:count]
+        if not fallen:
+            return NO_ROWS
+        self._tail_rows -= len(fallen)
+        self._tail_holes = True
+        row = streams[ALL_RECORDS]
+        if len(fallen) < FEW_SEQNUMS:
+            died = array("Q")
+            for seqnum in fallen:
+                at = bisect_left(row, seqnum)
+                held[at] -= 1
+                if not held[at]:
+                    died.append(seqnum)
+            return np.array(died, np.uint64)
+        counts = np.frombuffer(held, np.uint8)
+        rows = np.searchsorted(np.frombuffer(row, np.uint64), np.frombuffer(fallen, np.uint64))
+        np.subtract.at(counts, rows, 1)
+        rows = np.unique(rows[counts[rows] == 0])
+        return np.frombuffer(row, np.uint64)[rows]
+
+    def forget(self, book: int, tags: Sequence[int], is_old: Callable[[int], bool]) -> int:
+        """Streams without live records whose newest is old are as if they had never been; tag 0: all streams of the book.
+
+        Args:
+            is_old: whether a record is, by its seqnum.
+
+        Returns:
+            The newest record of those that are forgotten, 0 if none is.
+        """
+        newest_of_all = 0
+        for tag in tags:
+            newest = self.newest(book, tag)
+            if not newest or not is_old(newest):
+                continue
+            if tag == ALL_RECORDS:
+                if not self.next(book, ALL_RECORDS, 0):
+                    self._forget_book(book)
+                    return newest
+            elif newest < self.mark(book, tag):
+                for run in self._runs:
+                    run.drop(book, tag)
+                self._marks.drop(book, tag)
+                newest_of_all = max(newest_of_all, newest)
+        return newest_of_all
+
+    def _forget_book(self, book: int) -> None:
+        for run in self._runs:
+            run.drop(book, ALL_RECORDS)
+        tail = self._tail.pop(book, None)
+        if tail is not None:
+            self._tail_rows -= sum(map(len, tail.streams.values()))
+        self._marks.drop_book(book)
+        self._books.pop(book, None)
 
     # -- looking
 
     def newest(self, book: int, tag: int) -> int:
-        """Seqnum of the newest record that ever joined the stream, 0 if none did."""
-        row = self._tail_row(book, tag)
-        if row is not None:
-            return row[-1]
+        """Seqnum of the newest record that ever joined the stream, 0 if none did since it was forgotten."""
+        tail = self._tail.get(book)
+        if tail is not None:
+            row = tail.streams.get(tag)
+            if row is not None:
+                return row[-1]
+        newest = 0
         for run in reversed(self._runs):
             found = run.find(book, tag)
             if found is not None:
-                return int(found[-1])
-        return 0
+                newest = run.rows[found[1] - 1]
+                break
+        if tag != ALL_RECORDS and book in self._book_marks:
+            return max(newest, self._marks.get(book, tag) - 1)
+        return newest
 
     def next(self, book: int, tag: int, at_least: int) -> int:
-        """Seqnum of the first record at or above, 0 if there is none."""
+        """Seqnum of the first live record at or above, 0 if there is none."""
         found = self.ascending(book, tag, at_least, SEQNUM_MAX, 1)
         return found[0] if found else 0
 
     def prev(self, book: int, tag: int, at_most: int) -> int:
-        """Seqnum of the last record at or below, 0 if there is none."""
+        """Seqnum of the last live record at or below, 0 if there is none."""
         found = self.descending(book, tag, at_most, 0, 1)
         return found[0] if found else 0
 
     def ascending(self, book: int, tag: int, start: int, stop: int, limit: int) -> list[int]:
-        """Up to `limit` seqnums of the stream in [start, stop), ascending."""
+        """Up to `limit` live seqnums of the stream in [start, stop), ascending."""
         found: list[int] = []
-        for rows in self._parts(book, tag, start):
-            low = bisect_left(rows, start)
-            high = min(bisect_left(rows, stop, low), low + limit - len(found))
-            found += rows[low:high].tolist()
-            if len(found) >= limit or high < len(rows):
+        mark = self.mark(book, tag)
+        start = max(start, mark)
+        for part in self._parts(book, tag, start):
+            low = bisect_left(part.rows, start, part.low, part.high)
+            high = bisect_left(part.rows, stop, low, part.high)
+            look = max(limit, FIRST_LOOK)
+            while low < high and len(found) < limit:
+                some = min(high, low + look)
+                found += _live(part, low, some, tag)
+                low, look = some, 2 * look
+            if len(found) >= limit or high < part.high:
                 break
-        return found
+        return found[:limit]
 
     def descending(self, book: int, tag: int, at_most: int, lowest: int, limit: int) -> list[int]:
-        """Up to `limit` seqnums of the stream in [lowest, at_most], descending."""
+        """Up to `limit` live seqnums of the stream in [lowest, at_most], descending."""
         found: list[int] = []
-        for rows in self._parts_backwards(book, tag, at_most):
-            high = bisect_right(rows, at_most)
-            low = max(bisect_left(rows, lowest, 0, high), high - limit + len(found))
-            found += reversed(rows[low:high].tolist())
-            if len(found) >= limit or low > 0:
+        lowest = max(lowest, self.mark(book, tag))
+        for part in self._parts_backwards(book, tag, at_most):
+            high = bisect_right(part.rows, at_most, part.low, part.high)
+            low = bisect_left(part.rows, lowest, part.low, high)
+            look = max(limit, FIRST_LOOK)
+            while low < high and len(found) < limit:
+                some = max(low, high - look)
+                found += reversed(_live(part, some, high, tag))
+                high, look = some, 2 * look
+            if len(found) >= limit or low > part.low:
                 break
-        return found
+        return found[:limit]
 
-    def _tail_row(self, book: int, tag: int) -> array[int] | None:
-        streams = self._tail.get(book)
-        return None if streams is None else streams.get(tag)
+    def _tail_part(self, book: int, tag: int) -> _Part | None:
+        tail = self._tail.get(book)
+        row = None if tail is None else tail.streams.get(tag)
+        return None if tail is None or row is None else _Part(row, tail.held, 0, len(row))
 
-    def _parts(self, book: int, tag: int, start: int) -> Iterator[_Rows]:
+    def _parts(self, book: int, tag: int, start: int) -> Iterator[_Part]:
         """Parts of a stream that may have something at or above `start`, in order."""
-        row = self._tail_row(book, tag)
-        if row is None or row[0] > start:
+        last = self._tail_part(book, tag)
+        if last is None or last.rows[0] > start:
             for run in self._runs:
                 if run.newest >= start:
                     found = run.find(book, tag)
                     if found is not None:
-                        yield found
-        if row is not None:
-            yield row
+                        yield _Part(run.rows, run.held_view, *found)
+        if last is not None:
+            yield last
 
-    def _parts_backwards(self, book: int, tag: int, at_most: int) -> Iterator[_Rows]:
+    def _parts_backwards(self, book: int, tag: int, at_most: int) -> Iterator[_Part]:
         """Parts of a stream that may have something at or below `at_most`, newest first."""
-        row = self._tail_row(book, tag)
-        if row is not None:
-            yield row
+        last = self._tail_part(book, tag)
+        if last is not None:
+            yield last
         for run in reversed(self._runs):
             if run.oldest <= at_most:
                 found = run.find(book, tag)
                 if found is not None:
-                    yield found
+                    yield _Part(run.rows, run.held_view, *found)
 
     def streams(self) -> dict[tuple[int, int], list[int]]:
-        """All rows as plain values, whichever part they lie in: for comparing two indexes."""
-        found: dict[tuple[int, int], list[int]] = {}
+        """All live rows as plain values, whichever part they lie in: for comparing two indexes."""
+        keys: dict[tuple[int, int], None] = {}
         for run in self._runs:
-            for at, (book, tag) in enumerate(zip(run.books.tolist(), run.tags.tolist(), strict=True)):
-                rows = run.seqnums[run.offsets[at] : run.offsets[at + 1]].tolist()
-                found.setdefault((book, tag), []).extend(rows)
-        for book, streams in self._tail.items():
-            for tag, row in streams.items():
-                found.setdefault((book, tag), []).extend(row.tolist())
-        return found
+            keys.update(dict.fromkeys(zip(run.books.tolist(), run.tags.tolist(), strict=True)))
+        for book, tail in self._tail.items():
+            keys.update(dict.fromkeys((book, tag) for tag in tail.streams))
+        found = {key: self.ascending(*key, 0, SEQNUM_MAX, len(self)) for key in keys}
+        return {key: rows for key, rows in found.items() if rows}
+
+
+def _live(part: _Part, low: int, high: int, tag: int) -> list[int]:
+    """The live ones of rows [low, high); of a tag, all at or above its mark are."""
+    rows: list[int] = part.rows[low:high].tolist()
+    if tag == ALL_RECORDS:
+        held = bytes(part.held[low:high])
+        if 0 in held:
+            return list(compress(rows, held))
+    return rows
