@@ -67,6 +67,14 @@ class DecisionState:
         self.records += batch.record_count
         return decision
 
+    def pass_over(self, places: TermPlaces, records: int, *, shard: int, entry: int, time_ms: int) -> None:
+        """Lost entries, from `entry` on, had so many records: these keep their positions and join no stream."""
+        start = places.end_pos
+        places.add_entry(shard, entry, records, time_ms)
+        if records:
+            places.add_losers(start, start + records)
+        self.records += records
+
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest record that ever joined the stream, 0 if none did."""
         return self.index.newest(book, tag)
