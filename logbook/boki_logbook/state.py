@@ -75,6 +75,10 @@ class DecisionState:
             places.add_losers(start, start + records)
         self.records += records
 
+    def mark(self, book: int, tag: int) -> int:
+        """Reads of the stream below this are answered Trimmed; 0: it was never trimmed."""
+        return self.index.mark(book, tag)
+
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest record that ever joined the stream, 0 if none did."""
         return self.index.newest(book, tag)
