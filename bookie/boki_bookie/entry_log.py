@@ -24,7 +24,7 @@ from boki_bookie.entry_log_format import (
     check_file_header,
     decode_entry,
     decode_run,
-    encode_entry_header,
+    encode_entries,
     encode_file_header,
     pack_location,
     stretches,
@@ -81,8 +81,7 @@ class EntryWriter:
         """Adds entries of one ledger in `order`; returns their locations. Raises DiskFull, DiskFailed."""
         locations: array[int] = array("Q")
         file_bytes, bookie_id = self._log.file_bytes, self._log.bookie_id
-        for entry_id in order:
-            body = bodies[entry_id]
+        while len(locations) < len(order):
             number, offset = self._end
             if offset >= file_bytes:
                 await self._flush()
@@ -92,9 +91,8 @@ class EntryWriter:
                 self._buffers_at = 0
                 self._buffers.append(encode_file_header(number, bookie_id))
                 offset = PAGE_BYTES
-            self._buffers += (encode_entry_header(ledger_id, entry_id, body), body)
-            locations.append(pack_location(number, offset))
-            offset += ENTRY_HEADER_BYTES + len(body)
+            stop = min(self._buffers_at + WRITE_BYTES, max(file_bytes, offset + 1))
+            offset = encode_entries(ledger_id, bodies, order, locations, self._buffers, number, offset, stop)
             self._end = EntryLogEnd(number, offset)
             if offset - self._buffers_at >= WRITE_BYTES:
                 await self._flush()  # moves the end to the next page

@@ -24,7 +24,9 @@ that the last checkpoint names are leftovers of a checkpoint that did not finish
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -101,10 +103,36 @@ def check_file_header(page: Buffer, *, file_number: int, bookie_id: bytes, name:
         )
 
 
-def encode_entry_header(ledger_id: int, entry_id: int, body: Buffer) -> bytes:
-    """The 24 bytes before the body."""
-    head = _ENTRY.pack(len(body), ledger_id, entry_id)
-    return _CRC.pack(crc32c(body, crc32c(head))) + head
+def encode_entries(
+    ledger_id: int,
+    bodies: Mapping[int, Buffer],
+    order: Sequence[int],
+    locations: array[int],
+    buffers: list[Buffer],
+    file_number: int,
+    offset: int,
+    stop: int,
+) -> int:
+    """Goes on with the entries of `order` from where `locations` end, until it has reached the offset `stop`.
+
+    Appends their locations and what is to be written; returns the offset behind it. One loop, without a call of ours per
+    entry: every entry that a bookie takes goes through here.
+    """
+    pack_head, pack_crc, crc_of = _ENTRY.pack, _CRC.pack, crc32c
+    add, locate = buffers.append, locations.append
+    location = pack_location(file_number, offset)
+    last = location + stop - offset
+    for entry_id in itertools.islice(order, len(locations), None):
+        body = bodies[entry_id]
+        length = len(body)
+        head = pack_head(length, ledger_id, entry_id)
+        add(pack_crc(crc_of(body, crc_of(head))) + head)
+        add(body)
+        locate(location)
+        location += ENTRY_HEADER_BYTES + length
+        if location >= last:
+            break
+    return location - pack_location(file_number, 0)
 
 
 def decode_entry(stored: memoryview, ledger_id: int, entry_id: int, *, name: str, offset: int) -> memoryview:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from boki_bookie.entry_log_format import (
     check_file_header,
     decode_entry,
     decode_run,
-    encode_entry_header,
+    encode_entries,
     encode_file_header,
     pack_location,
     stored_entries,
@@ -20,8 +23,32 @@ from boki_bookie.entry_log_format import (
     unpack_location,
 )
 from boki_common.errors import CorruptData
+from boki_common.runtime.ports import Buffer
 
 RAW = bytes(range(16))
+
+
+def stored_entry(ledger_id: int, entry_id: int, body: bytes) -> bytes:
+    buffers: list[Buffer] = []
+    encode_entries(ledger_id, {entry_id: body}, [entry_id], array("Q"), buffers, 1, 4_096, 4_097)
+    return b"".join(buffers)
+
+
+@given(st.dictionaries(st.integers(0, 2**62), st.binary(max_size=300), max_size=9), st.integers(1, 1_000))
+def test_entries_are_encoded_in_pieces_as_each_by_itself(bodies: dict[int, bytes], piece: int) -> None:
+    locations, offset = array("Q"), 4_096
+    buffers: list[Buffer] = []
+    order = sorted(bodies)
+    while len(locations) < len(order):
+        before = offset
+        offset = encode_entries(7, bodies, order, locations, buffers, 3, offset, offset + piece)
+        last = ENTRY_HEADER_BYTES + len(bodies[order[len(locations) - 1]])
+        assert before + piece - last <= offset or len(locations) == len(order)
+        assert offset - last < before + piece, "it stops behind the first entry that reaches the offset"
+    assert b"".join(buffers) == b"".join(stored_entry(7, entry_id, bodies[entry_id]) for entry_id in order)
+    assert offset == 4_096 + sum(map(len, buffers))
+    starts = list(itertools.accumulate((ENTRY_HEADER_BYTES + len(bodies[one]) for one in order), initial=4_096))
+    assert locations.tolist() == [pack_location(3, start) for start in starts[:-1]]
 
 
 @given(st.integers(1, 2**24 - 1), st.integers(0, 2**40 - 1))
@@ -32,7 +59,7 @@ def test_locations(number: int, offset: int) -> None:
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.binary(max_size=300), st.data())
 def test_stored_entries(ledger_id: int, entry_id: int, body: bytes, draw: st.DataObject) -> None:
-    stored = bytearray(encode_entry_header(ledger_id, entry_id, body) + body)
+    stored = bytearray(stored_entry(ledger_id, entry_id, body))
     assert decode_entry(memoryview(bytes(stored)), ledger_id, entry_id, name="f", offset=9) == body
     with pytest.raises(CorruptData, match="f at byte 9: expected entry"):
         decode_entry(memoryview(bytes(stored)), ledger_id, entry_id + 1, name="f", offset=9)
@@ -61,7 +88,7 @@ def test_file_headers() -> None:
 def test_sound_entries_are_found_without_an_index() -> None:
     """Two writes, each padded to its page; behind damage the search goes on at the next entry or the next write."""
     one, two = b"a" * 500, b"b" * 3_000
-    write = b"".join(encode_entry_header(7, entry, body) + body for entry, body in ((1, one), (2, two), (3, one)))
+    write = b"".join(stored_entry(7, entry, body) for entry, body in ((1, one), (2, two), (3, one)))
     page = write.ljust(4_096, b"\0")
     data = bytearray(page + page)
 
@@ -82,7 +109,7 @@ def test_a_run_ends_before_the_first_entry_that_is_not_whole(bodies: list[bytes]
     stored, locations = bytearray(), []
     for entry_id, body in enumerate(bodies, 5):
         locations.append(70_000 + len(stored))
-        stored += encode_entry_header(7, entry_id, body) + body
+        stored += stored_entry(7, entry_id, body)
         stored += bytes(draw.draw(st.sampled_from((0, 3))))
     sizes = list(map(len, bodies))
 
@@ -100,7 +127,7 @@ def test_a_run_ends_before_the_first_entry_that_is_not_whole(bodies: list[bytes]
 
 
 def test_a_run_never_reads_outside_of_its_stretch() -> None:
-    stored = memoryview(encode_entry_header(7, 5, b"body") + b"body")
+    stored = memoryview(stored_entry(7, 5, b"body"))
     for base, size in ((1, 4), (0, 5)):
         assert decode_run(stored, base, 7, 5, [0], [size]) == []
     assert decode_run(stored[:-1], 0, 7, 5, [0], [4]) == []

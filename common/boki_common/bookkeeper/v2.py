@@ -19,6 +19,7 @@ Source: frames recorded from Apache BookKeeper 4.18.0 (`common/tests/vectors/boo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -228,29 +229,30 @@ def encode_auth(message: auth.AuthMessage) -> bytes:
 def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     """The adds that begin at `frames[start]`, as far as they are a run; None if not even two are."""
     unpack, least = _ADD.unpack_from, _ADD.size
+    frame = frames[start]
+    if len(frame) < least:
+        return None
+    first_word, first_key, first_ledger = unpack(frame)[:3]
+    if first_word >> 16 != _ADD_WORD or first_ledger < 0:
+        return None
     entry_ids: list[int] = []
     bodies: list[memoryview] = []
-    first: tuple[int, bytes, int] | None = None
+    add_id, add_body = entry_ids.append, bodies.append
     previous = -1
-    for index in range(start, len(frames)):
-        frame = frames[index]
+    for frame in itertools.islice(frames, start, None):
         if len(frame) < least:
             break
         word, key, ledger_id, entry_id, lac, length = unpack(frame)
-        if first is None:
-            if word >> 16 != _ADD_WORD or ledger_id < 0:
-                return None
-            first = (word, key, ledger_id)
-        elif word != first[0] or ledger_id != first[2] or key != first[1]:
+        if word != first_word or ledger_id != first_ledger or key != first_key:
             break
         if not (previous < entry_id < NUMBERS_END and -1 <= lac < entry_id and 0 <= length < NUMBERS_END):
             break
-        entry_ids.append(entry_id)
-        bodies.append(frame[_BODY_START:])
+        add_id(entry_id)
+        add_body(frame[_BODY_START:])
         previous = entry_id
-    if first is None or len(entry_ids) < 2:
+    if len(entry_ids) < 2:
         return None
-    return AddRun(first[0] & 0xFFFF, first[1], first[2], entry_ids, bodies)
+    return AddRun(first_word & 0xFFFF, first_key, first_ledger, entry_ids, bodies)
 
 
 def decode_request(frame: memoryview) -> Request:

@@ -18,6 +18,8 @@ from boki_common.runtime.ports import Buffer
 
 BULK_PIECE_BYTES: Final = 1 * limits.MIB
 """One write to a bulk file is made in pieces of this: what waits behind it on the device waits for no more."""
+SMALL_BYTES: Final = 16 * limits.KIB
+"""Up to this a plain copy is over before another thread could take the interpreter."""
 IOV_MAX: Final = 1_024
 """Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
 
@@ -32,8 +34,14 @@ class DirectWriter:
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Copies and writes piece by piece; the sum of the lengths is a multiple of the page."""
-        filled = 0
+        pages, filled = self._pages, 0
+        pages.seek(0)
         for buffer in buffers:
+            size = len(buffer)
+            if size <= SMALL_BYTES and filled + size < BULK_PIECE_BYTES:
+                pages.write(buffer)
+                filled += size
+                continue
             source = np.frombuffer(buffer, np.uint8)
             while len(source):
                 taken = min(len(source), BULK_PIECE_BYTES - filled)
@@ -43,6 +51,7 @@ class DirectWriter:
                 if filled == BULK_PIECE_BYTES:
                     offset = self._write(offset, filled)
                     filled = 0
+            pages.seek(filled)
         if filled:
             self._write(offset, filled)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, digest_for, master_key, matcher_for
+from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, all_match, digest_for, master_key, matcher_for
 from boki_common.errors import InvalidArgument
 from boki_common.runtime.ports import Buffer
 
@@ -76,3 +76,19 @@ def test_a_matcher_takes_what_was_computed_and_nothing_else(
         damaged[bit // 8] ^= 1 << bit % 8
         assert not matches(memoryview(damaged))
         assert not matches(memoryview(body)[: data.draw(st.integers(0, 32 + digest_for(kind, b"").size - 1))])
+
+
+@given(st.sampled_from(KINDS), st.lists(st.binary(max_size=60), max_size=5), st.booleans(), st.booleans(), st.data())
+def test_all_match_when_each_does(
+    kind: str, payloads: list[bytes], damage: bool, flip: bool, data: st.DataObject
+) -> None:
+    matches, digest = matcher_for(kind, b"password"), digest_for(kind, b"password")
+    bodies = [bytearray(bytes(32) + digest.compute(bytes(32), [payload]) + payload) for payload in payloads]
+    if bodies and damage:
+        damaged = bodies[data.draw(st.integers(0, len(bodies) - 1))]
+        if flip:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1
+        else:
+            del damaged[data.draw(st.integers(0, len(damaged) - 1)) :]
+    views = [memoryview(body) for body in bodies]
+    assert all_match(matches, views) == all(map(matches, views))
