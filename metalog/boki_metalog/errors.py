@@ -17,7 +17,7 @@ class ImpossibleReport(MetalogError):
 
 
 class TermFull(MetalogError):
-    """The term has no positions or shard numbers left; the sequencer seals it and begins the next one."""
+    """The term has no positions or shard numbers left, or has lasted long enough: its sequencer begins the next one."""
 
     retryable = True
 

@@ -201,6 +201,14 @@ def test_counts_and_paddings_of_a_lost_are_checked(offset: int, value: bytes) ->
         decode_command(data)
 
 
+@pytest.mark.parametrize("command", [Close(3), Open(3, INCARNATION, 7), Expire(1, WRITER, 9)])
+def test_a_body_of_a_fixed_size_has_that_size(command: Command) -> None:
+    data = bytearray(encode_command(command)) + bytes(8)
+    data[4:8] = (len(data) - 8).to_bytes(4, "little")
+    with pytest.raises(ProtocolError, match="expected"):
+        decode_command(data)
+
+
 def test_the_largest_entry_is_well_below_the_largest_of_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     trim = Trim(1, ((1, 1),) * limits.TRIM_PAIRS, False)
     fitting = limits.METALOG_COMMANDS_BYTES // command_bytes(trim)

@@ -35,6 +35,12 @@ def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]
     return [asyncio.get_running_loop().create_task(call) for call in calls]
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():
+            await asyncio.sleep(0)
+
+
 def server_of(sequencer: Sequencer) -> TermServer:
     assert sequencer.term_server is not None
     return sequencer.term_server
@@ -403,16 +409,10 @@ async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_fo
     await other.round_trip()
     engine.peer.close()
     await asyncio.gather(*gone, return_exceptions=True)
-    while server_of(sequencer)._waiters.barriers:
-        await other.round_trip()
+    await until(lambda: not server_of(sequencer)._waiters.barriers)
     cluster.ledgers.ack(ledger)
     cluster.ledgers.ack(ledger)
     assert (await first, await second) == (Position(1, 1), Position(1, 2))
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    while not reached():
-        await asyncio.sleep(0)
 
 
 async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_on(cluster: Any) -> None:
@@ -452,7 +452,8 @@ async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: An
     await link.open_shard(A, 50)
     assert server_of(sequencer)._aging is None, "nothing was ordered"
     link.report(0, 5, 1)
-    await engine.seen.linked(2)
+    async with asyncio.timeout(10):
+        await engine.seen.linked(2)
     assert server_of(sequencer).term == 2 and server_of(sequencer)._aging is None
 
 
@@ -484,6 +485,7 @@ async def test_a_term_lasts_until_the_next_one_can_begin(cluster: Any) -> None:
         await link.barrier()
     assert second.term == 2
     cluster.ledgers.faults.clear()
-    while second.term == 2:
-        await asyncio.gather(link.barrier(), return_exceptions=True)
+    async with asyncio.timeout(10):
+        while second.term == 2:
+            await asyncio.gather(link.barrier(), return_exceptions=True)
     await engine.seen.linked(3)
