@@ -34,6 +34,9 @@ column out.
     payload  names bytes u16 | names | the record's data
     names    (tag index u8 | length u8 | utf-8)*, for the tags that were given as names
 
+A record's *crc* is the SDK's, crc32c of its tags, data and expectations and of nothing else: who sends a number again sends it
+in other runs and batches. Engines compare it and never compute it.
+
 A *run* is consecutive numbers of one writer in one book; flags: 1 NAMED, 2 VOID, 4 END, 8 RESENT. Runs, and not records,
 are what travels, is joined, decided and answered: joining batches concatenates their columns and never looks at a record.
 
@@ -257,6 +260,11 @@ class RecordBatch:
     def crcs(self) -> NDArray[np.uint32]:
         return np.frombuffer(self._view[self._ends.payload_lengths : self._ends.crcs], np.uint32)
 
+    @property
+    def crc_values(self) -> Sequence[int]:
+        """`crcs` as plain numbers; most batches have none."""
+        return self._column(3, "I").tolist() if self._fixed.crc_count else ()
+
     @cached_property
     def tag_counts(self) -> NDArray[np.uint8]:
         return np.frombuffer(self._view[self._ends.crcs : self._ends.tag_counts], np.uint8)
@@ -323,6 +331,40 @@ class RecordBatch:
             columns.append(view[start:end])
             start = end
         return tuple(columns)
+
+    def subset(self, indexes: Sequence[int]) -> RecordBatch:
+        """A batch of some runs of this uncompressed one, given by ascending index: for batches that go different ways."""
+        assert not self._fixed.flags & FLAG_ZSTD
+        chosen = set(indexes)
+        sizes = (8, _EXPECTATION.size, 4, 4, 1)
+        columns: list[list[Buffer]] = [[] for _ in range(1 + len(sizes))]
+        data: list[Buffer] = []
+        starts = [0] * len(sizes)
+        totals = [0] * len(sizes)
+        whole, views = self.data, self.column_views()
+        for at, run in enumerate(self.runs):
+            crcs = run.count if run.flags & RUN_NAMED else 0
+            counts = (run.tag_count, run.expectation_count, run.count, crcs, run.count)
+            if at in chosen:
+                columns[0].append(views[0][at * _RUN.size : (at + 1) * _RUN.size])
+                for column, (start, count, size) in enumerate(zip(starts, counts, sizes, strict=True), 1):
+                    columns[column].append(views[column][start * size : (start + count) * size])
+                first, stop = starts[2], starts[2] + run.count
+                if run.count:
+                    data.append(
+                        whole[int(self.payload_ends[first - 1]) if first else 0 : int(self.payload_ends[stop - 1])]
+                    )
+                totals = [total + count for total, count in zip(totals, counts, strict=True)]
+            starts = [start + count for start, count in zip(starts, counts, strict=True)]
+        tags, expectations, records, crcs, _ = totals
+        ends = _Ends.of(len(indexes), records, tags, expectations, crcs)
+        data_bytes = sum(map(len, data))
+        fixed = _FIXED.pack(
+            VERSION, 0, 0, len(indexes), records, tags, expectations, crcs, ends.padded, data_bytes, data_bytes,
+            self.term, self.shard, 0, self.first_local_id, 0,
+        )  # fmt: skip
+        parts = [fixed, *(part for column in columns for part in column), bytes(ends.padded - ends.tag_counts), *data]
+        return RecordBatch.parse(memoryview(b"".join(parts)), trusted=True)
 
 
 def _summary(column: memoryview[int]) -> tuple[int, int, int]:

@@ -94,6 +94,41 @@ def test_joined_batches_hold_the_same_runs_and_records_in_order(
     assert (joined.term, joined.shard, joined.first_local_id) == (3, 9, 2**40)
 
 
+@given(
+    st.lists(runs, min_size=1, max_size=3), st.lists(st.sampled_from([0, RUN_NAMED]), min_size=3, max_size=3), st.data()
+)
+def test_a_subset_holds_the_chosen_runs_and_their_records(
+    batches: list[list[RunOfRecords]], flags: list[int], data: st.DataObject
+) -> None:
+    parts = [RecordBatch.parse(build(rows, flag)) for rows, flag in zip(batches, flags, strict=False)]
+    whole = RecordBatch.parse(memoryview(b"".join(join(parts, term=3, shard=4, first_local_id=5))))
+    rows = [(row, flag) for batch, flag in zip(batches, flags, strict=False) for row in batch]
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1)))
+    subset = whole.subset(chosen)
+    assert subset.runs == [whole.runs[at] for at in chosen]
+    assert contents(subset) == [record for at in chosen for record in rows[at][0][2]]
+    crcs = [index for at in chosen for index in range(len(rows[at][0][2])) if rows[at][1] & RUN_NAMED]
+    assert subset.crcs.tolist() == crcs
+    again = RecordBatch.parse(subset._view)  # every count and sum is right
+    assert (again.term, again.shard, again.first_local_id) == (3, 4, 5)
+
+
+def test_a_subset_keeps_the_expectations_of_its_runs() -> None:
+    builder = BatchBuilder()
+    for book in range(4):
+        builder.start_run(book, bytes(16), 1, 1)
+        builder.add(b"", 0, NO_NAMES, b"x")
+        for tag in range(1, book + 1):
+            builder.expect(tag, 10 * book)
+    subset = RecordBatch.parse(memoryview(b"".join(builder.finish()))).subset([1, 3])
+    assert [(one.tag, one.seqnum, one.record) for one in subset.expectations] == [
+        (1, 10, 0),
+        (1, 30, 0),
+        (2, 30, 0),
+        (3, 30, 0),
+    ]
+
+
 @given(runs)
 def test_header_alone_says_all_but_the_data(rows: list[RunOfRecords]) -> None:
     whole = RecordBatch.parse(build(rows))
