@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -35,13 +35,14 @@ from boki_gateway.errors import MethodRefused, NoSuchPath, UnsupportedBody
 from boki_gateway.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
 from boki_gateway.operation_routes import OPERATION_ROUTES
 from boki_gateway.origin import HostRules
+from boki_gateway.page_routes import PAGE_ROUTES
 from boki_gateway.sessions import HEADER, Sessions
 from boki_gateway.settings import GatewaySettings
 from boki_gateway.table import Route
 
 Serve: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ROUTES: Final = (*BOOK_ROUTES, *OPERATION_ROUTES)
+ROUTES: Final = (*BOOK_ROUTES, *OPERATION_ROUTES, *PAGE_ROUTES)
 CLOSE_PATIENCE_S: Final = 2.0
 """Requests under way may take so long when the gateway closes."""
 ELSEWHERE: Final = "none"
@@ -149,7 +150,7 @@ class Gateway:
         return handle
 
     async def _answer(self, route: Route, request: web.Request, session: Client) -> Answer:
-        asked = parameters.parse(route.parameters, path=request.match_info, query=request.query.items())
+        asked = parameters.parse(route.parameters, path=request.match_info, query=_query(route, request))
         if route.body is None:
             return await route.handler(Call(self._parts, request, asked, None, session))
         lines = _are_lines(route, request)
@@ -189,6 +190,11 @@ class Gateway:
         except Exception as fault:  # noqa: BLE001  # the outermost frame of a request: logged, and answered
             _log.error("a request could not be answered", path=request.path, error=repr(fault), exc_info=True)
             return _json(internal_answer(), 500)
+
+
+def _query(route: Route, request: web.Request) -> Iterable[tuple[str, str]]:
+    """What the server reads of a query; that of a page is the page's own."""
+    return () if route.group == "pages" else request.query.items()
 
 
 def _are_lines(route: Route, request: web.Request) -> bool:

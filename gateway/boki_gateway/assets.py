@@ -1,0 +1,38 @@
+"""The files of the gateway's own pages, read once with the code that they belong to.
+
+Everything a page needs is here: it loads nothing from elsewhere, and `POLICY` makes browsers hold it to that.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Final
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+_TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+def _read(name: str) -> bytes:
+    data = pkgutil.get_data("boki_gateway", f"web/{name}")
+    assert data is not None, f"the package has no file web/{name}"
+    return data
+
+
+FILES: Final = {
+    name: _read(name) for name in ("status.html", "status.js", "reference.html", "reference.js", "page.css", "icon.svg")
+}
+
+
+def content_type(name: str) -> str:
+    """The media type of a file."""
+    return _TYPES[name.rpartition(".")[2]]

@@ -1,0 +1,269 @@
+// The status page: asks /v1/status every two seconds while it is seen, and draws the answer.
+//
+// Text goes into the page as text only, never as markup: names and errors come from other machines.
+
+const EVERY_MS = 2000;
+const SLOTS = 1024;
+const COLOURS = 8;
+const SVG = "http://www.w3.org/2000/svg";
+
+const byId = (id) => document.getElementById(id);
+const whole = new Intl.NumberFormat("en");
+const count = (value) => (value === null ? "–" : whole.format(value));
+
+function rate(value) {
+  if (value === null || value === undefined) return "–";
+  if (value >= 100000) return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
+  return new Intl.NumberFormat("en", { maximumFractionDigits: value < 10 ? 1 : 0 }).format(value);
+}
+
+function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) { value /= 1000; unit += 1; }
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+function span(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+function make(name, attributes = {}, ...children) {
+  const found = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
+  found.append(...children.filter((child) => child !== null));
+  return found;
+}
+
+function draw(name, attributes, ...children) {
+  const found = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
+  found.append(...children);
+  return found;
+}
+
+const colour = (log) => `log-${log % COLOURS}`;
+
+// -- sparklines
+
+function sparkline(values, ages, label) {
+  const span_s = Math.max(ages[0] ?? 0, 20);
+  const known = values.filter((value) => value !== null);
+  const top = Math.max(...known, 1e-9) * 1.12;
+  const x = (index) => (100 * (1 - ages[index] / span_s)).toFixed(2);
+  const y = (value) => (40 - (36 * value) / top).toFixed(2);
+  let line = "";
+  let area = "";
+  let first = null;
+  const close = (last) => { if (first !== null) area += `L${x(last)} 40L${x(first)} 40Z`; first = null; };
+  values.forEach((value, index) => {
+    if (value === null) { close(index - 1); return; }
+    const point = `${x(index)} ${y(value)}`;
+    area += first === null ? `M${point}` : `L${point}`;
+    line += first === null ? `M${point}` : `L${point}`;
+    if (first === null) first = index;
+  });
+  close(values.length - 1);
+  const said = known.length ? `${label}: most ${rate(Math.max(...known))} in the last ${span(span_s)}` : `${label}: not known yet`;
+  return draw("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": said },
+    draw("title", {}, said), draw("path", { class: "spark-area", d: area }), draw("path", { class: "spark-line", d: line }));
+}
+
+function card(title, unit, values, ages, warn = false) {
+  const last = values.length ? values[values.length - 1] : null;
+  return make("div", { class: warn ? "card warn" : "card" },
+    make("h3", {}, title), make("div", { class: "value" }, rate(last), make("small", {}, unit)), sparkline(values, ages, title));
+}
+
+function drawRates(history) {
+  const ages = history.ages_s;
+  const lag = history.lag_entries;
+  byId("rates").replaceChildren(
+    card("Records ordered", "/s", history.records_per_s, ages),
+    card("Cuts", "/s", history.cuts_per_s, ages),
+    card("Index lag", "entries", lag, ages, (lag[lag.length - 1] ?? 0) > 100),
+    card("Requests here", "/s", history.requests_per_s, ages),
+  );
+}
+
+// -- slots
+
+function drawSlots(slots) {
+  if (!slots.length) {
+    byId("slots").replaceChildren(make("p", { class: "empty" }, "Which log has which slots is not known."));
+    return;
+  }
+  const strip = draw("svg", { viewBox: `0 0 ${SLOTS} 10`, preserveAspectRatio: "none", role: "img",
+    "aria-label": slots.map((one) => `slots ${one.first} to ${one.last}: log ${one.log}`).join("; ") });
+  for (const one of slots) {
+    const range = one.first === one.last ? `slot ${one.first}` : `slots ${one.first}–${one.last}`;
+    strip.append(draw("rect", { class: colour(one.log), x: one.first, y: 0, width: one.last - one.first + 1, height: 10,
+      "data-log": one.log }, draw("title", {}, `log ${one.log}: ${range}`)));
+  }
+  const scale = make("div", { class: "scale" }, ...[0, 256, 512, 768, 1023].map((slot) => make("span", {}, String(slot))));
+  byId("slots").replaceChildren(strip, scale);
+}
+
+// -- tables
+
+function table(id, columns, rows, nothing) {
+  if (!rows.length) {
+    byId(id).replaceChildren(make("p", { class: "empty" }, nothing));
+    return;
+  }
+  const head = make("tr", {}, ...columns.map(([title, kind]) => make("th", { class: kind }, title)));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, index) => {
+    const [title, kind] = columns[index];
+    return make("td", { class: kind, "data-label": title }, ...(cell === null ? [] : [cell]));
+  })));
+  byId(id).replaceChildren(make("table", { class: "parts" }, make("thead", {}, head), make("tbody", {}, ...body)));
+}
+
+function named(part, kind = "") {
+  const state = part.up ? kind : "down";
+  const said = part.up ? (kind === "idle" ? "stands by" : "up") : "down";
+  return make("span", {}, make("span", { class: `dot ${state}`, role: "img", "aria-label": said, title: said }),
+    make("code", {}, part.address || "no address"), " ", make("span", { class: "id", title: part.name }, part.name.slice(0, 8)));
+}
+
+const wrong = (part) => (part.problem ? make("span", { class: part.up ? "warned" : "wrong" }, part.problem) : null);
+
+function note(id, parts, more = "") {
+  const up = parts.filter((part) => part.up).length;
+  byId(`${id}-note`).textContent = parts.length ? `${up} of ${parts.length} up${more}` : "";
+}
+
+function drawLogs(cluster) {
+  const serving = new Map(cluster.sequencers.filter((one) => one.up && one.term !== null).map((one) => [`${one.log}/${one.term}`, one]));
+  const rows = cluster.logs.map((log) => {
+    const sequencer = serving.get(`${log.log}/${log.term}`);
+    const who = log.term === null ? make("span", { class: "sub" }, "no term yet")
+      : sequencer ? make("code", {}, sequencer.address)
+        : make("span", { class: "wrong" }, `${log.sequencer.slice(0, 8)} does not serve it`);
+    return [
+      make("span", {}, make("span", { class: `chip ${log.slots ? colour(log.log) : "log-none"}` }), `Log ${log.log}`),
+      count(log.slots), count(log.term), sequencer ? count(sequencer.entries) : "–",
+      sequencer ? count(sequencer.end_position) : "–", count(log.metalog_ledger), who,
+    ];
+  });
+  table("logs", [["Log", "main"], ["Slots", "number"], ["Term", "number"], ["Metalog entries", "number"],
+    ["Position", "number"], ["Metalog ledger", "number"], ["Sequencer", "wide"]], rows,
+  "The view is not known: no metadata store could be asked.");
+  byId("slots-note").textContent = cluster.logs.length ? `${count(SLOTS)} slots on ${cluster.logs.filter((log) => log.slots).length}` : "";
+}
+
+function drawEngines(engines) {
+  note("engines", engines);
+  table("engines", [["Engine", "main"], ["Term", "number"], ["Position", "number"], ["Lag", "number"], ["Records", "number"],
+    ["Books", "number"], ["Index", "number"], ["Cache", "number"], ["", "wide bare"]],
+  engines.map((one) => [named(one, one.up && !one.ready ? "warn" : ""), ...(one.up ? [
+    count(one.term), count(one.position), lag(one), count(one.records), count(one.books), bytes(one.index_bytes), bytes(one.cache_bytes),
+  ] : Array(7).fill(null)), wrong(one) ?? (one.up && !one.ready ? make("span", { class: "warned" }, "catching up") : null)]),
+  "No engine is known.");
+}
+
+function lag(engine) {
+  if (engine.lag_entries === null) return make("span", { class: "sub" }, "?");
+  return engine.lag_entries > 100 ? make("span", { class: "warned" }, count(engine.lag_entries)) : count(engine.lag_entries);
+}
+
+function drawSequencers(sequencers) {
+  const idle = sequencers.filter((one) => one.up && one.term === null).length;
+  note("sequencers", sequencers, idle ? `, ${idle} standing by` : "");
+  table("sequencers", [["Sequencer", "main"], ["Serves", ""], ["Term", "number"], ["Entries", "number"], ["Shards", "number"],
+    ["Engines follow", "number"], ["", "wide bare"]],
+  sequencers.map((one) => one.up && one.term !== null ? [
+    named(one), make("span", {}, make("span", { class: `chip ${colour(one.log)}` }), `log ${one.log}`), count(one.term),
+    count(one.entries), count(one.shards), count(one.subscribers), wrong(one),
+  ] : [named(one, "idle"), one.up ? make("span", { class: "sub" }, one.log === null ? "stands by" : `stands by for log ${one.log}`) : null,
+    null, null, null, null, wrong(one)]),
+  "No sequencer is known.");
+}
+
+function drawBookies(bookies) {
+  note("bookies", bookies);
+  table("bookies", [["Bookie", "main"], ["State", "wide bare"]], bookies.map((one) => [
+    named(one, one.read_only ? "warn" : ""),
+    wrong(one) ?? make("span", { class: one.read_only ? "warned" : "sub" }, one.read_only ? "read only" : "takes writes"),
+  ]), "No bookie is known.");
+}
+
+function drawControllers(controllers) {
+  byId("controllers-panel").hidden = !controllers.length;
+  note("controllers", controllers);
+  table("controllers", [["Controller", "main"], ["State", "wide bare"]], controllers.map((one) => [
+    named(one, one.leader ? "" : "idle"), wrong(one) ?? make("span", { class: "sub" }, one.leader ? "leads" : "stands by"),
+  ]), "");
+}
+
+// -- the whole
+
+function drawSummary(cluster) {
+  const parts = [...cluster.engines, ...cluster.sequencers, ...cluster.bookies, ...cluster.controllers];
+  const down = parts.filter((part) => !part.up).length;
+  const homeless = cluster.logs.filter((log) => log.slots && !cluster.sequencers.some(
+    (one) => one.up && one.log === log.log && one.term === log.term && log.term !== null)).length;
+  const faults = [];
+  if (homeless) faults.push(`${homeless} ${homeless === 1 ? "log" : "logs"} without a sequencer`);
+  if (down) faults.push(`${down} of ${parts.length} down`);
+  const pill = byId("summary");
+  pill.textContent = faults.length ? faults.join(", ") : parts.length ? `all ${parts.length} up` : "nothing known";
+  pill.className = `pill ${faults.length || !parts.length ? "bad" : "good"}`;
+  document.title = faults.length ? `(${faults.join(", ")}) Boki` : "Boki";
+}
+
+function drawAll(status) {
+  const { cluster, gateway, history } = status;
+  drawSummary(cluster);
+  byId("problem").hidden = !cluster.problem;
+  byId("problem").textContent = cluster.problem;
+  drawRates(history);
+  drawSlots(cluster.slots);
+  drawLogs(cluster);
+  drawEngines(cluster.engines);
+  drawSequencers(cluster.sequencers);
+  drawBookies(cluster.bookies);
+  drawControllers(cluster.controllers);
+  byId("foot").textContent = `Gateway ${gateway.version}, up for ${span(gateway.uptime_s)}, ${count(gateway.requests)} requests, `
+    + `${count(gateway.streams)} open streams.`;
+}
+
+async function ask() {
+  try {
+    const answer = await fetch("/v1/status", { cache: "no-store" });
+    const body = await answer.json();
+    if (!answer.ok) throw new Error(body.message);
+    drawAll(body);
+    document.documentElement.dataset.state = "live";
+  } catch (error) {
+    document.documentElement.dataset.state = "stale";
+    byId("problem").hidden = false;
+    byId("problem").textContent = `The gateway does not answer, what you see is old: ${error.message}`;
+    byId("summary").textContent = "gateway away";
+    byId("summary").className = "pill bad";
+  }
+}
+
+function theme() {
+  const root = document.documentElement;
+  const asked = new URLSearchParams(location.search).get("theme");
+  const kept = asked ?? localStorage.getItem("theme");
+  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+  byId("theme").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    localStorage.setItem("theme", root.dataset.theme);
+  });
+}
+
+async function watch() {
+  if (!document.hidden) await ask();
+  setTimeout(watch, EVERY_MS);
+}
+
+theme();
+document.addEventListener("visibilitychange", () => { if (!document.hidden) ask(); });
+watch();
