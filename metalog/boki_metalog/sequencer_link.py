@@ -1,7 +1,8 @@
 """What an engine says to the sequencer of one term: open, report and close shards, order commands, ask for a barrier.
 
 A link lives as long as one connection; the follower gives a new one after each reconnect, and has then repeated what was
-reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard.
+reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard. Those who ask for a
+barrier in one turn share one request, which leaves after the last of them asked.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class SequencerLink:
         self._peer = peer
         self._shards = shards
         self._unsent: dict[int, tuple[int, int]] = {}
+        self._barrier: asyncio.Task[Position] | None = None
+        """The request for a barrier that has not left yet."""
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -91,6 +94,13 @@ class SequencerLink:
             TermOver, NetworkError: the sequencer could not prove that the term still runs; read the view again.
             Overloaded: too many wait.
         """
+        if self._barrier is None:
+            self._barrier = self._loop.create_task(self._ask_for_barrier())
+            self._barrier.add_done_callback(_retrieved)
+        return await asyncio.shield(self._barrier)
+
+    async def _ask_for_barrier(self) -> Position:
+        self._barrier = None  # a task begins in the next turn: who asks from now on needs a request of his own
         return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
 
     def repeat_reports(self) -> None:
@@ -102,3 +112,9 @@ class SequencerLink:
         if self._unsent:
             unsent, self._unsent = self._unsent, {}
             self._peer.push(protocol.OP_REPORT, protocol.encode_report(self.term, unsent))
+
+
+def _retrieved(barrier: asyncio.Task[Position]) -> None:
+    """Those who asked get its error; nobody is warned when all of them gave up."""
+    if not barrier.cancelled():
+        barrier.exception()

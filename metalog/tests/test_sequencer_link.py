@@ -109,6 +109,17 @@ async def test_orders_and_barriers(ends: Ends) -> None:
         await ends.link.barrier()
 
 
+async def test_barriers_of_one_turn_share_a_request_and_later_ones_do_not(ends: Ends) -> None:
+    """Who asks after the request left may not share it: the entry that answers it may have begun before he asked."""
+    first = [asyncio.ensure_future(ends.link.barrier()) for _ in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    later = asyncio.ensure_future(ends.link.barrier())
+    first[0].cancel()
+    assert {await one for one in (*first[1:], later)} == {Position(3, 12)}
+    assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_BARRIER] * 2
+
+
 async def test_shards_are_bounded(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TERM_SHARDS", 1)
     ends.link.report(1, 1, 1)
