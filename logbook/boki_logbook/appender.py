@@ -1,4 +1,6 @@
-"""Appends batches of SDKs to this engine's shard of the current term, and has them ordered (DESIGN §6.2-3, §8).
+"""Appends batches of SDKs to this engine's shard of a log's current term, and has them ordered (DESIGN §6.2-3, §8).
+
+An engine has one for each log; `router` gives it the batches whose books its term orders, and bounds their memory.
 
 One shard is active at a time: a data ledger made ahead as a *spare* and opened at the sequencer. Batching is natural,
 without timers: what queued up during one turn of the loop, or while `limits.BATCHES_IN_FLIGHT` entries wait for their
@@ -10,16 +12,14 @@ A shard ends by its term's end, a CLOSE, the failure of its ledger, or its size 
 the front of the queue, in order, under the same numbers. The next shard is used only after that, so records of one engine
 are never ordered out of turn (FIFO).
 
-Memory is bounded: batches count from their arrival until they are applied; above the bound appends are refused as
-Overloaded. So is what waits too long for a shard. Either ends the connection of an SDK, which resends all that is undecided.
+What waits too long for a shard is dropped, which ends the connection of its SDK: that resends all that is undecided.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
 
 from boki_common import limits
 from boki_common.errors import BokiError, Overloaded
@@ -27,15 +27,14 @@ from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.record_batch import Compress, RecordBatch, join
 from boki_logbook import metric_definitions as definitions
-from boki_logbook.ports import AppendSource, DataLedgers, LedgerWriter, ShardLink
+from boki_logbook.append_queue import AppendQueue
+from boki_logbook.ports import DataLedgers, LedgerWriter, ShardLink
 from boki_logbook.settings import EngineSettings
 from boki_logbook.shard import OwnEntry, Piece, Shard
 from boki_metalog.errors import ShardNotOpen
+from boki_metalog.patience import woken
 
 _log = get_logger("engine.appender")
-
-_AGE_CHECKS: Final = 4
-"""The age of the queue is looked at so many times within the longest age allowed."""
 
 LEDGER_ROLE: Final = {"boki.role": b"data"}
 """Custom metadata of the ledgers made here, for people who list them."""
@@ -44,6 +43,19 @@ CLOSE_TIMEOUT_S: Final = 1.0
 
 ShardKey = tuple[int, int]
 """Term, shard number."""
+
+
+class Backlog(Protocol):
+    """Counts what waits in all logs of the engine."""
+
+    def release(self, cost: int) -> None:
+        """Batches were applied."""
+
+    def let_go(self) -> None:
+        """A shard ended."""
+
+    def dropped(self, piece: Piece) -> None:
+        """A batch waited too long."""
 
 
 class Appender:
@@ -56,9 +68,11 @@ class Appender:
         incarnation: str,
         settings: EngineSettings,
         metrics: Metrics,
+        backlog: Backlog,
         compress: Compress | None = None,
     ) -> None:
         self._ledgers = ledgers
+        self._backlog = backlog
         self._incarnation = incarnation
         self._settings = settings
         self._compress = compress
@@ -72,17 +86,16 @@ class Appender:
         self._spare: LedgerWriter | None = None
         self._spare_term = 0
         """The term in which the spare was offered as a shard with unknown outcome: of use there or nowhere."""
-        self._queue: deque[Piece] = deque()
-        self.queued_bytes = 0
-        self._held_back: list[Callable[[], None]] = []
+        self._slots: dict[int, int] = {}
+        """Term → its slots as bits: of the terms that were told of and are not over, one at most."""
+        self._waiting = AppendQueue(settings.append_age_s, backlog.dropped)
+        self._queue = self._waiting.pieces
         self._flush_due = False
-        self._age_check: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._background: dict[asyncio.Task[None], None] = {}
         self._entries_appended = metrics.counter(definitions.APPENDED_ENTRIES)
         self._records_appended = metrics.counter(definitions.APPENDED_RECORDS)
         self._ack_seconds = metrics.histogram(definitions.ACK_SECONDS)
-        self._batches_refused = metrics.counter(definitions.REFUSED_BATCHES)
         self._shards_opened = metrics.counter(definitions.SHARDS_OPENED)
 
     # -- what the rest of the engine asks
@@ -101,44 +114,16 @@ class Appender:
         """Data ledgers made ahead and not in use yet."""
         return [] if self._spare is None else [self._spare.ledger_id]
 
-    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
-        """Queues a batch. Raises Overloaded."""
-        piece = Piece(batch, source, request_id, self._loop.time())
-        cost = piece.cost
-        if self.queued_bytes + cost > self._settings.append_queue_bytes:
-            self._batches_refused.inc()
-            raise Overloaded(
-                f"{self.queued_bytes} bytes of appends wait in this engine, of {self._settings.append_queue_bytes}: "
-                "send it again later",
-                found=self.queued_bytes,
-                expected=self._settings.append_queue_bytes,
-            )
-        self.queued_bytes += cost
-        self._queue.append(piece)
+    def add(self, piece: Piece) -> None:
+        """Queues a batch whose books belong to this log's term, or to the next one."""
+        self._waiting.add(piece)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush_now)
-        if self._age_check is None:
-            self._age_check = self._loop.call_later(self._settings.append_age_s / _AGE_CHECKS, self._drop_old)
 
-    @property
-    def crowded(self) -> bool:
-        """Whether who appends should wait for `when_room`."""
-        return self._shard is not None and self.queued_bytes > self._settings.append_queue_bytes // 2
-
-    def when_room(self, go_on: Callable[[], None]) -> None:
-        """Calls back, once, when there is room again, or when nothing makes room any more."""
-        self._held_back.append(go_on)
-
-    def _release(self, cost: int) -> None:
-        self.queued_bytes -= cost
-        if self._held_back and self.queued_bytes <= self._settings.append_queue_bytes // 4:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        held_back, self._held_back = self._held_back, []
-        for go_on in held_back:
-            go_on()
+    def take_queue(self) -> list[Piece]:
+        """All batches that no shard has, in order: they may have to go elsewhere."""
+        return self._waiting.take_all()
 
     def wrote(self, term: int, number: int) -> bool:
         """Whether what is cut of a shard can be taken here."""
@@ -151,7 +136,7 @@ class Appender:
             return None
         own = shard.take(entry)
         if own is not None:
-            self._release(own.cost)
+            self._backlog.release(own.cost)
         if shard.drained and shard is not self._shard:
             del self._shards[term, number]
         return own
@@ -161,6 +146,10 @@ class Appender:
         return self._writers.pop((term, number), None)
 
     # -- what the log says
+
+    def term_started(self, term: int, slots: int) -> None:
+        """The view names the term; `slots` are those it orders, as bits."""
+        self._slots[term] = slots
 
     def link_up(self, link: ShardLink) -> None:
         """A sequencer takes reports: of the term of our shard, or of a later one."""
@@ -191,6 +180,7 @@ class Appender:
     def term_ended(self, term: int) -> None:
         """Nothing more is ordered in the term."""
         self._ended_term = max(self._ended_term, term)
+        self._slots.pop(term, None)
         self._closed.clear()
         for shard in [shard for shard in self._shards.values() if shard.term <= term]:
             self._end(shard, "its term ended")
@@ -211,10 +201,10 @@ class Appender:
             try:
                 self._submit(shard, pieces)
             except Overloaded:
-                self._queue.extendleft(reversed(pieces))
+                self._waiting.put_back(pieces)
                 return  # the writer's window is full: the next ack comes back here
             except BokiError as error:
-                self._queue.extendleft(reversed(pieces))
+                self._waiting.put_back(pieces)
                 self._failed(shard, error)
                 return
 
@@ -233,6 +223,8 @@ class Appender:
         return pieces
 
     def _submit(self, shard: Shard, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            assert not piece.slots & ~shard.slots, f"a book of another log came to shard {shard.number} of {shard.term}"
         buffers = join(
             [piece.batch for piece in pieces],
             term=shard.term,
@@ -286,13 +278,13 @@ class Appender:
     def _end(self, shard: Shard, reason: str) -> None:
         """Nothing of the shard beyond its cut will be ordered: that goes elsewhere."""
         uncut = shard.take_uncut()
-        self._queue.extendleft(reversed(uncut))
+        self._waiting.put_back(uncut)
         if shard.drained:
             self._shards.pop((shard.term, shard.number), None)
         if shard is self._shard:
             _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
             self._shard = None
-            self._let_go()
+            self._backlog.let_go()
             self._wake.set()
 
     async def _close_shard(self, link: ShardLink, number: int) -> None:
@@ -315,8 +307,10 @@ class Appender:
                     pause_s = self._settings.retry_first_s
                 except BokiError as error:
                     _log.info("no shard yet", term=link.term, error=error)
-                    await asyncio.sleep(pause_s)
+                    await woken(self._wake, pause_s)  # the next term's sequencer is not kept waiting
                     pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+                    if self._link is not link:
+                        pause_s = self._settings.retry_first_s
 
     def _opening_link(self) -> ShardLink | None:
         link = self._link
@@ -345,7 +339,9 @@ class Appender:
         if link.term <= self._ended_term or key in self._closed:
             self._in_background(self._close_unused(writer))
             return
-        shard = self._shard = self._shards[key] = Shard(link.term, number, writer, self._loop.time())
+        shard = self._shard = self._shards[key] = Shard(
+            link.term, number, writer, self._loop.time(), self._slots[link.term]
+        )
         self._writers[key] = writer
         writer.listen(lambda last: self._acked(shard, last), lambda error: self._failed(shard, error))
         self._shards_opened.inc()
@@ -375,24 +371,7 @@ class Appender:
         except BokiError as error:
             _log.info("unused data ledger not closed", ledger_id=writer.ledger_id, error=error)
 
-    # -- age, end
-
-    def _drop_old(self) -> None:
-        self._age_check = None
-        oldest_s = self._loop.time() - self._settings.append_age_s
-        while self._queue and self._queue[0].arrived_s <= oldest_s:
-            piece = self._queue.popleft()
-            self._release(piece.cost)
-            self._batches_refused.inc()
-            piece.source.refused(
-                piece.request_id,
-                Overloaded(
-                    f"no sequencer and bookies took this append within {self._settings.append_age_s} s; "
-                    "it was dropped: send it again"
-                ),
-            )
-        if self._queue:
-            self._age_check = self._loop.call_later(self._settings.append_age_s / _AGE_CHECKS, self._drop_old)
+    # -- end
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -403,8 +382,7 @@ class Appender:
         """Tells the sequencer that the shard ends, as far as it listens in time, and deletes the spare ledger."""
         shard, link, spare = self._shard, self._link, self._spare
         self._shard = self._link = self._spare = None
-        if self._age_check is not None:
-            self._age_check.cancel()
+        self._waiting.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 if shard is not None and link is not None and link.term == shard.term:

@@ -1,78 +1,85 @@
-"""What an engine does between the log and its connections: wires appender, indexer, reader and sealer together.
+"""What an engine does between the logs and its connections: wires logs, router, reader and sealer together.
 
-The follower of the log tells it what is ordered (it is a `FollowerListener`), connections give it appends and reads. It
-listens nowhere and knows no metadata store; `engine.Engine` adds these.
+The followers of the logs tell it what is ordered (it is a `LogsListener`, each `EngineLog` a `FollowerListener`),
+connections give it appends and reads. It listens nowhere and knows no metadata store; `engine.Engine` adds these.
 
-The order of steps on a metalog entry matters:
-    1. the indexer takes it, and asks for the headers that other engines wrote;
-    2. the appender hears how far its shard is cut, then that it was closed: what is beyond goes to the next shard;
-    3. what can be applied is: verdicts, rows, answers, readers.
+All logs share the decision state of all books, the frontier, the cache and the readers of ledgers. What belongs to one log,
+its appender and indexer, is in `engine_log`; one that stands still holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from boki_common.errors import BokiError
+from boki_common import limits
+from boki_common.engine_protocol import Token
+from boki_common.errors import BokiError, NetworkError, NoSequencer, SlotNotInTerm, TermOver
+from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.appender import Appender
 from boki_logbook.cache import BatchCache
 from boki_logbook.compression import compressor
+from boki_logbook.engine_log import EngineLog
 from boki_logbook.entry_source import EntrySource
+from boki_logbook.frontier import Frontier
 from boki_logbook.indexer import Indexer
 from boki_logbook.ports import DataLedgers, ShardLink
 from boki_logbook.reader import Reader
+from boki_logbook.router import AppendRouter
 from boki_logbook.sealer import Sealer
 from boki_logbook.settings import EngineSettings
-from boki_metalog.follower import TermInfo
-from boki_metalog.metalog_entry import Close, MetalogEntry
-from boki_metalog.term_record import TermRecord
+from boki_logbook.state import DecisionState
+from boki_metalog.metalog_entry import Lost
+from boki_metalog.progress import Order
+from boki_metalog.view import FIRST_LOG, View
+
+ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
+"""A command or a barrier waits so long for a sequencer that takes it, through as many terms as there are."""
 
 _log = get_logger("engine")
 
 
 class EngineCore:
-    """See the module. Attributes are for the server and for tests; `failed` gets what ends the engine."""
+    """See the module. Implements `Serving`. `failed` gets what ends the engine; the other attributes are for the server,
+    for the simulator and for tests."""
 
-    def __init__(
-        self, *, ledgers: DataLedgers, incarnation: str, settings: EngineSettings, metrics: Metrics, log: int = 0
-    ) -> None:
+    def __init__(self, *, ledgers: DataLedgers, incarnation: str, settings: EngineSettings, metrics: Metrics) -> None:
         self.incarnation = incarnation
-        self.log = log
-        loop = asyncio.get_running_loop()
-        self.failed: asyncio.Future[None] = loop.create_future()
+        self.known_engines: list[str] = []
+        """Addresses of the engines of the cluster, as far as is known."""
+        self.logs: dict[int, EngineLog] = {}
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+        self._ledgers = ledgers
+        self._settings = settings
+        self._metrics = metrics
+        self._compress = compressor() if settings.compress else None
+        self.state = DecisionState()
+        self.frontier = Frontier()
         self.cache = BatchCache(settings.cache_bytes)
         self._source = EntrySource(ledgers, fetched=metrics.counter(definitions.FETCHED_ENTRIES))
-        self.appender = Appender(
-            ledgers=ledgers,
-            incarnation=incarnation,
-            settings=settings,
-            metrics=metrics,
-            compress=compressor() if settings.compress else None,
-        )
-        self.indexer = Indexer(
-            incarnation=incarnation,
-            own=self.appender,
-            source=self._source,
-            cache=self.cache,
-            advanced=self._advanced,
-            failed=self.fail,
-            retry_first_s=settings.retry_first_s,
-            retry_limit_s=settings.retry_limit_s,
-        )
-        self.reader = Reader(indexer=self.indexer, cache=self.cache, source=self._source, settings=settings, log=log)
+        self.appender = AppendRouter(settings=settings, metrics=metrics)
+        self.reader = Reader(serving=self, state=self.state, cache=self.cache, source=self._source, settings=settings)
         self.sealer = Sealer(ledgers, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s)
+        self._view: View | None = None
+        self._log_of_slot: tuple[int, ...] = ()
+        self._only_log: int | None = None
+        """The log that orders every slot, while one does."""
+        self._first_logs: tuple[int, ...] | None = None
+        """The logs that existed when this engine started, until all of them have caught up."""
+        self._ready = False
+        self._moved: list[asyncio.Future[None]] = []
         self._counted_records = 0
         self._indexed = metrics.counter(definitions.INDEXED_RECORDS)
         self._reads = metrics.counter(definitions.READS)
-        metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.indexer.index.bytes)
+        metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.state.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
-        self._tasks = [loop.create_task(self._run(self.appender.run)), loop.create_task(self._run(self.sealer.run))]
+        self._tasks = [self._loop.create_task(self._run(self.sealer.run))]
 
     def fail(self, error: BaseException) -> None:
         """Ends the engine: what it knows cannot be trusted or continued."""
@@ -87,89 +94,188 @@ class EngineCore:
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.fail(error)
 
-    # -- FollowerListener
+    # -- LogsListener
 
-    async def term_started(self, info: TermInfo) -> None:
-        await self.indexer.room(0)
-        self.indexer.term_started(info.term, info.log)
+    def log_found(self, log: int) -> EngineLog:
+        made = self.logs[log] = EngineLog(
+            log=log,
+            owner=self,
+            state=self.state,
+            frontier=self.frontier,
+            router=self.appender,
+            sealer=self.sealer,
+            make_appender=self._make_appender,
+            make_indexer=lambda appender: self._make_indexer(log, appender),
+        )
+        self._tasks.append(self._loop.create_task(self._run(made.appender.run)))
+        return made
 
-    def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
-        indexer, appender = self.indexer, self.appender
-        for entry, metalog_entry in enumerate(entries, first_entry):
-            indexer.ordered(term, entry, metalog_entry)
-            for number, _, entries_end in metalog_entry.shards:
-                appender.cut(term, number, entries_end)
-            for command in metalog_entry.commands:
-                if isinstance(command, Close):
-                    appender.closed(term, command.shard)
-                    self._seal(term, command.shard)
-        indexer.apply()
+    def _make_appender(self) -> Appender:
+        return Appender(
+            ledgers=self._ledgers,
+            incarnation=self.incarnation,
+            settings=self._settings,
+            metrics=self._metrics,
+            backlog=self.appender,
+            compress=self._compress,
+        )
 
-    async def caught_up(self) -> None:
-        await self.indexer.room()
+    def _make_indexer(self, log: int, appender: Appender) -> Indexer:
+        return Indexer(
+            log=log,
+            incarnation=self.incarnation,
+            state=self.state,
+            frontier=self.frontier,
+            own=appender,
+            source=self._source,
+            cache=self.cache,
+            advanced=self._advanced,
+            term_applied=self._term_applied,
+            failed=self.fail,
+            retry_first_s=self._settings.retry_first_s,
+            retry_limit_s=self._settings.retry_limit_s,
+        )
 
-    async def term_ended(self, record: TermRecord) -> None:
-        await self.indexer.room(0)
-        self.appender.term_ended(record.term)
-        for number, shard in self.indexer.places.terms[record.term].shards.items():
-            if not shard.closed:
-                shard.closed = True
-                self._seal(record.term, number)
+    def view_changed(self, view: View) -> None:
+        self._view = view
+        if self._first_logs is None:
+            self._first_logs = tuple(self.logs)
+        self._log_of_slot = tuple(log for first, last, log in view.slots for _ in range(first, last + 1))
+        self._only_log = view.slots[0].log if len({one.log for one in view.slots}) == 1 else None
+        self.link_changed()
+        self.reader.advanced(())
 
-    def sequencer_up(self, link: ShardLink) -> None:
-        self.indexer.caching = True
-        self.appender.link_up(link)
+    # -- LogOwner
 
-    def sequencer_down(self) -> None:
-        self.appender.link_down()
+    def link_changed(self) -> None:
+        moved, self._moved = self._moved, []
+        for future in moved:
+            if not future.done():
+                future.set_result(None)
 
-    def _seal(self, term: int, number: int) -> None:
-        shard = self.indexer.places.terms[term].shards[number]
-        self.sealer.seal(shard.ledger_id, shard.entries_end, self.appender.writer_of(term, number))
+    def lost(self, command: Lost) -> None:
+        places = self.state.places.terms.get(command.term)
+        if places is None or command.shard not in places.shards:
+            _log.error("a LOST command names what was never there", term=command.term, shard=command.shard)
+            return
+        ledger_id = places.shards[command.shard].ledger_id
+        for log in self.logs.values():
+            log.indexer.lost(ledger_id, command)
+
+    # -- what indexers tell
 
     def _advanced(self, books: dict[int, None]) -> None:
-        records = self.indexer.records
+        records = self.state.records
         self._indexed.inc(records - self._counted_records)
         self._counted_records = records
         self.reader.advanced(books)
 
-    # -- status
+    def _term_applied(self) -> None:
+        if len(self.logs) > 1:
+            for log in self.logs.values():
+                log.indexer.resume()
+
+    @property
+    def pending(self) -> int:
+        """Metalog entries received and not applied, of all logs."""
+        return sum(log.indexer.pending for log in self.logs.values())
+
+    # -- Serving
+
+    @property
+    def positions(self) -> Mapping[int, Position]:
+        return self.frontier.positions
+
+    @property
+    def ready(self) -> bool:
+        if not self._ready and self._first_logs is not None:
+            self._ready = all(self.logs[log].indexer.ready for log in self._first_logs)
+        return self._ready
+
+    def reached(self, token: Token, book: int | None = None) -> bool:
+        if not self._ready and not self.ready and (book is None or not self._ready_for(book)):
+            return False
+        return self.frontier.reached(token)
+
+    def _ready_for(self, book: int) -> bool:
+        """Whether the book's log has caught up; what comes before its term in other logs was applied first."""
+        log = None if self._view is None else self.logs.get(self.log_of(book))
+        return log is not None and log.indexer.ready
+
+    def covered(self, book: int) -> int:
+        return self.frontier.covered_of(book)
+
+    def seen(self, book: int) -> dict[int, Position]:
+        return self.frontier.seen(book)
+
+    def log_of(self, book: int) -> int:
+        if self._only_log is not None:
+            return self._only_log
+        return self._log_of_slot[slot_of(book)] if self._log_of_slot else FIRST_LOG
+
+    async def order(self, book: int, command: Order) -> tuple[int, Position]:
+        return await self._ask(book, lambda link: link.order(command))
+
+    async def barrier(self, book: int) -> tuple[int, Position]:
+        return await self._ask(book, lambda link: link.barrier())
+
+    async def _ask(self, book: int, call: Callable[[ShardLink], Awaitable[Position]]) -> tuple[int, Position]:
+        """Asks the sequencer of the book's log, and the next one when it cannot prove that its term goes on."""
+        asked: tuple[ShardLink, View | None] | None = None
+        fault: BokiError | None = None
+        try:
+            async with asyncio.timeout(ORDER_WAIT_S):
+                while True:
+                    log = self.logs.get(self.log_of(book))
+                    link = None if log is None else log.link
+                    if log is not None and link is not None and (link, self._view) != asked:
+                        asked = link, self._view
+                        try:
+                            return log.log, await call(link)
+                        except (TermOver, SlotNotInTerm, NetworkError) as error:
+                            fault = error
+                    else:
+                        moved: asyncio.Future[None] = self._loop.create_future()
+                        self._moved.append(moved)
+                        await moved
+        except TimeoutError:
+            raise NoSequencer(
+                f"no sequencer of log {self.log_of(book)} answered within {ORDER_WAIT_S} s"
+                f"{'' if fault is None else f', the last said: {fault}'}; whether it was ordered is unknown: ask again"
+            ) from fault
+
+    # -- EngineState
+
+    def engines(self) -> list[str]:
+        return self.known_engines
 
     def counted_read(self) -> None:
         self._reads.inc()
 
     def status(self) -> dict[str, Any]:
-        """What there is to say about this engine; values are plain."""
-        indexer, appender, index = self.indexer, self.appender, self.indexer.index
-        received = indexer.received.get(self.log, (0, 0))
-        applied = indexer.positions.get(self.log, (0, 0))
-        shard = appender.shard
+        """What there is to say about this engine; values are plain. The first log's facts are also the engine's."""
+        appender, index = self.appender, self.state.index
+        logs = [self.logs[log].status() for log in sorted(self.logs)]
+        first = logs[0] if logs else {"log": FIRST_LOG, "term": 0, "position": {}, "seqnum": 0, "shard": None}
         return {
             "role": "engine",
             "incarnation": self.incarnation,
-            "log": self.log,
-            "ready": indexer.ready,
-            "term": received[0],
-            "position": {"received_entry": received[1], "indexed_entry": applied[1]},
-            "lag_entries": indexer.pending,
-            "seqnum": indexer.covered.get(self.log, 0),
-            "shard": None
-            if shard is None
-            else {
-                "number": shard.number,
-                "ledger_id": shard.writer.ledger_id,
-                "submitted_entries": shard.submitted_entries,
-                "acked_entries": shard.acked_entries,
-                "cut_entries": shard.cut_entries,
-            },
-            "records": indexer.records,
+            "log": first["log"],
+            "ready": self.ready,
+            "term": first["term"],
+            "position": first["position"],
+            "lag_entries": self.pending,
+            "seqnum": first["seqnum"],
+            "shard": first["shard"],
+            "logs": logs,
+            "records": self.state.records,
             "books": index.book_count,
-            "writers": len(indexer.verdicts),
+            "writers": len(self.state.verdicts),
             "index": {
                 "rows": len(index),
                 "bytes": index.bytes,
                 "runs": index.run_count,
-                "entries": indexer.places.entry_count,
+                "entries": self.state.places.entry_count,
             },
             "cache": {
                 "bytes": self.cache.used_bytes,
@@ -183,12 +289,14 @@ class EngineCore:
         }
 
     async def close(self) -> None:
-        """Says goodbye to the sequencer and ends everything. The ledgers stay open until their owner closes them."""
-        await self.appender.close()
+        """Says goodbye to the sequencers and ends everything. The ledgers stay open until their owner closes them."""
+        self.appender.close()
+        await asyncio.gather(*(log.appender.close() for log in self.logs.values()))
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
-        await self.indexer.close()
+        for log in self.logs.values():
+            await log.indexer.close()
         await self.reader.close()
         try:
             await self._source.close()

@@ -4,7 +4,7 @@
     await engine.ready()          # everything ordered before its start is indexed
     await engine.failed           # raises what ended it: start a new process
 
-It rebuilds its index from the metalogs and entry headers through a `LogFollower`, lists itself under
+It rebuilds its index from the metalogs and entry headers of all logs through `LogFollowers`, lists itself under
 `/boki/members/engine/<incarnation>`, and listens on TCP and Unix sockets. From the start it takes appends, and queues them
 until a shard is open; reads of a session wait until the index has what was ordered before the start.
 """
@@ -29,8 +29,7 @@ from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
-from boki_metalog.follower import LogFollower
-from boki_metalog.view import FIRST_LOG
+from boki_metalog.log_followers import LogFollowers
 
 ENGINE_ROLE: Final = "engine"
 
@@ -46,7 +45,7 @@ class Engine:
         self.core = core
         self.metadata_uri = metadata_uri
         self.addresses: list[Address] = []
-        self._follower = LogFollower(metadata=metadata, ledgers=ledgers, listener=core, log=core.log)
+        self._followers = LogFollowers(metadata=metadata, ledgers=ledgers, listener=core)
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
@@ -63,10 +62,9 @@ class Engine:
         rng: Random,
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
-        log: int = FIRST_LOG,
         metadata_uri: str = "",
     ) -> Engine:
-        """Listens, lists itself, and begins to follow the log; `ready` tells when it has caught up.
+        """Listens, lists itself, and begins to follow the logs; `ready` tells when it has caught up.
 
         Args:
             metadata_uri: told to whoever asks for the status, so that people find the rest of the cluster.
@@ -79,7 +77,6 @@ class Engine:
             incarnation=rng.token(16).hex(),
             settings=settings,
             metrics=Metrics() if metrics is None else metrics,
-            log=log,
         )
         self = cls(core, metadata, ledgers, metadata_uri)
         try:
@@ -87,13 +84,13 @@ class Engine:
                 server = await MessageServer.start(address, self._connected)
                 self._servers.append(server)
                 self.addresses.append(server.address)
-            value = msgspec.json.encode({"addresses": [str(address) for address in self.addresses], "log": log})
+            value = msgspec.json.encode({"addresses": [str(address) for address in self.addresses]})
             path = member_path(ENGINE_ROLE, core.incarnation)
             self._membership = await Membership.join(metadata, path, value)
         except BaseException:
             await self.close()
             raise
-        self._following = asyncio.get_running_loop().create_task(self._follow(), name="engine follows its log")
+        self._following = asyncio.get_running_loop().create_task(self._follow(), name="engine follows its logs")
         return self
 
     @property
@@ -127,6 +124,10 @@ class Engine:
     def counted_read(self) -> None:
         self.core.counted_read()
 
+    def engines(self) -> list[str]:
+        """Addresses of the engines of this cluster, as far as this one knows."""
+        return self.core.engines()
+
     def _connected(self, peer: MessagePeer) -> SdkConnection:
         connection = SdkConnection(
             peer,
@@ -140,7 +141,7 @@ class Engine:
 
     async def _follow(self) -> None:
         try:
-            await self._follower.run()
+            await self._followers.run()
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.core.fail(error)
 

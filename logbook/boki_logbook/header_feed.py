@@ -5,7 +5,8 @@ The indexer says what it will need, in its order (`want`), and takes each entry 
 indexing never needs a later chunk before an earlier one, so bringing them in order cannot block.
 
 What a cut covers is there. So "no such entry" is never believed, nor is anything else: a read that fails is repeated, with a
-pause that doubles, until it works. Only an ordered LOST command may ever skip an entry.
+pause that doubles, until it works. Only for an entry that an ordered LOST command gave up is one more failure enough: then it
+is `take_lost`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class HeaderFeed:
         self._retry_limit_s = retry_limit_s
         self._wanted: deque[_Chunk] = deque()
         self._open_chunks: dict[int, _Chunk] = {}
-        self._ready: dict[tuple[int, int], RecordBatch] = {}
+        self._ready: dict[tuple[int, int], RecordBatch | None] = {}
+        """None: given up by a LOST command, and not to be had."""
+        self._given_up: dict[int, list[tuple[int, int]]] = {}
+        """Ledger → spans [first, stop) of entries that LOST commands named. One item per command."""
         self._reading: dict[asyncio.Task[None], int] = {}
         self._closed = False
 
@@ -66,7 +70,21 @@ class HeaderFeed:
 
     def take(self, ledger_id: int, entry: int) -> RecordBatch | None:
         """The entry, if it is here; it is not kept any longer."""
-        return self._ready.pop((ledger_id, entry), None)
+        batch = self._ready.get((ledger_id, entry))
+        if batch is not None:
+            del self._ready[ledger_id, entry]
+        return batch
+
+    def take_lost(self, ledger_id: int, entry: int) -> bool:
+        """Whether the entry was given up, and cannot be had; asked when it is its turn."""
+        lost = self._ready.get((ledger_id, entry), self) is None
+        if lost:
+            del self._ready[ledger_id, entry]
+        return lost
+
+    def lost(self, ledger_id: int, first: int, stop: int) -> None:
+        """A LOST command gives up entries first … stop - 1."""
+        self._given_up.setdefault(ledger_id, []).append((first, stop))
 
     def fetch(self, *, blocked: bool) -> None:
         """Starts reads, as far as the window allows.
@@ -91,6 +109,9 @@ class HeaderFeed:
             try:
                 batches = await self._source.read(chunk.ledger_id, chunk.first, chunk.last)
             except BokiError as error:
+                if self._lost_of(chunk):
+                    await self._read_what_is_left(chunk)
+                    return
                 _log.warning(
                     "entries that are ordered cannot be read: the index waits for them",
                     ledger_id=chunk.ledger_id,
@@ -104,6 +125,31 @@ class HeaderFeed:
             for entry, batch in enumerate(batches, chunk.first):
                 self._ready[chunk.ledger_id, entry] = batch
             return
+
+    def _lost_of(self, chunk: _Chunk) -> bool:
+        """Whether an entry of the chunk was given up."""
+        return any(self._is_given_up(chunk.ledger_id, entry) for entry in range(chunk.first, chunk.last + 1))
+
+    def _is_given_up(self, ledger_id: int, entry: int) -> bool:
+        return any(first <= entry < stop for first, stop in self._given_up.get(ledger_id, ()))
+
+    async def _read_what_is_left(self, chunk: _Chunk) -> None:
+        """One by one: of the entries given up there may still be some."""
+        pause_s = self._retry_first_s
+        for entry in range(chunk.first, chunk.last + 1):
+            while True:
+                try:
+                    (batch,) = await self._source.read(chunk.ledger_id, entry, entry)
+                except BokiError as error:
+                    if self._is_given_up(chunk.ledger_id, entry):
+                        _log.error("lost entry passed over", ledger_id=chunk.ledger_id, entry=entry, error=error)
+                        self._ready[chunk.ledger_id, entry] = None
+                        break
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, self._retry_limit_s)
+                else:
+                    self._ready[chunk.ledger_id, entry] = batch
+                    break
 
     def _read_ended(self, task: asyncio.Task[None]) -> None:
         del self._reading[task]

@@ -1,14 +1,18 @@
-"""Applies the order of the log: cut after cut, entry after entry, verdict, rows, answers (DESIGN §6.5-7, §7).
+"""Applies the order of one log: cut after cut, entry after entry, verdict, rows, answers (DESIGN §6.5-7, §7).
 
     metalog entry → ranges per shard → each data ledger entry, in order → verdicts → index rows, places, losers
-                  → position advances → answers leave, readers wake
+                  → commands → position advances → answers leave, readers wake
+
+An engine has one for each log; they share the decision state of all books and the frontier.
 
 Rules:
 - In order, always: an entry that is not here yet blocks everything behind it. Own entries are taken from memory, others
-  from the header feed.
+  from the header feed. A term is also blocked until the terms of other logs that it comes after are applied (`frontier`).
+- What is blocked here blocks no other log, but for terms that come after it.
 - The position moves by whole metalog entries, and answers leave only when it has passed their cut, so whoever was
   answered can read its record here.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
+- Entries that a LOST command gave up, and that cannot be had, are passed over; their records keep their positions.
 
 One turn of the loop applies some `TURN_RECORDS` records at most; nothing here runs per record except appends to arrays.
 """
@@ -21,28 +25,27 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from boki_common import ids
-from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.engine_protocol import AnswerRow
 from boki_common.errors import CorruptData
 from boki_common.ids import Position
 from boki_common.record_batch import RecordBatch, Run
 from boki_logbook.cache import BatchCache
 from boki_logbook.entry_source import EntrySource
+from boki_logbook.frontier import Frontier
 from boki_logbook.header_feed import HeaderFeed
-from boki_logbook.index import Index
-from boki_logbook.places import Places, ShardPlace, TermPlaces
+from boki_logbook.places import ShardPlace, TermPlaces
 from boki_logbook.ports import AppendSource
 from boki_logbook.shard import OwnEntry
-from boki_logbook.verdict import Answer, Verdicts
-from boki_metalog.metalog_entry import Close, MetalogEntry, Open
-from boki_metalog.progress import ProgressVector, ShardRange
+from boki_logbook.state import DecisionState
+from boki_logbook.verdict import Answer
+from boki_metalog.follower import TermInfo
+from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open
+from boki_metalog.progress import Order, ProgressVector, ShardRange
 
 TURN_RECORDS: Final = 16_384
 """Records applied before others get their turn; one metalog entry may exceed it."""
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
-
-
-_NOWHERE: Final = Position(0, 0)
 
 
 class OwnEntries(Protocol):
@@ -56,7 +59,7 @@ class OwnEntries(Protocol):
 class _Cut:
     """One metalog entry that is not applied yet."""
 
-    __slots__ = ("end_pos", "entry", "places", "ranges", "time_ms")
+    __slots__ = ("commands", "end_pos", "entry", "places", "ranges", "time_ms")
 
     def __init__(self, places: TermPlaces, entry: int, metalog_entry: MetalogEntry, ranges: list[ShardRange]) -> None:
         self.places = places
@@ -64,6 +67,20 @@ class _Cut:
         self.end_pos = metalog_entry.end_pos
         self.time_ms = metalog_entry.time_ms
         self.ranges = ranges
+        self.commands: Sequence[Order] = ()
+
+
+class _Begin(NamedTuple):
+    """Entries of a term follow."""
+
+    info: TermInfo
+    places: TermPlaces
+
+
+class _End(NamedTuple):
+    """The entries of a term are complete; `term` 0: those of all terms, the log has none now."""
+
+    term: int
 
 
 class _Given(NamedTuple):
@@ -73,63 +90,52 @@ class _Given(NamedTuple):
     answer: Answer
 
 
-class _BatchStreams:
-    """The index as conditions of one batch see it: its committed records join it on the way."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self.newest = index.newest
-        self.batch: RecordBatch
-        self.first_seqnum = 0
-
-    def commit(self, first: int, stop: int) -> None:
-        self._index.add(self.batch, first, stop, self.first_seqnum)
-
-
 class Indexer:
-    """See the module. `advanced` is told which books have new records; `failed`, once, why nothing more can be applied.
+    """See the module. `advanced` is told which books have new records, and of each new position; `term_applied`, that a
+    term is applied to its end; `failed`, once, why nothing more can be applied.
 
-    Invariant: `positions[log]` is the metalog position up to which everything is applied; `covered[log]` is the last
-    seqnum below it.
+    Invariant: `frontier.positions[log]` is the metalog position up to which everything is applied.
     """
 
     def __init__(
         self,
         *,
+        log: int,
         incarnation: str,
+        state: DecisionState,
+        frontier: Frontier,
         own: OwnEntries,
         source: EntrySource,
         cache: BatchCache,
         advanced: Callable[[dict[int, None]], None],
+        term_applied: Callable[[], None],
         failed: Callable[[Exception], None],
         retry_first_s: float,
         retry_limit_s: float,
     ) -> None:
-        self.index = Index()
-        self.verdicts = Verdicts()
-        self.places = Places()
-        self.positions: dict[int, Position] = {}
-        self.received: dict[int, Position] = {}
-        self.covered: dict[int, int] = {}
-        self.records = 0
+        self.log = log
         self.caching = False
         """Whether fetched entries go into the cache: not while rebuilding, when all of them come by."""
         self.ready = False
-        """Whether this engine has seen what was ordered before it started: its own first OPEN is applied."""
+        """Whether what was ordered before this engine started is applied: its own first OPEN is, or the log has no term."""
         self._ready_at: Position | None = None
         self._incarnation = incarnation
+        self._state = state
+        self._frontier = frontier
         self._own = own
         self._cache = cache
         self._advanced = advanced
+        self._term_applied = term_applied
         self._failed = failed
-        self._feed = HeaderFeed(source, self._resume, retry_first_s=retry_first_s, retry_limit_s=retry_limit_s)
+        self._feed = HeaderFeed(source, self.resume, retry_first_s=retry_first_s, retry_limit_s=retry_limit_s)
         self._loop = asyncio.get_running_loop()
-        self._streams = _BatchStreams(self.index)
         self._vector = ProgressVector()
         self._term: TermPlaces | None = None
-        self._cuts: deque[_Cut] = deque()
+        self._cuts: deque[_Cut | _Begin | _End] = deque()
         self._range = 0
         self._entry = 0
+        self._skipped: int | None = None
+        """The first of the entries just passed over as lost; how many records they had is not known yet."""
         self._books: dict[int, None] = {}
         self._cut_answers: list[tuple[AppendSource, list[_Given]]] = []
         self._answers: dict[AppendSource, list[_Given]] = {}
@@ -141,38 +147,64 @@ class Indexer:
 
     @property
     def pending(self) -> int:
-        """Metalog entries received and not applied."""
+        """Metalog entries, and beginnings and ends of terms, received and not applied."""
         return len(self._cuts)
 
-    def term_started(self, term: int, log: int) -> None:
-        """Entries of a new term follow; everything before is applied."""
-        assert not self._cuts, "a term starts when the one before is applied to its end"
-        self._term = self.places.begin(term, log)
+    def term_started(self, info: TermInfo) -> None:
+        """Entries of a new term follow."""
+        self._term = self._state.begin_term(info.term, info.log, info.slots)
         self._vector = ProgressVector()
-        self.positions[log] = self.received[log] = Position(term, 0)
+        self._frontier.received[self.log] = Position(info.term, 0)
+        self._cuts.append(_Begin(info, self._term))
+        self.apply()
+
+    def term_ended(self, term: int) -> None:
+        """All entries of the term have come."""
+        self._cuts.append(_End(term))
+        self.apply()
+
+    def idle(self) -> None:
+        """The log has no term now, and all entries of the terms it had have come."""
+        self._cuts.append(_End(0))
+        self.apply()
 
     def ordered(self, term: int, entry: int, metalog_entry: MetalogEntry) -> None:
         """Takes the next metalog entry; `apply` does the rest. Raises CorruptData when it cannot follow."""
-        places = self._term
+        places, received = self._term, self._frontier.received
         assert places is not None and places.term == term, f"metalog entry of term {term} out of order"
-        assert self.received[places.log] == (term, entry), f"metalog entry {entry} of term {term} out of order"
+        assert received[self.log] == (term, entry), f"metalog entry {entry} of term {term} out of order"
         ranges = self._vector.apply(metalog_entry)
-        for command in metalog_entry.commands:
-            if isinstance(command, Open):
-                place = ShardPlace(term, command.shard, command.ledger_id, command.incarnation)
-                places.shards[command.shard] = place
-                if command.incarnation == self._incarnation and self._ready_at is None:
-                    self._ready_at = Position(term, entry + 1)
-            elif isinstance(command, Close):
-                places.shards[command.shard].closed = True
+        cut = _Cut(places, entry, metalog_entry, ranges)
+        if metalog_entry.commands:
+            self._commands(cut, metalog_entry)
         for number, records_end, entries_end in metalog_entry.shards:
             place = places.shards[number]
             place.records_end, place.entries_end = records_end, entries_end
-        self._cuts.append(_Cut(places, entry, metalog_entry, ranges))
-        self.received[places.log] = Position(term, entry + 1)
+        self._cuts.append(cut)
+        received[self.log] = Position(term, entry + 1)
         for one in ranges:
             if not self._own.wrote(term, one.shard):
                 self._feed.want(places.shards[one.shard].ledger_id, one.first_entry, one.entry_count)
+
+    def _commands(self, cut: _Cut, metalog_entry: MetalogEntry) -> None:
+        """Shards open and close as soon as it is said; what changes the state waits for its place in the order."""
+        places = cut.places
+        later: list[Order] = []
+        for command in metalog_entry.commands:
+            if isinstance(command, Open):
+                place = ShardPlace(places.term, command.shard, command.ledger_id, command.incarnation)
+                places.shards[command.shard] = place
+                if command.incarnation == self._incarnation and self._ready_at is None:
+                    self._ready_at = Position(places.term, cut.entry + 1)
+            elif isinstance(command, Close):
+                places.shards[command.shard].closed = True
+            else:
+                later.append(command)
+        cut.commands = later
+
+    def lost(self, ledger_id: int, command: Lost) -> None:
+        """A LOST command was ordered: what is waited for in vain need not be waited for any longer."""
+        self._feed.lost(ledger_id, command.first_entry, command.stop_entry)
 
     async def room(self, cuts: int = PENDING_CUTS) -> None:
         """Waits until at most so many metalog entries are not applied."""
@@ -201,19 +233,25 @@ class Indexer:
         cuts = self._cuts
         budget = TURN_RECORDS
         advanced = False
-        while cuts and budget > 0 and self._apply_cut(cuts[0]):
-            cut = cuts.popleft()
-            self._passed(cut)
-            budget -= sum(one.record_count for one in cut.ranges)
+        while cuts and budget > 0:
+            cut = cuts[0]
+            if isinstance(cut, _Cut):
+                if not self._apply_cut(cut):
+                    break
+                self._passed(cut)
+                budget -= sum(one.record_count for one in cut.ranges)
+            elif not self._turn_of_term(cut):
+                break
+            cuts.popleft()
             advanced = True
         if advanced:
             self._tell()
         self._feed.fetch(blocked=bool(cuts) and budget > 0)
         if cuts and budget <= 0:
-            self._resume()
+            self.resume()
 
-    def _resume(self) -> None:
-        """Goes on in another turn of the loop: entries arrived, or the last turn was long."""
+    def resume(self) -> None:
+        """Goes on in another turn of the loop: entries arrived, another log advanced, or the last turn was long."""
         if not self._turn_due and not self._closed:
             self._turn_due = True
             self._loop.call_soon(self._turn)
@@ -224,6 +262,20 @@ class Indexer:
             self.apply()
         except Exception as error:  # noqa: BLE001 - there is no caller: the engine ends with it
             self._failed(error)
+
+    def _turn_of_term(self, mark: _Begin | _End) -> bool:
+        """A term begins, if those it comes after are applied; or it ended."""
+        if isinstance(mark, _Begin):
+            info = mark.info
+            if not self._frontier.may_begin(info.after):
+                return False
+            self._frontier.begin(info.term, info.log, info.slots, info.after)
+        elif mark.term:
+            self._frontier.end(mark.term, self.log)
+            self._term_applied()
+        else:
+            self.ready = True
+        return True
 
     def _apply_cut(self, cut: _Cut) -> bool:
         """Applies the entries of a cut from where it stopped; False when one is not here yet."""
@@ -236,13 +288,20 @@ class Indexer:
                 own = self._own.take(places.term, one.shard, entry)
                 batch = own.batch if own is not None else self._feed.take(ledger_id, entry)
                 if batch is None:
-                    return False
-                if own is None:
-                    self._check(batch, places, one, entry)
-                if own is not None or self.caching:
-                    self._cache.put(ledger_id, entry, batch)
-                self._apply_entry(batch, places, cut.time_ms, one.shard, entry, own)
+                    if not self._feed.take_lost(ledger_id, entry):
+                        return False
+                    self._skipped = entry if self._skipped is None else self._skipped
+                else:
+                    if own is None:
+                        self._check(batch, places, one, entry)
+                    if self._skipped is not None:
+                        self._pass_over(cut, one, batch.first_local_id - one.first_record + one.first_pos)
+                    if own is not None or self.caching:
+                        self._cache.put(ledger_id, entry, batch)
+                    self._apply_entry(batch, places, cut.time_ms, one.shard, entry, own)
                 self._entry += 1
+            if self._skipped is not None:
+                self._pass_over(cut, one, one.first_pos + one.record_count)
             self._range += 1
             self._entry = 0
         self._range = 0
@@ -255,18 +314,22 @@ class Indexer:
             )
         return True
 
+    def _pass_over(self, cut: _Cut, one: ShardRange, end_pos: int) -> None:
+        """The records of lost entries keep their positions, up to `end_pos`, and join no stream."""
+        entry, self._skipped = self._skipped, None
+        assert entry is not None
+        records = end_pos - cut.places.end_pos
+        if not 0 <= records <= one.record_count:
+            raise CorruptData(
+                f"lost entries from {entry} on of shard {one.shard} of term {cut.places.term} cannot have {records} records",
+                shard=one.shard,
+            )
+        self._state.pass_over(cut.places, records, shard=one.shard, entry=entry, time_ms=cut.time_ms)
+
     def _apply_entry(
         self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None
     ) -> None:
-        start = places.end_pos
-        first_seqnum = ids.seqnum(places.term, start)
-        streams = self._streams
-        streams.batch, streams.first_seqnum = batch, first_seqnum
-        decision = self.verdicts.decide(batch.runs, batch.expectations, first_seqnum, streams)
-        places.add_entry(shard, entry, batch.record_count, time_ms)
-        for first, stop in decision.losers:
-            places.add_losers(start + first, start + stop)
-        self.records += batch.record_count
+        decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
         books = self._books
         for run in batch.runs:
             books[run.book] = None
@@ -286,7 +349,7 @@ class Indexer:
                 self._cut_answers.append((piece.source, given))
 
     def _check(self, batch: RecordBatch, places: TermPlaces, one: ShardRange, entry: int) -> None:
-        """An entry that was read must be the one that the cut means."""
+        """An entry must be the one that the cut means, and begin where the one before it ended."""
         found = batch.term, batch.shard
         if found != (places.term, one.shard):
             raise CorruptData(
@@ -300,11 +363,10 @@ class Indexer:
 
     def _passed(self, cut: _Cut) -> None:
         places = cut.places
-        self.positions[places.log] = Position(places.term, cut.entry + 1)
+        position = Position(places.term, cut.entry + 1)
+        self._frontier.passed(self.log, position, ids.seqnum(places.term, places.end_pos - 1) if places.end_pos else 0)
         if self._ready_at is not None and not self.ready:
-            self.ready = self.positions[places.log] >= self._ready_at
-        if places.end_pos:
-            self.covered[places.log] = ids.seqnum(places.term, places.end_pos - 1)
+            self.ready = position >= self._ready_at
         for source, given in self._cut_answers:
             self._answers.setdefault(source, []).extend(given)
         self._cut_answers.clear()
@@ -313,11 +375,11 @@ class Indexer:
         """Answers and wakes those who waited for the new position."""
         answers, self._answers = self._answers, {}
         if answers:
-            assert self._term is not None
-            position = self.covered[self._term.log]
+            position = self._frontier.covered[self.log]
+            token = {self.log: self._frontier.positions[self.log]}
             for source, given in answers.items():
                 source.answered(
-                    self.positions,
+                    token,
                     [
                         AnswerRow(
                             run.book,
@@ -339,11 +401,6 @@ class Indexer:
                 if len(self._cuts) <= cuts and not future.done():
                     future.set_result(None)
             self._room = [one for one in self._room if not one[1].done()]
-
-    def reached(self, token: Token) -> bool:
-        """Whether everything that a session has seen is applied here, and what was ordered before this engine started."""
-        positions = self.positions
-        return self.ready and all(position <= positions.get(log, _NOWHERE) for log, position in token.items())
 
     async def close(self) -> None:
         self._closed = True

@@ -5,6 +5,9 @@ A read whose position is reached and whose batches are cached is answered at onc
 terms), for batches from the data ledgers. A reply may hold fewer records than asked for and say that more follow at once; so
 one call reads at most `ENTRIES_PER_READ` entries that are not cached.
 
+A linearizable read first has the book's sequencer acknowledge an entry that began after it, and waits for that position: a
+sequencer that was fenced cannot (DESIGN §7). What was trimmed is told as gaps (`gaps`), or raised by a read of many streams.
+
 How many reads may wait is bounded; so is how long they wait for their session's position.
 """
 
@@ -20,25 +23,45 @@ from boki_common import limits
 from boki_common.engine_protocol import (
     Consistency,
     Direction,
+    GapRow,
     Query,
     Token,
+    encode_found,
     encode_position,
     encode_read_reply,
+    merge_tokens,
 )
-from boki_common.errors import EntryUnknown, InvalidArgument, NetworkError, NoSuchEntry, NoSuchLedger, Overloaded
+from boki_common.errors import (
+    BokiError,
+    EntryUnknown,
+    InvalidArgument,
+    NetworkError,
+    NoSuchEntry,
+    NoSuchLedger,
+    Overloaded,
+    Trimmed,
+)
+from boki_common.ids import ALL_RECORDS, Position
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.cache import BatchCache, EntryKey
 from boki_logbook.columns import RecordColumns
 from boki_logbook.entry_source import EntrySource
-from boki_logbook.indexer import Indexer
+from boki_logbook.gaps import gaps_of
 from boki_logbook.places import EntryPlace
+from boki_logbook.serving import Serving
+from boki_logbook.serving import Serving
 from boki_logbook.settings import EngineSettings
+from boki_logbook.state import DecisionState
+from boki_logbook.state import DecisionState
+from boki_metalog.metalog_entry import Trim
 
 ENTRIES_PER_READ: Final = 64
 """Entries that one call reads from data ledgers, at most."""
 LOADS_AT_ONCE: Final = 8
 """Of these, how many at the same time."""
+AUX_REPLY_BYTES: Final = limits.AUX_BYTES
+"""Aux data of one reply, at most; the first record's is always taken."""
 LOAD_TRIES: Final = 3
 """How often an entry that must be there is looked for before the caller hears that it cannot be read now."""
 
@@ -48,6 +71,13 @@ class _Span(NamedTuple):
 
     place: EntryPlace
     seqnums: list[int]
+
+
+class _Found(NamedTuple):
+    """Seqnums of a range, and whether it may have more."""
+
+    seqnums: list[int]
+    more: bool
 
 
 class _Seen(NamedTuple):
@@ -61,17 +91,24 @@ class Reader:
     """See the module."""
 
     def __init__(
-        self, *, indexer: Indexer, cache: BatchCache, source: EntrySource, settings: EngineSettings, log: int
+        self,
+        *,
+        serving: Serving,
+        state: DecisionState,
+        cache: BatchCache,
+        source: EntrySource,
+        settings: EngineSettings,
     ) -> None:
         self.parked = 0
-        self._indexer = indexer
-        self._index = indexer.index
+        self._serving = serving
+        self._state = state
+        self._index = state.index
+        self._places = state.places
         self._cache = cache
         self._source = source
         self._settings = settings
-        self._log = log
         self._loop = asyncio.get_running_loop()
-        self._positions: dict[asyncio.Future[None], Token] = {}
+        self._positions: dict[asyncio.Future[None], tuple[Token, int | None]] = {}
         self._arrivals: dict[int, dict[asyncio.Future[None], tuple[int, int]]] = {}
         self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
 
@@ -79,10 +116,14 @@ class Reader:
 
     def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
         """The reply, if nothing has to be waited for."""
-        if query.consistency is Consistency.SESSION and not self._indexer.reached(token):
+        consistency = query.consistency
+        if consistency is Consistency.LINEARIZABLE:
             return None
-        seqnums = self._find(query)
-        if not seqnums and _may_wait(query):
+        if consistency is Consistency.SESSION and not self._serving.reached(token, query.book):
+            return None
+        gaps = self._gaps(query, query.start)
+        seqnums, found_more = self._find(query)
+        if not seqnums and not gaps and _may_wait(query):
             return None
         columns = RecordColumns(query.max_bytes)
         whole = True
@@ -94,8 +135,8 @@ class Reader:
             columns.add(batch, span.place.first_seqnum, span.place.time_ms, span.seqnums)
         if seqnums and not columns.count:
             return None
-        more = not whole or columns.full or len(seqnums) == query.max_records
-        return self._reply(self._seen(), columns, more=more)
+        more = not whole or columns.full or found_more
+        return self._reply(self._seen(query.book), columns, seqnums, more=more, gaps=gaps)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:
         """The reply, after waiting for what it needs.
@@ -104,12 +145,12 @@ class Reader:
             Overloaded: too many reads wait, or the index did not reach the session's position in time.
             LedgerError: entries cannot be read now.
         """
-        if query.consistency is Consistency.SESSION:
-            await self._reach(token)
-        seqnums = self._find(query)
-        if not seqnums and _may_wait(query):
-            seqnums = await self._await_records(query)
-        seen = self._seen()
+        await self._see(token, query.book, query.consistency)
+        gaps = self._gaps(query, query.start)
+        seqnums, found_more = self._find(query)
+        if not seqnums and not gaps and _may_wait(query):
+            (seqnums, found_more), gaps = await self._await_records(query)
+        seen = self._seen(query.book)
         columns = RecordColumns(query.max_bytes)
         spans = list(self._spans(seqnums))
         whole = len(spans) <= ENTRIES_PER_READ
@@ -120,20 +161,30 @@ class Reader:
             for span, batch in zip(some, await self._load_all(span.place for span in some), strict=True):
                 if not columns.full:
                     columns.add(batch, span.place.first_seqnum, span.place.time_ms, span.seqnums)
-        more = not whole or columns.full or len(seqnums) == query.max_records
-        return self._reply(seen, columns, more=more)
+        more = not whole or columns.full or found_more
+        return self._reply(seen, columns, seqnums, more=more, gaps=gaps)
 
-    def _find(self, query: Query) -> list[int]:
+    def _find(self, query: Query) -> _Found:
+        most = query.max_records
         if query.direction is Direction.NEXT:
-            return self._index.ascending(query.book, query.tag, query.start, query.stop, query.max_records)
-        return self._index.descending(query.book, query.tag, query.start, query.stop, query.max_records)
+            found = self._index.ascending(query.book, query.tag, query.start, query.stop, most)
+        else:
+            found = self._index.descending(query.book, query.tag, query.start, query.stop, most)
+        more = len(found) == most
+        if self._cache.aux_count:
+            fitting = self._cache.within_aux(found, AUX_REPLY_BYTES)
+            return _Found(list(fitting), more or len(fitting) < len(found))
+        return _Found(found, more)
+
+    def _gaps(self, query: Query, looked: int) -> list[GapRow]:
+        return gaps_of(query, looked, self._state.mark(query.book, query.tag))
 
     def _spans(self, seqnums: Sequence[int]) -> Iterator[_Span]:
         """Groups neighbouring seqnums by their entry."""
         ascending = len(seqnums) < 2 or seqnums[0] < seqnums[-1]
         at = 0
         while at < len(seqnums):
-            place = self._indexer.places.locate(seqnums[at])
+            place = self._places.locate(seqnums[at])
             if ascending:
                 stop = bisect_left(seqnums, place.stop_seqnum, at)
             else:
@@ -143,45 +194,89 @@ class Reader:
             yield _Span(place, list(seqnums[at:stop]))
             at = stop
 
-    def _reply(self, seen: _Seen, columns: RecordColumns, *, more: bool) -> list[Buffer]:
-        return encode_read_reply(seen.token, seen.position, more=more and columns.count > 0, records=columns.finish())
+    def _reply(
+        self, seen: _Seen, columns: RecordColumns, seqnums: Sequence[int], *, more: bool, gaps: Sequence[GapRow] = ()
+    ) -> list[Buffer]:
+        aux = self._cache.aux_rows(seqnums[: columns.count]) if self._cache.aux_count else {}
+        more = more and columns.count > 0
+        return encode_read_reply(seen.token, seen.position, more=more, records=columns.finish(), gaps=gaps, aux=aux)
 
-    def _seen(self) -> _Seen:
-        return _Seen(dict(self._indexer.positions), self._indexer.covered.get(self._log, 0))
+    def _seen(self, book: int) -> _Seen:
+        return _Seen(self._serving.seen(book), self._serving.covered(book))
 
     # -- other reads
 
-    async def prev_many(self, token: Token, book: int, queries: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One row per (tag, at most): the last record at or below. Raises as `answer`; InvalidArgument: too many bytes."""
-        await self._reach(token)
+    async def prev_many(
+        self, token: Token, book: int, queries: Sequence[tuple[int, int]], consistency: Consistency
+    ) -> list[Buffer]:
+        """One row per (tag, at most): the last record at or below.
+
+        Raises:
+            Trimmed: one of the bounds lies below its stream's mark. InvalidArgument: too many bytes. Else as `answer`.
+        """
+        await self._see(token, book, consistency)
+        for at, (tag, at_most) in enumerate(queries):
+            mark = self._state.mark(book, tag)
+            if at_most < mark:
+                raise Trimmed(f"the stream is trimmed below {mark}: read from there on", mark=mark, index=at)
         found = [self._index.prev(book, tag, at_most) for tag, at_most in queries]
-        seen = self._seen()
-        columns = RecordColumns(limits.ENTRY_BYTES)
+        seen = self._seen(book)
+        columns = RecordColumns(limits.ENTRY_BYTES - AUX_REPLY_BYTES)
+        fits = not self._cache.aux_count or len(self._cache.within_aux(found, AUX_REPLY_BYTES)) == len(found)
         for start in range(0, len(found), LOADS_AT_ONCE):
             some = found[start : start + LOADS_AT_ONCE]
-            places = [self._indexer.places.locate(seqnum) if seqnum else None for seqnum in some]
+            places = [self._places.locate(seqnum) if seqnum else None for seqnum in some]
             batches = iter(await self._load_all(place for place in places if place is not None))
             for seqnum, place in zip(some, places, strict=True):
                 if place is None:
                     columns.add_nothing()
                     continue
                 columns.add(next(batches), place.first_seqnum, place.time_ms, [seqnum])
-                if columns.full:
+                if columns.full or not fits:
                     raise InvalidArgument(
                         f"{len(queries)} records are more than {limits.ENTRY_BYTES} bytes: ask for fewer at once"
                     )
-        return self._reply(seen, columns, more=False)
+        return self._reply(seen, columns, found, more=False)
 
-    async def position(self, token: Token) -> list[Buffer]:
+    async def position(self, token: Token, book: int) -> list[Buffer]:
         """What the index covers, once it covers the token."""
-        await self._reach(token)
-        return encode_position(*self._seen())
+        await self._reach(token, book)
+        return encode_position(*self._seen(book))
+
+    async def seek(self, token: Token, book: int, time_ms: int, consistency: Consistency) -> list[Buffer]:
+        """The first place of the book's log that was ordered at or after a time, or what follows all that there are."""
+        await self._see(token, book, consistency)
+        seen = self._seen(book)
+        return encode_found(*seen, self._places.seek(book, time_ms) or max(seen.position + 1, 1))
+
+    async def writer_last(self, token: Token, book: int, writer: bytes) -> list[Buffer]:
+        """The last decided number of a writer, as of now."""
+        await self._see(token, book, Consistency.LINEARIZABLE)
+        return encode_position(self._serving.seen(book), self._state.writer_last(book, writer))
+
+    # -- trim, aux data
+
+    async def trim(self, book: int, pairs: Sequence[tuple[int, int]], *, forget: bool) -> list[Buffer]:
+        """Has a trim ordered, and waits until it is applied here.
+
+        Raises:
+            TermOver, NetworkError, Overloaded: it may have been ordered; it may be repeated.
+        """
+        log, position = await self._serving.order(book, Trim(book, tuple(pairs), forget))
+        await self._reach({log: position}, book)
+        return encode_position(*self._seen(book))
+
+    def set_aux(self, book: int, seqnum: int, data: bytes) -> bool:
+        """Keeps aux data of a record that is there, as long as there is room."""
+        if not self._index.ascending(book, ALL_RECORDS, seqnum, seqnum + 1, 1):
+            return False
+        return self._cache.put_aux(seqnum, data)
 
     async def caught_up(self) -> None:
         """Waits, as long as it takes, until the index has what was ordered before this engine started."""
-        while not self._indexer.ready:
+        while not self._serving.ready:
             future: asyncio.Future[None] = self._loop.create_future()
-            self._positions[future] = {}
+            self._positions[future] = {}, None
             try:
                 await future
             finally:
@@ -237,8 +332,8 @@ class Reader:
 
     def advanced(self, books: Iterable[int]) -> None:
         """The index moved; these books have new records."""
-        for future, token in self._positions.items():
-            if not future.done() and self._indexer.reached(token):
+        for future, (token, of_book) in self._positions.items():
+            if not future.done() and self._serving.reached(token, of_book):
                 future.set_result(None)
         if not self._arrivals:
             return
@@ -247,35 +342,69 @@ class Reader:
                 if not future.done() and self._index.newest(book, tag) >= start:
                     future.set_result(None)
 
-    async def _reach(self, token: Token) -> None:
-        if self._indexer.reached(token):
+    async def _see(self, token: Token, book: int, consistency: Consistency) -> None:
+        """Waits until the view that a read asks for is reached here."""
+        if consistency is Consistency.ANY:
+            return
+        if consistency is Consistency.LINEARIZABLE:
+            log, position = await self._barrier(book)
+            token = dict(token)
+            merge_tokens(token, {log: position})
+        await self._reach(token, book)
+
+    async def _barrier(self, book: int) -> tuple[int, Position]:
+        """A position that covers all that was acknowledged before; asked again while terms end."""
+        pause_s = self._settings.retry_first_s
+        last: BokiError | None = None
+        async with self._parking():
+            try:
+                async with asyncio.timeout(self._settings.position_wait_s):
+                    while True:
+                        try:
+                            return await self._serving.barrier(book)
+                        except BokiError as error:
+                            if not error.retryable:
+                                raise
+                            last = error
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+            except TimeoutError as error:
+                raise Overloaded(
+                    f"no sequencer of the book's log answered within {self._settings.position_wait_s} s ({last}): "
+                    "try again, or read with another consistency"
+                ) from error
+
+    async def _reach(self, token: Token, book: int) -> None:
+        if self._serving.reached(token, book):
             return
         future: asyncio.Future[None] = self._loop.create_future()
         async with self._parking():
-            self._positions[future] = token
+            self._positions[future] = token, book
             try:
                 async with asyncio.timeout(self._settings.position_wait_s):
                     await future
             except TimeoutError as error:
-                waited = "the session's position" if self._indexer.ready else "the log's end: is its sequencer up?"
+                waited = "the session's position" if self._serving.ready else "the log's end: is its sequencer up?"
                 raise Overloaded(
-                    f"the index of this engine is at {_readable(self._indexer.positions)} and did not reach {waited} "
+                    f"the index of this engine is at {_readable(self._serving.positions)} and did not reach {waited} "
                     f"({_readable(token)}) within {self._settings.position_wait_s} s: try again, or another engine"
                 ) from error
             finally:
                 del self._positions[future]
 
-    async def _await_records(self, query: Query) -> list[int]:
-        """Waits until the stream has a record in the range, or the time is over."""
+    async def _await_records(self, query: Query) -> tuple[_Found, list[GapRow]]:
+        """Waits until the stream has a record in the range, is trimmed beyond what was looked at, or the time is over."""
+        looked = query.start
         try:
             async with self._parking(), asyncio.timeout(query.wait_ms / 1000):
                 while True:
-                    found = self._find(query)
-                    if found:
-                        return found
+                    looked = max(looked, self._serving.covered(query.book) + 1)
                     await self._await_arrival(query)
+                    found, gaps = self._find(query), self._gaps(query, looked)
+                    if found.seqnums or gaps:
+                        return found, gaps
         except TimeoutError:
-            return []
+            return self._find(query), self._gaps(query, looked)  # something may have come in the turn of the time-out
 
     async def _await_arrival(self, query: Query) -> None:
         future: asyncio.Future[None] = self._loop.create_future()

@@ -28,7 +28,7 @@ from boki_common.logs import get_logger
 from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
-from boki_logbook.appender import Appender
+from boki_logbook.ports import AppendSource
 from boki_logbook.reader import Reader
 
 PENDING_READS: Final = 4_096
@@ -58,6 +58,23 @@ class EngineState(Protocol):
 
     def counted_read(self) -> None: ...
 
+    def engines(self) -> list[str]:
+        """Addresses of the engines of this cluster, as far as this one knows."""
+
+
+class AppendTarget(Protocol):
+    """Who takes appends, and tells how far it is behind: `router.AppendRouter`."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether who appends should wait for `when_room`."""
+
+    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
+        """Raises Overloaded."""
+
+    def when_room(self, go_on: Callable[[], None]) -> None:
+        """Calls back, once, when there is room again."""
+
 
 class SdkConnection:
     """One SDK. Implements MessageHandler and AppendSource."""
@@ -67,7 +84,7 @@ class SdkConnection:
         peer: MessagePeer,
         *,
         engine: EngineState,
-        appender: Appender,
+        appender: AppendTarget,
         reader: Reader,
         lost: Callable[[SdkConnection], None],
     ) -> None:
@@ -89,16 +106,32 @@ class SdkConnection:
             self._append(request_id, body)
         elif opcode == wire.OP_READ:
             self._read(request_id, body)
-        elif opcode == wire.OP_READ_PREV_MANY:
-            token, book, queries, _ = wire.decode_prev_many(body)
-            self._later(opcode, request_id, self._reader.prev_many(token, book, queries))
-        elif opcode == wire.OP_POSITION:
-            token, _ = wire.decode_position(body)
-            self._later(opcode, request_id, self._reader.position(token))
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, opcode, msgspec.json.encode(self._engine.status()))
         else:
-            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_POSITION}, found {opcode}")
+            self._call(opcode, request_id, body)
+
+    def _call(self, opcode: int, request_id: int, body: memoryview) -> None:
+        """Requests that may wait for something."""
+        reader = self._reader
+        work: Coroutine[Any, Any, list[Buffer]]
+        if opcode == wire.OP_READ_PREV_MANY:
+            work = reader.prev_many(*wire.decode_prev_many(body))
+        elif opcode == wire.OP_POSITION:
+            work = reader.position(*wire.decode_position(body))
+        elif opcode == wire.OP_TRIM:
+            _, book, pairs, forget = wire.decode_trim(body)
+            work = reader.trim(book, pairs, forget=forget)
+        elif opcode == wire.OP_WRITER:
+            work = reader.writer_last(*wire.decode_writer(body))
+        elif opcode == wire.OP_SEEK:
+            work = reader.seek(*wire.decode_seek(body))
+        elif opcode == wire.OP_SET_AUX:
+            self._peer.respond(request_id, opcode, bytes([reader.set_aux(*wire.decode_set_aux(body))]))
+            return
+        else:
+            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_SEEK}, found {opcode}")
+        self._later(opcode, request_id, work)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         for task in list(self._waiting):
@@ -141,7 +174,12 @@ class SdkConnection:
                 found=list(hello.versions),
             )
         self._greeted = True
-        answer = {"version": wire.PROTOCOL_VERSION, "features": [], "engine": self._engine.incarnation}
+        answer = {
+            "version": wire.PROTOCOL_VERSION,
+            "features": [],
+            "engine": self._engine.incarnation,
+            "engines": self._engine.engines(),
+        }
         self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
 
     def _append(self, request_id: int, body: memoryview) -> None:

@@ -33,9 +33,6 @@ class Serving(Protocol):
     def covered(self, book: int) -> int:
         """Seqnum of the last place in the book's log that is applied here; 0 when nothing was ever ordered in it."""
 
-    def seen(self, book: int) -> Token:
-        """What a reply about the book shows, as a token: the position of the book's log that is applied here."""
-
     def seen(self, book: int) -> dict[int, Position]:
         """What a reply about the book shows: the token that goes with it. Empty when nothing was ever ordered.
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from boki_common.record_batch import RecordBatch
 from boki_logbook.cache import BATCH_BYTES
 from boki_logbook.ports import AppendSource, LedgerWriter
+from boki_metalog.term_order import ALL_SLOTS
 
 
 class Piece(NamedTuple):
@@ -25,6 +26,8 @@ class Piece(NamedTuple):
     request_id: int
     arrived_s: float
     """Time of the event loop."""
+    slots: int = ALL_SLOTS
+    """The slots of its books, as bits; all of them when nobody looked, because there is one log."""
 
     @property
     def cost(self) -> int:
@@ -48,7 +51,10 @@ class _Unacked(NamedTuple):
 
 
 class Shard:
-    """See the module. Counters only grow; `cut_entries` ≤ `acked_entries` ≤ `submitted_entries`."""
+    """See the module. Counters only grow; `cut_entries` ≤ `acked_entries` ≤ `submitted_entries`.
+
+    `slots`: those of its term, as bits; no other book's record may come here.
+    """
 
     __slots__ = (
         "_entries",
@@ -61,14 +67,16 @@ class Shard:
         "number",
         "opened_s",
         "retiring",
+        "slots",
         "submitted_entries",
         "submitted_records",
         "term",
         "writer",
     )
 
-    def __init__(self, term: int, number: int, writer: LedgerWriter, opened_s: float) -> None:
+    def __init__(self, term: int, number: int, writer: LedgerWriter, opened_s: float, slots: int = ALL_SLOTS) -> None:
         self.term = term
+        self.slots = slots
         self.number = number
         self.writer = writer
         self.opened_s = opened_s

@@ -1,7 +1,7 @@
 """Models of what an engine depends on, for tests: data ledgers and a log whose acks, cuts and failures are given by hand.
 
     ledgers = ScriptedLedgers()                 # entries in memory; `ack_by_itself = False` holds acknowledgements
-    log = ScriptedLog(ledgers)                  # orders with the real CutBuilder; `cut_by_itself = False` holds cuts
+    log = ScriptedLog()                         # see testing_logs, for several logs too
     core = EngineCore(ledgers=ledgers, incarnation="…", …)
     await log.join(core)                        # replays the past, as a follower would, then is live
 
@@ -29,25 +29,18 @@ from boki_common.errors import (
     EntryUnknown,
     LedgerDataMissing,
     LedgerFenced,
-    NoSequencer,
     NoSuchEntry,
     NoSuchLedger,
     NotEnoughBookies,
-    TermOver,
 )
 from boki_common.ids import Position
 from boki_common.record_batch import NO_NAMES, RUN_NAMED, BatchBuilder, RecordBatch, split_payload
 from boki_common.runtime.ports import Buffer
 from boki_logbook.core import EngineCore
 from boki_logbook.places import TermPlaces
+from boki_logbook.testing_logs import ScriptedLog as ScriptedLog
+from boki_logbook.testing_logs import ScriptedLogs as ScriptedLogs
 from boki_logbook.verdict import Span
-from boki_metalog.follower import TermInfo
-from boki_metalog.metalog_entry import MetalogEntry
-from boki_metalog.progress import CutBuilder, Order
-from boki_metalog.term_record import VERSION, Location, TermRecord
-from boki_metalog.view import SlotRange
-
-SLOTS = (SlotRange(0, 1023),)
 
 
 class ScriptedLedger:
@@ -198,165 +191,6 @@ class ScriptedLedgers:
         return [RecordBatch.parse(memoryview(payload)) for payload in self.ledgers[ledger_id].entries]
 
 
-class ScriptedLink:
-    """An engine's connection to the sequencer of one term."""
-
-    def __init__(self, log: ScriptedLog, term: int) -> None:
-        self.term = term
-        self.up = True
-        self.open_faults: list[BokiError] = []
-        self._log = log
-
-    async def open_shard(self, incarnation: str, ledger_id: int) -> int:
-        await asyncio.sleep(0)
-        if self.open_faults:
-            raise self.open_faults.pop(0)
-        self._check()
-        number = self._log.builder.open(incarnation, ledger_id)
-        self._log.cut()
-        return number
-
-    def report(self, shard: int, records_end: int, entries_end: int) -> None:
-        if self.up and self.term == self._log.term:
-            self._log.builder.report(shard, records_end, entries_end)
-            self._log.cut_soon()
-
-    async def close_shard(self, shard: int) -> None:
-        await asyncio.sleep(0)
-        self._check()
-        self._log.builder.close(shard)
-        self._log.cut()
-
-    async def order(self, command: Order) -> Position:
-        await asyncio.sleep(0)
-        self._check()
-        self._log.builder.order(command)
-        self._log.cut()
-        return Position(self.term, len(self._log.history[self.term]))
-
-    async def barrier(self) -> Position:
-        await asyncio.sleep(0)
-        self._check()
-        self._log.builder.barrier()
-        self._log.cut()
-        return Position(self.term, len(self._log.history[self.term]))
-
-    def _check(self) -> None:
-        if self.term != self._log.term:
-            raise TermOver(f"term {self.term} is over")
-        if not self.up:
-            raise NoSequencer("the sequencer is away")
-
-
-class ScriptedLog:
-    """One physical log: terms, their metalog entries, and the engines that follow it."""
-
-    def __init__(self) -> None:
-        self.term = 0
-        self.time_ms = 1_000
-        self.cut_by_itself = True
-        self.builder = CutBuilder()
-        self.history: dict[int, list[MetalogEntry]] = {}
-        self.records: dict[int, TermRecord] = {}
-        self._members: dict[EngineCore, ScriptedLink] = {}
-        self._cut_due = False
-
-    # -- terms
-
-    async def begin_term(self) -> None:
-        """The next term, at all engines."""
-        self.term += 1
-        self.history[self.term] = []
-        self.builder = CutBuilder(time_ms=self.time_ms)
-        for core in list(self._members):
-            await core.term_started(self._info(self.term))
-            self.connect(core)
-
-    async def end_term(self) -> None:
-        """Seals the term at what is cut now."""
-        entries = self.history[self.term]
-        last = entries[-1] if entries else None
-        record = TermRecord(
-            version=VERSION,
-            term=self.term,
-            log=0,
-            slots=SLOTS,
-            metalog_ledger=1_000 + self.term,
-            last_entry=len(entries) - 1,
-            end_pos=0 if last is None else last.end_pos,
-            last_time_ms=self.time_ms if last is None else last.time_ms,
-            location=Location(),
-        )
-        self.records[self.term] = record
-        for core, link in list(self._members.items()):
-            link.up = False
-            core.sequencer_down()
-            await core.term_ended(record)
-
-    async def next_term(self) -> None:
-        await self.end_term()
-        await self.begin_term()
-
-    # -- cuts
-
-    def cut(self) -> MetalogEntry | None:
-        """Orders what was reported, at all engines."""
-        self._cut_due = False
-        self.time_ms += 1
-        entry = self.builder.take(self.time_ms)
-        if entry is not None:
-            history = self.history[self.term]
-            history.append(entry)
-            for core in list(self._members):
-                core.entries_ordered(self.term, len(history) - 1, [entry])
-        return entry
-
-    def cut_soon(self) -> None:
-        if self.cut_by_itself and not self._cut_due:
-            self._cut_due = True
-            asyncio.get_running_loop().call_soon(self._cut_now)
-
-    def _cut_now(self) -> None:
-        if self._cut_due:
-            self.cut()
-
-    # -- engines
-
-    async def join(self, core: EngineCore, *, live: bool = True) -> None:
-        """Replays the past to an engine as a follower does, in batches; then it follows, with a link if `live`."""
-        for term in range(1, self.term + 1):
-            await core.term_started(self._info(term))
-            entries = self.history[term]
-            for first in range(0, len(entries), 3):
-                core.entries_ordered(term, first, entries[first : first + 3])
-                await core.caught_up()
-            if term in self.records:
-                await core.term_ended(self.records[term])
-        self._members[core] = ScriptedLink(self, self.term)
-        if live and self.term and self.term not in self.records:
-            self.connect(core)
-
-    def connect(self, core: EngineCore) -> ScriptedLink:
-        """A new connection of an engine to the sequencer."""
-        link = self._members[core] = ScriptedLink(self, self.term)
-        core.sequencer_up(link)
-        return link
-
-    def disconnect(self, core: EngineCore) -> None:
-        self._members[core].up = False
-        core.sequencer_down()
-
-    def leave(self, core: EngineCore) -> None:
-        """The engine hears nothing any more."""
-        self._members.pop(core)
-
-    def link(self, core: EngineCore) -> ScriptedLink:
-        return self._members[core]
-
-    def _info(self, term: int) -> TermInfo:
-        return TermInfo(term, 0, SLOTS, 1_000 + term)
-
-
 class RecordingSource:
     """An `AppendSource` that keeps what it hears, by (book, writer, number)."""
 
@@ -472,10 +306,10 @@ def data_of(reply: ReadReply) -> list[bytes]:
 
 def same_state(one: EngineCore, other: EngineCore) -> bool:
     """DESIGN §11.7: equal rows, verdicts, losers, writers and places at one position."""
-    a, b = one.indexer, other.indexer
+    a, b = one.state, other.state
     return (
-        a.positions == b.positions
-        and a.covered == b.covered
+        one.frontier.positions == other.frontier.positions
+        and one.frontier.covered == other.frontier.covered
         and a.index.streams() == b.index.streams()
         and a.verdicts.state() == b.verdicts.state()
         and a.places.terms.keys() == b.places.terms.keys()

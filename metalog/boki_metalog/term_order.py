@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from boki_common import limits
-from boki_metalog.view import SlotRange
 
 ALL_SLOTS: Final = (1 << limits.SLOTS) - 1
 
 
-def slot_mask(slots: Iterable[SlotRange]) -> int:
-    """Slots as the bits of one number."""
+def slot_mask(slots: Iterable[tuple[int, int]]) -> int:
+    """Slots, as (first, last) inclusive, as the bits of one number."""
     mask = 0
     for first, last in slots:
         mask |= (1 << last + 1) - (1 << first)

@@ -207,11 +207,12 @@ class Invariants:
         """Engines at one position of the log agree on everything that follows from it."""
         by_position: dict[tuple[Any, ...], tuple[str, tuple[int, ...]]] = {}
         for name, engine in engines.items():
-            indexer = engine.core.indexer
-            if indexer.pending:
+            core = engine.core
+            if core.pending:
                 continue  # in the middle of a cut
-            key = tuple(sorted(indexer.positions.items()))
-            facts = (indexer.records, len(indexer.index), len(indexer.verdicts), *indexer.covered.values())
+            key = tuple(sorted(core.positions.items()))
+            state = core.state
+            facts = (state.records, len(state.index), len(state.verdicts), *core.frontier.covered.values())
             other = by_position.setdefault(key, (name, facts))
             if other[1] != facts:
                 self.violated(
@@ -222,11 +223,11 @@ class Invariants:
         """All rows and all verdicts of engines at one position, which costs too much for every look."""
         seen: dict[tuple[Any, ...], tuple[str, Any, Any]] = {}
         for name, engine in engines.items():
-            indexer = engine.core.indexer
-            if indexer.pending:
+            core = engine.core
+            if core.pending:
                 continue
-            key = tuple(sorted(indexer.positions.items()))
-            rows, verdicts = indexer.index.streams(), indexer.verdicts.state()
+            key = tuple(sorted(core.positions.items()))
+            rows, verdicts = core.state.index.streams(), core.state.verdicts.state()
             other = seen.setdefault(key, (name, rows, verdicts))
             if other[1] != rows:
                 self.violated("7 index", f"at {key}, {other[0]} and {name} have different rows")

@@ -32,7 +32,7 @@ class Cluster:
         self.cores.append(core)
         if join:
             await self.log.join(core)
-            await self.until(lambda: core.appender.shard is not None)
+            await self.until(lambda: core.logs[0].appender.shard is not None)
         return core
 
     async def until(self, holds: Callable[[], object]) -> None:

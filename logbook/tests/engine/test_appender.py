@@ -44,13 +44,13 @@ def committed(source: RecordingSource) -> list[int]:
 
 async def test_what_one_turn_brings_is_one_entry(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    ledger = core.appender.shard.writer
+    ledger = core.logs[0].appender.shard.writer
     for first in range(1, 6):
         send(core, source, first)
     await cluster.until(lambda: source.rows)
     assert numbers(cluster.ledgers, ledger.ledger_id) == [[(first, 1) for first in range(1, 6)]]
     (batch,) = cluster.ledgers.batches(ledger.ledger_id)
-    assert (batch.term, batch.shard, batch.first_local_id) == (1, core.appender.shard.number, 0)
+    assert (batch.term, batch.shard, batch.first_local_id) == (1, core.logs[0].appender.shard.number, 0)
     assert committed(source) == [1, 2, 3, 4, 5]
     assert source.pushes == 1
 
@@ -58,7 +58,7 @@ async def test_what_one_turn_brings_is_one_entry(cluster: Any) -> None:
 async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     cluster.ledgers.ack_by_itself = False
-    ledger = core.appender.shard.writer
+    ledger = core.logs[0].appender.shard.writer
     for first in range(1, 11):
         send(core, source, first)
         await cluster.settle()
@@ -78,7 +78,7 @@ async def test_an_entry_is_closed_at_its_size_and_no_batch_is_split(cluster: Any
     for at in range(5):
         send(core, source, 1 + 2 * at, count=2, data=bytes(60_000))
     await cluster.settle()
-    entries = numbers(cluster.ledgers, core.appender.shard.writer.ledger_id)
+    entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
     assert entries == [[(1, 2), (3, 2), (5, 2)], [(7, 2), (9, 2)]]
 
 
@@ -125,7 +125,7 @@ async def test_bookies_that_are_away_delay_the_shard(cluster: Any) -> None:
     await cluster.log.join(core)
     send(core, source, 1)
     await cluster.until(lambda: cluster.ledgers.refusals > 2)
-    assert core.appender.shard is None
+    assert core.logs[0].appender.shard is None
     cluster.ledgers.up = True
     await cluster.until(lambda: committed(source) == [1])
 
@@ -135,9 +135,9 @@ async def test_a_shard_whose_opening_has_no_answer_is_asked_for_again_with_the_s
     await cluster.log.join(core, live=False)
     link = cluster.log.link(core)
     link.open_faults = [CallTimeout("no answer"), Unreachable("away")]
-    core.sequencer_up(link)
-    await cluster.until(lambda: core.appender.shard is not None)
-    assert core.appender.shard.writer.ledger_id == 0
+    core.logs[0].sequencer_up(link)
+    await cluster.until(lambda: core.logs[0].appender.shard is not None)
+    assert core.logs[0].appender.shard.writer.ledger_id == 0
 
 
 async def test_a_refused_ledger_is_replaced(cluster: Any) -> None:
@@ -145,9 +145,9 @@ async def test_a_refused_ledger_is_replaced(cluster: Any) -> None:
     await cluster.log.join(core, live=False)
     link = cluster.log.link(core)
     link.open_faults = [ShardNotOpen("closed")]
-    core.sequencer_up(link)
-    await cluster.until(lambda: core.appender.shard is not None)
-    assert core.appender.shard.writer.ledger_id == 1
+    core.logs[0].sequencer_up(link)
+    await cluster.until(lambda: core.logs[0].appender.shard is not None)
+    assert core.logs[0].appender.shard.writer.ledger_id == 1
     await cluster.until(lambda: cluster.ledgers[0].closed_at == 0)
 
 
@@ -156,28 +156,28 @@ async def test_a_ledger_offered_with_unknown_outcome_is_of_no_use_in_the_next_te
     await cluster.log.join(core, live=False)
     link = cluster.log.link(core)
     link.open_faults = [CallTimeout("no answer")] * 1_000
-    core.sequencer_up(link)
+    core.logs[0].sequencer_up(link)
     await cluster.until(lambda: len(link.open_faults) < 999)
     await cluster.log.next_term()
-    await cluster.until(lambda: core.appender.shard is not None)
-    assert core.appender.shard.writer.ledger_id == 1
+    await cluster.until(lambda: core.logs[0].appender.shard is not None)
+    assert core.logs[0].appender.shard.writer.ledger_id == 1
 
 
 async def test_a_reconnected_sequencer_hears_the_progress_again(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    shard = core.appender.shard
+    shard = core.logs[0].appender.shard
     cluster.log.disconnect(core)
     send(core, source, 1, count=3)
     await cluster.until(lambda: shard.acked_entries == 1)
     assert not source.rows
     cluster.log.connect(core)
     await cluster.until(lambda: committed(source) == [1, 2, 3])
-    assert core.appender.shard is shard
+    assert core.logs[0].appender.shard is shard
 
 
 async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    old = core.appender.shard.writer
+    old = core.logs[0].appender.shard.writer
     send(core, source, 1)
     await cluster.until(lambda: committed(source) == [1])
     cluster.log.cut_by_itself = False
@@ -191,7 +191,7 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
     cluster.log.cut_by_itself = cluster.ledgers.ack_by_itself = True
     await cluster.log.begin_term()
     await cluster.until(lambda: len(committed(source)) == 8)
-    new = core.appender.shard
+    new = core.logs[0].appender.shard
     assert new.term == 2
     assert [run[0] for runs in numbers(cluster.ledgers, new.writer.ledger_id) for run in runs] == list(range(2, 9))
     assert {row.first_seqnum >> 35 for row in source.rows if row.first > 1} == {2}
@@ -200,7 +200,7 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
 
 async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    old = core.appender.shard
+    old = core.logs[0].appender.shard
     cluster.ledgers.ack_by_itself = False
     for first in range(1, 6):
         send(core, source, first)
@@ -211,15 +211,15 @@ async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any
     cluster.log.cut()
     cluster.ledgers.ack_by_itself = True
     await cluster.until(lambda: len(committed(source)) == 5)
-    assert core.appender.shard is not old
-    entries = numbers(cluster.ledgers, core.appender.shard.writer.ledger_id)
+    assert core.logs[0].appender.shard is not old
+    entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
     assert [run for runs in entries for run in runs] == [(3, 1), (4, 1), (5, 1)]
 
 
 async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster: Any) -> None:
     """core-review F9: else what is appended again could be ordered before its predecessors."""
     core, source = await cluster.engine(), RecordingSource()
-    old = core.appender.shard
+    old = core.logs[0].appender.shard
     cluster.ledgers.ack_by_itself = cluster.log.cut_by_itself = False
     for first in range(1, 7):
         send(core, source, first)
@@ -227,7 +227,7 @@ async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster:
     old.writer.ack(2)
     old.writer.fail()
     await cluster.settle()
-    assert core.appender.shard is old
+    assert core.logs[0].appender.shard is old
     assert old.cut_entries == 0
     cluster.ledgers.ack_by_itself = True
     await cluster.settle()
@@ -235,14 +235,14 @@ async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster:
     cluster.log.cut_by_itself = True
     cluster.log.cut()
     await cluster.until(lambda: len(committed(source)) == 6)
-    entries = numbers(cluster.ledgers, core.appender.shard.writer.ledger_id)
+    entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
     assert [run for runs in entries for run in runs] == [(3, 1), (4, 1), (5, 1), (6, 1)]
     await cluster.until(lambda: (old.writer.ledger_id, 2) in cluster.ledgers.recovered)
 
 
 async def test_a_ledger_that_fails_while_the_sequencer_is_away(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    old = core.appender.shard
+    old = core.logs[0].appender.shard
     cluster.log.disconnect(core)
     send(core, source, 1)
     await cluster.until(lambda: old.acked_entries == 1)
@@ -253,7 +253,7 @@ async def test_a_ledger_that_fails_while_the_sequencer_is_away(cluster: Any) -> 
     cluster.ledgers.ack_by_itself = True
     send(core, source, 3)
     await cluster.settle()
-    assert core.appender.shard is old
+    assert core.logs[0].appender.shard is old
     cluster.log.connect(core)
     await cluster.until(lambda: len(committed(source)) == 3)
     assert committed(source) == [1, 2, 3]
@@ -274,10 +274,10 @@ async def test_shards_roll_by_size_in_order(cluster: Any) -> None:
 
 async def test_the_engine_leaves_politely(cluster: Any) -> None:
     core = await cluster.engine()
-    await cluster.until(lambda: core.appender.spare_ledgers())
-    shard, (spare,) = core.appender.shard, core.appender.spare_ledgers()
-    await core.appender.close()
-    assert core.indexer.places.terms[1].shards[shard.number].closed
+    await cluster.until(lambda: core.logs[0].appender.spare_ledgers())
+    shard, (spare,) = core.logs[0].appender.shard, core.logs[0].appender.spare_ledgers()
+    await core.logs[0].appender.close()
+    assert core.state.places.terms[1].shards[shard.number].closed
     assert spare not in cluster.ledgers.ledgers
 
 
@@ -300,7 +300,7 @@ async def test_every_number_is_ordered_once_and_in_order(steps: list[str]) -> No
     core = EngineCore(ledgers=ledgers, incarnation="1" * 32, settings=QUICK, metrics=Metrics())
     try:
         await log.join(core)
-        await _until(lambda: core.appender.shard is not None)
+        await _until(lambda: core.logs[0].appender.shard is not None)
         source = RecordingSource()
         ledgers.ack_by_itself = log.cut_by_itself = False
         sent = await _disturb(core, log, source, steps)
@@ -313,8 +313,8 @@ async def test_every_number_is_ordered_once_and_in_order(steps: list[str]) -> No
         await _until(lambda: len(committed(source)) == sent + 1)
         assert sorted(committed(source)) == list(range(1, sent + 2))
         assert not [row for row in source.rows if row.verdict != Verdict.COMMITTED]
-        assert core.indexer.index.next(1, 0, 0) == source.rows[0].first_seqnum
-        assert len(core.indexer.index.streams()[1, 0]) == sent + 1
+        assert core.state.index.next(1, 0, 0) == source.rows[0].first_seqnum
+        assert len(core.state.index.streams()[1, 0]) == sent + 1
         assert core.appender.queued_bytes == 0
         assert not core.failed.done()
     finally:
@@ -324,7 +324,7 @@ async def test_every_number_is_ordered_once_and_in_order(steps: list[str]) -> No
 async def _disturb(core: EngineCore, log: ScriptedLog, source: RecordingSource, steps: list[str]) -> int:
     sent = 0
     for step in steps:
-        shard = core.appender.shard
+        shard = core.logs[0].appender.shard
         if step == "send":
             sent += 1
             send(core, source, sent)

@@ -23,10 +23,10 @@ QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, ack
 
 async def test_ledgers_of_ended_terms_are_closed_at_what_is_ordered(cluster: Any) -> None:
     core = await cluster.engine()
-    ledger = core.appender.shard.writer
+    ledger = core.logs[0].appender.shard.writer
     await committed(core, RunSpec(1, ALICE, 1, plain_records("a")))
     lost = await cluster.engine()
-    orphan = lost.appender.shard.writer
+    orphan = lost.logs[0].appender.shard.writer
     await committed(lost, RunSpec(1, BOB, 1, plain_records("b")))
     cluster.log.leave(lost)
     await cluster.log.next_term()
@@ -37,9 +37,9 @@ async def test_ledgers_of_ended_terms_are_closed_at_what_is_ordered(cluster: Any
 async def test_a_ledger_below_its_floor_is_not_closed(cluster: Any) -> None:
     core = await cluster.engine()
     lost = await cluster.engine()
-    orphan = lost.appender.shard.writer
+    orphan = lost.logs[0].appender.shard.writer
     await committed(lost, RunSpec(1, BOB, 1, plain_records("b")))
-    await cluster.until(lambda: core.indexer.pending == 0)
+    await cluster.until(lambda: core.logs[0].indexer.pending == 0)
     kept = orphan.entries.pop()
     cluster.log.leave(lost)
     await cluster.log.next_term()
@@ -55,7 +55,7 @@ async def test_compressed_entries_read_the_same(cluster: Any) -> None:
     text = "a text that repeats itself " * 400
     await committed(core, RunSpec(1, ALICE, 1, plain_records(text)), RunSpec(2, ALICE, 1, plain_records(text)))
     assert data_of(await read(core, query())) == [text.encode()]
-    assert sum(map(len, core.appender.shard.writer.entries)) < 3_000
+    assert sum(map(len, core.logs[0].appender.shard.writer.entries)) < 3_000
 
 
 async def test_status_is_plain_and_complete(cluster: Any) -> None:
@@ -74,7 +74,7 @@ async def test_readers_of_ledgers_are_few_and_closed(cluster: Any) -> None:
     for at in range(5):
         await committed(core, RunSpec(1, ALICE, 1 + at, plain_records("x")))
         await cluster.log.next_term()
-        await cluster.until(lambda: core.appender.shard is not None)
+        await cluster.until(lambda: core.logs[0].appender.shard is not None)
     await cluster.until(lambda: same_state(core, other))
     await other.close()
     await cluster.until(lambda: core.sealer.waiting == 0)

@@ -43,7 +43,7 @@ async def test_an_answered_append_can_be_read(cluster: Any) -> None:
     assert data_of(reply) == [b"x", b"y"]
     assert reply.records.times_ms.tolist() == [cluster.log.time_ms] * 2
     assert reply.position == seqnums[-1]
-    assert reply.token == core.indexer.positions
+    assert reply.token == core.frontier.positions
     assert not reply.more
 
 
@@ -51,8 +51,8 @@ async def test_answers_carry_the_position_that_was_passed(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     append(core, source, RunSpec(1, ALICE, 1, plain_records("x", "y")))
     await cluster.until(lambda: source.rows)
-    assert source.tokens == [core.indexer.positions]
-    assert source.rows[0].position == core.indexer.covered[0]
+    assert source.tokens == [core.frontier.positions]
+    assert source.rows[0].position == core.frontier.covered[0]
 
 
 async def test_a_resent_append_is_applied_once(cluster: Any) -> None:
@@ -82,7 +82,7 @@ async def test_conflicts_gaps_and_voids_are_answered(cluster: Any) -> None:
     ]
     assert source.rows[0].actual == ((5, seqnum),)
     assert source.rows[1].first_seqnum == 1
-    assert core.indexer.places.terms[1].losers() == [(1, 4)]
+    assert core.state.places.terms[1].losers() == [(1, 4)]
 
 
 async def test_entries_of_other_engines_are_fetched(cluster: Any) -> None:
@@ -90,7 +90,7 @@ async def test_entries_of_other_engines_are_fetched(cluster: Any) -> None:
     mine = await committed(one, RunSpec(1, ALICE, 1, plain_records("a1", "a2")))
     theirs = await committed(two, RunSpec(1, BOB, 1, plain_records("b1")))
     for core in (one, two):
-        await cluster.until(lambda core=core: core.indexer.pending == 0)
+        await cluster.until(lambda core=core: core.logs[0].indexer.pending == 0)
         assert (await read(core, query())).records.seqnums.tolist() == [*mine, *theirs]
         assert data_of(await read(core, query())) == [b"a1", b"a2", b"b1"]
     assert same_state(one, two)
@@ -98,16 +98,16 @@ async def test_entries_of_other_engines_are_fetched(cluster: Any) -> None:
 
 async def test_headers_that_arrive_out_of_order_are_applied_in_order(cluster: Any) -> None:
     writer, reader = await cluster.engine(), await cluster.engine()
-    ledger = writer.appender.shard.writer
+    ledger = writer.logs[0].appender.shard.writer
     gate = cluster.ledgers.gates[ledger.ledger_id, 0] = asyncio.Event()
     await committed(writer, RunSpec(1, ALICE, 1, plain_records("first")))
     await committed(writer, RunSpec(1, ALICE, 2, plain_records("second")))
     source = RecordingSource()
     append(reader, source, RunSpec(1, BOB, 1, plain_records("own")))
     await cluster.settle()
-    assert len(reader.indexer.index) == 0
+    assert len(reader.state.index) == 0
     assert not source.rows
-    assert reader.indexer.pending > 0
+    assert reader.logs[0].indexer.pending > 0
     gate.set()
     await cluster.until(lambda: source.rows)
     assert data_of(await read(reader, query())) == [b"first", b"second", b"own"]
@@ -116,11 +116,11 @@ async def test_headers_that_arrive_out_of_order_are_applied_in_order(cluster: An
 
 async def test_an_entry_that_is_not_found_yet_is_looked_for_again(cluster: Any) -> None:
     writer, reader = await cluster.engine(), await cluster.engine()
-    ledger_id = writer.appender.shard.writer.ledger_id
+    ledger_id = writer.logs[0].appender.shard.writer.ledger_id
     cluster.ledgers.missing[ledger_id, 0] = None
     await committed(writer, RunSpec(1, ALICE, 1, plain_records("x")))
     await cluster.until(lambda: len(cluster.ledgers.reads) > 2)
-    assert len(reader.indexer.index) == 0
+    assert len(reader.state.index) == 0
     del cluster.ledgers.missing[ledger_id, 0]
     await cluster.until(lambda: same_state(writer, reader))
 
@@ -133,7 +133,9 @@ async def test_a_restarted_engine_rebuilds_the_same(cluster: Any) -> None:
         core, RunSpec(1, ALICE, 2, plain_records("b", "c")), RunSpec(2, BOB, 1, plain_records("d", tags=(6,)))
     )
     fresh = await cluster.engine()
-    await cluster.until(lambda: fresh.indexer.ready and core.indexer.pending == fresh.indexer.pending == 0)
+    await cluster.until(
+        lambda: fresh.logs[0].indexer.ready and core.logs[0].indexer.pending == fresh.logs[0].indexer.pending == 0
+    )
     assert same_state(core, fresh)
     assert data_of(await read(fresh, query())) == [b"a", b"b", b"c"]
 
@@ -180,11 +182,15 @@ async def test_live_and_rebuilt_indexes_are_equal(steps: list[tuple[int, list[Ru
             if ends_term:
                 await log.next_term()
         async with asyncio.timeout(10):
-            while sum(row.count for row in source.rows) != sent or cores[0].indexer.pending or cores[1].indexer.pending:
+            while (
+                sum(row.count for row in source.rows) != sent
+                or cores[0].logs[0].indexer.pending
+                or cores[1].logs[0].indexer.pending
+            ):
                 await asyncio.sleep(0)
         await log.join(cores[2], live=False)
         async with asyncio.timeout(10):
-            while cores[2].indexer.pending:
+            while cores[2].logs[0].indexer.pending:
                 await asyncio.sleep(0)
         assert same_state(cores[0], cores[1])
         assert same_state(cores[0], cores[2])
@@ -195,7 +201,7 @@ async def test_live_and_rebuilt_indexes_are_equal(steps: list[tuple[int, list[Ru
 
 async def test_an_entry_of_another_place_ends_the_engine(cluster: Any) -> None:
     writer, reader = await cluster.engine(), await cluster.engine()
-    ledger = writer.appender.shard.writer
+    ledger = writer.logs[0].appender.shard.writer
     gate = cluster.ledgers.gates[ledger.ledger_id, 0] = asyncio.Event()
     await committed(writer, RunSpec(1, ALICE, 1, plain_records("x")))
     batch = make_batch(RunSpec(1, ALICE, 1, plain_records("x")))
@@ -207,7 +213,7 @@ async def test_an_entry_of_another_place_ends_the_engine(cluster: Any) -> None:
 
 async def test_an_entry_of_another_size_ends_the_engine(cluster: Any) -> None:
     writer, reader = await cluster.engine(), await cluster.engine()
-    shard = writer.appender.shard
+    shard = writer.logs[0].appender.shard
     gate = cluster.ledgers.gates[shard.writer.ledger_id, 0] = asyncio.Event()
     await committed(writer, RunSpec(1, ALICE, 1, plain_records("x")))
     batch = make_batch(RunSpec(1, ALICE, 1, plain_records("x", "y")))
@@ -220,12 +226,12 @@ async def test_an_entry_of_another_size_ends_the_engine(cluster: Any) -> None:
 async def test_bytes_that_are_no_batch_are_waited_for_and_reported(cluster: Any) -> None:
     """Only an ordered LOST command may skip what is ordered."""
     writer, reader = await cluster.engine(), await cluster.engine()
-    ledger = writer.appender.shard.writer
+    ledger = writer.logs[0].appender.shard.writer
     gate = cluster.ledgers.gates[ledger.ledger_id, 0] = asyncio.Event()
     await committed(writer, RunSpec(1, ALICE, 1, plain_records("x")))
     good, ledger.entries[0] = ledger.entries[0], b"no batch at all"
     gate.set()
     await cluster.until(lambda: len(cluster.ledgers.reads) > 2)
-    assert reader.indexer.pending == 1
+    assert reader.logs[0].indexer.pending == 1
     ledger.entries[0] = good
     await cluster.until(lambda: same_state(writer, reader))

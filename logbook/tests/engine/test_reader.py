@@ -44,7 +44,7 @@ async def test_a_blocked_read_crosses_terms(cluster: Any) -> None:
     (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     waiting = asyncio.ensure_future(read(core, query(start=seqnum + 1, wait_ms=5_000)))
     await cluster.log.next_term()
-    await cluster.until(lambda: core.appender.shard is not None)
+    await cluster.until(lambda: core.logs[0].appender.shard is not None)
     await committed(core, RunSpec(1, ALICE, 2, plain_records("y")))
     assert data_of(await waiting) == [b"y"]
 
@@ -66,7 +66,7 @@ async def test_records_beyond_the_stop_do_not_wake_a_read_for_good(cluster: Any)
 
 async def test_a_session_waits_for_its_position(cluster: Any) -> None:
     core = await cluster.engine()
-    term, entry = core.indexer.positions[0]
+    term, entry = core.frontier.positions[0]
     token = {0: Position(term, entry + 1)}
     waiting = asyncio.ensure_future(read(core, query(), token))
     await cluster.settle()
@@ -87,12 +87,12 @@ async def test_a_position_that_never_comes_is_overloaded(cluster: Any) -> None:
 async def test_a_fresh_engine_shows_nothing_before_it_has_caught_up(cluster: Any) -> None:
     core = await cluster.engine()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
-    ledger_id = core.appender.shard.writer.ledger_id
+    ledger_id = core.logs[0].appender.shard.writer.ledger_id
     cluster.ledgers.missing[ledger_id, 0] = None
     fresh = await cluster.engine()
     waiting = asyncio.ensure_future(read(fresh, query()))
     await cluster.until(lambda: len(cluster.ledgers.reads) > 2)
-    assert not fresh.indexer.ready
+    assert not fresh.logs[0].indexer.ready
     assert not waiting.done()
     del cluster.ledgers.missing[ledger_id, 0]
     assert data_of(await waiting) == [b"x"]
@@ -157,7 +157,7 @@ async def test_one_call_reads_a_bounded_number_of_entries(cluster: Any) -> None:
 async def test_an_entry_that_cannot_be_read_now_is_named(cluster: Any) -> None:
     core = await cluster.engine(settings=EngineSettings(cache_bytes=0, replicas=1, acks=1, retry_first_s=0.001))
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
-    ledger_id = core.appender.shard.writer.ledger_id
+    ledger_id = core.logs[0].appender.shard.writer.ledger_id
     cluster.ledgers.unknown[ledger_id, 0] = None
     with pytest.raises(EntryUnknown, match="cannot be read now"):
         await read(core, query())
@@ -169,7 +169,7 @@ async def test_prev_many_has_one_row_per_query(cluster: Any) -> None:
     core = await cluster.engine()
     a, b = await committed(core, RunSpec(1, ALICE, 1, (RecordSpec((5,), b"a"), RecordSpec((6,), b"b"))))
     queries = [(5, 2**63 - 1), (7, 2**63 - 1), (6, a), (0, b), (5, a)]
-    buffers = await core.reader.prev_many({}, 1, queries)
+    buffers = await core.reader.prev_many({}, 1, queries, Consistency.SESSION)
     reply = decode_read_reply(memoryview(b"".join(buffers)))
     assert reply.records.seqnums.tolist() == [a, 0, 0, b, a]
     assert data_of(reply) == [b"a", b"", b"", b"b", b"a"]
@@ -179,24 +179,24 @@ async def test_prev_many_of_too_many_bytes_is_refused(cluster: Any) -> None:
     core = await cluster.engine()
     await committed(core, RunSpec(1, ALICE, 1, (RecordSpec((5,), bytes(1_000_000)),)))
     with pytest.raises(InvalidArgument, match="ask for fewer"):
-        await core.reader.prev_many({}, 1, [(5, 2**63 - 1)] * 5)
+        await core.reader.prev_many({}, 1, [(5, 2**63 - 1)] * 5, Consistency.SESSION)
 
 
 async def test_position_covers_what_is_indexed(cluster: Any) -> None:
     core = await cluster.engine()
     (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
-    token, position = decode_position(memoryview(b"".join(await core.reader.position({}))))
-    assert (token, position) == (core.indexer.positions, seqnum)
+    token, position = decode_position(memoryview(b"".join(await core.reader.position({}, 1))))
+    assert (token, position) == (core.frontier.positions, seqnum)
 
 
 async def test_a_reply_claims_only_what_was_looked_at(cluster: Any) -> None:
     """Else a record that came while entries were loaded would be taken for seen, and an expectation would hold wrongly."""
     core = await cluster.engine(settings=EngineSettings(cache_bytes=0, replicas=1, acks=1))
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
-    seen = dict(core.indexer.positions)
-    gate = cluster.ledgers.gates[core.appender.shard.writer.ledger_id, 0] = asyncio.Event()
+    seen = dict(core.frontier.positions)
+    gate = cluster.ledgers.gates[core.logs[0].appender.shard.writer.ledger_id, 0] = asyncio.Event()
     reading = asyncio.ensure_future(read(core, query()))
-    many = asyncio.ensure_future(core.reader.prev_many({}, 1, [(0, 2**63 - 1)]))
+    many = asyncio.ensure_future(core.reader.prev_many({}, 1, [(0, 2**63 - 1)], Consistency.SESSION))
     await cluster.until(lambda: cluster.ledgers.reads)
     await committed(core, RunSpec(1, ALICE, 2, plain_records("y")))
     gate.set()

@@ -144,7 +144,7 @@ async def test_prev_many_position_and_status(served: Served) -> None:
     assert wire.decode_read_reply(body).records.seqnums.tolist() == [row.first_seqnum, 0]
     token, position = wire.decode_position(await sdk.peer.call(wire.OP_POSITION, *wire.encode_position({}, 1)))
     assert position == row.first_seqnum
-    assert token == served.core.indexer.positions
+    assert token == served.core.frontier.positions
     status = msgspec.json.decode(await sdk.peer.call(wire.OP_STATUS))
     assert status["records"] == 1
 
@@ -183,12 +183,12 @@ async def test_a_resend_on_a_new_connection_is_answered_there(served: Served, cl
     first.peer.close()
     again = await served.sdk()
     again.append(run(1, b"x"))
-    shard = served.core.appender.shard
+    shard = served.core.logs[0].appender.shard
     await cluster.until(lambda: shard is not None and shard.acked_entries == 2)
     cluster.log.cut()
     (row,) = await again.answers(1)
     assert row.verdict == Verdict.COMMITTED
-    assert len(served.core.indexer.index) == 1
+    assert len(served.core.state.index) == 1
 
 
 # -- what SDKs may not say
@@ -255,7 +255,7 @@ async def test_malformed_appends_end_the_connection_and_nothing_else(served: Ser
     await bad.lost
     good.append(run(1, b"x"))
     assert len(await good.answers(1)) == 1
-    assert len(served.core.indexer.index) == 1
+    assert len(served.core.state.index) == 1
 
 
 async def test_a_compressed_batch_is_refused(served: Served) -> None:

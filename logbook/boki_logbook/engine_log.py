@@ -1,0 +1,143 @@
+"""One physical log, as an engine takes part in it: its appender and its indexer, driven by the follower of the log.
+
+The order of steps on a metalog entry matters:
+    1. the indexer takes it, and asks for the headers that other engines wrote;
+    2. the appender hears how far its shard is cut, then that it was closed: what is beyond goes to the next shard;
+    3. what can be applied is: verdicts, rows, answers, readers.
+
+When a term is over, the appender's rest goes by way of the router to whoever has its books next; the indexer may still be
+behind, and nothing waits for it but terms that come after (`frontier`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from boki_logbook.appender import Appender
+from boki_logbook.frontier import Frontier
+from boki_logbook.indexer import Indexer
+from boki_logbook.ports import ShardLink
+from boki_logbook.router import AppendRouter
+from boki_logbook.sealer import Sealer
+from boki_logbook.state import DecisionState
+from boki_metalog.follower import TermInfo
+from boki_metalog.metalog_entry import Close, Lost, MetalogEntry
+from boki_metalog.term_order import slot_mask
+from boki_metalog.term_record import TermRecord
+
+
+class LogOwner(Protocol):
+    """What the logs of an engine tell the engine."""
+
+    def link_changed(self) -> None:
+        """A sequencer can be spoken to."""
+
+    def lost(self, command: Lost) -> None:
+        """A LOST command was ordered; the term may be one of another log."""
+
+
+class EngineLog:
+    """See the module. Implements `FollowerListener`."""
+
+    def __init__(
+        self,
+        *,
+        log: int,
+        owner: LogOwner,
+        state: DecisionState,
+        frontier: Frontier,
+        router: AppendRouter,
+        sealer: Sealer,
+        make_appender: Callable[[], Appender],
+        make_indexer: Callable[[Appender], Indexer],
+    ) -> None:
+        self.log = log
+        self.appender = make_appender()
+        self.indexer = make_indexer(self.appender)
+        self.link: ShardLink | None = None
+        """The connection to the sequencer of the current term, while there is one."""
+        self._owner = owner
+        self._state = state
+        self._frontier = frontier
+        self._router = router
+        self._sealer = sealer
+        router.add_log(log, self.appender)
+
+    # -- FollowerListener
+
+    async def term_started(self, info: TermInfo) -> None:
+        self.indexer.term_started(info)
+        if not info.sealed:
+            self.appender.term_started(info.term, slot_mask(info.slots))
+            self._router.term_started(self.log, info.term, info.slots)
+
+    def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
+        indexer, appender = self.indexer, self.appender
+        for entry, metalog_entry in enumerate(entries, first_entry):
+            indexer.ordered(term, entry, metalog_entry)
+            for number, _, entries_end in metalog_entry.shards:
+                appender.cut(term, number, entries_end)
+            for command in metalog_entry.commands:
+                if isinstance(command, Close):
+                    appender.closed(term, command.shard)
+                    self._seal(term, command.shard)
+                elif isinstance(command, Lost):
+                    self._owner.lost(command)
+        indexer.apply()
+
+    async def caught_up(self) -> None:
+        await self.indexer.room()
+
+    async def term_ended(self, record: TermRecord) -> None:
+        self.appender.term_ended(record.term)
+        self._router.term_ended(self.log, record.term)
+        for number, shard in self._state.places.terms[record.term].shards.items():
+            if not shard.closed:
+                shard.closed = True
+                self._seal(record.term, number)
+        self.indexer.term_ended(record.term)
+        await self.indexer.room()
+
+    def sequencer_up(self, link: ShardLink) -> None:
+        self.link = link
+        self.indexer.caching = True
+        self.appender.link_up(link)
+        self._owner.link_changed()
+
+    def sequencer_down(self) -> None:
+        self.link = None
+        self.appender.link_down()
+
+    def idle(self) -> None:
+        self.indexer.idle()
+
+    def _seal(self, term: int, number: int) -> None:
+        shard = self._state.places.terms[term].shards[number]
+        self._sealer.seal(shard.ledger_id, shard.entries_end, self.appender.writer_of(term, number))
+
+    # -- status
+
+    def status(self) -> dict[str, Any]:
+        """What there is to say about this log; values are plain."""
+        received = self._frontier.received.get(self.log, (0, 0))
+        applied = self._frontier.positions.get(self.log, (0, 0))
+        shard = self.appender.shard
+        return {
+            "log": self.log,
+            "ready": self.indexer.ready,
+            "term": received[0],
+            "position": {"received_entry": received[1], "indexed_term": applied[0], "indexed_entry": applied[1]},
+            "lag_entries": self.indexer.pending,
+            "seqnum": self._frontier.covered.get(self.log, 0),
+            "sequencer": self.link is not None,
+            "shard": None
+            if shard is None
+            else {
+                "number": shard.number,
+                "ledger_id": shard.writer.ledger_id,
+                "submitted_entries": shard.submitted_entries,
+                "acked_entries": shard.acked_entries,
+                "cut_entries": shard.cut_entries,
+            },
+        }

@@ -1,0 +1,154 @@
+"""Takes the appends of all connections and gives each to the appender of its log; one bound for all of them together.
+
+While the engine knows one log, nothing is looked at: everything goes to that log's appender. Otherwise each batch is split
+by `routes`. What has no way now, because its slot moves, waits here, in order, and goes on when a term that has the slot
+begins; what a term that is over did not cut comes back here first, under the same numbers.
+
+Memory is bounded: batches count from their arrival until they are applied; above the bound appends are refused as
+Overloaded. Either all of a batch is taken, or nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from boki_common.errors import Overloaded
+from boki_common.metrics import Metrics
+from boki_common.record_batch import RecordBatch
+from boki_logbook import metric_definitions as definitions
+from boki_logbook.append_queue import AppendQueue
+from boki_logbook.appender import Appender
+from boki_logbook.ports import AppendSource
+from boki_logbook.routes import NOWHERE, Routes
+from boki_logbook.settings import EngineSettings
+from boki_logbook.shard import Piece
+from boki_metalog.term_order import ALL_SLOTS
+from boki_metalog.view import SlotRange
+
+
+class AppendRouter:
+    """See the module. Everything is synchronous and called on the event loop.
+
+    Invariant: `queued_bytes` is the cost of all batches that are in this engine and not applied.
+    """
+
+    def __init__(self, *, settings: EngineSettings, metrics: Metrics) -> None:
+        self.queued_bytes = 0
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._appenders: dict[int, Appender] = {}
+        self._only: Appender | None = None
+        """Who gets everything, unseen."""
+        self._routes = Routes()
+        self._waiting = AppendQueue(settings.append_age_s, self.dropped)
+        self._held_back: list[Callable[[], None]] = []
+        self._batches_refused = metrics.counter(definitions.REFUSED_BATCHES)
+
+    def add_log(self, log: int, appender: Appender) -> None:
+        """A log was found; its terms are told of from now on."""
+        before = self._only
+        self._appenders[log] = appender
+        self._choose()
+        if self._only is None and before is not None:
+            self._give(before.take_queue())
+        elif before is None:
+            self._give(self._waiting.take_all())
+
+    # -- what connections ask
+
+    @property
+    def queued(self) -> int:
+        """Batches that no active shard has yet."""
+        return len(self._waiting.pieces) + sum(appender.queued for appender in self._appenders.values())
+
+    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
+        """Queues a batch. Raises Overloaded."""
+        piece = Piece(batch, source, request_id, self._loop.time(), ALL_SLOTS)
+        cost = piece.cost
+        if self.queued_bytes + cost > self._settings.append_queue_bytes:
+            self._batches_refused.inc()
+            raise Overloaded(
+                f"{self.queued_bytes} bytes of appends wait in this engine, of {self._settings.append_queue_bytes}: "
+                "send it again later",
+                found=self.queued_bytes,
+                expected=self._settings.append_queue_bytes,
+            )
+        self.queued_bytes += cost
+        if self._only is not None:
+            self._only.add(piece)
+        else:
+            self._give((piece,))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether who appends should wait for `when_room`: not while nothing makes room."""
+        return self.queued_bytes > self._settings.append_queue_bytes // 2 and any(
+            appender.shard is not None for appender in self._appenders.values()
+        )
+
+    def when_room(self, go_on: Callable[[], None]) -> None:
+        """Calls back, once, when there is room again, or when a shard ends and may make none any more."""
+        self._held_back.append(go_on)
+
+    # -- what appenders tell
+
+    def release(self, cost: int) -> None:
+        """Batches were applied."""
+        self.queued_bytes -= cost
+        if self._held_back and self.queued_bytes <= self._settings.append_queue_bytes // 4:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """A shard ended."""
+        held_back, self._held_back = self._held_back, []
+        for go_on in held_back:
+            go_on()
+
+    def dropped(self, piece: Piece) -> None:
+        """A batch waited too long."""
+        self._batches_refused.inc()
+        self.release(piece.cost)
+
+    # -- what logs tell
+
+    def term_started(self, log: int, term: int, slots: Iterable[SlotRange]) -> None:
+        """The view names the term; it can be appended to as soon as its sequencer opens a shard."""
+        self._routes.started(log, term, slots)
+        self._choose()
+        self._give(self._waiting.take_all())
+
+    def term_ended(self, log: int, term: int) -> None:
+        """All of the term was received, and its appender has what was not cut."""
+        self._routes.ended(term)
+        self._choose()
+        if self._only is not self._appenders[log]:
+            self._give(self._appenders[log].take_queue())
+
+    def _choose(self) -> None:
+        if len(self._appenders) == 1:
+            (self._only,) = self._appenders.values()
+        else:
+            self._only = self._appenders.get(self._routes.only)
+
+    def _give(self, pieces: Sequence[Piece]) -> None:
+        """Gives batches to the logs that have their slots now, in order."""
+        for piece in pieces:
+            if len(self._appenders) == 1 and self._only is not None:
+                self._only.add(piece)
+                continue
+            parts = self._routes.split(piece.batch.runs)
+            if len(parts) > 1:
+                self.queued_bytes -= piece.cost
+            for log, runs, slots in parts:
+                batch = piece.batch if len(parts) == 1 else piece.batch.subset(runs)
+                part = piece._replace(batch=batch, slots=slots)
+                if len(parts) > 1:
+                    self.queued_bytes += part.cost
+                if log == NOWHERE:
+                    self._waiting.add(part)
+                else:
+                    self._appenders[log].add(part)
+
+    def close(self) -> None:
+        self._waiting.close()

@@ -1,0 +1,81 @@
+"""Which log a batch of appends goes to, when there are several: one log for one slot at a time. Pure.
+
+    slot → the *live term* that this engine appends the slot's records to, or none
+
+Rules:
+- A slot stays with its term until that term is over *here*: until all of it was received, so that what was not cut is known.
+  Only then it goes to the newest live term that has it, or to nowhere until there is one.
+- So the records of one book go one way at a time, and what one term did not cut goes to the next before anything newer.
+
+A term is live from when the view names it until its record is received; terms that were over when they were met never are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from boki_common import limits
+from boki_common.ids import slot_of
+from boki_common.record_batch import Run
+from boki_metalog.term_order import slot_mask
+from boki_metalog.view import SlotRange
+
+NOWHERE: Final = -1
+"""No live term has the slot."""
+_NO_TERM: Final = 0
+
+
+class Part(NamedTuple):
+    """Runs of a batch that go to one log (`NOWHERE`: wait), ascending, and their slots as bits."""
+
+    log: int
+    runs: list[int]
+    slots: int
+
+
+class Routes:
+    """See the module. Invariant: the term of each slot is live and has the slot."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, tuple[int, int]] = {}
+        """Term → its log and its slots as bits; ascending by term within a log, few."""
+        self._terms = [_NO_TERM] * limits.SLOTS
+
+    @property
+    def only(self) -> int:
+        """The log that every slot goes to; `NOWHERE` when they go different ways."""
+        term = self._terms[0]
+        return self._live[term][0] if term and self._terms.count(term) == limits.SLOTS else NOWHERE
+
+    def started(self, log: int, term: int, slots: Iterable[SlotRange]) -> None:
+        """The view names the term, and its log's terms before are over here."""
+        mask = slot_mask(slots)
+        self._live[term] = log, mask
+        self._terms = [term if held == _NO_TERM and mask >> slot & 1 else held for slot, held in enumerate(self._terms)]
+
+    def ended(self, term: int) -> None:
+        """All of the term was received. One that was not live says nothing."""
+        if self._live.pop(term, None) is None:
+            return
+        newest_first = sorted(self._live.items(), reverse=True)
+        for slot, held in enumerate(self._terms):
+            if held == term:
+                self._terms[slot] = next((one for one, (_, mask) in newest_first if mask >> slot & 1), _NO_TERM)
+
+    def log_of(self, slot: int) -> int:
+        """Where the records of a slot go."""
+        term = self._terms[slot]
+        return self._live[term][0] if term else NOWHERE
+
+    def split(self, runs: Sequence[Run]) -> list[Part]:
+        """Splits a batch, in order of the first run that goes to each log."""
+        parts: dict[int, tuple[list[int], list[int]]] = {}
+        for at, run in enumerate(runs):
+            slot = slot_of(run.book)
+            indexes, slots = parts.setdefault(self.log_of(slot), ([], []))
+            indexes.append(at)
+            slots.append(slot)
+        return [
+            Part(log, indexes, slot_mask((slot, slot) for slot in slots)) for log, (indexes, slots) in parts.items()
+        ]
