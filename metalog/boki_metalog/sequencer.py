@@ -1,16 +1,15 @@
 """The sequencer process: it stands by, becomes the primary of a log's next term, serves it, keeps a spare ledger ready.
 
     sequencer = await Sequencer.start(metadata=…, ledgers=…, address=…, clock=…, rng=…)
-    await sequencer.serving()        # the term; returns when this process orders the log
-    await sequencer.failed           # raises when its term was taken over: start a new process
+    await sequencer.serving()        # the term; returns when this process orders a log
+    await sequencer.failed           # raises when something is wrong that waiting does not mend
 
 Rules:
-- It lists itself, with its address and its spare ledger, before any view can name it. A ledger is written only by the
-  incarnation that made it, and for one term only.
-- A view that names another incarnation: that one is asked directly. If it does not answer, its term is changed at once; if
-  it serves, this process stands by and asks again. (A wrong suspicion costs a term, never a record.)
-- A term that is full is replaced by this process itself. A term taken by somebody else, or a failed metalog writer, ends
-  this incarnation: `failed`.
+- It lists itself, with its address and a spare ledger, before any view can name it, and lists the next spare while it serves:
+  so that anybody can give it a term. A ledger is written only by the incarnation that made it, and for one term only.
+- One term at a time. Without one it stands by for any log of the view (or for the one it was given), see `standby`.
+- A term that is full is replaced by this process itself, at once. A term that somebody else ended (its metalog is fenced, the
+  view went on) leaves it standing by: whoever ended it is given the time to install the next.
 - Whatever is merely away (metadata store, bookies) is tried again, for ever, with growing pauses.
 
 Ordering itself is in `term_server`, the change of terms in `term_change`. Nothing here is on the path of an append.
@@ -20,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,7 +28,6 @@ from boki_common.errors import (
     BokiError,
     InvalidArgument,
     MetadataError,
-    NetworkError,
     ProtocolError,
     TermOver,
 )
@@ -41,25 +39,38 @@ from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.runtime.ports import Clock, Random
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.errors import TermFull
+from boki_metalog.errors import SpareTaken, TermFull
 from boki_metalog.ledgers import Ledgers, LedgerWriter
 from boki_metalog.metadata_tree import ensure_view
 from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.patience import patiently, woken
-from boki_metalog.sequencer_member import SequencerMember, address_of, ask_sequencer, sequencer_path
+from boki_metalog.sequencer_member import SequencerMember, sequencer_path
 from boki_metalog.settings import SequencerSettings
+from boki_metalog.standby import Standby
 from boki_metalog.term_change import change_term
 from boki_metalog.term_plan import Candidate
 from boki_metalog.term_server import TermServer
-from boki_metalog.view import FIRST_LOG, Installed, SlotRange
+from boki_metalog.view import Installed, SlotRange, View
 from boki_metalog.view_feed import ViewFeed
 
 T = TypeVar("T")
 
 LEDGER_ROLE: Final = {"boki.role": b"metalog"}
-"""Custom metadata of the ledgers made here, for people who list them."""
+INCARNATION: Final = "boki.incarnation"
+"""Custom metadata of the ledgers made here: for people who list them, and for whoever deletes spares that nobody needs."""
+
+ANY_LOG: Final = -1
+"""What a sequencer that stands by for any log says when it is asked for its log."""
 
 _log = get_logger("sequencer")
+
+
+class _Begun(NamedTuple):
+    """A term that the view gives to this process."""
+
+    log: int
+    installed: Installed
+    slots: tuple[SlotRange, ...]
 
 
 class Sequencer:
@@ -74,11 +85,12 @@ class Sequencer:
         rng: Random,
         settings: SequencerSettings,
         metrics: Metrics,
-        log: int,
+        log: int | None,
         take_over: bool,
     ) -> None:
         self.incarnation = rng.token(16).hex()
         self.log = log
+        """The log that this process serves; while it stands by the only one it would, None: any."""
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = loop.create_future()
         """Gets the error that ended this incarnation; never a result."""
@@ -87,7 +99,8 @@ class Sequencer:
         self._clock = clock
         self._rng = rng
         self._settings = settings
-        self._metrics = SequencerMetrics(metrics, log)
+        self._metrics = metrics
+        self._metrics_of_logs: dict[int, SequencerMetrics] = {}
         self._take_over = take_over
         self._server: MessageServer
         self._membership: Membership
@@ -95,11 +108,14 @@ class Sequencer:
         self._feed = ViewFeed(
             metadata, self._wake.set, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s
         )
+        self._standby = Standby(
+            metadata, self.incarnation, only=log, settings=settings, rng=rng, on_change=self._wake.set
+        )
         self._spare: LedgerWriter | None = None
+        self._listed: bytes = b""
+        """What the membership node is known to hold."""
         self._serving: TermServer | None = None
         self._began = asyncio.Event()
-        self._addresses: dict[str, Address] = {}
-        """Where other sequencers were seen: their membership may vanish before they do."""
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -113,12 +129,13 @@ class Sequencer:
         rng: Random,
         settings: SequencerSettings = SequencerSettings(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
-        log: int = FIRST_LOG,
+        log: int | None = None,
         take_over: bool = False,
     ) -> Sequencer:
         """Listens and lists itself; a term is sought in the background, see `serving`.
 
         Args:
+            log: the only log to stand by for; None: any of the view.
             take_over: do not ask the serving sequencer, replace it.
 
         Raises:
@@ -160,7 +177,7 @@ class Sequencer:
         return self._serving
 
     async def serving(self) -> int:
-        """Waits until this process orders the log; returns the term. Raises what ends this incarnation before."""
+        """Waits until this process orders a log; returns the term. Raises what ends this incarnation before."""
         began = asyncio.ensure_future(self._began.wait())
         either: list[asyncio.Future[Any]] = [began, self.failed]
         try:
@@ -191,6 +208,7 @@ class Sequencer:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         await self._feed.close()
+        await self._standby.close()
         if self._serving is not None:
             self._serving.end(TermOver(f"sequencer {self.incarnation} stops", term=self._serving.term))
         self._drop_spare()
@@ -203,20 +221,22 @@ class Sequencer:
     def welcome(self) -> protocol.Welcome:
         """What a participant hears first."""
         term = 0 if self._serving is None else self._serving.term
-        return protocol.Welcome(protocol.VERSION, self.incarnation, self.log, term, self.term != 0)
+        log = ANY_LOG if self.log is None else self.log
+        return protocol.Welcome(protocol.VERSION, self.incarnation, log, term, self.term != 0)
 
     # -- the life of an incarnation
 
     async def _run(self) -> None:
         try:
             while True:
-                server = self._begin(*await self._patiently(self._seek_term))
+                begun = await self._patiently(self._seek_term)
+                server = self._begin(begun)
                 await self._serve(server)
-                if not isinstance(server.over, TermFull):
-                    raise server.over or TermOver(f"term {server.term} is over", term=server.term)
+                self.log = self._standby.only
+                if isinstance(server.over, TermFull):
+                    self._standby.replace_at_once(begun.log, server.term)
         except Exception as error:  # noqa: BLE001 - raised by `failed`
             _log.warning("sequencer ends", incarnation=self.incarnation, error=error)
-            self._metrics.term(0)
             self.failed.set_exception(error)
             self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
 
@@ -224,90 +244,98 @@ class Sequencer:
         """A ledger that this incarnation made, listed for the next term."""
         if self._spare is None:
             self._spare = await self._ledgers.create(
-                replicas=self._settings.replicas, acks=self._settings.acks, custom=LEDGER_ROLE
+                replicas=self._settings.replicas,
+                acks=self._settings.acks,
+                custom=LEDGER_ROLE | {INCARNATION: self.incarnation.encode()},
             )
-        try:
-            await self._membership.update(self._member())
-        except BadVersion as error:
-            # The membership's own keeper wrote meanwhile. It goes on until the newest value is there.
-            _log.debug("the listing was being written already", incarnation=self.incarnation, error=error)
+        member = self._member()
+        if member != self._listed:
+            try:
+                await self._membership.update(member)
+            except BadVersion as error:
+                # The membership's own keeper wrote meanwhile. It goes on until the newest value is there.
+                _log.debug("the listing was being written already", incarnation=self.incarnation, error=error)
+            self._listed = member
         return Candidate(self.incarnation, self._spare.ledger_id)
 
-    async def _seek_term(self) -> tuple[Installed, tuple[SlotRange, ...]]:
-        """Stands by until the log is without a living sequencer, then has its next term installed here."""
+    async def _seek_term(self) -> _Begun:
+        """Stands by until a view gives a term to this process; takes over a log itself when that is due."""
         candidate = await self._offer_spare()
         while True:
             view, version = await ensure_view(self._metadata)
-            installed = view.installed(self.log)
-            if not candidate.is_installed(view, self.log):
-                if installed is not None and not await self._may_replace(installed):
-                    await woken(self._wake, self._settings.standby_check_s)
-                    continue
+            self._feed.offer(view, version)
+            begun = self._begun(candidate, view)
+            if begun is not None:
+                return begun
+            if self._feed.error is not None:
+                raise self._feed.error
+            log = await self._due(view)
+            if log is None:
+                continue
+            try:
                 view, version = await change_term(
                     metadata=self._metadata,
                     ledgers=self._ledgers,
                     rng=self._rng,
-                    log=self.log,
-                    suspect=view.term_of(self.log),
+                    log=log,
+                    suspect=view.term_of(log),
                     candidate=candidate,
                 )
-                installed = view.installed(self.log)
+            except SpareTaken as error:
+                _log.info("the spare is of no use any more", log=log, error=error)
+                self._drop_spare()
+                candidate = await self._offer_spare()
+                continue
             self._feed.offer(view, version)
-            assert installed is not None, "a log that had a term, or just got one, has one"
-            if candidate.is_installed(view, self.log):
-                return installed, view.slots_of(self.log)
-            # Somebody else won. The spare may have been in the view for a moment, so it is never offered again.
-            self._drop_spare()
-            candidate = await self._offer_spare()
+            if candidate.is_installed(view, log):
+                self._standby.changed(log)
+
+    async def _due(self, view: View) -> int | None:
+        """The log to take over now; None after something may have changed."""
+        if self._take_over:
+            return min(view.logs) if self.log is None else self.log
+        log, pause_s = await self._standby.look(view)
+        if log is None:
+            pause_s = self._settings.standby_check_s if pause_s is None else pause_s
+            await woken(self._wake, min(pause_s, self._settings.standby_check_s))
+        return log
+
+    def _begun(self, candidate: Candidate, view: View) -> _Begun | None:
+        log = candidate.installed_log(view)
+        installed = None if log is None else view.installed(log)
+        return None if log is None or installed is None else _Begun(log, installed, view.slots_of(log))
 
     def _drop_spare(self) -> None:
         if self._spare is not None:
             self._spare.abandon()
             self._spare = None
 
-    async def _may_replace(self, installed: Installed) -> bool:
-        """Whether the sequencer that the view names is this one, or was asked and does not serve."""
-        if installed.sequencer == self.incarnation or self._take_over:
-            return True
-        address = await self._address_of(installed.sequencer)
-        if address is None:
-            _log.info("the sequencer of the view is not listed", term=installed.term, incarnation=installed.sequencer)
-            return True
-        try:
-            welcome = await ask_sequencer(address, timeout_s=self._settings.confirm_timeout_s)
-        except (NetworkError, ProtocolError) as error:
-            _log.info(
-                "the sequencer of the view does not answer", term=installed.term, address=str(address), error=error
-            )
-            return True
-        return welcome.incarnation != installed.sequencer or (welcome.term == installed.term and not welcome.serving)
-
-    async def _address_of(self, incarnation: str) -> Address | None:
-        address = await address_of(self._metadata, incarnation)
-        if address is not None:
-            self._addresses[incarnation] = address
-        return address or self._addresses.get(incarnation)
-
-    def _begin(self, installed: Installed, slots: tuple[SlotRange, ...]) -> TermServer:
+    def _begin(self, begun: _Begun) -> TermServer:
         writer, self._spare = self._spare, None
         assert writer is not None
+        log, installed, slots = begun
+        self._standby.rest()
+        metrics = self._metrics_of(log)
         self._serving = TermServer(
             installed,
             writer,
             slots=slots,
             clock=self._clock,
             settings=self._settings,
-            metrics=self._metrics,
+            metrics=metrics,
             ended=lambda _: self._wake.set(),
+            may_roll=lambda: self._spare is not None,
         )
+        self.log = log
         self._take_over = False
-        self._metrics.term(installed.term)
+        metrics.term(installed.term)
         self._began.set()
-        _log.info("term begins", log=self.log, term=installed.term, metalog_ledger=installed.metalog_ledger)
+        _log.info("term begins", log=log, term=installed.term, metalog_ledger=installed.metalog_ledger)
         return self._serving
 
     async def _serve(self, server: TermServer) -> None:
         """Returns when the term is over. Meanwhile lists the next spare, and looks at the view."""
+        assert self.log is not None
         spare = asyncio.get_running_loop().create_task(self._patiently(self._offer_spare))
         spare.add_done_callback(lambda _: self._wake.set())
         try:
@@ -316,15 +344,20 @@ class Sequencer:
                     raise self._feed.error
                 if spare.done():
                     spare.result()
-                if self._feed.view is not None and self._feed.view.term_of(self.log) > server.term:
+                if self._feed.view is not None and self._feed.view.term_of(self.log) != server.term:
                     server.end(TermOver(f"term {server.term} was replaced in the view", term=server.term))
                     return
                 await woken(self._wake, None)
         finally:
-            self._metrics.term(0)
+            self._metrics_of(self.log).term(0)
             self._began.clear()
             spare.cancel()
             await asyncio.gather(spare, return_exceptions=True)
+
+    def _metrics_of(self, log: int) -> SequencerMetrics:
+        if log not in self._metrics_of_logs:
+            self._metrics_of_logs[log] = SequencerMetrics(self._metrics, log)
+        return self._metrics_of_logs[log]
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats while what fails is retryable."""
@@ -334,13 +367,13 @@ class Sequencer:
             limit_s=self._settings.retry_limit_s,
             passing=lambda error: error.retryable,
             waits=lambda error, pause_s: _log.warning(
-                "not yet a term, trying again", log=self.log, pause_s=pause_s, error=error
+                "not yet a term, trying again", incarnation=self.incarnation, pause_s=pause_s, error=error
             ),
         )
 
     def _member(self) -> bytes:
         spares = () if self._spare is None else (self._spare.ledger_id,)
-        return msgspec.json.encode(SequencerMember(str(self._server.address), spares))
+        return msgspec.json.encode(SequencerMember(str(self._server.address), spares, self._standby.only))
 
 
 class _Participant:

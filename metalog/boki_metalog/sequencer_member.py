@@ -1,16 +1,19 @@
 """How sequencers are found: `/boki/members/sequencer/<incarnation>`, and the direct call that asks who is there.
 
-    {"address": "127.0.0.1:7041", "spares": [31]}      JSON; spares: ledgers it made for a next term
+    {"address": "127.0.0.1:7041", "spares": [31], "log": 1}      JSON; spares: ledgers it made for a next term;
+                                                                 log: the only one it serves, absent: any
 
 A node that is absent is a hint that its process is gone, never a proof; the direct call asks the process itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
-from boki_common.errors import BokiError, CorruptData, InvalidArgument, NoNode
-from boki_common.metadata.membership import member_path
+from boki_common.errors import BokiError, CorruptData, InvalidArgument, NetworkError, NoNode, ProtocolError
+from boki_common.metadata.membership import member_path, members
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
@@ -18,11 +21,12 @@ from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.metadata_tree import SEQUENCER_ROLE
 
 
-class SequencerMember(msgspec.Struct, frozen=True):
+class SequencerMember(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a sequencer says of itself."""
 
     address: str
     spares: tuple[int, ...]
+    log: int | None = None
 
 
 def sequencer_path(incarnation: str) -> str:
@@ -44,6 +48,33 @@ async def address_of(metadata: MetadataStore, incarnation: str) -> Address | Non
         return Address.parse(msgspec.json.decode(value, type=SequencerMember).address)
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidArgument) as error:
         raise CorruptData(f"expected the address of a sequencer in {path}, found {value[:100]!r}", path=path) from error
+
+
+async def sequencer_members(metadata: MetadataStore) -> dict[str, SequencerMember]:
+    """All sequencers that are listed, by incarnation. Raises MetadataUnavailable, CorruptData."""
+    found = {}
+    for incarnation, value in (await members(metadata, SEQUENCER_ROLE)).items():
+        try:
+            found[incarnation] = msgspec.convert(value, SequencerMember)
+        except msgspec.ValidationError as error:
+            path = sequencer_path(incarnation)
+            raise CorruptData(f"expected a sequencer in {path}, found {value}: {error}", path=path) from error
+    return found
+
+
+async def living_sequencers(metadata: MetadataStore, *, timeout_s: float) -> dict[str, SequencerMember]:
+    """Those that are listed with a spare and answer a direct call, asked at once; by incarnation."""
+    listed = {one: member for one, member in (await sequencer_members(metadata)).items() if member.spares}
+    answers = await asyncio.gather(*(_is_there(one, member, timeout_s) for one, member in listed.items()))
+    return {one: member for (one, member), there in zip(listed.items(), answers, strict=True) if there}
+
+
+async def _is_there(incarnation: str, member: SequencerMember, timeout_s: float) -> bool:
+    try:
+        welcome = await ask_sequencer(Address.parse(member.address), timeout_s=timeout_s)
+    except (NetworkError, ProtocolError):
+        return False
+    return welcome.incarnation == incarnation
 
 
 async def ask_sequencer(address: Address, *, timeout_s: float) -> protocol.Welcome:

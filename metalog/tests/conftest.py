@@ -339,9 +339,13 @@ class Cluster:
         address: str = "127.0.0.1:0",
         take_over: bool = False,
         store: MemoryStore | None = None,
+        log: int | None = None,
         **settings: float,
     ) -> Sequencer:
-        chosen = {"retry_first_s": 0.005, "retry_limit_s": 0.02, "standby_check_s": 0.02, "engine_grace_s": 0.02}
+        chosen = {
+            "retry_first_s": 0.005, "retry_limit_s": 0.02, "standby_check_s": 0.02, "engine_grace_s": 0.02,
+            "over_grace_s": 0.02, "standby_stagger_s": 0.01, "backoff_first_s": 0.01,
+        }  # fmt: skip
         sequencer = await Sequencer.start(
             metadata=store or await self.store(),
             ledgers=self.ledgers,
@@ -350,6 +354,7 @@ class Cluster:
             rng=self.rng,
             settings=SequencerSettings(**(chosen | settings)),  # type: ignore[arg-type]
             take_over=take_over,
+            log=log,
         )
         self._closing.append(sequencer.close)
         return sequencer
