@@ -60,7 +60,9 @@ class DecisionState:
         first_seqnum = ids.seqnum(places.term, start)
         streams = self._streams
         streams.batch, streams.first_seqnum = batch, first_seqnum
-        decision = self.verdicts.decide(batch.runs, batch.expectations, first_seqnum, streams)
+        decision = self.verdicts.decide(
+            batch.runs, batch.expectations, first_seqnum, streams, time_ms, batch.crc_values
+        )
         places.add_entry(shard, entry, batch.record_count, time_ms)
         for first, stop in decision.losers:
             places.add_losers(start + first, start + stop)

@@ -12,33 +12,30 @@ a writer whose last decided number in the book is `last`:
                      else                            COMMITTED
 
 An expectation (tag, s) holds iff the stream has no record newer than s; s = 0 expects that it never had one. The records
-committed before it, in the same batch too, count.
+committed before it, in the same batch too, count. Of a stream that nothing is known of, s below the book's floor may have
+been forgotten: it fails. A stream that is known was never forgotten since, so it is judged by its newest record.
 
-A run without expectations costs O(1), however many records it has. Answers are kept as runs per (book, writer), from the
-writer's *floor* on. A session writer's floor rises to the `low` of its runs (what the SDK still awaits); every writer's is
-at most `limits.WINDOW_RECORDS` below its end. An END run drops a session writer.
+A run without expectations costs O(1), however many records it has. What is known of writers, and for how long, is in
+writers.py. An END run drops a session writer, an ordered EXPIRE any.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from boki_common import limits
-from boki_common.engine_protocol import Verdict
+from boki_common.engine_protocol import NEWEST_FORGOTTEN
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, Expectation, Run
+from boki_logbook.writers import COMMITTED, CONFLICT, GAP, NEVER, WriterState
+from boki_logbook.writers import NOBODY as _NOBODY
+from boki_logbook.writers import Answer as Answer
 
-# Plain ints for the hot path: comparing enum members costs more.
-COMMITTED: Final = int(Verdict.COMMITTED)
-CONFLICT: Final = int(Verdict.CONFLICT)
-GAP: Final = int(Verdict.GAP)
-NEVER: Final = int(Verdict.NEVER)
-FORGOTTEN: Final = int(Verdict.FORGOTTEN)
-
-Actual: TypeAlias = tuple[tuple[int, int], ...]
-"""(tag, newest seqnum or 0) of each expected tag of a record that lost."""
+BOOK_NAMED_WRITERS: Final = 1 << 20
+"""Named writers of one book. An engine refuses the first append of one more before it is numbered: nothing that can be
+refused is numbered. So several engines together may let in a few more."""
+WRITERS_LOOKED_AT: Final = 4_096
+"""Writers that one search for idle ones looks at."""
 
 Span: TypeAlias = tuple[int, int]
 """A half-open range of records within a batch."""
@@ -52,92 +49,6 @@ class Streams(Protocol):
 
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest record that ever joined the stream; 0 if none did."""
-
-
-class Answer(NamedTuple):
-    """What became of numbers first … first + count - 1 of one run.
-
-    `first_seqnum`: COMMITTED: the seqnum of `first`, dense from there; GAP: the writer's last decided number; else 0.
-    """
-
-    run: int
-    first: int
-    count: int  # type: ignore[assignment]  # the field, not tuple's method
-    first_seqnum: int
-    verdict: int
-    actual: Actual
-
-
-class _Kept(NamedTuple):
-    """Answers that a writer may still ask for: numbers first … first + count - 1."""
-
-    first: int
-    count: int  # type: ignore[assignment]  # the field, not tuple's method
-    first_seqnum: int
-    verdict: int
-    actual: Actual
-
-
-_first_of = itemgetter(0)
-_NOBODY: Final[Actual] = ()
-
-
-class WriterState:
-    """What is known of one writer in one book.
-
-    Invariant: the kept runs are ascending, dense, end at `last`, and cover every number from `floor` to `last`.
-    """
-
-    __slots__ = ("floor", "kept", "last", "named")
-
-    def __init__(self, named: bool) -> None:
-        self.last = 0
-        self.floor = 1
-        self.named = named
-        self.kept: list[_Kept] = []
-
-    def decided(self, first: int, count: int, first_seqnum: int, verdict: int, actual: Actual = _NOBODY) -> None:
-        """Takes note of the next numbers. O(1): adjacent answers of one kind become one run."""
-        assert first == self.last + 1 and count > 0
-        self.last = first + count - 1
-        kept = self.kept
-        if kept:
-            before = kept[-1]
-            if before.verdict == verdict and (
-                verdict == NEVER or (verdict == COMMITTED and before.first_seqnum + before.count == first_seqnum)
-            ):
-                kept[-1] = _Kept(before.first, before.count + count, before.first_seqnum, verdict, actual)
-                return
-        kept.append(_Kept(first, count, first_seqnum, verdict, actual))
-
-    def forget(self, low: int) -> None:
-        """Raises the floor to what the writer awaits, and to its window; drops the answers below it."""
-        floor = self.last - limits.WINDOW_RECORDS + 1
-        if not self.named:
-            floor = max(floor, min(low, self.last + 1))
-        if floor <= self.floor:
-            return
-        self.floor = floor
-        kept = self.kept
-        stale = 0
-        while stale < len(kept) and kept[stale].first + kept[stale].count <= floor:
-            stale += 1
-        del kept[:stale]
-
-    def recall(self, run: int, first: int, stop: int) -> Iterator[Answer]:
-        """The answers once given to numbers [first, stop), all of them decided."""
-        assert stop <= self.last + 1
-        if first < self.floor:
-            forgotten = min(stop, self.floor)
-            yield Answer(run, first, forgotten - first, 0, FORGOTTEN, _NOBODY)
-            first = forgotten
-        at = bisect_right(self.kept, first, key=_first_of) - 1
-        while first < stop:
-            kept = self.kept[at]
-            end = min(stop, kept.first + kept.count)
-            seqnum = kept.first_seqnum + first - kept.first if kept.verdict == COMMITTED else 0
-            yield Answer(run, first, end - first, seqnum, kept.verdict, kept.actual)
-            first, at = end, at + 1
 
 
 class Decision:
@@ -167,11 +78,22 @@ class Decision:
             self.losers.append((first, stop))
 
 
+class IdleWriter(NamedTuple):
+    """A writer that was not heard of for long; `last` is what an EXPIRE of it must say."""
+
+    book: int
+    writer: bytes
+    last: int
+
+
 class Verdicts:
-    """The writers of all books, and the rule."""
+    """The writers of all books, their floors, and the rule."""
 
     def __init__(self) -> None:
         self._writers: dict[tuple[int, bytes], WriterState] = {}
+        self._named: dict[int, int] = {}
+        self._floors: dict[int, int] = {}
+        self._looked: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
         return len(self._writers)
@@ -181,12 +103,74 @@ class Verdicts:
         state = self._writers.get((book, writer))
         return 0 if state is None else state.last
 
-    def state(self) -> dict[tuple[int, bytes], tuple[int, int, tuple[tuple[object, ...], ...]]]:
-        """Everything that is known, as plain values: equal for two engines at one position."""
-        return {key: (one.last, one.floor, tuple(map(tuple, one.kept))) for key, one in sorted(self._writers.items())}
+    def state(self) -> dict[tuple[int, bytes], tuple[object, ...]]:
+        """All that is known of writers, as plain values: equal for two engines at one position."""
+        return {
+            key: (one.last, one.floor, tuple(map(tuple, one.kept)), one.named, one.time_ms, one.crcs.tolist())
+            for key, one in sorted(self._writers.items())
+        }
+
+    # -- writers come and go
+
+    def admits(self, book: int, writer: bytes) -> bool:
+        """Whether a named writer may begin, or go on, in a book; asked before its append is numbered."""
+        return self._named.get(book, 0) < BOOK_NAMED_WRITERS or (book, writer) in self._writers
+
+    def expire(self, book: int, writer: bytes, last: int) -> bool:
+        """Forgets a writer, unless it went on: False."""
+        state = self._writers.get((book, writer))
+        if state is None or state.last != last:
+            return False
+        del self._writers[book, writer]
+        if state.named:
+            self._named[book] -= 1
+            if not self._named[book]:
+                del self._named[book]
+        return True
+
+    def idle_writers(self, before_ms: int, limit: int, *, named: bool = False) -> list[IdleWriter]:
+        """Up to `limit` writers that were not heard of since `before_ms` of cut time, session writers or named ones.
+
+        One call looks at `WRITERS_LOOKED_AT` writers at most and the next one goes on behind them, so whoever asks often enough
+        hears of all.
+        """
+        if not self._looked:
+            self._looked = list(reversed(self._writers))
+        found: list[IdleWriter] = []
+        for _ in range(min(WRITERS_LOOKED_AT, len(self._looked))):
+            key = self._looked.pop()
+            state = self._writers.get(key)
+            if state is not None and state.named == named and state.time_ms < before_ms:
+                found.append(IdleWriter(*key, state.last))
+                if len(found) == limit:
+                    break
+        return found
+
+    # -- floors
+
+    def floor(self, book: int) -> int:
+        """The newest record of the streams that the book has forgotten; 0 if it has forgotten none."""
+        return self._floors.get(book, 0)
+
+    def raise_floor(self, book: int, seqnum: int) -> None:
+        """Streams were forgotten whose newest record was this."""
+        if seqnum > self._floors.get(book, 0):
+            self._floors[book] = seqnum
+
+    def seen(self, book: int, newest: int, expected: int) -> int:
+        """The newest record of a stream, as an expectation is told: NEWEST_FORGOTTEN if it may have been above."""
+        return NEWEST_FORGOTTEN if not newest and 0 < expected < self._floors.get(book, 0) else newest
+
+    # -- the rule
 
     def decide(
-        self, runs: Sequence[Run], expectations: Sequence[Expectation], first_seqnum: int, streams: Streams
+        self,
+        runs: Sequence[Run],
+        expectations: Sequence[Expectation],
+        first_seqnum: int,
+        streams: Streams,
+        time_ms: int = 0,
+        crcs: Sequence[int] = (),
     ) -> Decision:
         """Decides one batch whose records have the seqnums first_seqnum, +1, ….
 
@@ -194,11 +178,13 @@ class Verdicts:
             runs: in the order of the batch.
             expectations: of all runs, in the same order; each names a record relative to its run.
             streams: told which records join, before it is asked for anything newer.
+            time_ms: of the cut.
+            crcs: one per record of a NAMED run.
         """
         decision = Decision(streams)
         answers, writers = decision.answers, self._writers
         start = 0  # record of the batch where the run begins
-        expected = 0
+        expected = checked = 0
         for at, run in enumerate(runs):
             book, writer, first, low, count, _, expectation_count, flags = run
             state = writers.get((book, writer))
@@ -206,16 +192,23 @@ class Verdicts:
                 state = WriterState(bool(flags & RUN_NAMED))
                 if first == 1 and count:  # else nothing is decided, and nothing is kept
                     writers[book, writer] = state
+                    if state.named:
+                        self._named[book] = self._named.get(book, 0) + 1
+            state.time_ms = time_ms
             if first == state.last + 1 and count and not expectation_count and not flags & RUN_VOID:
                 seqnum = first_seqnum + start
                 state.decided(first, count, seqnum, COMMITTED)
                 answers.append(Answer(at, first, count, seqnum, COMMITTED, _NOBODY))
             elif count:
                 wanted = expectations[expected : expected + expectation_count]
-                self._decide(at, run, state, wanted, start, first_seqnum + start, decision)
+                of_run = crcs[checked : checked + count] if flags & RUN_NAMED else ()
+                self._decide(at, run, state, wanted, of_run, start, first_seqnum + start, decision)
+            if flags & RUN_NAMED:
+                state.note(first, crcs[checked : checked + count])
+                checked += count
             if low > state.floor or state.last - state.floor >= limits.WINDOW_RECORDS:
                 state.forget(low)
-            if flags & RUN_END and not flags & RUN_NAMED and state.last == first + count - 1:
+            if flags & RUN_END and not state.named and state.last == first + count - 1:
                 writers.pop((book, writer), None)
             start += count
             expected += expectation_count
@@ -228,6 +221,7 @@ class Verdicts:
         run: Run,
         state: WriterState,
         expectations: Sequence[Expectation],
+        crcs: Sequence[int],
         start: int,
         start_seqnum: int,
         decision: Decision,
@@ -241,7 +235,10 @@ class Verdicts:
             return
         if first < fresh:
             known = min(fresh, stop)
+            before = len(decision.answers)
             decision.answers.extend(state.recall(at, first, known))
+            if crcs and state.named and not run.flags & RUN_VOID:
+                decision.answers[before:] = list(state.checked(decision.answers[before:], first, crcs))
             decision.lose(start, start + known - first)
         if fresh >= stop:
             return
@@ -253,7 +250,8 @@ class Verdicts:
         for record, wanted in _by_record(expectations, fresh - first):
             number = first + record
             decision.commit_before(start + record)
-            actual = tuple((one.tag, decision._streams.newest(run.book, one.tag)) for one in wanted)
+            newest_of = decision._streams.newest
+            actual = tuple((one.tag, self.seen(run.book, newest_of(run.book, one.tag), one.seqnum)) for one in wanted)
             if all(newest <= one.seqnum for one, (_, newest) in zip(wanted, actual, strict=True)):
                 continue
             self._commit(at, state, number, first, start_seqnum, decision)

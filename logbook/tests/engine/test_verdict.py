@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
+from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import limits
-from boki_common.engine_protocol import Verdict
+from boki_common.engine_protocol import NEWEST_FORGOTTEN, Verdict
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
 from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
 from boki_logbook.verdict import Answer, Decision, Verdicts
@@ -27,15 +30,23 @@ class Log:
         self.verdicts = Verdicts()
         self.streams = PlainStreams()
         self.end = FIRST_SEQNUM
+        self.time_ms = 1_000
 
     def decide(self, *runs: RunSpec) -> Decision:
         batch = make_batch(*runs)
         self.streams.committed.clear()
         self.streams.batch, self.streams.first_seqnum = batch, self.end
-        decision = self.verdicts.decide(batch.runs, batch.expectations, self.end, self.streams)
+        decision = self.verdicts.decide(
+            batch.runs, batch.expectations, self.end, self.streams, self.time_ms, list(crcs_of(runs))
+        )
         self.end += batch.record_count
         check_partition(decision, self.streams, batch)
         return decision
+
+
+def crcs_of(runs: Iterable[RunSpec]) -> Iterator[int]:
+    """One number per record of a named run, the same for the same record."""
+    return (crc32(repr(record).encode()) for run in runs if run.flags & RUN_NAMED for record in run.records)
 
 
 def check_partition(decision: Decision, streams: PlainStreams, batch: RecordBatch) -> None:
@@ -220,8 +231,8 @@ def test_answers_of_a_long_stream_stay_few() -> None:
     log = Log()
     for first in range(1, 5_000, 2):
         log.decide(run(first, 1, low=max(1, first - 20)), run(first + 1, 1, low=max(1, first - 20), flags=RUN_VOID))
-    ((_, _, kept),) = log.verdicts.state().values()
-    assert len(kept) <= 22
+    ((_, _, kept, *_),) = log.verdicts.state().values()
+    assert isinstance(kept, tuple) and len(kept) <= 22
 
 
 def test_end_drops_a_session_writer_and_keeps_a_named_one() -> None:
@@ -242,6 +253,96 @@ def test_an_end_that_is_a_gap_drops_nothing() -> None:
     assert log.verdicts.last(7, ALICE) == 0
 
 
+def test_another_record_under_a_number_that_is_taken_is_reused() -> None:
+    log = Log()
+    records = tuple(RecordSpec(data=data) for data in (b"a", b"b", b"c"))
+    log.decide(RunSpec(7, BOB, 1, records, flags=RUN_NAMED))
+    other = (records[0], RecordSpec(data=b"x"), records[2])
+    decision = log.decide(RunSpec(7, BOB, 1, other, flags=RUN_NAMED))
+    assert [(answer.first, answer.verdict, answer.first_seqnum) for answer in decision.answers] == [
+        (1, Verdict.COMMITTED, FIRST_SEQNUM),
+        (2, Verdict.REUSED, 0),
+        (3, Verdict.COMMITTED, FIRST_SEQNUM + 2),
+    ]
+    assert decision.losers == [(0, 3)]
+
+
+def test_a_void_of_a_number_that_is_taken_asks_what_became_of_it() -> None:
+    log = Log()
+    log.decide(RunSpec(7, BOB, 1, (RecordSpec(data=b"a"),), flags=RUN_NAMED))
+    void = RunSpec(7, BOB, 1, (PLAIN,), flags=RUN_NAMED | RUN_VOID)
+    assert one(log.decide(void)).verdict == Verdict.COMMITTED
+    log.decide(void._replace(first=2))
+    late = RunSpec(7, BOB, 2, (RecordSpec(data=b"b"),), flags=RUN_NAMED)
+    assert one(log.decide(late)).verdict == Verdict.NEVER
+
+
+def test_checksums_go_with_the_answers_they_belong_to() -> None:
+    log = Log()
+    window = limits.WINDOW_RECORDS
+    log.decide(run(1, 100, writer=BOB, flags=RUN_NAMED))
+    log.decide(run(101, window, writer=BOB, flags=RUN_NAMED))
+    reused = RunSpec(7, BOB, 100, (RecordSpec(data=b"x"),) * 2, flags=RUN_NAMED)
+    assert [answer.verdict for answer in log.decide(reused).answers] == [Verdict.FORGOTTEN, Verdict.REUSED]
+    ((*_, crcs),) = log.verdicts.state().values()
+    assert isinstance(crcs, list) and len(crcs) == window
+
+
+def test_an_expectation_below_the_floor_fails_where_nothing_is_known_of_the_stream() -> None:
+    log = Log()
+    log.decide(run(1))
+    log.verdicts.raise_floor(7, FIRST_SEQNUM + 10)
+    log.verdicts.raise_floor(7, FIRST_SEQNUM + 9)
+    assert log.verdicts.floor(7) == FIRST_SEQNUM + 10
+    log.streams.rows[7, 4] = [FIRST_SEQNUM]
+
+    def expecting(tag: int, seqnum: int, number: int) -> Answer:
+        return one(log.decide(RunSpec(7, ALICE, number, (RecordSpec(expect=((tag, seqnum),)),))))
+
+    assert expecting(3, FIRST_SEQNUM + 9, 2).actual == ((3, NEWEST_FORGOTTEN),)
+    assert expecting(3, FIRST_SEQNUM + 10, 3).verdict == Verdict.COMMITTED
+    assert expecting(3, 0, 4).verdict == Verdict.COMMITTED
+    assert expecting(4, FIRST_SEQNUM, 5).verdict == Verdict.COMMITTED, "a stream that is known was not forgotten"
+
+
+def test_an_expire_drops_a_writer_that_did_not_go_on() -> None:
+    log = Log()
+    log.decide(run(1, 3))
+    assert not log.verdicts.expire(7, ALICE, 2)
+    assert not log.verdicts.expire(7, BOB, 0)
+    assert log.verdicts.expire(7, ALICE, 3)
+    assert one(log.decide(run(4))) == Answer(0, 4, 1, 0, Verdict.GAP, ())
+    assert one(log.decide(run(1))).verdict == Verdict.COMMITTED
+
+
+def test_named_writers_of_a_book_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boki_logbook.verdict.BOOK_NAMED_WRITERS", 1)
+    log = Log()
+    log.decide(run(1), run(1, writer=BOB, flags=RUN_NAMED))
+    assert log.verdicts.admits(7, BOB)
+    assert not log.verdicts.admits(7, b"carol".ljust(16, b"\0"))
+    assert log.verdicts.admits(8, b"carol".ljust(16, b"\0"))
+    log.verdicts.expire(7, BOB, 1)
+    assert log.verdicts.admits(7, b"carol".ljust(16, b"\0"))
+
+
+def test_idle_writers_are_found_some_at_a_time() -> None:
+    log = Log()
+    writers = [bytes([number]) * 16 for number in range(1, 7)]
+    for writer in writers:
+        log.decide(run(1, writer=writer), run(1, writer=BOB, flags=RUN_NAMED))
+        log.time_ms += 10
+    log.decide(run(2, writer=writers[0]))
+    found = [log.verdicts.idle_writers(1_040, 2) for _ in range(3)]
+    assert found == [
+        [(7, writers[1], 1), (7, writers[2], 1)],
+        [(7, writers[3], 1)],
+        [(7, writers[1], 1), (7, writers[2], 1)],
+    ]
+    assert log.verdicts.idle_writers(9_999, 9, named=True) == []
+    assert log.verdicts.idle_writers(9_999, 9, named=True) == [(7, BOB, 1)]
+
+
 # -- the model
 
 
@@ -256,6 +357,7 @@ class PlainWriter:
         self.last = 0
         self.floor = 1
         self.answers: dict[int, Outcome] = {}
+        self.records: dict[int, RecordSpec] = {}
 
 
 class PlainVerdicts:
@@ -264,6 +366,7 @@ class PlainVerdicts:
     def __init__(self) -> None:
         self.writers: dict[tuple[int, bytes], PlainWriter] = {}
         self.newest: dict[tuple[int, int], int] = {}
+        self.floors: dict[int, int] = {}
         self.end = FIRST_SEQNUM
 
     def decide(self, spec: RunSpec) -> list[Outcome]:
@@ -286,11 +389,16 @@ class PlainVerdicts:
 
     def record(self, spec: RunSpec, writer: PlainWriter, number: int, record: RecordSpec) -> Outcome:
         if number <= writer.last:
-            return writer.answers[number] if number >= writer.floor else Outcome(Verdict.FORGOTTEN, 0, ())
+            if number < writer.floor:
+                return Outcome(Verdict.FORGOTTEN, 0, ())
+            first = writer.answers[number]
+            other = writer.records[number] != record and first.verdict != Verdict.NEVER and not spec.flags & RUN_VOID
+            return Outcome(Verdict.REUSED, 0, ()) if spec.flags & RUN_NAMED and other else first
         if number > writer.last + 1:
             return Outcome(Verdict.GAP, 0, ())
         writer.last = number
-        actual = tuple((tag, self.newest.get((spec.book, tag), 0)) for tag, _ in record.expect)
+        writer.records[number] = record
+        actual = tuple((tag, self.seen(spec.book, tag, expected)) for tag, expected in record.expect)
         if spec.flags & RUN_VOID:
             outcome = Outcome(Verdict.NEVER, 0, ())
         elif any(newest > expected for (_, newest), (_, expected) in zip(actual, record.expect, strict=True)):
@@ -301,6 +409,10 @@ class PlainVerdicts:
                 self.newest[spec.book, tag] = self.end
         writer.answers[number] = outcome
         return outcome
+
+    def seen(self, book: int, tag: int, expected: int) -> int:
+        newest = self.newest.get((book, tag), 0)
+        return NEWEST_FORGOTTEN if not newest and 0 < expected < self.floors.get(book, 0) else newest
 
 
 def per_record(decision: Decision, runs: tuple[RunSpec, ...]) -> list[list[Outcome]]:
@@ -333,9 +445,14 @@ def run_specs(draw: st.DrawFn) -> RunSpec:
     return RunSpec(draw(st.integers(1, 2)), writer, first, records, draw(st.integers(1, first)), flags)
 
 
-@given(st.lists(st.lists(run_specs(), min_size=1, max_size=4).map(tuple), max_size=12))
-def test_verdicts_equal_those_of_the_model(batches: list[tuple[RunSpec, ...]]) -> None:
+@given(
+    st.lists(st.lists(run_specs(), min_size=1, max_size=4).map(tuple), max_size=12),
+    st.sampled_from([0, 0, FIRST_SEQNUM + 5]),
+)
+def test_verdicts_equal_those_of_the_model(batches: list[tuple[RunSpec, ...]], floor: int) -> None:
     log, model = Log(), PlainVerdicts()
+    model.floors[1] = floor
+    log.verdicts.raise_floor(1, floor)
     for runs in batches:
         expected = [model.decide(spec) for spec in runs]
         assert per_record(log.decide(*runs), runs) == expected
