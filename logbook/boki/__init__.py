@@ -7,6 +7,7 @@
         async for record in book.read("user/1", follow=True): ...
 
 - Appends of one session to one book are decided in the order of the calls, and applied once, whatever fails.
+- `ticket.outcome()` tells what certainly became of an append; a named writer's numbers survive restarts.
 - Reads of a session see all that it has seen and appended before.
 - `boki.sync` is the same for scripts and notebooks; `boki.testing.MemoryCluster` is a cluster in memory, for tests.
 - Errors are a tree under `BokiError`; `error.definite` says whether something may have been applied, `error.retryable`
@@ -16,11 +17,14 @@
 from boki import sync, testing
 from boki._book import Book
 from boki._client import Client, connect
+from boki._outcome import Committed, Never, Outcome, Why
 from boki._pending import Ticket
 from boki._reader import RecordIterator
 from boki._record import Gap, Record
+from boki._writer import Writer
 from boki_common.engine_protocol import GapKind
 from boki_common.errors import (
+    AnswerForgotten,
     BokiError,
     CallTimeout,
     ClosedError,
@@ -31,6 +35,7 @@ from boki_common.errors import (
     LogBookError,
     Lost,
     NetworkError,
+    NumberReused,
     OutcomeUnknown,
     Overloaded,
     ProtocolError,
@@ -45,11 +50,13 @@ from boki_common.errors import (
 )
 
 __all__ = [
-    "Book",
+    "AnswerForgotten",
     "BokiError",
+    "Book",
     "CallTimeout",
     "Client",
     "ClosedError",
+    "Committed",
     "Conflict",
     "ConnectionLost",
     "Gap",
@@ -59,6 +66,9 @@ __all__ = [
     "LogBookError",
     "Lost",
     "NetworkError",
+    "Never",
+    "NumberReused",
+    "Outcome",
     "OutcomeUnknown",
     "Overloaded",
     "ProtocolError",
@@ -71,7 +81,9 @@ __all__ = [
     "Unreachable",
     "UsageError",
     "VersionMismatch",
+    "Why",
     "WindowFull",
+    "Writer",
     "WriterForgotten",
     "connect",
     "sync",

@@ -5,7 +5,8 @@ call and to nobody else. An appender is known to its connection only while somet
 
 A writer is replaced by a new random one when the book was idle for 30 minutes (the log may forget an idle
 session writer after an hour), when the log has forgotten it, and when an append was given up: its number stays
-undecided for ever, and no later number of that writer could be decided.
+undecided for ever, and no later number of that writer could be decided. A named writer is not replaced: after a failure it is
+*stale* until somebody has asked the log for its last number. What was given up can be asked for (`_abandoned`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from boki._abandoned import Abandoned
 from boki._arguments import EncodedTags, Expectations
+from boki._outcome import Why
 from boki._pending import Chunk, Ticket
-from boki._session import Session
-from boki._window import Window
+from boki._session import Session, View
+from boki._window import Pending, Window
 from boki_common import limits
-from boki_common.engine_protocol import AnswerRow, Token, Verdict
+from boki_common.engine_protocol import NEWEST_FORGOTTEN, ROW_AT_CUT, AnswerRow, Token, Verdict
 from boki_common.errors import (
+    AnswerForgotten,
     BokiError,
     Conflict,
     LogBookError,
+    NumberReused,
     OutcomeUnknown,
     ProtocolError,
     Unreachable,
@@ -43,24 +48,57 @@ WAITING_APPENDS: Final = 65_536
 
 
 class Appender:
-    """Appends of one session to one book.
+    """Appends of one writer to one book.
+
+    Args:
+        view: of the book's session.
+        window: of a named writer, or of numbers that were given up; without it a random session writer is taken.
+        asking: asks for numbers again that it, or another writer of the same name, has given before.
 
     Attributes:
-        position: highest seqnum that the session's view of the book's log covers; 0 before anything was seen.
+        stale: this writer takes nothing any more, until `renew`.
     """
 
-    def __init__(self, connection: Connection, session: Session, book: int) -> None:
-        self.book: Final = book
-        self.session: Final = session
-        self.position = 0
+    def __init__(
+        self, connection: Connection, view: View, window: Window | None = None, *, asking: bool = False
+    ) -> None:
+        self.book: Final = view.book
+        self.connection: Final = connection
+        self.asking: Final = asking
+        self.view: Final = view
         self.dirty = False
         self.stalled = False
+        self.stale = False
         self.progressed_at = 0.0
-        self._connection = connection
-        self._window = Window(connection.new_writer())
+        self._replaceable = window is None
+        self._window = window or Window(connection.new_writer())
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._promised = 0
         self._gaps = 0
+
+    @property
+    def session(self) -> Session:
+        return self.view.session
+
+    @property
+    def position(self) -> int:
+        """Highest seqnum that the session's view of the book's log covers; 0 before anything was seen."""
+        return self.view.position
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """Book and writer: what rows of verdicts name."""
+        return self.book, self._window.writer
+
+    def inquiry(self, window: Window) -> Appender:
+        """Asks for numbers that were given up."""
+        return Appender(self.connection, self.view, window, asking=True)
+
+    def renew(self, window: Window) -> None:
+        """A stale writer goes on from what the log has."""
+        assert not self._window.undecided
+        self._window = window
+        self.stale = False
 
     @property
     def window(self) -> Window:
@@ -73,32 +111,27 @@ class Appender:
             return 0
         return self._window.free if not self._promised else max(self._window.free - self._promised, 0)
 
-    def saw(self, token: Token, position: int) -> None:
-        """Takes note of what a reply has seen."""
-        self.session.merge(token)
-        if position > self.position:
-            self.position = position
-
     # -- appending
 
     def submit(self, tags: EncodedTags, data: bytes, expectations: Expectations) -> Ticket:
         """Numbers one record and queues it; the caller has looked at `free` or has a place."""
-        ticket = Ticket(tags, data, expectations)
-        self._add(ticket)
+        ticket = Ticket(tags, data, expectations, self)
+        self.add(ticket)
         return ticket
 
     def submit_many(self, records: Sequence[tuple[EncodedTags, bytes]], size: int) -> Chunk:
         chunk = Chunk(records, size)
-        self._add(chunk)
+        self.add(chunk)
         return chunk
 
-    def _add(self, item: Ticket | Chunk) -> None:
-        connection = self._connection
+    def add(self, item: Ticket | Chunk) -> None:
+        """Numbers an item and queues it."""
+        connection = self.connection
         window = self._window
         if not window.undecided:
             connection.check_open()
             now = connection.now()
-            if window.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
+            if self._replaceable and window.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
                 window = self._window = Window(connection.new_writer())
             self.progressed_at = now
             connection.register(self)
@@ -115,7 +148,7 @@ class Appender:
         if not self.free:
             if len(self._waiting) >= WAITING_APPENDS:
                 raise WindowFull(f"{len(self._waiting)} appends to this book wait for a place already")
-            waiter = self._connection.loop.create_future()
+            waiter = self.connection.loop.create_future()
             self._waiting.append(waiter)
             try:
                 async with asyncio.timeout(timeout):
@@ -130,7 +163,7 @@ class Appender:
                 self._leave(waiter)
                 raise
             self._promised -= 1
-            self._connection.check_open()
+            self.connection.check_open()
         return max(self._window.free - self._promised, 1)
 
     async def ready(self) -> None:
@@ -176,40 +209,70 @@ class Appender:
 
     def answered(self, row: AnswerRow, token: Token, now: float) -> None:
         """Applies one row of ANSWERS. Raises ProtocolError when it cannot be about this window."""
-        self.saw(token, row.position)
+        view = self.view
+        view.saw(token, row.position)
         window = self._window
+        if row.flags & ROW_AT_CUT and row.first <= window.sent_again:
+            return  # of the first of several attempts: the index will tell
         low = window.low
         verdict = row.verdict
         if verdict == Verdict.COMMITTED:
-            self.position = max(self.position, row.first_seqnum + row.count - 1)
+            view.position = max(view.position, row.first_seqnum + row.count - 1)
             window.committed(row.first, row.count, row.first_seqnum)
         elif verdict == Verdict.CONFLICT:
             window.failed(row.first, row.count, self._conflict(row), ordered=False)
         elif verdict == Verdict.GAP:
             self._gap(row)
-        elif verdict == Verdict.NEVER:
-            error: BokiError = LogBookError(f"append {row.first} was voided: it is not in the log and never will be")
-            window.failed(row.first, row.count, error, ordered=True)
-        elif verdict == Verdict.FORGOTTEN:
-            error = self.unknown("the log no longer knows the answer", row.first)
-            window.failed(row.first, row.count, error, ordered=True)
         else:
-            raise ProtocolError(f"expected a verdict from 0 to {max(Verdict)}, found {verdict}", found=verdict)
+            window.failed(row.first, row.count, self._failure(row), ordered=True)
         if window.low > low:
             self.progressed_at = now
             self._gaps = 0
             self._settled()
 
+    def asked(self, row: AnswerRow, token: Token, now: float) -> None:
+        """As `answered`, of rows that may be about more than what is asked for."""
+        window = self._window
+        first, end = max(row.first, window.low), min(row.first + row.count, window.next_number)
+        if first < end:
+            seqnum = row.first_seqnum + (first - row.first if row.verdict == Verdict.COMMITTED else 0)
+            self.answered(row._replace(first=first, count=end - first, first_seqnum=seqnum), token, now)
+
+    def _failure(self, row: AnswerRow) -> BokiError:
+        number, writer = row.first, row.writer
+        if row.verdict == Verdict.NEVER:
+            return LogBookError(f"append {number} was voided: it is not in the log and never will be", never=True)
+        if row.verdict == Verdict.REUSED:
+            return NumberReused(
+                f"number {number} of this writer is another record already: nothing was appended; number on from "
+                "`writer.last`",
+                book=self.book,
+                writer=writer,
+                number=number,
+            )
+        if row.verdict == Verdict.FORGOTTEN:
+            return AnswerForgotten(
+                f"the log has decided append {number}, but keeps its answer no longer: read the book to know",
+                book=self.book,
+                writer=writer,
+                number=number,
+            )
+        raise ProtocolError(f"expected a verdict from 0 to {max(Verdict):d}, found {row.verdict}", found=row.verdict)
+
     def _conflict(self, row: AnswerRow) -> Conflict:
         item = self._window.find(row.first)
         keys = item.expectations.keys if isinstance(item, Ticket) else {}
-        actual = {keys.get(tag, tag): newest or None for tag, newest in row.actual}
+        known = [(keys.get(tag, tag), newest) for tag, newest in row.actual]
+        forgotten = [tag for tag, newest in known if newest == NEWEST_FORGOTTEN]
+        actual = {tag: None if newest == NEWEST_FORGOTTEN else newest or None for tag, newest in known}
         found = ", ".join(f"{tag!r}: {newest}" for tag, newest in actual.items())
+        gone = f" The log has forgotten what was newest of {forgotten}." if forgotten else ""
         return Conflict(
-            f"an expectation does not hold, the record joined no stream; newest now: {{{found}}}. "
+            f"an expectation does not hold, the record joined no stream; newest now: {{{found}}}.{gone} "
             "Read up to `position` to see what came first",
             actual=actual,
             position=self.position,
+            forgotten=forgotten,
         )
 
     def _gap(self, row: AnswerRow) -> None:
@@ -217,9 +280,9 @@ class Appender:
             return  # everything from there on will be sent again anyway
         if self._window.gap(row.first_seqnum):
             self.stalled = True
-            delay = self._connection.backoff_s(self._gaps)
+            delay = self.connection.backoff_s(self._gaps)
             self._gaps += 1
-            self._connection.loop.call_later(delay, self._resume, self._window)
+            self.connection.loop.call_later(delay, self._resume, self._window)
             return
         writer = self._window.writer
         self._give_up(
@@ -235,13 +298,23 @@ class Appender:
         if window is self._window:
             self.stalled = False
             if window.queued:
-                self._connection.wants_flush(self, 0)
+                self.connection.wants_flush(self, 0)
 
     def _settled(self) -> None:
         if self._waiting:
             self._invite()
         if not self._window.undecided:
-            self._connection.unregister(self)
+            self.connection.unregister(self)
+
+    # -- why
+
+    async def why(self, ticket: Ticket) -> Why:
+        """What a record of this writer waits for."""
+        why = await self.connection.why()
+        if self._window.low < ticket.first and why.waits_for == "order":
+            ahead = ticket.first - self._window.low
+            return Why("window", f"{ahead} earlier records of its writer are not decided yet; {why}", why.engine)
+        return why
 
     # -- failing
 
@@ -250,20 +323,33 @@ class Appender:
         self._window.connection_lost()
         self.stalled = False
 
+    def send_again(self) -> None:
+        """All that is undecided goes once more."""
+        self._window.connection_lost()
+        if self._window.queued and not self.stalled:
+            self.connection.wants_flush(self, 0)
+
     def give_up(self, reason: str, cause: BokiError | None = None) -> None:
         """Fails all that is undecided: OutcomeUnknown where it was sent, Unreachable where it was not."""
         writer = self._window.writer
         self._give_up(lambda number: self._unknown(reason, number, writer), reason, cause)
 
     def _give_up(self, sent: Callable[[int], BokiError], reason: str = "", cause: BokiError | None = None) -> None:
-        connection, abandoned = self._connection, self._window
-        items = abandoned.abandon()
+        connection, window = self.connection, self._window
+        pending: list[Pending] = [*window.in_flight, *window.queued]
+        abandoned = Abandoned(self, window, pending)
+        items = window.abandon()
         connection.unregister(self)
-        self._window = Window(connection.new_writer())
+        if self._replaceable:
+            self._window = Window(connection.new_writer())
+        else:
+            self.stale = True
         self.stalled = False
         for item, was_sent in items:
             error = sent(item.first) if was_sent or not reason else Unreachable(f"{reason}; nothing was sent")
             error.__cause__ = cause
+            if was_sent and isinstance(item, Ticket):
+                item.abandoned = abandoned
             item.failed(item.first, item.first + item.count, error)
         self._invite()
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import xxhash
+
 from boki_common import limits
 from boki_common.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
@@ -236,6 +238,32 @@ def check_aux(data: Data) -> bytes:
             found=len(checked),
         )
     return checked
+
+
+def writer_id(name: str) -> bytes:
+    """The id of a named writer: xxh3-128 of its name. Raises InvalidArgument."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"expected the name of a writer, found {type(name).__name__}")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as fault:
+        raise InvalidArgument(f"a writer's name must be encodable as UTF-8: {fault}") from fault
+    if not 0 < len(encoded) <= limits.TAG_NAME_BYTES:
+        raise InvalidArgument(
+            f"expected a writer's name of 1 to {limits.TAG_NAME_BYTES} bytes, found {len(encoded)}", found=len(encoded)
+        )
+    return xxhash.xxh3_128_digest(encoded)
+
+
+def check_writer(writer: tuple[str, int]) -> tuple[str, int]:
+    """(name of a writer, number). Raises InvalidArgument."""
+    if not isinstance(writer, (tuple, list)) or len(writer) != 2:
+        raise InvalidArgument(f"expected writer=(name, number), found {writer!r:.80}")
+    name, number = writer
+    writer_id(name)
+    if type(number) is not int or not 0 < number < 2**63:
+        raise InvalidArgument(f"expected a number from 1 on in writer=(name, number), found {number!r:.40}")
+    return name, number
 
 
 def check_time_ms(value: int) -> int:

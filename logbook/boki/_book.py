@@ -16,14 +16,18 @@ from boki._connection import Connection
 from boki._pending import Chunk, Ticket
 from boki._reader import Reader, RecordIterator, next_query, prev_query
 from boki._record import Record
-from boki._session import Session
-from boki._window import FRAME_TARGET_BYTES
+from boki._session import Session, View
+from boki._window import FRAME_TARGET_BYTES, Window
+from boki._writer import Writer
 from boki_common import limits
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.ids import SEQNUM_MAX, book_id
+from boki_common.record_batch import RUN_NAMED
 
 CHUNK_RECORDS: Final = 256
 """Records of an `append_many` that are pending as one item; their places in the window become free together."""
+WRITERS: Final = 1_024
+"""Named writers of one book in one session."""
 
 
 class Book:
@@ -33,14 +37,21 @@ class Book:
     None (or 0) is all of them.
     """
 
-    def __init__(self, connection: Connection, session: Session, name: str | int) -> None:
+    def __init__(
+        self, connection: Connection, session: Session, name: str | int, writer: tuple[View, Appender] | None = None
+    ) -> None:
         self.name: Final = name
         """As given to `client.book`."""
         self.id: Final[int] = _book_number(name)
         """The number of the book: itself, or xxh3-64 of its name."""
         self._connection = connection
-        self._appender = Appender(connection, session, self.id)
-        self._reader = Reader(connection, self._appender, name)
+        self._view, self._appender = writer or self._session_writer(session)
+        self._reader = Reader(connection, self._view, name)
+        self._writers: dict[str, Writer] = {}
+
+    def _session_writer(self, session: Session) -> tuple[View, Appender]:
+        view = View(session, self.id)
+        return view, Appender(self._connection, view)
 
     def __repr__(self) -> str:
         return f"<boki.Book {self.name!r}>"
@@ -51,17 +62,23 @@ class Book:
 
         Everything of the book at or below it is visible to the session. It may be used in `expect=`.
         """
-        return self._appender.position or None
+        return self._view.position or None
 
     @property
     def idle(self) -> bool:
-        """Whether no append of this book and session is undecided."""
-        return not self._appender.window.undecided
+        """Whether no append of this book and session is undecided, and it has no named writers."""
+        return not self._appender.window.undecided and not self._writers
 
     # -- appending
 
     async def append(
-        self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
+        self,
+        data: Data,
+        *,
+        tags: Sequence[Tag] = (),
+        expect: Expect | None = None,
+        writer: tuple[str, int] | None = None,
+        timeout: float | None = None,
     ) -> int:
         """Appends one record; returns its seqnum once it is durable and ordered.
 
@@ -74,6 +91,8 @@ class Book:
             expect: {tag: s}: append only if the stream has no record newer than seqnum s, or none at all, ever, for
                 None. Up to 256; the tags need not be among `tags`; 0 is the whole book. A seqnum must lie in what the
                 session has seen: a record it read or appended, or a `position`.
+            writer: (name, number): append under this number of a named writer; numbers begin at 1 and have no holes.
+                Repeated, by any process, it is applied once and returns the same. See `writer()`.
             timeout: seconds until the call gives up waiting, by default what `connect` was given.
 
         Raises:
@@ -81,9 +100,14 @@ class Book:
             OutcomeUnknown: given up after it was sent: it may or may not be in the log.
             Unreachable: given up before it was sent. WindowFull: no place became free in time.
             InvalidArgument, InvalidTag, RecordTooLarge: nothing was sent. ClosedError.
+            NumberReused, AnswerForgotten, WriterForgotten: of a named writer.
 
         Source: DESIGN §6; Boki (SOSP 2021) §3, `logAppend`, and Halfmoon's conditional append.
         """
+        if writer is not None:
+            name, number = arguments.check_writer(writer)
+            named = self._writers.get(name) or await self.writer(name, timeout=timeout)
+            return await named.append_at(number, data, tags=tags, expect=expect, timeout=timeout)
         encoded = arguments.encode_tags(tags)
         if type(data) is not bytes:
             data = arguments.as_bytes(data)
@@ -100,6 +124,17 @@ class Book:
         if not appender.free:
             await appender.place(None)
         return await appender.submit(encoded, data, expectations)
+
+    async def encoded(
+        self, data: Data, tags: Sequence[Tag], expect: Expect | None
+    ) -> tuple[arguments.EncodedTags, bytes, Expectations]:
+        """For the SDK: a record as it travels. Raises what `append` raises before anything is sent."""
+        encoded = arguments.encode_tags(tags)
+        if type(data) is not bytes:
+            data = arguments.as_bytes(data)
+        if len(data) + len(encoded.names) > limits.RECORD_BYTES:
+            arguments.check_size(data, encoded)
+        return encoded, data, arguments.NO_EXPECTATIONS if expect is None else await self._expectations(expect)
 
     async def _append_in(
         self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations, timeout_s: float
@@ -124,13 +159,13 @@ class Book:
 
     async def _expectations(self, expect: Expect) -> Expectations:
         expectations = arguments.encode_expectations(expect)
-        if expectations.pairs and expectations.highest > self._appender.position:
+        if expectations.pairs and expectations.highest > self._view.position:
             await self._reader.refresh(self._connection.give_up_s)
         self._check_past(expectations)
         return expectations
 
     def _check_past(self, expectations: Expectations, hint: str = "") -> None:
-        position = self._appender.position
+        position = self._view.position
         for tag, seqnum in expectations.pairs:
             if seqnum > position:
                 raise InvalidArgument(
@@ -225,6 +260,35 @@ class Book:
         seqnums = _committed(chunks)
         facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums}
         return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log)", **facts)
+
+    # -- named writers
+
+    async def writer(self, name: str, *, timeout: float | None = None) -> Writer:
+        """A writer whose numbers survive restarts: `writer.last` is the last number of it that the log has.
+
+        Returns:
+            The same object for the same name, as long as this book is used.
+
+        Raises:
+            InvalidArgument: no name of 1 to 255 bytes, or more than 1,024 writers of this book in this session.
+            Unreachable, CallTimeout, ClosedError.
+        """
+        writer_id = arguments.writer_id(name)
+        writer = self._writers.get(name)
+        if writer is None:
+            if len(self._writers) >= WRITERS:
+                raise InvalidArgument(f"expected at most {WRITERS} named writers of one book in a session")
+            appender = Appender(self._connection, self._view, Window(writer_id, 1, RUN_NAMED))
+            appender.stale = True
+            writer = Writer(
+                Book(self._connection, self._view.session, self.name, (self._view, appender)), appender, name
+            )
+        await writer.refresh(timeout)
+        return self._writers.setdefault(name, writer)
+
+    async def writer_last(self, writer: bytes, timeout: float | None) -> int:
+        """For the SDK: the last number of a writer that the log has decided, as of now."""
+        return await self._reader.writer_last(writer, self._timeout(timeout))
 
     # -- reading
 
@@ -430,9 +494,9 @@ class Book:
         if type(forget) is not bool:
             raise InvalidArgument(f"expected forget to be True or False, found {forget!r}")
         timeout_s = self._timeout(timeout)
-        if max(marks.values()) > self._appender.position + 1:
+        if max(marks.values()) > self._view.position + 1:
             await self._reader.refresh(timeout_s)
-        seen = self._appender.position + 1
+        seen = self._view.position + 1
         clamped = [(number, min(mark, seen)) for number, mark in marks.items()]
         await self._reader.trim(clamped, forget=forget, timeout_s=timeout_s)
 

@@ -106,6 +106,23 @@ class Client:
         """
         return token_text(self._session.positions)
 
+    def merge(self, token: str) -> None:
+        """Takes note of what another session has seen, in addition to what this one has: its reads see both.
+
+        So a call hands its position back to its caller:
+
+            async def child(token: str) -> str:                 # perhaps in another process
+                session = client.session(token)                 # sees what its caller has seen
+                await session.book("orders").append(b"...")
+                return session.session_token()
+
+            client.merge(await child(client.session_token()))   # and now the caller sees what the child has done
+
+        Raises:
+            InvalidArgument: no token, or a damaged one.
+        """
+        self._session.merge(parse_token(token))
+
     def session(self, token: str | None = None) -> Client:
         """A session of its own on this client's connection: its own view and its own order of appends.
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from boki._appender import WRITER_BYTES, Appender
 from boki._dial import Dialer, EnginePeer
+from boki._outcome import Why, why_of
 from boki._window import FRAME_TARGET_BYTES
 from boki_common import engine_protocol as wire
 from boki_common import limits
@@ -33,6 +34,7 @@ from boki_common.errors import (
     CallTimeout,
     ClosedError,
     ConnectionLost,
+    InvalidArgument,
     NetworkError,
     Overloaded,
     ProtocolError,
@@ -83,7 +85,8 @@ class Connection:
         self._rng = rng
         self._peer: EnginePeer | None = None
         self._seen: dict[int, Position] = {}
-        self._undecided: dict[bytes, Appender] = {}
+        self._undecided: dict[tuple[int, bytes], Appender] = {}
+        self._inquiries: dict[Appender, None] = {}
         self._dirty: list[Appender] = []
         self._flush_scheduled = False
         self._queued_bytes = 0
@@ -119,7 +122,7 @@ class Connection:
         """Waits up to `patience_s` for verdicts, then ends everything; what is undecided gets OutcomeUnknown."""
         try:
             async with asyncio.timeout(patience_s):
-                while self._undecided and not self._closed:
+                while self._all() and not self._closed:
                     await self._change()
         except TimeoutError:
             pass  # not swallowed: each undecided append hears of it below
@@ -141,7 +144,7 @@ class Connection:
         self._closed = True
         self._failure = error
         cause = None if isinstance(error, ClosedError) else error
-        for appender in list(self._undecided.values()):
+        for appender in self._all():
             appender.give_up(reason, cause)
         if self._reconnecting is not None:
             self._reconnecting.cancel()
@@ -184,7 +187,7 @@ class Connection:
         self._peer = peer
         self.engine = hello.engine
         self._heard, self._probing = True, False
-        for appender in self._undecided.values():
+        for appender in self._all():
             self.wants_flush(appender, 0)
         self._notify()
 
@@ -223,9 +226,12 @@ class Connection:
         wire.merge_tokens(self._seen, token)
         undecided, now = self._undecided, self.now()
         for row in rows:
-            appender = undecided.get(row.writer)
-            if appender is not None and appender.book == row.book:
+            appender = undecided.get(row[:2])
+            if appender is not None:
                 appender.answered(row, token, now)
+            if self._inquiries:
+                for inquiry in [one for one in self._inquiries if one.key == row[:2]]:
+                    inquiry.asked(row, token, now)
         self._refusals = self._attempts = 0
         if not undecided:
             self._notify()
@@ -235,7 +241,7 @@ class Connection:
             return
         self._peer = None
         self._last_error = error
-        for appender in self._undecided.values():
+        for appender in self._all():
             appender.connection_lost()
         if isinstance(error, (ProtocolError, UsageError)):
             self._refused(error)
@@ -252,13 +258,25 @@ class Connection:
         return self._rng.token(WRITER_BYTES)
 
     def register(self, appender: Appender) -> None:
-        """Appender has something undecided now."""
-        self._undecided[appender.window.writer] = appender
+        """Appender has something undecided now. Raises InvalidArgument when its writer is in use elsewhere."""
+        if appender.asking:
+            self._inquiries[appender] = None
+        elif self._undecided.setdefault(appender.key, appender) is not appender:
+            raise InvalidArgument(
+                "another session of this client appends under the same writer now: a named writer has one user at a time"
+            )
         if self._watching is None:
             self._watch()
 
     def unregister(self, appender: Appender) -> None:
-        self._undecided.pop(appender.window.writer, None)
+        if appender.asking:
+            self._inquiries.pop(appender, None)
+        else:
+            self._undecided.pop(appender.key, None)
+
+    def _all(self) -> list[Appender]:
+        """Whoever has something undecided."""
+        return [*self._undecided.values(), *self._inquiries]
 
     def wants_flush(self, appender: Appender, size: int) -> None:
         """Appender has queued so many bytes; they leave at the end of this turn of the loop, or before when many wait."""
@@ -336,6 +354,19 @@ class Connection:
         finally:
             self._calls -= 1
 
+    async def why(self) -> Why:
+        """What undecided appends wait for, as far as this client and its engine know."""
+        peer = self._peer
+        future = self.start_call(wire.OP_STATUS, ())
+        if peer is None or future is None:
+            return Why("connection", f"no engine is connected ({self._last_error or 'connecting'}); trying again")
+        try:
+            async with asyncio.timeout(limits.CALL_TIMEOUT_S):
+                status = msgspec.json.decode(await future, type=dict[str, Any])
+        except (BokiError, TimeoutError) as error:
+            return Why("connection", f"{peer.peer} does not answer ({error}); another engine is tried when it is lost")
+        return why_of(peer.peer, status)
+
     def unreachable(self, timeout_s: float) -> Unreachable:
         """The error of a call that could not be sent in its time."""
         reason = "the engine took nothing" if self._peer is not None else self._last_error or "no engine is connected"
@@ -372,10 +403,10 @@ class Connection:
     def _watch(self) -> None:
         """Runs every few seconds while something is owed."""
         self._watching = None
-        if self._closed or not (self._undecided or self._calls):
+        if self._closed or not (self._undecided or self._inquiries or self._calls):
             return
         now = self.now()
-        for appender in list(self._undecided.values()):
+        for appender in self._all():
             if now - appender.progressed_at > self.give_up_s:
                 appender.give_up(f"no verdict within {self.give_up_s} s ({self._last_error or 'no error'})")
         self._probe()

@@ -9,12 +9,32 @@ No future is made before somebody waits: most tickets of a pipeline are decided 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import crc32c as _crc32c
 
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
-from boki_common.errors import BokiError
+from boki._outcome import Committed, Never, Outcome, Why
+from boki_common.errors import BokiError, Conflict, OutcomeUnknown, Unreachable
 from boki_common.record_batch import BatchBuilder
+
+if TYPE_CHECKING:
+    from boki._abandoned import Abandoned
+    from boki._appender import Appender
+
+Content: TypeAlias = tuple[EncodedTags, bytes, Expectations]
+"""What a record says, whatever its number."""
+
+_PAIR: Final = Struct("<QQ")
+
+
+def checksum(tags: EncodedTags, data: bytes, expectations: Expectations = NO_EXPECTATIONS) -> int:
+    """crc32c of a record: its tags with their names, its data, its expectations."""
+    crc = _crc32c.crc32c(tags.names, _crc32c.crc32c(tags.packed))
+    crc = _crc32c.crc32c(data, crc)
+    return _crc32c.crc32c(b"".join(_PAIR.pack(*pair) for pair in expectations.pairs), crc)
 
 
 class Ticket:
@@ -24,10 +44,21 @@ class Ticket:
     an await withdraws nothing: the record stays in the pipeline.
     """
 
-    __slots__ = ("_outcome", "_waiters", "data", "decided", "expectations", "first", "size", "tags")
+    __slots__ = (
+        "_outcome", "_waiters", "abandoned", "appender", "data", "decided", "expectations", "first", "size", "tags",
+    )  # fmt: skip
 
-    def __init__(self, tags: EncodedTags, data: bytes, expectations: Expectations = NO_EXPECTATIONS) -> None:
+    def __init__(
+        self,
+        tags: EncodedTags,
+        data: bytes,
+        expectations: Expectations = NO_EXPECTATIONS,
+        appender: Appender | None = None,
+    ) -> None:
         self.first = 0
+        self.appender = appender
+        self.abandoned: Abandoned | None = None
+        """What was sent and given up together with this record."""
         self.tags = tags
         self.data = data
         self.expectations = expectations
@@ -64,12 +95,71 @@ class Ticket:
             self._waiters = [self._waiters, future]
         return future
 
+    async def outcome(self, *, settle: bool = False) -> Outcome:
+        """What certainly became of the record, whatever failed: `Committed`, `Conflict` (the error itself) or `Never`.
+
+        While the record is undecided this waits for it. If it was given up (its await raised OutcomeUnknown), it is asked
+        for again, through whatever engine this client reaches by now: sent once more under its number, which applies it
+        if it was not, and never twice. So are the given-up records before it, because their numbers come first.
+
+        Args:
+            settle: do not apply what was not applied: void its number, and those of given-up records before it. What is
+                ordered first stands, the record or the void; so the answer is final either way.
+
+        Raises:
+            OutcomeUnknown: still no verdict; it may be asked again. WriterForgotten: it was given up over 30 minutes ago,
+                or the log has forgotten its writer: nobody can know. AnswerForgotten, NumberReused: of a named writer.
+            ClosedError: the client is closed.
+        """
+        if not self.decided:
+            await self.wait()
+        found = self._outcome
+        if isinstance(found, OutcomeUnknown) and self.abandoned is not None:
+            asked = self.abandoned.ask(self.first, settle=settle)
+            if not asked.decided:
+                await asked.wait()
+            found = asked._outcome
+        if type(found) is int:
+            return Committed(found)
+        if isinstance(found, Conflict):
+            return found
+        assert isinstance(found, BokiError)
+        if isinstance(found, Unreachable) or found.facts.get("never"):
+            return Never()
+        raise found
+
+    @property
+    def settled(self) -> bool:
+        """For the SDK: whether it is decided, and known how."""
+        return self.decided and not isinstance(self._outcome, OutcomeUnknown)
+
+    async def why(self) -> Why:
+        """What the record waits for: `why.waits_for` is one word, `str(why)` says it to a person.
+
+        Asks the engine how far it is; the answer is of the moment.
+        """
+        if self.decided or self.appender is None:
+            return Why("nothing", repr(self))
+        return await self.appender.why(self)
+
     # -- what the SDK calls: `Pending` of `_window`
 
     @property
     def count(self) -> int:
         """For the SDK: one number."""
         return 1
+
+    def contents(self) -> list[Content]:
+        """For the SDK: what would be sent again."""
+        return [(self.tags, self.data, self.expectations)]
+
+    def checksums(self) -> Iterable[int]:
+        """For the SDK: told apart from other records under its number."""
+        return (checksum(self.tags, self.data, self.expectations),)
+
+    def become_void(self, tags: EncodedTags) -> None:
+        """For the SDK: nothing of the record is sent any more."""
+        self.tags, self.data, self.expectations = tags, b"", NO_EXPECTATIONS
 
     def encode(self, builder: BatchBuilder) -> None:
         """For the SDK: adds the record to a batch."""
@@ -131,6 +221,12 @@ class Chunk:
             [one.names for one in tags],
             [data for _, data in self._records],
         )
+
+    def contents(self) -> list[Content]:
+        return [(tags, data, NO_EXPECTATIONS) for tags, data in self._records]
+
+    def checksums(self) -> Iterable[int]:
+        return [checksum(tags, data) for tags, data in self._records]
 
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
         start, stop = max(first - self.first, 0), min(end - self.first, self.count)

@@ -24,8 +24,8 @@ from boki_common.errors import BokiError, ClosedError, InvalidArgument, Trimmed
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
-    from boki._appender import Appender
     from boki._connection import Connection
+    from boki._session import View
 
 
 class Page(NamedTuple):
@@ -41,10 +41,10 @@ class Page(NamedTuple):
 class Reader:
     """Requests of one book in one session."""
 
-    def __init__(self, connection: Connection, appender: Appender, book: str | int) -> None:
+    def __init__(self, connection: Connection, view: View, book: str | int) -> None:
         self.book: Final = book
         self._connection = connection
-        self._view = appender
+        self._view = view
 
     async def page(self, query: Query, tag: Tag | None, *, timeout_s: float) -> Page:
         """Reads one page."""

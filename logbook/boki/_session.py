@@ -39,6 +39,27 @@ class Session:
             engine_protocol.merge_tokens(self.positions, token)
 
 
+class View:
+    """What one session sees of one book.
+
+    Attributes:
+        position: highest seqnum that the session's view of the book's log covers; 0 before anything was seen.
+    """
+
+    __slots__ = ("book", "position", "session")
+
+    def __init__(self, session: Session, book: int) -> None:
+        self.session = session
+        self.book = book
+        self.position = 0
+
+    def saw(self, token: Token, position: int) -> None:
+        """Takes note of what a reply has seen."""
+        self.session.merge(token)
+        if position > self.position:
+            self.position = position
+
+
 def token_text(token: Token) -> str:
     """The text form of a token: safe in URLs, headers and environment variables."""
     packed = engine_protocol.encode_token(token)

@@ -10,6 +10,7 @@ Rules (DESIGN §6.1, §6.6):
   same numbers, marked RESENT. Verdicts of an earlier connection are never applied: who owns the connections sees to it.
 - A number is decided once. Verdicts may come out of order: a record without expectations is answered at the cut, one with
   expectations only when an index has passed it, a conflict that is already certain at once.
+- Verdicts given at the cut, before an index had passed it, do not count for numbers that were sent more than once.
 - A gap verdict names the last number the log has decided. It may lie below `low - 1` by numbers that were answered as
   conflicts before they were ordered: these are filled. Below anything that was *ordered*, the writer was forgotten.
 
@@ -19,12 +20,14 @@ Invariant: `in_flight` and `queued` together cover low … next_number-1 (and fi
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
+from boki._arguments import EncodedTags, Expectations, encode_tags
 from boki_common import limits
 from boki_common.errors import BokiError, ProtocolError
-from boki_common.record_batch import NO_NAMES, RUN_RESENT, BatchBuilder
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, BatchBuilder
 
 WINDOW_BYTES: Final = 16 * limits.MIB
 """Data of undecided records that one book keeps; one more record is taken while they are below it."""
@@ -54,6 +57,12 @@ class Pending(Protocol):
 
     def encode(self, builder: BatchBuilder) -> None:
         """Adds the records to the open run of a batch."""
+
+    def contents(self) -> Sequence[tuple[EncodedTags, bytes, Expectations]]:
+        """What each record says."""
+
+    def checksums(self) -> Iterable[int]:
+        """Of each record: tells two records under one number of a named writer apart."""
 
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
         """Numbers first … end-1 have the seqnums first_seqnum …; some may lie outside of this item."""
@@ -91,6 +100,12 @@ class Filler:
         builder.add(b"", 0, NO_NAMES, b"")
         builder.expect(0, 0)
 
+    def contents(self) -> Sequence[tuple[EncodedTags, bytes, Expectations]]:
+        return [(encode_tags(()), b"", Expectations(((0, 0),), {}))]
+
+    def checksums(self) -> Iterable[int]:
+        return (0,)
+
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
         raise AssertionError(f"number {self.first} was answered as a conflict and is ordered as a record now")
 
@@ -98,18 +113,28 @@ class Filler:
 
 
 class Window:
-    """The undecided numbers of one writer in one book."""
+    """The undecided numbers of one writer in one book.
 
-    __slots__ = ("bytes", "in_flight", "low", "next_number", "ordered", "queued", "sent", "writer")
+    Args:
+        first: its first number; the log has all below.
+        flags: of all its runs, as `record_batch` has them.
+    """
 
-    def __init__(self, writer: bytes) -> None:
+    __slots__ = (
+        "bytes", "flags", "in_flight", "low", "next_number", "ordered", "queued", "sent", "sent_again", "writer",
+    )  # fmt: skip
+
+    def __init__(self, writer: bytes, first: int = 1, flags: int = 0) -> None:
         self.writer: Final = writer
-        self.next_number = 1
-        self.low = 1
-        self.ordered = 0
+        self.flags = flags
+        self.next_number = first
+        self.low = first
+        self.ordered = first - 1
         """Highest number that certainly is in the log; so are all below it."""
-        self.sent = 0
+        self.sent = first - 1
         """Highest number that ever was sent."""
+        self.sent_again = 0
+        """Highest number that was, or will be, sent more than once."""
         self.bytes = 0
         self.in_flight: deque[Pending] = deque()
         self.queued: deque[Pending] = deque()
@@ -149,17 +174,24 @@ class Window:
         queued, in_flight = self.queued, self.in_flight
         assert queued and builder.size < FRAME_TARGET_BYTES
         first = queued[0].first
-        builder.start_run(book, self.writer, first, min(self.low, first), RUN_RESENT if first <= self.sent else 0)
+        builder.start_run(
+            book, self.writer, first, min(self.low, first), self.flags | (RUN_RESENT if first <= self.sent else 0)
+        )
+        named = self.flags & RUN_NAMED
         size = builder.size
         while queued and size < FRAME_TARGET_BYTES:
             item = queued.popleft()
             item.encode(builder)
+            if named:
+                for crc in item.checksums():
+                    builder.checksum(crc)
             size += item.size
             in_flight.append(item)
         self.sent = max(self.sent, in_flight[-1].first + in_flight[-1].count - 1)
 
     def connection_lost(self) -> None:
         """All that is undecided has to be sent again."""
+        self.sent_again = self.sent
         self.in_flight.extend(self.queued)
         self.in_flight, self.queued = self.queued, self.in_flight
         self.in_flight.clear()

@@ -22,7 +22,7 @@ from boki._record import Gap, Record
 from boki_common.errors import ClosedError
 from boki_common.runtime.loop_thread import LoopThread
 
-__all__ = ["Book", "Client", "RecordIterator", "Ticket", "connect"]
+__all__ = ["Book", "Client", "RecordIterator", "Ticket", "Writer", "connect"]
 
 
 class Ticket:
@@ -39,6 +39,14 @@ class Ticket:
     def result(self, timeout: float | None = None) -> int:
         """The seqnum, once decided, or what `append` raises; TimeoutError after `timeout` seconds."""
         return self._thread.run(_wait(self._ticket, timeout))
+
+    def outcome(self, *, settle: bool = False) -> boki.Outcome:
+        """As `boki.Ticket.outcome`."""
+        return self._thread.run(self._ticket.outcome(settle=settle))
+
+    def why(self) -> boki.Why:
+        """As `boki.Ticket.why`."""
+        return self._thread.run(self._ticket.why())
 
 
 async def _wait(ticket: boki.Ticket, timeout: float | None) -> int:
@@ -62,6 +70,47 @@ class RecordIterator(Iterator[Record | Gap]):
         return record
 
 
+class Writer:
+    """A named writer. Made by `book.writer(name)`."""
+
+    def __init__(self, thread: LoopThread, writer: boki.Writer) -> None:
+        self.name: Final = writer.name
+        self._thread = thread
+        self._writer = writer
+
+    @property
+    def last(self) -> int:
+        return self._writer.last
+
+    def append(
+        self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
+    ) -> int:
+        return self._thread.run(self._writer.append(data, tags=tags, expect=expect, timeout=timeout))
+
+    def append_at(
+        self,
+        number: int,
+        data: Data,
+        *,
+        tags: Sequence[Tag] = (),
+        expect: Expect | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        return self._thread.run(self._writer.append_at(number, data, tags=tags, expect=expect, timeout=timeout))
+
+    def append_many(self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None) -> list[int]:
+        return self._thread.run(self._writer.append_many(records, timeout=timeout))
+
+    def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
+        return Ticket(self._thread, self._thread.do(lambda: self._writer.submit(data, tags=tags, expect=expect)))
+
+    def ready(self) -> None:
+        self._thread.run(self._writer.ready())
+
+    def refresh(self, timeout: float | None = None) -> None:
+        self._thread.run(self._writer.refresh(timeout))
+
+
 class Book:
     """One LogBook in one session. Made by `client.book(...)`."""
 
@@ -79,9 +128,15 @@ class Book:
         return self._book.position
 
     def append(
-        self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
+        self,
+        data: Data,
+        *,
+        tags: Sequence[Tag] = (),
+        expect: Expect | None = None,
+        writer: tuple[str, int] | None = None,
+        timeout: float | None = None,
     ) -> int:
-        return self._thread.run(self._book.append(data, tags=tags, expect=expect, timeout=timeout))
+        return self._thread.run(self._book.append(data, tags=tags, expect=expect, writer=writer, timeout=timeout))
 
     def append_many(self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None) -> list[int]:
         return self._thread.run(self._book.append_many(records, timeout=timeout))
@@ -91,6 +146,9 @@ class Book:
 
     def ready(self) -> None:
         self._thread.run(self._book.ready())
+
+    def writer(self, name: str, *, timeout: float | None = None) -> Writer:
+        return Writer(self._thread, self._thread.run(self._book.writer(name, timeout=timeout)))
 
     def read_next(
         self,
@@ -195,6 +253,9 @@ class Client:
 
     def session_token(self) -> str:
         return self._thread.do(self._client.session_token)
+
+    def merge(self, token: str) -> None:
+        self._thread.do(lambda: self._client.merge(token))
 
     def session(self, token: str | None = None) -> Client:
         return Client(self._thread, self._thread.do(lambda: self._client.session(token)), owner=False)

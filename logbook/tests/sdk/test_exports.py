@@ -12,12 +12,13 @@ import boki.testing
 
 def test_names() -> None:
     assert set(boki.__all__) == {
-        "Book", "BokiError", "CallTimeout", "Client", "ClosedError", "Conflict", "ConnectionLost", "Gap", "GapKind", "InvalidArgument",
-        "InvalidTag", "LogBookError", "Lost", "NetworkError", "OutcomeUnknown", "Overloaded", "ProtocolError", "Record",
+        "AnswerForgotten", "BokiError", "Book", "CallTimeout", "Client", "ClosedError", "Committed", "Conflict",
+        "ConnectionLost", "Gap", "GapKind", "InvalidArgument", "InvalidTag", "LogBookError", "Lost", "NetworkError",
+        "Never", "NumberReused", "Outcome", "OutcomeUnknown", "Overloaded", "ProtocolError", "Record",
         "RecordIterator", "RecordTooLarge", "RemoteError", "Ticket", "Trimmed", "Unreachable", "UsageError",
-        "VersionMismatch", "WindowFull", "WriterForgotten", "connect", "sync", "testing",
+        "VersionMismatch", "Why", "WindowFull", "Writer", "WriterForgotten", "connect", "sync", "testing",
     }  # fmt: skip
-    assert sorted(boki.sync.__all__) == ["Book", "Client", "RecordIterator", "Ticket", "connect"]
+    assert sorted(boki.sync.__all__) == ["Book", "Client", "RecordIterator", "Ticket", "Writer", "connect"]
     assert sorted(boki.testing.__all__) == ["MemoryCluster", "simulated", "tag_number"]
     for module in (boki, boki.sync, boki.testing):
         assert all(hasattr(module, name) for name in module.__all__)
@@ -37,8 +38,9 @@ def public(kind: type) -> dict[str, inspect.Signature | None]:
 
 def test_both_faces_have_the_same_calls() -> None:
     for asynchronous, blocking, only_asynchronous in (
-        (boki.Book, boki.sync.Book, {"idle"}),
+        (boki.Book, boki.sync.Book, {"idle", "encoded", "writer_last"}),
         (boki.Client, boki.sync.Client, {"open"}),
+        (boki.Writer, boki.sync.Writer, set()),
     ):
         mine, theirs = public(asynchronous), public(blocking)
         assert mine.keys() - theirs.keys() == only_asynchronous
@@ -52,7 +54,7 @@ def test_both_faces_have_the_same_calls() -> None:
 
 
 def test_every_public_call_says_what_it_does() -> None:
-    for kind in (boki.Book, boki.Client, boki.Ticket, boki.Record, boki.Gap, boki.RecordIterator):
+    for kind in (boki.Book, boki.Client, boki.Ticket, boki.Record, boki.Gap, boki.RecordIterator, boki.Writer):
         assert kind.__doc__
         for name, member in inspect.getmembers(kind):
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):

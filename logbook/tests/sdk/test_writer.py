@@ -1,0 +1,82 @@
+"""Named writers when things fail between them and the log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import boki
+from boki._arguments import writer_id
+from boki_common.record_batch import RUN_NAMED
+
+if TYPE_CHECKING:
+    from tests.sdk.conftest import Serve
+
+
+async def test_every_run_says_that_its_writer_is_named(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        writer = await client.book("b").writer("w")
+        await writer.append(b"1")
+        await writer.append_many([(b"2", []), (b"3", ["t"])])
+    assert [(run.writer, run.first, run.flags & RUN_NAMED) for run in engine.runs] == [
+        (writer_id("w"), 1, RUN_NAMED),
+        (writer_id("w"), 2, RUN_NAMED),
+    ]
+
+
+async def test_after_giving_up_the_log_says_where_to_go_on(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        writer = await client.book("b").writer("w")
+        await writer.append(b"1")
+        engine.lost_frames = 1
+        ticket = writer.submit(b"lost")
+        await asyncio.sleep(0)
+        writer._appender.give_up("given up")
+        with pytest.raises(boki.OutcomeUnknown):
+            await ticket
+        assert writer.last == 1
+        await writer.append(b"2")
+        assert writer.last == 2
+        assert engine.ordered(client.book("b").id) == [b"1", b"2"]
+        with pytest.raises(boki.NumberReused):
+            await ticket.outcome()
+
+
+async def test_one_client_uses_a_name_once_at_a_time(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        one = await client.book("b").writer("w")
+        other = await client.session().book("b").writer("w")
+        engine.mute = True
+        ticket = one.submit(b"1")
+        with pytest.raises(boki.InvalidArgument, match="one user at a time"):
+            _ = other.submit(b"2")
+        engine.mute = False
+        await asyncio.sleep(0)
+        for peer in engine.peers:
+            peer.close()
+        await ticket
+
+
+async def test_a_number_under_way_is_awaited_not_sent_again(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        book = client.book("b")
+        writer = await book.writer("w")
+        ticket = writer.submit(b"1", tags=["t"])
+        assert await book.append(b"1", tags=["t"], writer=("w", 1)) == await ticket
+        ticket = writer.submit(b"2")
+        with pytest.raises(boki.NumberReused):
+            await book.append(b"another", writer=("w", 2))
+        await ticket
+        assert [run.first for run in engine.runs] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, 7, "\ud800"])
+def test_what_is_no_name_of_a_writer(name: object) -> None:
+    with pytest.raises(boki.InvalidArgument, match="writer"):
+        writer_id(name)  # type: ignore[arg-type]
