@@ -36,5 +36,5 @@ class FlushPace:
     def took(self, seconds: float) -> None:
         if seconds > INLINE_FLUSH_S:
             self._to_go = INLINE_AFTER
-        elif self._to_go:
-            self._to_go -= 1
+        else:
+            self._to_go = max(0, self._to_go - 1)  # also where two threads tell of a flush at once

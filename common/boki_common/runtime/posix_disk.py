@@ -167,6 +167,7 @@ class PosixFile:
         descriptor: int,
         direct: DirectWriter | None,
         shared: _Lane,
+        pace: FlushPace,
         forget: Callable[[PosixFile], None],
     ) -> None:
         self.name = name
@@ -176,7 +177,7 @@ class PosixFile:
         self._shared = shared
         self._forget = forget
         self._own: _Lane | None = None
-        self._pace = FlushPace()
+        self._pace = pace
         self._running = 0
         self._closed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -282,6 +283,7 @@ class PosixDisk:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root).absolute()
         self._shared = _Lane("boki-disk", SHARED_THREADS)
+        self._pace = FlushPace()
         self._files: dict[int, PosixFile] = {}
         self._lock: int | None = None
         self._closed = False
@@ -289,7 +291,7 @@ class PosixDisk:
     async def open(self, name: str, *, create: bool = False, bulk: bool = False) -> PosixFile:
         path = self._path(name)
         descriptor, direct = await self._call(lambda: self._open_both(path, create, bulk), "opening", path)
-        file = PosixFile(name, str(path), descriptor, direct, self._shared, self._forget)
+        file = PosixFile(name, str(path), descriptor, direct, self._shared, self._pace, self._forget)
         self._files[id(file)] = file
         return file
 

@@ -289,6 +289,9 @@ async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
     assert await write(INLINE_AFTER) == {own}
     assert await write(1) == {loop}
     await file.close()
+    file = await disk.open("another", create=True)
+    assert await write(1) == {loop}, "the pace is that of the disk, whichever its file"
+    await file.close()
     with pytest.raises(ClosedError):
         await file.write(0, [b"x"], durable=True)
     await disk.close()
