@@ -9,6 +9,7 @@ survive the loss of the disk; three on one machine only rehearse replication.
 Rules:
 - Bookies that have a directory are started although fewer are asked for: old ledgers need them, new ones do not.
 - One bookie: ledgers have one copy. More: ledgers have up to three, and two must be durable. What is in the settings wins.
+- The gateway has the port of the settings; if that is the usual one and taken (by another `boki dev`), a free one.
 - A sequencer or engine that fails is started again in place, with growing pauses; a bookie that fails ends the process,
   because whatever it met (a full or broken disk) needs a person.
 """
@@ -21,6 +22,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from boki_cli.gateway_command import running_gateway
 from boki_cli.roles import (
     Parts,
     ProcessSettings,
@@ -31,10 +33,11 @@ from boki_cli.roles import (
     running_engine,
     running_sequencer,
 )
-from boki_common.errors import BokiError, WrongDirectory
+from boki_common.errors import BokiError, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
 from boki_common.net.connection import Address
 from boki_common.runtime import process
+from boki_gateway.settings import DEFAULT_PORT
 
 LISTEN: Final = "127.0.0.1:7040"
 FREE_PORT: Final = Address("127.0.0.1", 0)
@@ -83,7 +86,7 @@ async def serve(
     settings: ProcessSettings,
     *,
     bookies: int,
-    announce: Callable[[Sequence[str], str], None],
+    announce: Callable[[Sequence[str], str, str], None],
     stop: asyncio.Event,
 ) -> None:
     """Runs all roles until `stop`.
@@ -91,7 +94,7 @@ async def serve(
     Args:
         bookies: how many to start, at least `bookies_there`.
         announce: told the engine's addresses once they answer, which stay the same when it is started again, and the
-            address of the metrics page or "".
+            addresses of the metrics page and of the gateway or "".
 
     Raises:
         What a bookie failed with, and what keeps any role from starting the first time.
@@ -111,7 +114,8 @@ async def serve(
             stack.push_async_callback(kept.close)
         keepers += [sequencer, engine]
         assert engine.role is not None
-        announce(engine.role.addresses, page)
+        gateway = await _gateway(stack, parts, settings, engine.role.addresses[0])
+        announce(engine.role.addresses, page, gateway)
         process.settle_garbage()
         waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         try:
@@ -121,6 +125,25 @@ async def serve(
         for ended in fatal:
             if ended.done():
                 await ended
+
+
+async def _gateway(stack: AsyncExitStack, parts: Parts, settings: ProcessSettings, engine: str) -> str:
+    """Starts the gateway. Returns where it listens, or "" when the settings want none."""
+    port = settings.gateway.port
+    if port < 0:
+        return ""
+    url = engine if engine.startswith("unix://") else f"boki://{engine}"
+
+    def at(chosen: int) -> AbstractAsyncContextManager[str]:
+        address = Address(FREE_PORT.host, chosen)
+        return running_gateway(url, settings, parts.metrics, address=address, store=parts.metadata)
+
+    try:
+        return await stack.enter_async_context(at(port))
+    except SettingsError:
+        if port != DEFAULT_PORT:
+            raise
+        return await stack.enter_async_context(at(0))
 
 
 def bookies_there(data: Path) -> int:

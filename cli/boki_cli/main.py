@@ -1,6 +1,7 @@
 """The `boki` command: one group, whose commands live in modules by what they are about.
 
     role_commands    dev, init, bookie, sequencer, engine     what runs
+    gateway_command  gateway                              books over HTTP, status page
     book_commands    append, read, tail                       the records of a book
     status_command   status                                   who is up
     ledger_commands  ledger ls | show | read                  what lies below
@@ -20,6 +21,7 @@ import click
 
 from boki_cli import (
     book_commands,
+    gateway_command,
     history_commands,
     ledger_commands,
     role_commands,
@@ -52,6 +54,7 @@ def boki() -> None:
 
 for commands in (
     role_commands,
+    gateway_command,
     book_commands,
     status_command,
     ledger_commands,

@@ -23,13 +23,13 @@ from boki_common.runtime import process
 if TYPE_CHECKING:
     from boki_cli.roles import Kind, ProcessSettings
 
-_METADATA = click.option(
+METADATA = click.option(
     "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
 )
 _LISTEN = click.option(
     "--listen", multiple=True, metavar="ADDRESS", help="host:port (port 0: a free one) or unix:///path."
 )
-_METRICS = click.option(
+METRICS = click.option(
     "--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz there over HTTP; default: nowhere."
 )
 _ADMIN_PORT = click.option(
@@ -38,7 +38,7 @@ _ADMIN_PORT = click.option(
     metavar="PORT",
     help="Serve health, ledgers, settings and read-only mode over HTTP to this machine; 0: a free port; default: nowhere.",
 )
-_STOP_WITH_STDIN = click.option(
+STOP_WITH_STDIN = click.option(
     "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
 )
 
@@ -57,17 +57,24 @@ def _register_dev(group: CommandGroup) -> None:
     @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: ./.boki.")
     @click.option("--bookies", type=click.IntRange(1, 9), default=1, show_default=True, help="3 rehearse replication.")
     @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
-    @_METRICS
-    @_STOP_WITH_STDIN
+    @click.option(
+        "--gateway-port",
+        type=click.IntRange(-1, 65_535),
+        metavar="PORT",
+        help="Of the status page and the HTTP API; 0: a free one; -1: none; default: 7080, or a free one if that is taken.",
+    )
+    @METRICS
+    @STOP_WITH_STDIN
     def dev(
         invocation: Invocation,
         data: Path | None,
         bookies: int,
         listen: tuple[str, ...],
+        gateway_port: int | None,
         metrics: str | None,
         stop_with_stdin: bool,
     ) -> int:
-        """Run a bookie, a sequencer and an engine in one process, without anything else to install.
+        """Run a bookie, a sequencer, an engine and a gateway in one process, without anything else to install.
 
         The data is in DIR and survives a restart, kill -9 and power loss of a disk that honours flush. With one bookie
         it does not survive the loss of the disk. Ctrl-C ends it.
@@ -79,28 +86,30 @@ def _register_dev(group: CommandGroup) -> None:
         from boki_cli import dev as all_roles
         from boki_cli.roles import process_settings
 
-        said = {"data": data, "listen": listen or None, "metrics_listen": metrics}
+        said = {"data": data, "listen": listen or None, "metrics_listen": metrics, "gateway.port": gateway_port}
         chosen = process_settings(invocation.config, said)
         # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
         flags = said | {"metadata": all_roles.metadata_address(chosen.data)}
         defaults = all_roles.copies(bookies)
         settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
         started = max(bookies, all_roles.bookies_there(settings.data))
-        _begin_logs(invocation, settings)
+        begin_logs(invocation, settings)
 
-        def announce(addresses: Sequence[str], page: str) -> None:
+        def announce(addresses: Sequence[str], page: str, gateway: str) -> None:
             if invocation.json:
-                _announce(invocation, "dev", addresses, page)
+                announce_role(invocation, "dev", addresses, page, gateway=gateway)
                 return
             click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
             click.echo(all_roles.what_it_survives(bookies))
+            if gateway:
+                click.echo(f"status page and HTTP API are on http://{gateway}/")
             if page:
                 click.echo(f"metrics are on {_page_url(page)}")
-            _warn_if_open(addresses, page)
+            warn_if_open(addresses, page)
             flush()
 
         async def main(stop: asyncio.Event) -> int:
-            _watch_stdin(stop, wanted=stop_with_stdin)
+            watch_stdin(stop, wanted=stop_with_stdin)
             await all_roles.serve(settings, bookies=started, announce=announce, stop=stop)
             return exit_codes.OK
 
@@ -124,7 +133,7 @@ def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[s
 
 def _register_init(group: CommandGroup) -> None:
     @command(group, "init", writes=True, short_help="Create a cluster's metadata.")
-    @_METADATA
+    @METADATA
     def init(invocation: Invocation, metadata: str | None) -> int:
         """Create what a cluster keeps in its metadata store, unless it is there.
 
@@ -174,7 +183,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
     role.__doc__ = (
         f"{what}\n\nPrints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error."
     )
-    options = [_METADATA, _LISTEN, _METRICS, _STOP_WITH_STDIN]
+    options = [METADATA, _LISTEN, METRICS, STOP_WITH_STDIN]
     if data:
         options[1:1] = [
             click.option(
@@ -207,10 +216,10 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
     from boki_cli import roles
 
     settings = roles.process_settings(invocation.config, flags)
-    _begin_logs(invocation, settings)
+    begin_logs(invocation, settings)
 
     async def main(stop: asyncio.Event) -> int:
-        _watch_stdin(stop, wanted=stop_with_stdin)
+        watch_stdin(stop, wanted=stop_with_stdin)
         faults = [f"the {kind} is not up yet"]
         async with (
             roles.open_parts(settings) as parts,
@@ -218,8 +227,8 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
             roles.running(kind, parts, settings) as role,
         ):
             faults.clear()
-            _announce(invocation, kind, role.addresses, page, role.admin)
-            _warn_if_open(role.addresses, page, role.admin)
+            announce_role(invocation, kind, role.addresses, page, role.admin)
+            warn_if_open(role.addresses, page, role.admin)
             process.settle_garbage()
             await _until_failed(role.failed, stop)
         return exit_codes.OK
@@ -240,11 +249,14 @@ async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
         await ended
 
 
-def _announce(invocation: Invocation, kind: str, addresses: Sequence[str], page: str, admin: str = "") -> None:
-    """One line: where the role is, and where its metrics and its administration are if anywhere."""
+def announce_role(
+    invocation: Invocation, kind: str, addresses: Sequence[str], page: str, admin: str = "", gateway: str = ""
+) -> None:
+    """One line: where the role is, and where its metrics, its administration and its gateway are if anywhere."""
     if invocation.json:
         ready = {"role": kind, "pid": os.getpid(), "addresses": list(addresses)}
-        invocation.emit(ready | {name: at for name, at in (("metrics", page), ("admin", admin)) if at})
+        also = (("metrics", page), ("admin", admin), ("gateway", gateway))
+        invocation.emit(ready | {name: at for name, at in also if at})
     else:
         pages = (f", metrics on {_page_url(page)}" if page else "") + (f", admin on http://{admin}" if admin else "")
         click.echo(f"{kind} listens on {', '.join(addresses)}{pages}")
@@ -259,7 +271,8 @@ def _url(address: str) -> str:
     return address if address.startswith("unix://") else f"boki://{address}"
 
 
-def _warn_if_open(addresses: Sequence[str], *pages: str) -> None:
+def warn_if_open(addresses: Sequence[str], *pages: str) -> None:
+    """Says which addresses other machines can reach."""
     from boki_cli.roles import open_to_all
 
     for address in open_to_all([*addresses, *filter(None, pages)]):
@@ -268,11 +281,12 @@ def _warn_if_open(addresses: Sequence[str], *pages: str) -> None:
         )
 
 
-def _begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:
+def begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:
+    """Logs as the settings say, or everything with --debug."""
     logs.configure(level="debug" if invocation.debug else settings.log_level, json=settings.log_json)
 
 
-def _watch_stdin(stop: asyncio.Event, *, wanted: bool) -> None:
+def watch_stdin(stop: asyncio.Event, *, wanted: bool) -> None:
     """Sets `stop` when whoever holds the other end of standard input is gone."""
     if not wanted:
         return

@@ -28,6 +28,7 @@ from boki_common.net.connection import Address
 from boki_common.runtime.posix_disk import PosixDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.settings import load_settings, setting, table
+from boki_gateway.settings import GatewaySettings
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from boki_logbook.engine import Engine
@@ -72,6 +73,7 @@ class ProcessSettings:
     ledger: LedgerSettings = table(LedgerSettings)
     sequencer: SequencerSettings = table(SequencerSettings)
     engine: EngineSettings = table(EngineSettings)
+    gateway: GatewaySettings = table(GatewaySettings)
 
 
 class Parts(NamedTuple):

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from boki_common import limits
 from boki_common.settings import setting
+
+DEFAULT_PORT: Final = 7080
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
     """One gateway process."""
 
-    port: int = setting(7080, unit="", help="Port of the gateway; 0: a free one.", minimum=0, maximum=65_535)
+    port: int = setting(
+        DEFAULT_PORT,
+        unit="",
+        help="Port of the gateway; 0: a free one; -1: boki dev has none.",
+        minimum=-1,
+        maximum=65_535,
+    )
     allowed_hosts: tuple[str, ...] = setting(
         (),
         unit="",

@@ -1,0 +1,113 @@
+"""`boki gateway`: LogBooks over HTTP, and the status page.
+
+It needs a cluster that is up: it finds engines as all clients do (`--url`), and the rest through the metadata store that an
+engine names, or `--metadata`. It holds no state: start as many as there should be. `boki dev` runs one in its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.role_commands import METADATA, STOP_WITH_STDIN, announce_role, begin_logs, warn_if_open, watch_stdin
+from boki_common.errors import SettingsError
+from boki_common.net.connection import Address
+from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from boki_cli.roles import ProcessSettings
+    from boki_common.metadata.store import MetadataStore
+    from boki_common.metrics import Metrics
+
+HOST: Final = "127.0.0.1"
+
+
+def register(group: CommandGroup) -> None:
+    """Adds the command of this module."""
+
+    @command(group, "gateway", writes=False, client=True, short_help="Serve books over HTTP, and a status page.")
+    @click.option("--listen", metavar="HOST:PORT", help="Default: 127.0.0.1 and --port.")
+    @click.option(
+        "--port", type=click.IntRange(0, 65_535), metavar="PORT", help="On this machine; 0: a free one; default: 7080."
+    )
+    @METADATA
+    @STOP_WITH_STDIN
+    def gateway(
+        invocation: Invocation, listen: str | None, port: int | None, metadata: str | None, stop_with_stdin: bool
+    ) -> int:
+        """Serve books over HTTP and JSON for programs in any language, a status page at / and the API at /reference.
+
+        Prints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error. An engine must be up.
+
+        \b
+            boki gateway
+            curl --json '{"text": "two apples"}' http://127.0.0.1:7080/v1/books/orders/records
+        """
+        from boki_cli import roles
+
+        if listen is not None and port is not None:
+            raise click.UsageError("expected --listen HOST:PORT or --port PORT, found both")
+        settings = roles.process_settings(invocation.config, {"metadata": metadata, "gateway.port": port})
+        address = Address(HOST, max(settings.gateway.port, 0)) if listen is None else listen_address(listen)
+        begin_logs(invocation, settings)
+        return process.run(lambda stop: _run(invocation, settings, address, stop, stop_with_stdin=stop_with_stdin))
+
+
+def listen_address(text: str) -> Address:
+    """The address of `--listen`. Raises SettingsError: browsers speak TCP."""
+    address = Address.parse(text)
+    if address.path:
+        raise SettingsError(f"expected --listen host:port, found {text}; browsers speak TCP")
+    return address
+
+
+async def _run(
+    invocation: Invocation, settings: ProcessSettings, address: Address, stop: asyncio.Event, *, stop_with_stdin: bool
+) -> int:
+    from boki_common.metrics import Metrics
+
+    watch_stdin(stop, wanted=stop_with_stdin)
+    async with running_gateway(invocation.url, settings, Metrics(), address=address) as where:
+        announce_role(invocation, "gateway", [where], "")
+        warn_if_open([where])
+        process.settle_garbage()
+        await stop.wait()
+    return exit_codes.OK
+
+
+@asynccontextmanager
+async def running_gateway(
+    url: str, settings: ProcessSettings, metrics: Metrics, *, address: Address, store: MetadataStore | None = None
+) -> AsyncIterator[str]:
+    """A gateway to the cluster of `url`. Yields where it listens.
+
+    Args:
+        url: of engines, as `boki.connect` takes it.
+        settings: of the process.
+        metrics: of the process.
+        address: where to listen; port 0 is a free one.
+        store: the cluster's metadata; by default what the settings or an engine name.
+
+    Raises:
+        SettingsError: cannot listen there. Unreachable: no engine answers.
+    """
+    import boki
+    from boki_cli.gateway_facts import AskedCluster
+    from boki_gateway.server import Gateway  # a web server, which roles without one need no memory for
+
+    facts = AskedCluster(url, settings, store=store)
+    try:
+        async with boki.connect(url, timeout=settings.gateway.call_timeout_s) as client:
+            gateway = await Gateway.start(client, facts, settings.gateway, metrics, address=address)
+            try:
+                yield str(gateway.address)
+            finally:
+                await gateway.close()
+    finally:
+        await facts.close()

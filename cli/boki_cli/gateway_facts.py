@@ -1,0 +1,136 @@
+"""What a gateway's status page knows of its cluster: every part is asked, as `boki status` does.
+
+The gateway itself knows engines only, through the SDK; this fills its port (`boki_gateway.cluster_state.ClusterFacts`).
+
+- A metadata store that is given stays its owner's. Without one the store that an engine names is opened, and closed and opened
+  again when it fails: a status page lives longer than a session of ZooKeeper.
+- What cannot be asked leaves the rest to be shown: without metadata that is the engines of the URL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from boki_cli import cluster_status, roles
+from boki_cli.cluster_status import ClusterStatus
+from boki_common import ids
+from boki_common.errors import BokiError
+from boki_common.metadata.store import MetadataStore
+from boki_gateway.cluster_state import BookieState, ClusterState, EngineState, LogState, SequencerState, SlotRange
+
+ANSWER_S: Final = 1.5
+"""A part that does not answer for so long is shown as down."""
+
+
+class AskedCluster:
+    """See the module. Close it."""
+
+    def __init__(self, url: str, settings: roles.ProcessSettings, *, store: MetadataStore | None = None) -> None:
+        """Asks the engines of `url`, and all that `store` lists, or the store that the settings or an engine name."""
+        self._url = url
+        self._settings = settings
+        self._given = self._store = store
+        self._opened = AsyncExitStack()
+
+    async def collect(self) -> ClusterState:
+        """Asks all parts. Raises what reading a metadata store raises that was given."""
+        problem = ""
+        if self._store is None:
+            problem = await self._open()
+        try:
+            found = await cluster_status.gather(self._url, self._store, timeout_s=ANSWER_S)
+        except BokiError:
+            await self.close()
+            raise
+        state = state_of(found)
+        state.problem = problem
+        return state
+
+    async def close(self) -> None:
+        """Closes the store that it opened by itself. Idempotent."""
+        if self._given is None:
+            self._store = None
+        await self._opened.aclose()
+
+    async def _open(self) -> str:
+        """Opens the metadata store if it is known where it is. Returns why parts are missing, or ""."""
+        uri = self._settings.metadata
+        if not uri:
+            uri = (await cluster_status.gather(self._url, None, timeout_s=ANSWER_S)).metadata_nearby()
+        if not uri:
+            return "no engine names a metadata store that this machine can reach: bookies and sequencers are not known"
+        try:
+            opened = roles.open_metadata(dataclasses.replace(self._settings, metadata=uri))
+            self._store = (await self._opened.enter_async_context(opened)).metadata
+        except BokiError as error:
+            return f"the metadata store cannot be asked, bookies and sequencers are not known: {error}"
+        return ""
+
+
+def state_of(found: ClusterStatus) -> ClusterState:
+    """What all parts answered, as the gateway shows it. A part of another version may say less: that is 0 or unknown."""
+    view = found.view or {"slots": [], "logs": {}}
+    slots = [SlotRange(*map(int, one)) for one in view["slots"]]
+    return ClusterState(
+        engines=[_engine(part, found) for part in found.engines],
+        sequencers=[_sequencer(part) for part in found.sequencers],
+        bookies=[BookieState(**_common(part), read_only=bool(part.status.get("read_only"))) for part in found.bookies],
+        logs=[_log(int(log), installed, slots) for log, installed in sorted(view["logs"].items(), key=_number)],
+        slots=slots,
+    )
+
+
+def _number(item: tuple[str, Any]) -> int:
+    return int(item[0])
+
+
+def _common(part: cluster_status.Part) -> dict[str, Any]:
+    name = str(part.status.get("incarnation") or part.name)
+    return {"name": name, "address": part.address, "up": part.up, "problem": part.problem}
+
+
+def _engine(part: cluster_status.Part, found: ClusterStatus) -> EngineState:
+    if not part.up:
+        return EngineState(**_common(part))
+    status = part.status
+    seqnum = int(status.get("seqnum") or 0)
+    return EngineState(
+        **_common(part),
+        ready=bool(status.get("ready")),
+        term=int(status.get("term") or 0),
+        position=ids.pos_of(seqnum),
+        seqnum=str(seqnum) if seqnum else None,
+        records=int(status.get("records") or 0),
+        books=int(status.get("books") or 0),
+        lag_entries=cluster_status.lag_entries(part, found.sequencers),
+        index_bytes=int((status.get("index") or {}).get("bytes") or 0),
+        cache_bytes=int((status.get("cache") or {}).get("bytes") or 0),
+        connections=int(status.get("connections") or 0),
+    )
+
+
+def _sequencer(part: cluster_status.Part) -> SequencerState:
+    status = part.status
+    log = None if status.get("log") is None else int(status["log"])
+    term = status.get("term")
+    common = _common(part) | {"problem": part.problem or str(status.get("failed") or "")}
+    if not term:
+        return SequencerState(**common, log=log)
+    return SequencerState(
+        **common,
+        log=log,
+        term=int(term["term"]),
+        entries=int(term["entries"]),
+        end_position=int(term["end_pos"]),
+        shards=len(term["shards"]),
+        subscribers=int(term["subscribers"]),
+    )
+
+
+def _log(log: int, installed: dict[str, Any] | None, slots: list[SlotRange]) -> LogState:
+    count = sum(one.last - one.first + 1 for one in slots if one.log == log)
+    if installed is None:
+        return LogState(log, count)
+    return LogState(log, count, int(installed["term"]), int(installed["metalog_ledger"]), str(installed["sequencer"]))

@@ -1,0 +1,110 @@
+"""The gateway's status page shows what all parts answer, and says what it could not ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from boki_cli import roles
+from boki_cli.cluster_status import ClusterStatus, Part
+from boki_cli.gateway_facts import AskedCluster, state_of
+from boki_common.bookkeeper import layout
+from boki_common.metadata.memory import MemoryStore
+from boki_gateway.cluster_state import LogState, SlotRange
+from boki_metalog.metadata_tree import ensure_view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOWHERE = "unix:///none/engine.sock"
+
+ENGINE = {
+    "incarnation": "e" * 32,
+    "ready": True,
+    "term": 2,
+    "position": {"received_entry": 10, "indexed_entry": 8},
+    "seqnum": 2 << 35 | 1234,
+    "records": 5000,
+    "books": 7,
+    "index": {"bytes": 20_000},
+    "cache": {"bytes": 1_000_000},
+    "connections": 3,
+}
+SEQUENCER = {
+    "incarnation": "5" * 32,
+    "log": 0,
+    "term": {"term": 2, "entries": 11, "end_pos": 1240, "shards": [{}], "subscribers": 1},
+}
+VIEW = {
+    "slots": [[0, 1000, 0], [1001, 1023, 10]],
+    "logs": {"0": {"term": 2, "metalog_ledger": 7, "sequencer": "5" * 32}, "10": None},
+}
+
+
+def test_what_parts_answer_becomes_the_state() -> None:
+    state = state_of(
+        ClusterStatus(
+            [Part("engine", "h:1", True, status=ENGINE), Part("engine", "h:2", False, "name", "refused")],
+            [
+                Part("sequencer", "h:3", True, status=SEQUENCER),
+                Part("sequencer", "h:4", True, "other", status={"term": None}),
+            ],
+            [Part("bookie", "h:5", True, "b", status={"read_only": True})],
+            VIEW,
+        )
+    )
+    engine = state.engines[0]
+    assert (engine.term, engine.position, engine.seqnum, engine.lag_entries) == (2, 1234, str(2 << 35 | 1234), 3)
+    assert (engine.records, engine.books, engine.index_bytes, engine.cache_bytes, engine.connections) == (
+        5000, 7, 20_000, 1_000_000, 3,
+    )  # fmt: skip
+    assert (state.engines[1].up, state.engines[1].name, state.engines[1].problem) == (False, "name", "refused")
+    serving, standby = state.sequencers
+    assert (serving.log, serving.term, serving.entries, serving.end_position, serving.shards) == (0, 2, 11, 1240, 1)
+    assert (standby.name, standby.log, standby.term) == ("other", None, None)
+    assert state.bookies[0].read_only
+    assert state.slots == [SlotRange(0, 1000, 0), SlotRange(1001, 1023, 10)]
+    assert state.logs == [LogState(0, 1001, 2, 7, "5" * 32), LogState(10, 23)]
+
+
+def test_a_part_of_another_version_may_say_less() -> None:
+    state = state_of(ClusterStatus([Part("engine", "h:1", True, status={})], [], [], None))
+    assert (state.engines[0].seqnum, state.engines[0].lag_entries, state.slots, state.logs) == (None, None, [], [])
+
+
+async def test_a_store_that_is_given_is_asked_and_stays_open() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    await ensure_view(store)
+    facts = AskedCluster(NOWHERE, roles.ProcessSettings(), store=store)
+    state = await facts.collect()
+    assert (state.problem, len(state.logs), state.slots) == ("", 1, [SlotRange(0, 1023, 0)])
+    await facts.close()
+    assert (await facts.collect()).slots == state.slots
+    await store.close()
+
+
+async def test_the_store_of_the_settings_is_opened_and_closed(tmp_path: Path) -> None:
+    settings = roles.ProcessSettings(metadata=f"sqlite://{tmp_path}/metadata.db")
+    async with roles.open_parts(settings):
+        facts = AskedCluster(NOWHERE, settings)
+        for _ in range(2):
+            state = await facts.collect()
+            assert (state.problem, len(state.logs)) == ("", 1)
+        await facts.close()
+        await facts.close()
+
+
+async def test_without_metadata_the_engines_are_all_that_is_shown() -> None:
+    facts = AskedCluster(NOWHERE, roles.ProcessSettings())
+    state = await facts.collect()
+    assert state.problem.startswith("no engine names a metadata store")
+    assert [engine.up for engine in state.engines] == [False]
+    await facts.close()
+
+
+async def test_a_store_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    facts = AskedCluster(NOWHERE, roles.ProcessSettings(metadata="nonsense://x"))
+    state = await facts.collect()
+    assert "the metadata store cannot be asked, bookies and sequencers are not known: " in state.problem
+    await facts.close()
