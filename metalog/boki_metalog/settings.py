@@ -68,6 +68,30 @@ class SequencerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """One controller process."""
+
+    round_s: float = setting(
+        1.0, unit="s", help="The leader looks at everything this often, and whenever the view changes.", minimum=0.01
+    )
+    vacant_grace_s: float = setting(
+        2.0, unit="s", help="Standbys have so long to take a log over before the leader gives it to one.", minimum=0.0
+    )
+    absent_s: float = setting(
+        3 * limits.SESSION_TIMEOUT_S, unit="s", minimum=0.0,
+        help="The spare ledgers of a sequencer that was not listed for so long are given up.",
+    )  # fmt: skip
+    spare_scan_s: float = setting(
+        3_600.0, unit="s", help="How often all ledgers are looked at for spares that nobody needs.", minimum=0.01
+    )
+    patience_s: float = setting(
+        10.0, unit="s", help="How long a change of terms is tried while sequencers or bookies are away.", minimum=0.01
+    )
+    retry_first_s: float = setting(0.1, unit="s", help="First pause after a failed step; it doubles.", minimum=0.001)
+    retry_limit_s: float = setting(5.0, unit="s", help="The longest such pause.", minimum=0.001)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
     """One follower of a log, in an engine."""
 

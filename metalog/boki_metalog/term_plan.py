@@ -45,6 +45,13 @@ class Candidate(NamedTuple):
         return next((log for log in sorted(view.logs) if self.is_installed(view, log)), None)
 
 
+class Offer(NamedTuple):
+    """A living sequencer's spare, and the only log it serves (None: any)."""
+
+    ledger_id: int
+    only: int | None = None
+
+
 class Plan(NamedTuple):
     """See the module."""
 
@@ -145,31 +152,33 @@ def check_candidates(view: View, plan: Plan, candidates: Mapping[int, Candidate]
         busy.add(incarnation)
 
 
-def pair(view: View, logs: Sequence[int], offers: Mapping[str, int]) -> dict[int, Candidate]:
+def pair(view: View, logs: Sequence[int], offers: Mapping[str, Offer]) -> dict[int, Candidate]:
     """A candidate for each log: its own sequencer where that offers a spare, else one that stands by.
 
     Args:
-        offers: living sequencers → a spare of each, in the order of preference.
+        offers: by incarnation, in the order of preference.
 
     Raises:
         NoSequencer: too few.
     """
     serving = view.sequencers
-    standbys = [incarnation for incarnation in offers if incarnation not in serving]
+    standbys = {incarnation: offer for incarnation, offer in offers.items() if incarnation not in serving}
     chosen = {}
     for log in logs:
         installed = view.installed(log)
-        if installed is not None and installed.sequencer in offers:
-            incarnation = installed.sequencer
-        elif standbys:
-            incarnation = standbys.pop(0)
-        else:
+        incarnation = "" if installed is None else installed.sequencer
+        if incarnation not in offers:
+            fitting = [one for one, offer in standbys.items() if offer.only in (None, log)]
+            # Who may serve one log only comes first: the others can help elsewhere.
+            incarnation = min(fitting, key=lambda one: standbys[one].only is None, default="")
+            standbys.pop(incarnation, None)
+        if not incarnation:
             raise NoSequencer(
                 f"log {log} needs a sequencer with a spare ledger, and none of {len(offers)} is free: start another "
                 "(`boki sequencer`), or wait for one to list its next spare",
                 log=log,
             )
-        chosen[log] = Candidate(incarnation, offers[incarnation])
+        chosen[log] = Candidate(incarnation, offers[incarnation].ledger_id)
     return chosen
 
 

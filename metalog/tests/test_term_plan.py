@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from boki_common.errors import InvalidArgument, NoSequencer
 from boki_metalog import term_plan
 from boki_metalog.errors import SpareTaken
 from boki_metalog.metalog_entry import MetalogEntry
-from boki_metalog.term_plan import Candidate, Plan
+from boki_metalog.term_plan import Candidate, Offer, Plan
 from boki_metalog.term_record import TermRecord, record_of
 from boki_metalog.view import NewTerm, View, first_view
 
@@ -104,11 +102,20 @@ def test_one_candidate_for_two_logs_is_refused() -> None:
 
 def test_a_log_keeps_its_sequencer_and_a_new_one_gets_a_standby() -> None:
     view = two_logs()
-    offers: dict[str, Any] = {"x": 30, "b": 31, "a": 32, "y": 33}
+    offers = {"x": Offer(30), "b": Offer(31), "a": Offer(32), "y": Offer(33)}
     assert term_plan.pair(view, (0, 1, 2), offers) == {
         0: Candidate("a", 32), 1: Candidate("b", 31), 2: Candidate("x", 30),
     }  # fmt: skip
     del offers["a"]
     assert term_plan.pair(view, (0, 2), offers) == {0: Candidate("x", 30), 2: Candidate("y", 33)}
     with pytest.raises(NoSequencer, match="log 2"):
-        term_plan.pair(view, (0, 2), {"x": 30, "b": 31})
+        term_plan.pair(view, (0, 2), {"x": Offer(30), "b": Offer(31)})
+
+
+def test_who_serves_one_log_only_gets_that_and_no_other() -> None:
+    offers = {"x": Offer(30), "y": Offer(31, only=2), "z": Offer(32, only=7)}
+    assert term_plan.pair(two_logs(), (2,), offers) == {2: Candidate("y", 31)}
+    assert term_plan.pair(two_logs(), (0,), offers) == {0: Candidate("x", 30)}
+    del offers["x"]
+    with pytest.raises(NoSequencer, match="log 0"):
+        term_plan.pair(two_logs(), (0,), offers)

@@ -1,0 +1,171 @@
+"""What an administrator and the controller do to logs: roll, move, spread, add, remove. By anybody, with or without a leader.
+
+    changes = LogChanges(metadata, ledgers, rng)
+    await changes.roll(0)                     # the next term of log 0, now
+    await changes.move(range(100), to=1)
+    log = await changes.add(); await changes.spread({0: 1, log: 1}); await changes.remove(0)
+
+Rules:
+- Each is a change of terms (`term_change`) with spares of sequencers that are listed and answered a direct call just now. A log
+  keeps its sequencer when that lives.
+- What may pass (a spare was taken, no standby yet, bookies away) is tried again until the patience ends; then its error is
+  raised. Each may be repeated, whatever became of it before: what is done is not done again.
+- A new log gets its term from a sequencer that stands by, without slots; slots come by `spread` or `move`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+from boki_common import limits
+from boki_common.errors import BadVersion, BokiError, InvalidArgument
+from boki_common.logs import get_logger
+from boki_common.metadata.settle import compare_and_set
+from boki_common.metadata.store import MetadataStore
+from boki_common.runtime.ports import Random
+from boki_metalog import term_plan
+from boki_metalog.ledgers import Ledgers
+from boki_metalog.metadata_tree import VersionedView, ensure_view
+from boki_metalog.patience import patiently
+from boki_metalog.sequencer_member import living_sequencers
+from boki_metalog.term_change import Decide, change_terms
+from boki_metalog.term_plan import Candidate, Offer
+from boki_metalog.view import VIEW_PATH, View, encode_view
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 10.0
+LOGS_MAX: Final = 256
+"""Bound of the logs of one cluster: a view stays small."""
+
+_log = get_logger("log_changes")
+
+
+class LogChanges:
+    """See the module."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        ledgers: Ledgers,
+        rng: Random,
+        *,
+        patience_s: float = PATIENCE_S,
+        confirm_timeout_s: float = limits.CONNECT_TIMEOUT_S,
+        retry_first_s: float = 0.02,
+        retry_limit_s: float = 0.5,
+    ) -> None:
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._rng = rng
+        self._patience_s = patience_s
+        self._confirm_timeout_s = confirm_timeout_s
+        self._retry_first_s = retry_first_s
+        self._retry_limit_s = retry_limit_s
+
+    async def roll(self, log: int, *, suspect: int | None = None) -> VersionedView:
+        """The log's next term. `suspect`: only if this is still its term; None: the term of now.
+
+        Raises:
+            InvalidArgument: no such log. NoSequencer, SpareTaken, RecoveryFailed, MetadataUnavailable, …: not within
+                the patience. TermRecordConflict, …: a person must look.
+        """
+        view = (await ensure_view(self._metadata)).view
+        if log not in view.logs:
+            raise InvalidArgument(f"expected one of the logs {sorted(view.logs)}, found {log}", found=log)
+        term = view.term_of(log) if suspect is None else suspect
+        return await self._change(partial(term_plan.replace, log=log, suspect=term))
+
+    async def move(self, slots: Iterable[int], to: int) -> VersionedView:
+        """These slots go to one log. Raises as `roll`."""
+        return await self._change(partial(term_plan.move, slots=tuple(slots), to=to))
+
+    async def spread(self, weights: Mapping[int, int]) -> VersionedView:
+        """Slots by weight, with the least movement; logs that are not named lose theirs. Raises as `roll`."""
+        return await self._change(partial(term_plan.spread, weights=dict(weights)))
+
+    async def remove(self, log: int, weights: Mapping[int, int] | None = None) -> VersionedView:
+        """A log gives its slots to the others and leaves; its records stay readable. Raises as `roll`."""
+        return await self._change(partial(term_plan.remove, log=log, weights=weights))
+
+    async def add(self, log: int | None = None) -> int:
+        """A new log without slots, with a term. `log`: its number; None: the lowest free one. Returns the number.
+
+        Raises:
+            InvalidArgument: too many logs. As `roll`; the log is in the view then, and the next sequencer that stands by
+                gives it its term.
+        """
+        number = await self._in_time(partial(self._list_log, log))
+        await self._change(partial(term_plan.replace, log=number, suspect=0))
+        return number
+
+    async def _list_log(self, log: int | None) -> int:
+        while True:
+            view, version = await ensure_view(self._metadata)
+            number = log if log is not None else min(set(range(LOGS_MAX + 1)) - view.logs.keys())
+            if not 0 <= number < LOGS_MAX:
+                raise InvalidArgument(f"expected log numbers from 0 to {LOGS_MAX - 1}, found {number}", found=number)
+            if number in view.logs:
+                return number
+            try:
+                await compare_and_set(self._metadata, VIEW_PATH, encode_view(view.with_logs([number])), version=version)
+            except BadVersion:
+                continue
+            _log.info("log added", log=number)
+            return number
+
+    async def _change(self, decide: Decide) -> VersionedView:
+        return await self._in_time(
+            partial(
+                change_terms,
+                metadata=self._metadata,
+                ledgers=self._ledgers,
+                rng=self._rng,
+                decide=decide,
+                choose=self._choose,
+            )
+        )
+
+    async def _choose(self, view: View, logs: tuple[int, ...]) -> Mapping[int, Candidate]:
+        if not logs:
+            return {}
+        living = await living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s)
+        offers = {one: Offer(member.spares[0], member.log) for one, member in living.items()}
+        return term_plan.pair(view, logs, offers)
+
+    async def _in_time(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        deadline_s = asyncio.get_running_loop().time() + self._patience_s
+
+        def passing(error: BokiError) -> bool:
+            return error.retryable and asyncio.get_running_loop().time() < deadline_s
+
+        return await patiently(
+            attempt,
+            first_s=self._retry_first_s,
+            limit_s=self._retry_limit_s,
+            passing=passing,
+            waits=lambda error, pause_s: _log.info("not yet, trying again", pause_s=pause_s, error=error),
+        )
+
+
+async def ensure_logs(metadata: MetadataStore, count: int) -> tuple[int, ...]:
+    """At least the logs 0 … `count` - 1 are in the view. Returns those that this call added.
+
+    Before the first term of a cluster the slots are spread evenly over all logs; later `LogChanges.spread` does it.
+    """
+    while True:
+        view, version = await ensure_view(metadata)
+        missing = [log for log in range(count) if log not in view.logs]
+        if not missing:
+            return ()
+        wanted = view.with_logs(missing)
+        if view.next_term == 1:
+            wanted = wanted.spread_at_first(dict.fromkeys(wanted.logs, 1))
+        try:
+            await compare_and_set(metadata, VIEW_PATH, encode_view(wanted), version=version)
+        except BadVersion:
+            continue
+        return tuple(missing)
