@@ -170,34 +170,45 @@ class Model:
     def trim(self, book: int, pairs: Iterable[tuple[int, int]], *, forget: bool) -> None:
         """Moves marks; what lies below, and is ordered already, goes."""
         self.entries += 1
-        moved = []
+        moved: dict[int, None] = {}
         for stream, before in pairs:
-            moved.append(stream)
-            mark = min(before, self.position + 1)
-            self._marks[book, stream] = max(self._marks.get((book, stream), 0), mark)
+            moved[stream] = None
+            mark = min(before, self.newest(book, stream) + 1)
+            if mark > max(self.mark(book, stream), 1):
+                self._marks[book, stream] = mark
         places = self._streams.get((book, ALL), [])
         for place in [place for place in places if not self._lives(book, self._records[place])]:
             del self._records[place]
-        streams = [stream for owner, stream in self._streams if owner == book]
-        for stream in streams:
+        for stream in self._streams_of(book):
             mark = self.mark(book, stream)
             kept = [place for place in self._streams[book, stream] if place in self._records and place >= mark]
             self._streams[book, stream] = kept
-        if forget:
-            for stream in streams if ALL in moved else moved:
-                self._forget(book, stream)
+        if forget and ALL in moved and self._forgettable(book, ALL):
+            moved = dict.fromkeys(self._streams_of(book))
+            self._forget(book, moved)
+        elif forget:
+            self._forget(book, [stream for stream in moved if stream != ALL and self._forgettable(book, stream)])
+
+    def _streams_of(self, book: int) -> list[int]:
+        return [stream for owner, stream in self._newest if owner == book]
 
     def _lives(self, book: int, record: Stored) -> bool:
         if record.seqnum < self._marks.get((book, ALL), 0):
             return False
         return not record.tags or any(record.seqnum >= self._marks.get((book, tag), 0) for tag in record.tags)
 
-    def _forget(self, book: int, stream: int) -> None:
-        newest = self._newest.get((book, stream), 0)
+    def _forgettable(self, book: int, stream: int) -> bool:
+        """Whether a stream is empty, and its newest record old."""
+        newest = self.newest(book, stream)
         if not newest or self._streams[book, stream]:
-            return
-        if self._times[newest - pack_seqnum(TERM, 0)] < self._time_ms - FORGET_AFTER_MS:
-            del self._newest[book, stream]
+            return False
+        return self._times[newest - pack_seqnum(TERM, 0)] < self._time_ms - FORGET_AFTER_MS
+
+    def _forget(self, book: int, streams: Iterable[int]) -> None:
+        """Streams are as if they had never been; the floor keeps what was expected of them from holding."""
+        for stream in streams:
+            newest = self._newest.pop((book, stream))
+            self._marks.pop((book, stream), None)
             self._floors[book] = max(self._floors.get(book, 0), newest)
 
     def mark(self, book: int, stream: int) -> int:

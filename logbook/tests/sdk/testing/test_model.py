@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boki.testing._model import Append, Model, Outcome
+from boki.testing._model import ANSWERS_KEPT, FORGET_AFTER_MS, FORGOTTEN, Append, Model, Outcome
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -66,3 +66,96 @@ def test_ranges() -> None:
     assert model.downwards(2, 0, seqnums[3], 0, 1) == model.upwards(1, 8, 0, 2**63, 1) == []
     assert model.newest(1, 7) == seqnums[4]
     assert model.newest(1, 8) == 0
+
+
+def tagged(model: Model, number: int, *tags: int, now_ms: int = 0) -> int:
+    answer = model.append(Append(1, A, number, 1, tags, b"x"), now_ms)
+    assert answer.outcome is Outcome.COMMITTED
+    return answer.seqnum
+
+
+def live(model: Model, stream: int = 0) -> list[int]:
+    return [record.seqnum for record in model.upwards(1, stream, 0, 2**63, 100)]
+
+
+def test_a_record_lives_while_the_book_or_one_of_its_tags_holds_it() -> None:
+    model = Model()
+    both, _, none = tagged(model, 1, 7, 8), tagged(model, 2, 7), tagged(model, 3)
+    last = tagged(model, 4, 7)
+    model.trim(1, [(7, last)], forget=False)
+    assert (live(model), live(model, 7), live(model, 8)) == ([both, none, last], [last], [both])
+    model.trim(1, [(8, last)], forget=False)
+    assert live(model) == [none, last]
+    model.trim(1, [(0, last)], forget=False)
+    assert live(model) == [last]
+    assert (model.mark(1, 0), model.mark(1, 7), model.mark(1, 8), model.mark(2, 7)) == (last, last, last, 0)
+
+
+def test_a_mark_is_at_most_behind_the_newest_record_of_its_stream() -> None:
+    model = Model()
+    first, second = tagged(model, 1, 7), tagged(model, 2, 8)
+    model.trim(1, [(7, 2**63 - 1), (9, second)], forget=False)
+    assert (model.mark(1, 7), model.mark(1, 9), model.mark(1, 0)) == (first + 1, 0, 0)
+    third = tagged(model, 3, 7)
+    assert live(model, 7) == [third]
+    before = model.entries
+    model.trim(1, [(7, first)], forget=False)
+    assert model.mark(1, 7) == first + 1
+    assert model.entries == before + 1, "every trim is an entry of the metalog"
+
+
+def test_only_old_and_empty_streams_are_forgotten() -> None:
+    model = Model()
+    first = tagged(model, 1, 7, now_ms=0)
+    second = tagged(model, 2, 8, now_ms=FORGET_AFTER_MS)
+    model.trim(1, [(7, first + 1)], forget=True)
+    assert model.newest(1, 7) == first, "no hour old"
+    tagged(model, 3, 9, now_ms=FORGET_AFTER_MS + 1)
+    model.trim(1, [(7, first + 1), (8, second)], forget=True)
+    assert (model.newest(1, 7), model.newest(1, 8)) == (0, second)
+    lost = model.append(append(4, expect=((7, first - 1),)), 0)
+    assert lost.actual == ((7, FORGOTTEN),), "what lies below the floor is not known any more"
+    assert model.append(append(5, expect=((7, 0),)), 0).outcome is Outcome.COMMITTED
+
+
+def test_a_forgotten_book_is_as_if_it_had_never_been() -> None:
+    model = Model()
+    tagged(model, 1, 7, now_ms=0)
+    model.append(Append(2, B, 1, 1, (), b"x"), 2 * FORGET_AFTER_MS)
+    model.trim(1, [(0, 2**63 - 1)], forget=True)
+    assert (model.newest(1, 0), model.newest(1, 7), model.mark(1, 7)) == (0, 0, 0)
+    assert model.append(append(2, expect=((0, 0), (7, 0))), 0).outcome is Outcome.COMMITTED
+
+
+def test_a_named_writer_keeps_answers_and_knows_its_records() -> None:
+    model = Model()
+
+    def named(number: int, checksum: int = 5, *, void: bool = False) -> Outcome:
+        item = Append(1, A, number, number, (), b"x", named=True, checksum=checksum, void=void)
+        return model.append(item, 0).outcome
+
+    assert [named(1), named(1), named(1, 6), named(1, 6, void=True)] == [
+        Outcome.COMMITTED, Outcome.COMMITTED, Outcome.REUSED, Outcome.COMMITTED,
+    ]  # fmt: skip
+    assert [named(2, void=True), named(2)] == [Outcome.NEVER, Outcome.NEVER]
+    assert model.last(1, A) == 2
+    for number in range(3, ANSWERS_KEPT + 3):
+        named(number)
+    assert (named(2), named(3)) == (Outcome.FORGOTTEN, Outcome.COMMITTED)
+
+
+def test_a_session_writer_ends_when_its_last_number_is_decided() -> None:
+    model = Model()
+    model.append(append(1), 0)
+    model.end_writer(1, A, 2)
+    assert model.last(1, A) == 1
+    model.end_writer(1, A, 1)
+    assert model.last(1, A) == 0
+
+
+def test_seeking_a_time() -> None:
+    model = Model()
+    seqnums = [tagged(model, number, now_ms=10 * number) for number in range(1, 4)]
+    assert [model.seek(time_ms) for time_ms in (0, 10, 11, 30, 31)] == [
+        seqnums[0], seqnums[0], seqnums[1], seqnums[2], seqnums[2] + 1,
+    ]  # fmt: skip
