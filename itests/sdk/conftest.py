@@ -19,7 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -110,10 +110,6 @@ async def served(url: str) -> AsyncIterator[Cluster]:
     yield ClusterAt(url)
 
 
-ENGINE_LACKS: Final = {"test_trims", "test_aux_data", "test_seek", "test_writers"}
-"""Modules about what the model has and the engine does not answer yet."""
-
-
 @pytest.fixture(
     params=[
         "memory",
@@ -127,8 +123,6 @@ def provider(request: pytest.FixtureRequest) -> Provider:
         return memory
     if request.param == "socket":
         return socket
-    if request.module.__name__.rsplit(".", 1)[-1] in ENGINE_LACKS:
-        pytest.skip("the engine does not answer this yet")
     url = request.getfixturevalue(f"{request.param}_url")
     return lambda _: served(url)
 
