@@ -117,6 +117,14 @@ class ScriptedLogs:
         """The first term of every log."""
         await self.install(self.logs)
 
+    def add(self, log: int) -> None:
+        """A log that has no slots and no term yet."""
+        ScriptedLog(self, log)
+        for core in self.members:
+            core.log_found(log)
+            core.view_changed(self.view)
+            self.logs[log].follow(core)
+
     async def move(self, slots: Iterable[int], *, to: int) -> None:
         """Seals the logs that have the slots, and the target; then one view has the slots moved, and all new terms."""
         moved = list(slots)
@@ -199,7 +207,9 @@ class ScriptedLog:
         self.sealed = False
 
     def seal(self) -> None:
-        """Ends the term at what is cut now; nobody was told yet."""
+        """Ends the term at what is cut now; nobody was told yet. A log without a term has none to end."""
+        if self.sealed:
+            return
         entries = self.history[self.term]
         last = entries[-1] if entries else None
         self.logs.records[self.term] = TermRecord(
@@ -289,12 +299,16 @@ class ScriptedLog:
         if self.number not in core.logs:  # alone: the cluster has one log
             await self.logs.join(core, live=live)
             return
-        self.members[core] = ScriptedLink(self, self.term)
-        self.members[core].up = not self.sealed
-        self._told[core] = []
+        self.follow(core)
         await self._catch_up(core)
         if live and not self.sealed:
             self.connect(core)
+
+    def follow(self, core: EngineCore) -> None:
+        """The engine has heard nothing yet."""
+        self.members[core] = ScriptedLink(self, self.term)
+        self.members[core].up = not self.sealed
+        self._told[core] = []
 
     def connect(self, core: EngineCore) -> ScriptedLink:
         """A new connection of an engine to the sequencer."""
