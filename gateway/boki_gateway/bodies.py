@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from boki import Record
+from boki import Gap, GapKind, Record
 from boki_common import limits
 from boki_common.errors import InvalidArgument
 from boki_gateway.errors import BodyTooLarge
@@ -60,6 +60,13 @@ class AppendRequest(BatchRecord, frozen=True):
             "or none at all, ever, for null. Up to 256."
         ),
     ] = {}
+    writer: Annotated[
+        str | None,
+        Meta(description="A named writer; with `number` the append is applied once however often it is sent."),
+    ] = None
+    number: (
+        Annotated[int, Meta(description="The writer's number of this record: 1, 2, 3 … without holes.", ge=1)] | None
+    ) = None
 
 
 class BatchRequest(Request, frozen=True):
@@ -81,6 +88,30 @@ class PrevManyRequest(Request, frozen=True):
     queries: Annotated[list[PrevQuery], Meta(description=f"Up to {limits.READ_MANY_QUERIES}.")]
 
 
+class TrimPair(Request, frozen=True):
+    """One stream, or the whole book without a tag."""
+
+    before: Annotated[SeqnumGiven, Meta(description="The first seqnum to keep.")]
+    tag: TagGiven | None = None
+
+
+class TrimRequest(Request, frozen=True):
+    """What to drop, for everybody and for ever. Only what the session sees now: marks never reach into the future."""
+
+    pairs: Annotated[list[TrimPair], Meta(description=f"Up to {limits.TRIM_PAIRS}.")]
+    forget: Annotated[
+        bool,
+        Meta(description="Also forget streams that are empty now and had their newest record over an hour ago."),
+    ] = False
+
+
+class AuxRequest(Request, frozen=True):
+    """Cached data to keep beside a record, up to 1 MiB. Either `data` or `text`."""
+
+    data: Base64 | None = None
+    text: Annotated[str, Meta(description="The data as text; it is stored as UTF-8.")] | None = None
+
+
 class RecordBody(msgspec.Struct, frozen=True):
     """One record."""
 
@@ -90,6 +121,17 @@ class RecordBody(msgspec.Struct, frozen=True):
     time_ms: Annotated[int, Meta(description="When it was ordered: milliseconds since 1970 UTC.")]
     data: Base64 | UnsetType = UNSET
     text: Annotated[str, Meta(description="Instead of `data`, with encoding=text.")] | UnsetType = UNSET
+    aux: Annotated[Base64, Meta(description="Cached data beside the record, when the engine has some.")] | UnsetType = (
+        UNSET
+    )
+
+
+class GapBody(msgspec.Struct, frozen=True):
+    """Records are missing here; whether there were any of the stream is not known."""
+
+    kind: Annotated[Literal["trimmed", "lost"], Meta(description="lost: declared so by an administrator.")]
+    first: Seqnum
+    last: Annotated[Seqnum, Meta(description="Inclusive.")]
 
 
 Position = Annotated[
@@ -123,6 +165,7 @@ class RecordsAnswer(msgspec.Struct, frozen=True):
     """Records of a stream in order."""
 
     records: list[RecordBody]
+    gaps: Annotated[list[GapBody], Meta(description="Where in the range read records are missing.")]
     next: Annotated[Seqnum, Meta(description="`start` of the request that continues this one.")]
     more: Annotated[bool, Meta(description="Whether that request may find records at once.")]
     position: Position
@@ -132,6 +175,33 @@ class PrevManyAnswer(msgspec.Struct, frozen=True):
     """One record or null per query, in the order of the queries."""
 
     records: list[RecordBody | None]
+    position: Position
+
+
+class TrimAnswer(msgspec.Struct, frozen=True):
+    """It is trimmed: this session no longer sees it."""
+
+    position: Position
+
+
+class AuxAnswer(msgspec.Struct, frozen=True):
+    """Best effort."""
+
+    stored: Annotated[bool, Meta(description="Whether the engine took it; false when it has no such record.")]
+
+
+class WriterAnswer(msgspec.Struct, frozen=True):
+    """How far a named writer is."""
+
+    writer: str
+    last: Annotated[int, Meta(description="The last number that is decided; 0 before the first.")]
+    position: Position
+
+
+class SeekAnswer(msgspec.Struct, frozen=True):
+    """Where to read from."""
+
+    seqnum: Annotated[Seqnum, Meta(description="For `start` and `at_least`; perhaps of another book's record.")]
     position: Position
 
 
@@ -174,7 +244,7 @@ def _body_fault(kind: type[Any], fault: Exception, data: bytes) -> str:
     return f"expected a JSON body as /openapi.json describes {kind.__name__}, found: {fault}"
 
 
-def data_of(record: BatchRecord, where: str = "") -> bytes:
+def data_of(record: BatchRecord | AuxRequest, where: str = "") -> bytes:
     """The bytes of a record to append; `where` it is in the body. Raises InvalidArgument."""
     if (record.data is None) == (record.text is None):
         found = "neither" if record.data is None else "both"
@@ -206,6 +276,27 @@ def expectations_of(request: AppendRequest) -> dict[str | int, int | None] | Non
     }
 
 
+def writer_of(request: AppendRequest) -> tuple[str, int] | None:
+    """The writer and the number of an append; None for the session's own. Raises InvalidArgument: one without the other."""
+    if request.writer is None and request.number is None:
+        return None
+    if request.writer is None or request.number is None:
+        found = "`number` only" if request.writer is None else "`writer` only"
+        raise InvalidArgument(f"expected `writer` and `number`, or neither, found {found}")
+    return request.writer, request.number
+
+
+def trims_of(request: TrimRequest) -> list[tuple[str | int | None, int]]:
+    """(tag, first seqnum to keep) of each pair. Raises InvalidArgument."""
+    return [
+        (
+            None if pair.tag is None else parse_name(pair.tag, f"pairs[{index}].tag"),
+            parse_number(pair.before, f"pairs[{index}].before"),
+        )
+        for index, pair in enumerate(request.pairs)
+    ]
+
+
 def batch_of(request: BatchRequest) -> list[tuple[bytes, list[str | int]]]:
     """Data and tags of each record. Raises InvalidArgument naming its index, BodyTooLarge."""
     if len(request.records) > BATCH_RECORDS:
@@ -231,12 +322,19 @@ def queries_of(request: PrevManyRequest) -> list[tuple[str | int | None, int | N
 def record_body(record: Record, encoding: Encoding) -> RecordBody:
     """A record as it is answered."""
     tags = [name_text(tag) for tag in record.tags]
-    book = name_text(record.book)
+    aux = UNSET if record.aux_data is None else b64encode(record.aux_data).decode()
+    data: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
     if encoding == "text":
         try:
             text = record.data.decode()
         except UnicodeDecodeError:
             pass  # not swallowed: such a record carries its bytes
-        else:
-            return RecordBody(str(record.seqnum), tags, book, record.time_ms, text=text)
-    return RecordBody(str(record.seqnum), tags, book, record.time_ms, data=b64encode(record.data).decode())
+    if text is UNSET:
+        data = b64encode(record.data).decode()
+    return RecordBody(str(record.seqnum), tags, name_text(record.book), record.time_ms, data, text, aux)
+
+
+def gap_body(gap: Gap) -> GapBody:
+    """A gap as it is answered."""
+    return GapBody("lost" if gap.kind == GapKind.LOST else "trimmed", str(gap.first), str(gap.last))

@@ -7,18 +7,35 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.errors import Conflict, InvalidTag, Lost, OutcomeUnknown, RecordTooLarge, Trimmed, WindowFull
+from boki_common.errors import (
+    AnswerForgotten,
+    Conflict,
+    InvalidTag,
+    Lost,
+    NumberReused,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Trimmed,
+    WindowFull,
+    WriterForgotten,
+)
 from boki_gateway import book_calls, events
 from boki_gateway import parameters as p
 from boki_gateway.bodies import (
     AppendAnswer,
     AppendRequest,
+    AuxAnswer,
+    AuxRequest,
     BatchAnswer,
     BatchRequest,
     PrevManyAnswer,
     PrevManyRequest,
     RecordAnswer,
     RecordsAnswer,
+    SeekAnswer,
+    TrimAnswer,
+    TrimRequest,
+    WriterAnswer,
 )
 from boki_gateway.call import EVENTS
 from boki_gateway.errors import NoSuchRecord
@@ -38,7 +55,16 @@ BOOK_ROUTES: Final = (
         body=AppendRequest,
         answer=AppendAnswer,
         status=201,
-        refusals=(Conflict, InvalidTag, RecordTooLarge, OutcomeUnknown, WindowFull),
+        refusals=(
+            Conflict,
+            InvalidTag,
+            RecordTooLarge,
+            OutcomeUnknown,
+            WindowFull,
+            NumberReused,
+            AnswerForgotten,
+            WriterForgotten,
+        ),
     ),
     Route(
         method="POST",
@@ -71,6 +97,7 @@ BOOK_ROUTES: Final = (
         handler=book_calls.read_next,
         parameters=(p.BOOK, p.TAG, p.AT_LEAST, p.WAIT, p.CONSISTENCY, p.ENCODING),
         answer=RecordAnswer,
+        refusals=(Trimmed, Lost),
     ),
     Route(
         method="GET",
@@ -80,6 +107,7 @@ BOOK_ROUTES: Final = (
         handler=book_calls.read_prev,
         parameters=(p.BOOK, p.TAG, p.AT_MOST, p.CONSISTENCY, p.ENCODING),
         answer=RecordAnswer,
+        refusals=(Trimmed, Lost),
     ),
     Route(
         method="GET",
@@ -89,6 +117,7 @@ BOOK_ROUTES: Final = (
         handler=book_calls.read_tail,
         parameters=(p.BOOK, p.TAG, p.CONSISTENCY, p.ENCODING),
         answer=RecordAnswer,
+        refusals=(Trimmed, Lost),
     ),
     Route(
         method="POST",
@@ -99,6 +128,7 @@ BOOK_ROUTES: Final = (
         parameters=(p.BOOK, p.CONSISTENCY, p.ENCODING),
         body=PrevManyRequest,
         answer=PrevManyAnswer,
+        refusals=(Trimmed, Lost),
     ),
     Route(
         method="GET",
@@ -109,6 +139,46 @@ BOOK_ROUTES: Final = (
         parameters=(p.BOOK, p.SEQNUM, p.CONSISTENCY, p.ENCODING),
         answer=RecordAnswer,
         refusals=(NoSuchRecord, Trimmed, Lost),
+    ),
+    Route(
+        method="PUT",
+        path=f"{RECORDS}/{{seqnum}}/aux",
+        name="set_aux",
+        summary="Leave cached data beside a record: best effort, in the cache of one engine.",
+        handler=book_calls.set_aux,
+        parameters=(p.BOOK, p.SEQNUM),
+        body=AuxRequest,
+        answer=AuxAnswer,
+        refusals=(RecordTooLarge,),
+    ),
+    Route(
+        method="POST",
+        path=f"{BOOK}/trim",
+        name="trim",
+        summary="Drop what lies below marks, for everybody and for ever; ordered like an append.",
+        handler=book_calls.trim,
+        parameters=(p.BOOK,),
+        body=TrimRequest,
+        answer=TrimAnswer,
+        refusals=(InvalidTag,),
+    ),
+    Route(
+        method="GET",
+        path=f"{BOOK}/writers/{{writer}}",
+        name="read_writer",
+        summary="The last number of a named writer that is decided: what follows it was not applied.",
+        handler=book_calls.read_writer,
+        parameters=(p.BOOK, p.WRITER),
+        answer=WriterAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{BOOK}/seek/{{time_ms}}",
+        name="seek",
+        summary="Where to read from to get what was ordered at or after a time.",
+        handler=book_calls.seek,
+        parameters=(p.BOOK, p.TIME_MS, p.CONSISTENCY),
+        answer=SeekAnswer,
     ),
     Route(
         method="GET",

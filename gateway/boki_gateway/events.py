@@ -6,6 +6,7 @@
 
 - The first event is `position`: its id is where the stream begins, so that a reader that is cut off before the first record
   goes on from there. After a cut, a browser's EventSource sends `Last-Event-ID` by itself: the stream goes on behind it.
+- Where records are missing that were trimmed or lost, an event `gap` says so: its id is the last seqnum of the gap.
 - Between events a comment says every `heartbeat_s` that the stream is alive.
 - A failure is an event `error` with the body that errors have everywhere, and the end of the stream.
 - A reader that takes nothing for `slow_reader_s` is cut off: it goes on later from the id it has. Until then it holds one
@@ -20,11 +21,11 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from boki import Record
+from boki import Gap, Record
 from boki_common.errors import BokiError, InvalidArgument, NetworkError
 from boki_common.logs import get_logger
 from boki_gateway import bodies
-from boki_gateway.book_calls import position_of
+from boki_gateway.book_calls import end_of, position_of
 from boki_gateway.call import EVENTS, Call
 from boki_gateway.http_errors import error_answer
 from boki_gateway.names import is_number
@@ -108,7 +109,7 @@ class _Stream:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if page.done():
-                    await self._send([item for item in await page if isinstance(item, Record)])
+                    await self._send(await page)
                     page = asyncio.ensure_future(pages.next_batch())
                 elif not closing.done():
                     await self._write(HEARTBEAT)
@@ -121,13 +122,16 @@ class _Stream:
                 waiting.cancel()
             await asyncio.gather(page, closing, return_exceptions=True)
 
-    async def _send(self, records: list[Record]) -> None:
+    async def _send(self, items: list[Record | Gap]) -> None:
         encoding = self._call.asked.encoding
-        for first in range(0, len(records), WRITE_RECORDS):
+        for first in range(0, len(items), WRITE_RECORDS):
             lines = bytearray()
-            for record in records[first : first + WRITE_RECORDS]:
-                lines += b"id: %d\nevent: record\ndata: " % record.seqnum
-                lines += msgspec.json.encode(bodies.record_body(record, encoding))
+            for item in items[first : first + WRITE_RECORDS]:
+                lines += b"id: %d\nevent: " % end_of(item)
+                if isinstance(item, Gap):
+                    lines += b"gap\ndata: " + msgspec.json.encode(bodies.gap_body(item))
+                else:
+                    lines += b"record\ndata: " + msgspec.json.encode(bodies.record_body(item, encoding))
                 lines += b"\n\n"
             await self._write(bytes(lines))
 

@@ -34,7 +34,7 @@ from boki_gateway import errors as refusals
 
 EXACT_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps: RFC 8259 §6."""
-SEQNUM_FACTS: Final = frozenset({"actual", "before", "floor", "position", "seqnum", "seqnums"})
+SEQNUM_FACTS: Final = frozenset({"actual", "before", "first", "floor", "last", "mark", "position", "seqnum", "seqnums"})
 """Facts whose integers are seqnums: text whatever their size, as everywhere in this API."""
 
 STATUSES: Final[Mapping[type[BokiError], int]] = {

@@ -18,8 +18,8 @@ from boki_common.errors import InvalidArgument
 from boki_gateway.bodies import ENCODINGS, Encoding
 from boki_gateway.names import is_number, parse_name
 
-Consistency = Literal["session", "any"]
-CONSISTENCIES: Final[tuple[Consistency, ...]] = ("session", "any")
+Consistency = Literal["session", "linearizable", "any"]
+CONSISTENCIES: Final[tuple[Consistency, ...]] = ("session", "linearizable", "any")
 WAIT_S: Final = limits.READ_WAIT_MS / 1000
 """The longest a request waits for a record; a client repeats it."""
 PAGE_RECORDS: Final = 100
@@ -31,6 +31,8 @@ class Asked:
     """The parameters of one request; a field keeps its default when the request does not give it."""
 
     book: str | int = ""
+    writer: str = ""
+    time_ms: int = 0
     seqnum: int = 0
     tag: str | int | None = None
     start: int | None = None
@@ -99,6 +101,12 @@ def _wait(text: str) -> float:
     raise InvalidArgument(f"wait: expected 0 to {WAIT_S:g} seconds, found {text!r:.80}", found=text[:80])
 
 
+def _time_ms(text: str) -> int:
+    if is_number(text) and int(text) < 2**63:
+        return int(text)
+    raise InvalidArgument(f"time_ms: expected milliseconds since 1970 UTC, found {text!r:.80}", found=text[:80])
+
+
 def _choice(name: str, choices: Sequence[str]) -> Callable[[str], str]:
     def parse_choice(text: str) -> str:
         if text in choices:
@@ -122,6 +130,16 @@ BOOK: Final = Parameter(
     lambda text: parse_name(text, "book"),
 )
 SEQNUM: Final = Parameter("seqnum", "path", "Seqnum of the record.", _SEQNUM_SCHEMA, _seqnum("seqnum"))
+WRITER: Final = Parameter(
+    "writer", "path", "Name of a writer, percent-encoded.", {"type": "string", "minLength": 1, "maxLength": 255}, str
+)
+TIME_MS: Final = Parameter(
+    "time_ms",
+    "path",
+    "Milliseconds since 1970 UTC, on the clock of `time_ms` of records.",
+    {"type": "string", "pattern": "^[0-9]{1,19}$"},
+    _time_ms,
+)
 TAG: Final = _in_query(
     "tag",
     "Only records of this stream; ~ and digits is a number. Default: every record of the book.",
@@ -152,7 +170,8 @@ WAIT: Final = _in_query(
 )
 CONSISTENCY: Final = _in_query(
     "consistency",
-    "session: sees at least all that the session has seen and appended. any: what the engine knows now.",
+    "session: sees at least all that the session has seen and appended. linearizable: also all that was appended by anybody "
+    "before the request. any: what the engine knows now.",
     {"type": "string", "enum": list(CONSISTENCIES), "default": CONSISTENCIES[0]},
     lambda text: cast("Consistency", _choice("consistency", CONSISTENCIES)(text)),
 )

@@ -50,7 +50,8 @@ async def test_next_prev_and_tail(asker: Asker) -> None:
     assert await seqnum("tail") == three
     assert await seqnum("tail", tag="y") == two
     assert await seqnum("tail", tag="nobody") is None
-    assert await seqnum("tail", consistency="any") == three
+    for consistency in ("any", "session", "linearizable"):
+        assert await seqnum("tail", consistency=consistency) == three
 
 
 async def test_pages_of_a_range_follow_each_other(asker: Asker) -> None:
@@ -154,6 +155,75 @@ async def test_what_is_not_there_is_said(asker: Asker) -> None:
     assert (missing.status, missing.body["error"], missing.body["facts"]) == (404, "NoSuchRecord", {"seqnum": "5"})
 
 
+async def test_a_named_writer_applies_a_number_once(asker: Asker) -> None:
+    path = "/v1/books/b/records"
+
+    async def last() -> int:
+        reply = await asker.get("/v1/books/b/writers/w%2F1")
+        assert reply.body["writer"] == "w/1"
+        found: int = reply.body["last"]
+        return found
+
+    assert await last() == 0
+    sent = {"text": "once", "writer": "w/1", "number": 1}
+    first = await asker.ask("POST", path, sent)
+    again = await asker.ask("POST", path, sent)
+    assert (first.status, again.status) == (201, 201)
+    assert first.body["seqnum"] == again.body["seqnum"]
+    assert await last() == 1
+    reused = await asker.ask("POST", path, {**sent, "text": "another"})
+    assert (reused.status, reused.body["error"]) == (409, "NumberReused")
+    hole = await asker.ask("POST", path, {**sent, "number": 3})
+    assert (hole.status, hole.body["facts"]) == (400, {"expected": 2, "found": 3})
+    second = await asker.ask("POST", path, {**sent, "number": 2})
+    assert second.status == 201
+    records = (await asker.get(path, encoding="text")).body["records"]
+    assert [record["text"] for record in records] == ["once", "once"]
+
+
+async def test_sessions_do_not_keep_the_writers_they_met(asker: Asker) -> None:
+    for number in range(1_030):
+        reply = await asker.ask("POST", "/v1/books/b/records", {"text": "", "writer": f"w{number}", "number": 1})
+        assert reply.status == 201, reply
+    found = await asker.ask("GET", "/v1/books/b/records/tail", headers={"Boki-Session": reply.headers["Boki-Session"]})
+    assert found.body["record"]["seqnum"] == reply.body["seqnum"], "what was appended is in the session"
+
+
+async def test_what_is_trimmed_is_gone_and_said(asker: Asker) -> None:
+    seqnums = [await asker.append("b", str(number), "t") for number in range(4)]
+    reply = await asker.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[2], "tag": "t"}]})
+    assert (reply.status, set(reply.body)) == (200, {"position"})
+    gone = await asker.get(f"/v1/books/b/records/{seqnums[0]}")
+    assert gone.status in (404, 410)
+    page = (await asker.get("/v1/books/b/records", tag="t", start=seqnums[0])).body
+    assert page["gaps"] == [{"kind": "trimmed", "first": seqnums[0], "last": str(int(seqnums[2]) - 1)}]
+    assert [record["seqnum"] for record in page["records"]] == seqnums[2:]
+    first = (await asker.get("/v1/books/b/records", tag="t", start=seqnums[0], limit="1")).body
+    assert (first["records"], first["next"], first["more"]) == ([], seqnums[2], True), "a gap counts as a record"
+    below = await asker.get("/v1/books/b/records/next", tag="t", at_least=seqnums[0])
+    assert (below.status, below.body["error"], below.body["facts"]["mark"]) == (410, "Trimmed", seqnums[2])
+    bad = await asker.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": "x"}]})
+    assert "pairs[0].before: expected decimal digits" in bad.body["message"]
+
+
+async def test_cached_data_beside_a_record(asker: Asker) -> None:
+    seqnum = await asker.append("b", "x")
+    path = f"/v1/books/b/records/{seqnum}"
+    assert "aux" not in (await asker.get(path)).body["record"]
+    assert (await asker.ask("PUT", f"{path}/aux", {"text": "cached"})).body == {"stored": True}
+    assert (await asker.get(path)).body["record"]["aux"] == b64encode(b"cached").decode()
+    assert (await asker.ask("PUT", "/v1/books/b/records/5/aux", {"text": "x"})).body == {"stored": False}
+
+
+async def test_reading_from_a_time_on(asker: Asker) -> None:
+    await asker.append("b", "x")
+    record = (await asker.get("/v1/books/b/records/tail")).body["record"]
+    found = (await asker.get(f"/v1/books/b/seek/{record['time_ms']}")).body["seqnum"]
+    assert (await asker.get("/v1/books/b/records/next", at_least=found)).body["record"] == record
+    later = (await asker.get(f"/v1/books/b/seek/{record['time_ms'] + 10**9}")).body["seqnum"]
+    assert int(later) > int(record["seqnum"])
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -161,6 +231,9 @@ async def test_what_is_not_there_is_said(asker: Asker) -> None:
         ({"text": "x", "data": "eA=="}, "found both"),
         ({"data": "?"}, "data: expected base64 with its padding"),
         ({"text": 7}, "found: Expected `str | null`, got `int` - at `$.text`"),
+        ({"text": "x", "writer": "w"}, "expected `writer` and `number`, or neither, found `writer` only"),
+        ({"text": "x", "number": 1}, "found `number` only"),
+        ({"text": "x", "writer": "w", "number": 0}, "Expected `int` >= 1 - at `$.number`"),
         ({"text": "x", "tag": "y"}, "unknown field `tag`"),
         ({"text": "x", "tags": ["~x"]}, "tags: expected a name, or ~ and the digits"),
         ({"text": "x", "tags": ["a", "a"]}, "given twice"),

@@ -85,6 +85,19 @@ async def test_a_cut_stream_goes_on_behind_the_last_event(asker: Asker) -> None:
     assert got == seqnums
 
 
+async def test_what_is_missing_is_an_event(asker: Asker) -> None:
+    seqnums = [await asker.append("b", str(number)) for number in range(3)]
+    await asker.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[1]}]})
+    async with following(asker, start=seqnums[0]) as stream:
+        kinds = [await stream.next() for _ in range(4)]
+    assert [(event.kind, event.id) for event in kinds if event] == [
+        ("position", str(int(seqnums[0]) - 1)),
+        ("gap", str(int(seqnums[1]) - 1)),
+        ("record", seqnums[1]),
+        ("record", seqnums[2]),
+    ]
+
+
 async def test_a_cut_before_the_first_record_loses_none(asker: Asker) -> None:
     async with following(asker) as stream:
         first = await stream.next()

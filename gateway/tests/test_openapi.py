@@ -69,7 +69,7 @@ TYPES = {
 }  # fmt: skip
 KEYWORDS = {
     "$ref", "anyOf", "enum", "type", "pattern", "properties", "required", "additionalProperties", "items",
-    "title", "description", "default", "contentEncoding",
+    "title", "description", "default", "contentEncoding", "minimum",
 }  # fmt: skip
 
 
@@ -115,6 +115,10 @@ REQUESTS: dict[str, tuple[str, object]] = {
     "read_tail": ("/v1/books/b/records/tail?tag=none", None),
     "read_prev_many": ("/v1/books/b/records/prev-many", {"queries": [{"tag": "t"}, {"tag": "none"}, {}]}),
     "read_at": ("/v1/books/b/records/{seqnum}", None),
+    "set_aux": ("/v1/books/b/records/{seqnum}/aux", {"text": "cached"}),
+    "trim": ("/v1/books/b/trim", {"pairs": [{"before": "7"}, {"before": 8, "tag": "t"}], "forget": True}),
+    "read_writer": ("/v1/books/b/writers/w", None),
+    "seek": ("/v1/books/b/seek/0", None),
     "status": ("/v1/status", None),
     "health": ("/health", None),
     "openapi": ("/openapi.json", None),
