@@ -85,7 +85,7 @@ class ControllerSettings:
         3_600.0, unit="s", help="How often all ledgers are looked at for spares that nobody needs.", minimum=0.01
     )
     patience_s: float = setting(
-        10.0, unit="s", help="How long a change of terms is tried while sequencers or bookies are away.", minimum=0.01
+        2.0, unit="s", help="How long a change of terms is tried while sequencers or bookies are away.", minimum=0.01
     )
     retry_first_s: float = setting(0.1, unit="s", help="First pause after a failed step; it doubles.", minimum=0.001)
     retry_limit_s: float = setting(5.0, unit="s", help="The longest such pause.", minimum=0.001)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 
+from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, NoSuchLedger
 from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
@@ -34,8 +35,9 @@ T = TypeVar("T")
 class ModelLedger:
     """One ledger, as its bookies have it."""
 
-    def __init__(self, ledger_id: int) -> None:
+    def __init__(self, ledger_id: int, custom: Mapping[str, bytes] | None = None) -> None:
         self.ledger_id = ledger_id
+        self.custom = tuple((custom or {}).items())
         self.entries: list[bytes] = []
         self.proven = -1
         """The LAC that the newest entry carries."""
@@ -43,6 +45,10 @@ class ModelLedger:
         self.fenced = False
         self.closed = False
         self.writer: ModelWriter | None = None
+
+    @property
+    def state(self) -> LedgerState:
+        return LedgerState.CLOSED if self.closed else LedgerState.OPEN
 
 
 class ModelWriter:
@@ -122,6 +128,7 @@ class ModelLedgers:
 
     def __init__(self) -> None:
         self.ledgers: dict[int, ModelLedger] = {}
+        self.made = 0
         self.hold_acks = False
         self.keep_unacked = 0
         self.faults: list[tuple[str, BokiError]] = []
@@ -131,7 +138,8 @@ class ModelLedgers:
         self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
     ) -> ModelWriter:
         await self._step("create")
-        ledger = ModelLedger(len(self.ledgers))
+        ledger = ModelLedger(self.made, custom)
+        self.made += 1
         self.ledgers[ledger.ledger_id] = ledger
         ledger.writer = ModelWriter(self, ledger)
         return ledger.writer
@@ -149,6 +157,22 @@ class ModelLedgers:
                 ledger.closed = True
             await self._step("recovery closed")
         return ModelReader(ledger)
+
+    async def list(self) -> list[int]:
+        await self._step("list")
+        return sorted(self.ledgers)
+
+    async def metadata_of(self, ledger_id: int) -> ModelLedger:
+        """The ledger itself: it has `state` and `custom`."""
+        await self._step("metadata")
+        if ledger_id not in self.ledgers:
+            raise NoSuchLedger(f"no ledger {ledger_id}", ledger_id=ledger_id)
+        return self.ledgers[ledger_id]
+
+    async def delete(self, ledger_id: int) -> None:
+        await self._step("delete")
+        if self.ledgers.pop(ledger_id, None) is None:
+            raise NoSuchLedger(f"no ledger {ledger_id}", ledger_id=ledger_id)
 
     def ack(self, ledger_id: int) -> None:
         """The ack quorum has everything submitted, unless the ledger was fenced before."""
