@@ -27,6 +27,8 @@ LONG_FILES: Final[dict[str, str]] = {}
 """Path → why it may be longer."""
 
 MAY_SLEEP: Final = {
+    "itests/faults/rounds.py": "how long a fault lasts is the subject",
+    "itests/support/fault_proxy.py": "delays bytes on purpose",
     "itests/museum/fence_race.py": "runs in the simulator's virtual time: nothing waits",
     "itests/museum/ledger_world.py": "runs in the simulator's virtual time: nothing waits",
     "itests/support/zookeeper.py": "polls a foreign process, which tells nobody when it serves",
@@ -39,7 +41,6 @@ VIRTUAL_TIME: Final = "sim/tests/"
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/bookie_link.py": "ledger/tests/test_bookie_client.py",
-    "ledger/boki_ledger/link_life.py": "ledger/tests/test_bookie_client.py",
     "ledger/boki_ledger/replica_reads.py": "ledger/tests/test_reader.py",
     "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",

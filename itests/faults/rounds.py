@@ -21,11 +21,19 @@ ROUND_CALLS: Final = 200_000
 CALL_TIMEOUT_S: Final = 15.0
 QUIET_S: Final = 8.0
 """How long a round goes on after the last fault has healed."""
+MOMENT_S: Final = 0.5
 CALLS_AFTER: Final = 20
 """Successful calls that there must be in that time."""
 
 Strike = Callable[[random.Random], Awaitable[str]]
 """Lets a fault begin, last and heal; says what it was."""
+
+
+async def last(seconds: float, heal: Callable[[], Awaitable[object]]) -> None:
+    """Lets a fault last, ends it, and gives everybody a moment before the next."""
+    await asyncio.sleep(seconds)
+    await heal()
+    await asyncio.sleep(MOMENT_S)
 
 
 async def round_under(

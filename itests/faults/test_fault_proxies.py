@@ -6,7 +6,6 @@ seed. Histories are checked by the checkers of the simulator.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from boki_cli.local_cluster import LocalCluster, Place
-from itests.faults.rounds import round_under
+from itests.faults.rounds import last, round_under
 from itests.support.fault_proxy import BOTH, FaultProxy
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -59,9 +58,7 @@ class Proxied:
             else:
                 proxy.refuse()
                 proxy.reset()
-        await asyncio.sleep(chance.choice((0.3, 1.5, 6.0)))
-        await self.heal()
-        await asyncio.sleep(0.5)
+        await last(chance.choice((0.3, 1.5, 6.0)), self.heal)
         return f"{fault} of {', '.join(sorted(roles))}, {direction or 'both ways'}"
 
     async def heal(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from boki_cli.local_cluster import LocalCluster, Place
-from itests.faults.rounds import round_under
+from itests.faults.rounds import last, round_under
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Hosts, HostsMissing
 from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
@@ -57,9 +57,7 @@ class Cluster:
 
     async def _last(self, chance: random.Random, what: str) -> str:
         seconds = chance.choice((0.5, 2.0, 7.0))
-        await asyncio.sleep(seconds)
-        await self.hosts.heal()
-        await asyncio.sleep(0.5)
+        await last(seconds, self.hosts.heal)
         await self.revive()
         return f"{what} for {seconds} s"
 

@@ -100,10 +100,14 @@ async def record(name: str) -> None:
         (FOLDER / f"{name}.json").write_text(json.dumps(held, separators=(",", ":")) + "\n")
 
 
+_EXTRACTION: Final[dict[str, Any]] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Patch releases of Python 3.11 before 3.11.4 know no filters."""
+
+
 def unpack(archive: Path, folder: Path) -> Path:
     """The recorded data directory, in `folder`."""
     with zstandard.open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as members:
-        members.extractall(folder, filter="data")
+        members.extractall(folder, **_EXTRACTION)
     return folder / "data"
 
 
