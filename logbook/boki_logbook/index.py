@@ -88,9 +88,10 @@ class Index:
         self._tail: dict[int, _TailBook] = {}
         self._tail_rows = 0
         self._tail_holes = False
-        self._books: dict[int, None] = {}
-        self._marks = TrimMarks()
-        self._book_marks: dict[int, int] = {}
+        self.books: dict[int, None] = {}
+        self.marks = TrimMarks()
+        """Of streams of tags."""
+        self.book_marks: dict[int, int] = {}
         """Of each book that was ever trimmed; 0 if only by tags."""
 
     def __len__(self) -> int:
@@ -102,11 +103,11 @@ class Index:
         """Memory of all rows and marks, roughly."""
         streams = sum(len(one.streams) for one in self._tail.values())
         rows = sum(run.bytes for run in self._runs) + 9 * self._tail_rows + TAIL_STREAM_BYTES * streams
-        return rows + self._marks.bytes + TAIL_STREAM_BYTES * len(self._book_marks)
+        return rows + self.marks.bytes + TAIL_STREAM_BYTES * len(self.book_marks)
 
     @property
     def book_count(self) -> int:
-        return len(self._books)
+        return len(self.books)
 
     @property
     def run_count(self) -> int:
@@ -131,7 +132,7 @@ class Index:
                 book = tail.get(run.book)
                 if book is None:
                     book = tail[run.book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
-                    self._books[run.book] = None
+                    self.books[run.book] = None
                 streams, held = book
                 count = high - low
                 if count == 1:
@@ -242,6 +243,17 @@ class Index:
         self._merge_newest()
         self.tidy()
 
+    def frozen(self) -> list[SortedRun]:
+        """All rows, without the dead ones: the tail is frozen for it."""
+        self.freeze()
+        whole = [run.compacted() if run.dead else run for run in self._runs]
+        return [run for run in whole if run is not None]
+
+    def restore(self, runs: Sequence[SortedRun]) -> None:
+        """Takes the rows of an index that was frozen, oldest first."""
+        assert not len(self), "rows are restored into an empty index"
+        self._runs = list(runs)
+
     def _merge_newest(self) -> None:
         runs = self._runs
         while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]) and len(runs[-2]) + len(runs[-1]) <= MERGED_ROWS:
@@ -274,10 +286,10 @@ class Index:
 
     def mark(self, book: int, tag: int) -> int:
         """Reads below answer Trimmed; 0 if nothing was ever trimmed."""
-        mark = self._book_marks.get(book)
+        mark = self.book_marks.get(book)
         if mark is None or tag == ALL_RECORDS:
             return mark or 0
-        return max(mark, self._marks.get(book, tag))
+        return max(mark, self.marks.get(book, tag))
 
     def trim(self, book: int, pairs: Sequence[tuple[int, int]]) -> U64:
         """Streams let go of their records below `before`, of (tag, before) pairs; tag 0 is the whole book.
@@ -299,14 +311,14 @@ class Index:
             died += [run.trim_book(book, of_book) for run in self._runs if run.oldest < of_book]
             if tail is not None:
                 died.append(self._trim_tail_book(book, tail, of_book))
-        self._book_marks[book] = max(of_book, self._book_marks.get(book, 0))
+        self.book_marks[book] = max(of_book, self.book_marks.get(book, 0))
         tags = sorted(tag for tag, mark in marks.items() if mark > of_book)
         if tags:
             ordered = [marks[tag] for tag in tags]
             column, highest = np.array(tags, np.uint64), max(ordered)
             died += [run.trim(book, column, ordered) for run in self._runs if run.oldest < highest]
             for tag, mark in zip(tags, ordered, strict=True):
-                self._marks.put(book, tag, mark)
+                self.marks.put(book, tag, mark)
             if tail is not None:
                 died.append(self._trim_tail_tags(tail, tags, ordered))
         self.tidy()
@@ -328,7 +340,7 @@ class Index:
             row = streams[tag]
             count = bisect_left(row, mark)
             if count == len(row):
-                self._marks.put(book, tag, row[-1] + 1)
+                self.marks.put(book, tag, row[-1] + 1)
                 del streams[tag]
             else:
                 del row[:count]
@@ -388,7 +400,7 @@ class Index:
             elif newest < self.mark(book, tag):
                 for run in self._runs:
                     run.drop(book, tag)
-                self._marks.drop(book, tag)
+                self.marks.drop(book, tag)
                 newest_of_all = max(newest_of_all, newest)
         return newest_of_all
 
@@ -398,8 +410,8 @@ class Index:
         tail = self._tail.pop(book, None)
         if tail is not None:
             self._tail_rows -= sum(map(len, tail.streams.values()))
-        self._marks.drop_book(book)
-        self._books.pop(book, None)
+        self.marks.drop_book(book)
+        self.books.pop(book, None)
 
     # -- looking
 
@@ -416,8 +428,8 @@ class Index:
             if found is not None:
                 newest = run.rows[found[1] - 1]
                 break
-        if tag != ALL_RECORDS and book in self._book_marks:
-            return max(newest, self._marks.get(book, tag) - 1)
+        if tag != ALL_RECORDS and book in self.book_marks:
+            return max(newest, self.marks.get(book, tag) - 1)
         return newest
 
     def next(self, book: int, tag: int, at_least: int) -> int:

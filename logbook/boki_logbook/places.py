@@ -6,6 +6,13 @@
                 reached once must be known to whoever reads the ledgers without the history before them
 
 A cut never splits an entry and positions are dense, so a record's entry is the last row at or below its position.
+
+Per term and shard it is counted what was ordered, and a *digest* rolls over all positions and losers: with e the xxh3-64 of
+(shard, entry, first position, records, losers as spans within the entry), digest = (digest * DIGEST_FACTOR + e) mod 2**64, entry
+after entry in the order of the log. Equal digests: the same entries at the same places with the same verdicts.
+
+A term that is over and has no live record keeps its counts, and when its records were ordered, to the minute; rows and losers
+go (`shrink`).
 """
 
 from __future__ import annotations
@@ -13,9 +20,21 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from boki_common import ids
+from boki_logbook.sorted_run import U64
+
+DIGEST_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
+_DIGEST_MASK: Final = 2**64 - 1
+_DIGESTED: Final = Struct("<IQQI")
+_SPAN: Final = Struct("<II")
+MINUTE_MS: Final = 60_000
 
 
 class EntryPlace(NamedTuple):
@@ -28,10 +47,50 @@ class EntryPlace(NamedTuple):
     time_ms: int
 
 
+class Counts:
+    """What was ordered: of a term, or of one of its shards. See the module for the digest."""
+
+    __slots__ = ("committed", "data_bytes", "digest", "entries", "records")
+
+    def __init__(self) -> None:
+        self.entries = self.records = self.committed = self.data_bytes = self.digest = 0
+
+    def count(self, records: int, committed: int, data_bytes: int, digest: int) -> None:
+        """One more entry."""
+        self.entries += 1
+        self.records += records
+        self.committed += committed
+        self.data_bytes += data_bytes
+        self.digest = (self.digest * DIGEST_FACTOR + digest) & _DIGEST_MASK
+
+    def values(self) -> tuple[int, int, int, int, int]:
+        """As plain values, in the order of `of_values`."""
+        return self.entries, self.records, self.committed, self.data_bytes, self.digest
+
+    @classmethod
+    def of_values(cls, values: Sequence[int]) -> Counts:
+        counts = cls()
+        counts.entries, counts.records, counts.committed, counts.data_bytes, counts.digest = values
+        return counts
+
+
+Evidence: TypeAlias = bytes
+"""UTF-8 JSON, for people."""
+
+
+class LostEntries(NamedTuple):
+    """Entries of a shard that an ordered command gave up."""
+
+    shard: int
+    first_entry: int
+    stop_entry: int
+    evidence: Evidence
+
+
 class ShardPlace:
     """A shard of a term: one data ledger, and how far it is ordered."""
 
-    __slots__ = ("closed", "entries_end", "incarnation", "ledger_id", "number", "records_end", "term")
+    __slots__ = ("closed", "counts", "entries_end", "incarnation", "ledger_id", "number", "records_end", "term")
 
     def __init__(self, term: int, number: int, ledger_id: int, incarnation: str) -> None:
         self.term = term
@@ -41,19 +100,27 @@ class ShardPlace:
         self.records_end = 0
         self.entries_end = 0
         self.closed = False
+        self.counts = Counts()
 
 
 class TermPlaces:
-    """The entries of one term, as far as they are indexed."""
+    """The entries of one term, as far as they are indexed. Invariant: `live` of its committed records are live."""
 
     __slots__ = (
         "_entries",
         "_first_positions",
         "_losers",
+        "_minute_positions",
+        "_minutes",
         "_shards",
         "_times",
+        "counts",
         "end_pos",
+        "last_time_ms",
+        "live",
         "log",
+        "lost",
+        "over",
         "shards",
         "slots",
         "term",
@@ -70,6 +137,14 @@ class TermPlaces:
         self._entries = array("Q")
         self._times = array("q")
         self._losers = array("Q")
+        self._minutes = array("Q")
+        self._minute_positions = array("Q")
+        self.counts = Counts()
+        self.live = 0
+        self.last_time_ms = 0
+        self.over = False
+        """Whether nothing more will be ordered in it."""
+        self.lost: list[LostEntries] = []
 
     @property
     def entry_count(self) -> int:
@@ -77,7 +152,7 @@ class TermPlaces:
 
     @property
     def bytes(self) -> int:
-        return 28 * len(self._entries) + 8 * len(self._losers)
+        return 28 * len(self._entries) + 8 * len(self._losers) + 16 * len(self._minutes)
 
     def add_entry(self, shard: int, entry: int, record_count: int, time_ms: int) -> None:
         """The next entry in the order of the log; one without records has no row."""
@@ -87,7 +162,77 @@ class TermPlaces:
         self._shards.append(shard)
         self._entries.append(entry)
         self._times.append(time_ms)
+        minute = time_ms // MINUTE_MS
+        if not self._minutes or self._minutes[-1] != minute:
+            self._minutes.append(minute)
+            self._minute_positions.append(self.end_pos)
+        self.last_time_ms = time_ms
         self.end_pos += record_count
+
+    def count_entry(
+        self, shard: int, entry: int, record_count: int, losers: Sequence[tuple[int, int]], data_bytes: int
+    ) -> None:
+        """Counts the entry that was added last; `losers` are spans of its records."""
+        first = self.end_pos - record_count
+        packed = _DIGESTED.pack(shard, entry, first, record_count)
+        committed = record_count
+        for span in losers:
+            packed += _SPAN.pack(*span)
+            committed += span[0] - span[1]
+        digest = xxhash.xxh3_64_intdigest(packed)
+        self.counts.count(record_count, committed, data_bytes, digest)
+        self.shards[shard].counts.count(record_count, committed, data_bytes, digest)
+        self.live += committed
+
+    def shrink(self) -> bool:
+        """Lets go of the rows if nobody can ask for them any more: the term is over and without live records."""
+        if not self.over or self.live or not self._entries:
+            return False
+        self._first_positions, self._shards = array("Q"), array("I")
+        self._entries, self._times, self._losers = array("Q"), array("q"), array("Q")
+        return True
+
+    def columns(self) -> tuple[U64, NDArray[np.uint32], U64, NDArray[np.int64], U64, U64, U64]:
+        """First positions, shards, entries, times, losers, minutes, minute positions, copied."""
+        return (
+            np.array(self._first_positions, np.uint64),
+            np.array(self._shards, np.uint32),
+            np.array(self._entries, np.uint64),
+            np.array(self._times, np.int64),
+            np.array(self._losers, np.uint64),
+            np.array(self._minutes, np.uint64),
+            np.array(self._minute_positions, np.uint64),
+        )
+
+    def take_columns(
+        self,
+        first_positions: U64,
+        shards: NDArray[np.uint32],
+        entries: U64,
+        times: NDArray[np.int64],
+        losers: U64,
+        minutes: U64,
+        minute_positions: U64,
+    ) -> None:
+        """Takes what `columns` gave."""
+        self._first_positions = array("Q", first_positions.tobytes())
+        self._shards = array("I", shards.tobytes())
+        self._entries = array("Q", entries.tobytes())
+        self._times = array("q", times.tobytes())
+        self._losers = array("Q", losers.tobytes())
+        self._minutes = array("Q", minutes.tobytes())
+        self._minute_positions = array("Q", minute_positions.tobytes())
+
+    def minute(self, pos: int) -> int:
+        """The minute in which a position was ordered, by the cuts' time; known also when the rows are gone."""
+        return self._minutes[bisect_right(self._minute_positions, pos) - 1]
+
+    def evidence(self, shard: int, entry: int) -> Evidence | None:
+        """Why an entry is lost; None if it is not."""
+        for lost in self.lost:
+            if lost.shard == shard and lost.first_entry <= entry < lost.stop_entry:
+                return lost.evidence
+        return None
 
     def add_losers(self, first_pos: int, stop_pos: int) -> None:
         """Records at [first_pos, stop_pos) joined no stream."""
@@ -102,8 +247,8 @@ class TermPlaces:
         return list(zip(spans[::2], spans[1::2], strict=True))
 
     def locate(self, pos: int) -> EntryPlace | None:
-        """The entry that holds a position; None beyond what is indexed."""
-        if pos >= self.end_pos:
+        """The entry that holds a position; None beyond what is indexed, and in a term whose rows are gone."""
+        if pos >= self.end_pos or not self._entries:
             return None
         row = bisect_right(self._first_positions, pos) - 1
         first = self._first_positions[row]
@@ -113,8 +258,18 @@ class TermPlaces:
             ledger_id, self._entries[row], ids.seqnum(self.term, first), ids.seqnum(self.term, stop), self._times[row]
         )
 
+    def row(self, pos: int) -> tuple[int, int] | None:
+        """Shard and entry of a position; None as `locate`."""
+        if pos >= self.end_pos or not self._entries:
+            return None
+        at = bisect_right(self._first_positions, pos) - 1
+        return self._shards[at], self._entries[at]
+
     def seek(self, time_ms: int) -> int | None:
-        """The first position that was ordered at or after a time; None beyond what is indexed."""
+        """The first position that was ordered at or after a time, or one before it with dead records only between; None
+        beyond what is indexed."""
+        if not self._times and self.last_time_ms >= time_ms and self._minutes:
+            return self._minute_positions[min(bisect_left(self._minutes, time_ms // MINUTE_MS), len(self._minutes) - 1)]
         row = bisect_left(self._times, time_ms)
         return self._first_positions[row] if row < len(self._times) else None
 
@@ -150,6 +305,16 @@ class Places:
                 if pos is not None:
                     return ids.seqnum(term, pos)
         return 0
+
+    def minute(self, seqnum: int) -> int:
+        """The minute in which a record was ordered, dead or alive."""
+        return self.terms[ids.term_of(seqnum)].minute(ids.pos_of(seqnum))
+
+    def evidence(self, seqnum: int) -> Evidence | None:
+        """Why the entry of a record is lost; None if it is not."""
+        places = self.terms[ids.term_of(seqnum)]
+        row = places.row(ids.pos_of(seqnum)) if places.lost else None
+        return None if row is None else places.evidence(*row)
 
     def time_ms(self, seqnum: int) -> int:
         """When a record was ordered."""

@@ -1,6 +1,7 @@
 """What the log has decided: rows of streams, verdicts and writers, places of records, per engine for all logs. Pure.
 
     apply_entry     one entry of a data ledger, in the order of the log: verdicts, then rows, places, losers
+    apply_command   one command of a metalog entry, after the records of its cut: Trim, Expire, Lost
 
 Rules:
 - It follows from the log alone: two engines that applied the same entries have equal states, also after a rebuild.
@@ -13,12 +14,63 @@ It does not know where entries come from, who asked, and when an answer may leav
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from boki_common import ids
+import numpy as np
+
+from boki_common import ids, limits
 from boki_common.record_batch import RecordBatch
-from boki_logbook.index import Index
-from boki_logbook.places import Places, TermPlaces
+from boki_logbook.index import TAIL_ROWS, Index
+from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
+from boki_logbook.sorted_run import U64
+from boki_logbook.state_snapshot import (
+    StateSnapshot,
+    index_of,
+    pairs_of,
+    places_of,
+    rows_of,
+    term_columns_of,
+    verdicts_of,
+    writer_columns_of,
+)
 from boki_logbook.verdict import Decision, Verdicts
+from boki_logbook.writers import Actual
+from boki_metalog.metalog_entry import Command, Expire, Lost, Trim
+
+FORGET_MINUTES: Final = 60
+"""`forget` drops an emptied stream when more whole minutes of cut time lie between its newest record and the command."""
+
+
+class ShardSummary(NamedTuple):
+    """What was ordered of one shard."""
+
+    shard: int
+    ledger_id: int
+    entries: int
+    records: int
+    committed: int
+    data_bytes: int
+    digest: int
+
+
+class TermSummary(NamedTuple):
+    """What a term ordered, as its record carries it once it is sealed (DESIGN §9).
+
+    `data_bytes`: of all records before compression, losers included; `digest`: see places.py. Seqnums are 0 when it ordered
+    nothing.
+    """
+
+    term: int
+    log: int
+    first_seqnum: int
+    last_seqnum: int
+    entries: int
+    records: int
+    committed: int
+    data_bytes: int
+    digest: int
+    last_time_ms: int
+    shards: tuple[ShardSummary, ...]
 
 
 class _BatchStreams:
@@ -39,20 +91,57 @@ class _BatchStreams:
 class DecisionState:
     """See the module. Invariant: `records` counts all positions applied, of all terms."""
 
-    def __init__(self) -> None:
-        self.index = Index()
+    def __init__(self, *, tail_rows: int = TAIL_ROWS) -> None:
+        self.index = Index(tail_rows=tail_rows)
         self.verdicts = Verdicts()
         self.places = Places()
         self.records = 0
+        self._current: dict[int, TermPlaces] = {}
         self._streams = _BatchStreams(self.index)
 
+    # -- terms
+
     def begin_term(self, term: int, log: int, slots: Sequence[tuple[int, int]]) -> TermPlaces:
-        """Entries of a new term follow; a term begins once.
+        """Entries of a new term follow; a term begins once, and ends the one before it of its log.
 
         Args:
             slots: (first, last) inclusive ranges of the slots that the term orders.
         """
-        return self.places.begin(term, log, slots)
+        before = self._current.get(log)
+        if before is not None:
+            self.end_term(before.term)
+        places = self._current[log] = self.places.begin(term, log, slots)
+        return places
+
+    def end_term(self, term: int) -> None:
+        """All of a term is applied: it is over."""
+        places = self.places.terms[term]
+        places.over = True
+        places.shrink()
+
+    def live(self, term: int) -> bool:
+        """Whether the term is needed: it goes on, or has a live record, or is not known here. Else it may be reclaimed."""
+        places = self.places.terms.get(term)
+        return places is None or not places.over or places.live > 0
+
+    def term_summary(self, term: int) -> TermSummary:
+        """What was ordered in a term, so far."""
+        places = self.places.terms[term]
+        end_pos = places.end_pos
+        return TermSummary(
+            term,
+            places.log,
+            ids.seqnum(term, 0) if end_pos else 0,
+            ids.seqnum(term, end_pos - 1) if end_pos else 0,
+            *places.counts.values(),
+            places.last_time_ms,
+            tuple(
+                ShardSummary(number, shard.ledger_id, *shard.counts.values())
+                for number, shard in sorted(places.shards.items())
+            ),
+        )
+
+    # -- applying
 
     def apply_entry(self, places: TermPlaces, batch: RecordBatch, *, shard: int, entry: int, time_ms: int) -> Decision:
         """Decides the next entry in the order of the log. Its records take the positions from `places.end_pos` on."""
@@ -64,8 +153,10 @@ class DecisionState:
             batch.runs, batch.expectations, first_seqnum, streams, time_ms, batch.crc_values
         )
         places.add_entry(shard, entry, batch.record_count, time_ms)
-        for first, stop in decision.losers:
+        losers = decision.losers
+        for first, stop in losers:
             places.add_losers(start + first, start + stop)
+        places.count_entry(shard, entry, batch.record_count, losers, batch.raw_data_bytes)
         self.records += batch.record_count
         return decision
 
@@ -75,7 +166,96 @@ class DecisionState:
         places.add_entry(shard, entry, records, time_ms)
         if records:
             places.add_losers(start, start + records)
+        places.count_entry(shard, entry, records, [(0, records)] if records else [], 0)
         self.records += records
+
+    def apply_command(self, places: TermPlaces, command: Command, *, time_ms: int) -> set[int]:
+        """Obeys a command of a metalog entry, after the records of its cut; returns the books it touched.
+
+        A Trim of n pairs costs some 10 µs a pair, 1 µs per row that dies, for tag 0 a look at each row of the book in memory, and
+        now and then the rewriting of one run of the index (`index.MERGED_ROWS` rows at most).
+        """
+        if isinstance(command, Trim):
+            self._trim(command, time_ms)
+            return {command.book}
+        if isinstance(command, Expire):
+            return {command.book} if self.verdicts.expire(command.book, command.writer, command.last) else set()
+        if isinstance(command, Lost):
+            lost = LostEntries(command.shard, command.first_entry, command.stop_entry, command.evidence)
+            of_term = self.places.terms.get(command.term)
+            if of_term is not None:
+                of_term.lost.append(lost)
+        return set()
+
+    def _trim(self, command: Trim, time_ms: int) -> None:
+        pairs = command.pairs
+        assert len(pairs) <= limits.TRIM_PAIRS, f"{len(pairs)} pairs in one Trim"
+        self._died(self.index.trim(command.book, pairs))
+        if command.forget:
+            now = time_ms // MINUTE_MS
+            minute = self.places.minute
+            tags = list(dict.fromkeys(tag for tag, _ in pairs))
+            floor = self.index.forget(command.book, tags, lambda seqnum: now - minute(seqnum) > FORGET_MINUTES)
+            self.verdicts.raise_floor(command.book, floor)
+
+    def _died(self, seqnums: U64) -> None:
+        """Records are live no more: terms count them, and shrink."""
+        terms, counts = np.unique(seqnums >> np.uint64(limits.POSITION_BITS), return_counts=True)
+        for term, count in zip(terms.tolist(), counts.tolist(), strict=True):
+            places = self.places.terms[term]
+            places.live -= count
+            assert places.live >= 0, f"more records of term {term} died than lived"
+            places.shrink()
+
+    # -- snapshots
+
+    def snapshot_state(self) -> StateSnapshot:
+        """All of it, as columns that never change. The tail of the index is frozen for it."""
+        index, verdicts = self.index, self.verdicts
+        return StateSnapshot(
+            records=self.records,
+            terms=tuple(term_columns_of(self.places.terms[term]) for term in sorted(self.places.terms)),
+            rows=rows_of(index),
+            books=np.fromiter(index.books, np.uint64, index.book_count),
+            marks=index.marks.columns(),
+            book_marks=pairs_of(index.book_marks),
+            floors=pairs_of(verdicts.floors),
+            writers=writer_columns_of(verdicts.writers),
+        )
+
+    @classmethod
+    def from_snapshot(cls, snapshot: StateSnapshot, *, tail_rows: int = TAIL_ROWS) -> DecisionState:
+        """The state that a snapshot was taken of; it goes on as that one would."""
+        state = cls(tail_rows=tail_rows)
+        state.records = snapshot.records
+        state.index = index_of(snapshot, tail_rows=tail_rows)
+        state.verdicts = verdicts_of(snapshot)
+        for columns in snapshot.terms:
+            places = state.places.terms[columns.term] = places_of(columns)
+            if not places.over:
+                state._current[places.log] = places
+        state._streams = _BatchStreams(state.index)
+        return state
+
+    # -- looking
+
+    def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
+        """What a record with these (tag, seqnum) expectations will certainly hear: it fails now, and for ever.
+
+        An expectation of no record at all holds again when its stream is forgotten, so it alone decides nothing here. Must not
+        be used to answer a run that was sent before: its number may be decided already.
+
+        Returns:
+            The `actual` of the Conflict, or None if the log has to decide.
+        """
+        seen = [self.verdicts.seen(book, self.index.newest(book, tag), expected) for tag, expected in expectations]
+        if any(0 < expected < newest for (_, expected), newest in zip(expectations, seen, strict=True)):
+            return tuple((tag, newest) for (tag, _), newest in zip(expectations, seen, strict=True))
+        return None
+
+    def floor(self, book: int) -> int:
+        """Newest record of the streams that the book has forgotten; 0 if none."""
+        return self.verdicts.floor(book)
 
     def mark(self, book: int, tag: int) -> int:
         """Reads of the stream below this are answered Trimmed; 0: it was never trimmed."""

@@ -21,6 +21,7 @@ writers.py. An END run drops a session writer, an ordered EXPIRE any.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -90,38 +91,43 @@ class Verdicts:
     """The writers of all books, their floors, and the rule."""
 
     def __init__(self) -> None:
-        self._writers: dict[tuple[int, bytes], WriterState] = {}
+        self.writers: dict[tuple[int, bytes], WriterState] = {}
         self._named: dict[int, int] = {}
-        self._floors: dict[int, int] = {}
+        self.floors: dict[int, int] = {}
         self._looked: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
-        return len(self._writers)
+        return len(self.writers)
+
+    def restore(self, writers: dict[tuple[int, bytes], WriterState], floors: dict[int, int]) -> None:
+        """Takes what was known of writers and floors."""
+        self.writers, self.floors = writers, floors
+        self._named = dict(Counter(book for (book, _), state in writers.items() if state.named))
 
     def last(self, book: int, writer: bytes) -> int:
         """The last decided number of a writer in a book, 0 if none."""
-        state = self._writers.get((book, writer))
+        state = self.writers.get((book, writer))
         return 0 if state is None else state.last
 
     def state(self) -> dict[tuple[int, bytes], tuple[object, ...]]:
         """All that is known of writers, as plain values: equal for two engines at one position."""
         return {
             key: (one.last, one.floor, tuple(map(tuple, one.kept)), one.named, one.time_ms, one.crcs.tolist())
-            for key, one in sorted(self._writers.items())
+            for key, one in sorted(self.writers.items())
         }
 
     # -- writers come and go
 
     def admits(self, book: int, writer: bytes) -> bool:
         """Whether a named writer may begin, or go on, in a book; asked before its append is numbered."""
-        return self._named.get(book, 0) < BOOK_NAMED_WRITERS or (book, writer) in self._writers
+        return self._named.get(book, 0) < BOOK_NAMED_WRITERS or (book, writer) in self.writers
 
     def expire(self, book: int, writer: bytes, last: int) -> bool:
         """Forgets a writer, unless it went on: False."""
-        state = self._writers.get((book, writer))
+        state = self.writers.get((book, writer))
         if state is None or state.last != last:
             return False
-        del self._writers[book, writer]
+        del self.writers[book, writer]
         if state.named:
             self._named[book] -= 1
             if not self._named[book]:
@@ -135,11 +141,11 @@ class Verdicts:
         hears of all.
         """
         if not self._looked:
-            self._looked = list(reversed(self._writers))
+            self._looked = list(reversed(self.writers))
         found: list[IdleWriter] = []
         for _ in range(min(WRITERS_LOOKED_AT, len(self._looked))):
             key = self._looked.pop()
-            state = self._writers.get(key)
+            state = self.writers.get(key)
             if state is not None and state.named == named and state.time_ms < before_ms:
                 found.append(IdleWriter(*key, state.last))
                 if len(found) == limit:
@@ -150,16 +156,16 @@ class Verdicts:
 
     def floor(self, book: int) -> int:
         """The newest record of the streams that the book has forgotten; 0 if it has forgotten none."""
-        return self._floors.get(book, 0)
+        return self.floors.get(book, 0)
 
     def raise_floor(self, book: int, seqnum: int) -> None:
         """Streams were forgotten whose newest record was this."""
-        if seqnum > self._floors.get(book, 0):
-            self._floors[book] = seqnum
+        if seqnum > self.floors.get(book, 0):
+            self.floors[book] = seqnum
 
     def seen(self, book: int, newest: int, expected: int) -> int:
         """The newest record of a stream, as an expectation is told: NEWEST_FORGOTTEN if it may have been above."""
-        return NEWEST_FORGOTTEN if not newest and 0 < expected < self._floors.get(book, 0) else newest
+        return NEWEST_FORGOTTEN if not newest and 0 < expected < self.floors.get(book, 0) else newest
 
     # -- the rule
 
@@ -182,7 +188,7 @@ class Verdicts:
             crcs: one per record of a NAMED run.
         """
         decision = Decision(streams)
-        answers, writers = decision.answers, self._writers
+        answers, writers = decision.answers, self.writers
         start = 0  # record of the batch where the run begins
         expected = checked = 0
         for at, run in enumerate(runs):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import ids
-from boki_logbook.places import EntryPlace, Places, ShardPlace
+from boki_logbook.places import EntryPlace, LostEntries, Places, ShardPlace, TermPlaces
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 3)), max_size=30))
@@ -53,11 +53,69 @@ def test_a_term_begins_once() -> None:
         places.begin(1, 0)
 
 
-def test_rows_cost_28_bytes() -> None:
+def test_rows_cost_28_bytes_and_minutes_16() -> None:
     term = Places().begin(1, 0)
     for entry in range(10):
         term.add_entry(0, entry, 5, 1)
-    assert (term.bytes, term.entry_count) == (280, 10)
+    assert (term.bytes, term.entry_count) == (280 + 16, 10)
+
+
+def counted(entries: list[tuple[int, int, list[tuple[int, int]]]]) -> TermPlaces:
+    """A term with two shards and these (shard, records, losers)."""
+    term = Places().begin(1, 0)
+    term.shards = {number: ShardPlace(1, number, 100 + number, "e") for number in (0, 1)}
+    for at, (shard, records, losers) in enumerate(entries):
+        term.add_entry(shard, at, records, 60_000 * at)
+        term.count_entry(shard, at, records, losers, 7)
+    return term
+
+
+def test_entries_are_counted_per_term_and_shard() -> None:
+    term = counted([(0, 5, [(1, 3)]), (1, 4, []), (0, 1, [(0, 1)])])
+    assert term.counts.values()[:4] == (3, 10, 7, 21)
+    assert term.shards[0].counts.values()[:4] == (2, 6, 3, 14)
+    assert term.live == 7
+
+
+def test_digests_tell_orders_and_losers_apart() -> None:
+    one = counted([(0, 5, [(1, 3)]), (1, 4, [])])
+    digests = {
+        counted(entries).counts.digest
+        for entries in (
+            [(0, 5, [(1, 3)]), (1, 4, [])],
+            [(0, 5, [(1, 2)]), (1, 4, [])],
+            [(1, 4, []), (0, 5, [(1, 3)])],
+            [(0, 5, [(1, 3)])],
+            [(0, 5, [(1, 3)]), (1, 5, [])],
+        )
+    }
+    assert len(digests) == 5 and one.counts.digest in digests
+    assert one.counts.digest != one.shards[0].counts.digest
+
+
+def test_a_term_that_is_over_and_dead_keeps_its_minutes_only() -> None:
+    term = counted([(0, 5, [(1, 3)]), (1, 4, [])])
+    assert not term.shrink()
+    term.over = True
+    assert not term.shrink()
+    term.live = 0
+    assert term.shrink()
+    assert not term.shrink()
+    assert (term.bytes, term.losers(), term.locate(3), term.end_pos) == (32, [], None, 9)
+    assert [term.minute(pos) for pos in (0, 4, 5, 8)] == [0, 0, 1, 1]
+    assert [term.seek(time_ms) for time_ms in (0, 1, 60_000, 60_001)] == [0, 0, 5, None]
+    assert term.counts.values()[:3] == (2, 9, 7)
+
+
+def test_evidence_is_found_by_the_place_of_a_record() -> None:
+    places = Places()
+    term = places.begin(1, 0)
+    term.add_entry(0, 3, 5, 0)
+    term.add_entry(0, 4, 5, 0)
+    assert places.evidence(ids.seqnum(1, 2)) is None
+    term.lost.append(LostEntries(0, 4, 6, b"{}"))
+    assert places.evidence(ids.seqnum(1, 4)) is None
+    assert places.evidence(ids.seqnum(1, 5)) == b"{}"
 
 
 def test_seeking_a_time_goes_through_the_terms_of_the_book() -> None:
