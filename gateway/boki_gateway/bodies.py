@@ -195,7 +195,6 @@ class WriterAnswer(msgspec.Struct, frozen=True):
 
     writer: str
     last: Annotated[int, Meta(description="The last number that is decided; 0 before the first.")]
-    position: Position
 
 
 class SeekAnswer(msgspec.Struct, frozen=True):

@@ -63,7 +63,7 @@ def _own_session(call: Call) -> Iterator[Book]:
 async def read_writer(call: Call) -> WriterAnswer:
     with _own_session(call) as book:
         writer = await book.writer(call.asked.writer)
-        return WriterAnswer(writer.name, writer.last, position_of(book))
+        return WriterAnswer(writer.name, writer.last)
 
 
 async def trim(call: Call) -> TrimAnswer:

@@ -31,11 +31,14 @@ import msgspec
 from boki_common import errors
 from boki_common.errors import BokiError
 from boki_gateway import errors as refusals
+from boki_gateway.names import name_text
 
 EXACT_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps: RFC 8259 §6."""
 SEQNUM_FACTS: Final = frozenset({"actual", "before", "first", "floor", "last", "mark", "position", "seqnum", "seqnums"})
 """Facts whose integers are seqnums: text whatever their size, as everywhere in this API."""
+NAME_FACTS: Final = frozenset({"book", "forgotten", "tag"})
+"""Facts that are books or tags, or lists of them: in their text form, as everywhere in this API."""
 
 STATUSES: Final[Mapping[type[BokiError], int]] = {
     BokiError: 500,
@@ -109,13 +112,28 @@ def status_of_class(kind: type[BokiError]) -> int:
 
 def error_answer(error: BokiError) -> ErrorAnswer:
     """The answer that tells of an error."""
-    facts = {name: _plain(value, seqnum=name in SEQNUM_FACTS) for name, value in error.facts.items()}
+    facts = {name: _fact(name, value) for name, value in error.facts.items()}
     return ErrorAnswer(type(error).__name__, str(error), facts, error.retryable, error.definite)
 
 
 def internal_answer() -> ErrorAnswer:
     """The answer when the gateway has a fault: what was asked may have been applied."""
     return ErrorAnswer("InternalError", "the gateway has a fault; its log says more", {}, False, False)
+
+
+def _fact(name: str, value: object) -> object:
+    if name in NAME_FACTS:
+        return _names(value)
+    if name in SEQNUM_FACTS and isinstance(value, Mapping):
+        return {name_text(tag): _plain(seqnum, seqnum=True) for tag, seqnum in value.items()}
+    return _plain(value, seqnum=name in SEQNUM_FACTS)
+
+
+def _names(value: object) -> object:
+    """A book, a tag, or a list of them, in their text form."""
+    if isinstance(value, (list, tuple)):
+        return [_names(inner) for inner in value]
+    return name_text(value) if isinstance(value, (str, int)) else _plain(value, seqnum=False)
 
 
 def _plain(value: object, *, seqnum: bool) -> object:

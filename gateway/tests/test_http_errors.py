@@ -64,19 +64,27 @@ def test_facts_become_json_that_javascript_keeps() -> None:
         raw=b"\xff",
         seqnums=[1, 2],
         kind=BokiError,
+        forgotten=[9, "~x", "y"],
+        book=3,
+        tag=None,
+        by={7: 8},
     )
     answer = msgspec.json.decode(msgspec.json.encode(error_answer(error)))
     assert answer == {
         "error": "Conflict",
         "message": "m",
         "facts": {
-            "actual": {"a": "5", "7": None},
+            "actual": {"a": "5", "~7": None},
             "position": "6",
             "found": str(2**53),
             "expected": 2**53 - 1,
             "raw": "/w==",
             "seqnums": ["1", "2"],
             "kind": str(BokiError),
+            "forgotten": ["~9", "~~x", "y"],
+            "book": "~3",
+            "tag": None,
+            "by": {"7": 8},
         },
         "retryable": False,
         "definite": True,
