@@ -16,6 +16,7 @@ One loop over the frames of a network read; acks of consecutive entries travel a
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -36,7 +37,7 @@ from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
 UNSENT_BYTES: Final = 4 * limits.CONNECTION_UNSENT_BYTES
 """More than one writer's window: a bookie that takes no more bytes than this behind is dropped as failed."""
 UNSENT_CHECK_MASK: Final = 63
-"""The bound above is looked at once per 64 adds."""
+"""The bound above is looked at once per 64 adds that are sent one by one."""
 
 BATCH_STRIKES: Final = 2
 """Connections in a row that ended with batch reads unanswered, after which a bookie is taken to know none."""
@@ -65,6 +66,12 @@ class Lane:
         if link.connection is not None:
             self.unanswered += 1
             link.send_add(frame)
+
+    def send_all(self, frames: Sequence[Sequence[Buffer]]) -> None:
+        link = self._link
+        if link.connection is not None:
+            self.unanswered += len(frames)
+            link.send_adds(frames)
 
     def drop(self, error: BokiError) -> None:
         self._link.drop(error)
@@ -159,13 +166,21 @@ class BookieLink:
 
     def send_add(self, frame: Sequence[Buffer]) -> None:
         """Sends an add of one of the lanes; the link must be up."""
-        connection = self.connection
-        assert connection is not None
-        connection.send(*frame)
+        assert self.connection is not None
+        self.connection.send(*frame)
+        self._adds_sent += 1
+        self._look_at_unsent(self.connection, look=not self._adds_sent & UNSENT_CHECK_MASK)
+
+    def send_adds(self, frames: Sequence[Sequence[Buffer]]) -> None:
+        """Sends adds of one of the lanes at once; the link must be up."""
+        assert self.connection is not None
+        self.connection.send_now(list(itertools.chain.from_iterable(frames)))
+        self._look_at_unsent(self.connection, look=True)
+
+    def _look_at_unsent(self, connection: FrameConnection, *, look: bool) -> None:
         if self._life.ticking is None:
             self._life.start_ticking()
-        self._adds_sent += 1
-        if not self._adds_sent & UNSENT_CHECK_MASK and connection.unsent_bytes > UNSENT_BYTES:
+        if look and connection.unsent_bytes > UNSENT_BYTES:
             self._loop.call_soon(
                 self.drop, Overloaded(f"bookie {self.bookie} is {UNSENT_BYTES} bytes behind", bookie_id=self.bookie)
             )

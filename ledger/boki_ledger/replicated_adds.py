@@ -2,7 +2,8 @@
 
 Invariants:
 - Every slot that is *ready* has been sent every entry in flight that it should hold and has not acknowledged, on its present
-  connection. So coming back and taking over a slot are the same step: send what is pending.
+  connection, or will be at the end of this turn of the loop (`unsent`, which is empty while it is not ready). So coming back
+  and taking over a slot are the same step: send what is pending.
 - Entries are forgotten once they complete. Frames are kept for entries in flight only, and are shared by all replicas.
 - After `replace` the order is: clear all acks of all replaced slots, send again, and only then may the owner complete.
 
@@ -15,8 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+from boki_common import limits
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, LedgerError, LedgerFenced, Unauthorized
 from boki_common.ids import BookieId
@@ -27,6 +29,9 @@ from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import AddLane, BookieTransport
 from boki_ledger.write_set import write_sets
+
+EARLY_SEND_BYTES: Final = 32 * limits.KIB
+"""With so much unsent there is nothing to win by waiting for the end of the turn."""
 
 _log = get_logger("ledger")
 
@@ -77,6 +82,9 @@ class ReplicatedAdds:
         self._write_sets = write_sets(len(ensemble), write_quorum)
         self._frames: deque[Sequence[Buffer]] = deque()
         self._sizes: deque[int] = deque()
+        self._unsent_bytes = 0
+        self._sending = False
+        """Whether `_send_unsent` will run."""
         self._tick: asyncio.TimerHandle | None = None
         self._head = -1
         self._head_since = 0.0
@@ -102,11 +110,30 @@ class ReplicatedAdds:
         for index in self._write_sets[entry_id % len(slots)]:
             slot = slots[index]
             if slot.ready:
-                assert slot.lane is not None
-                slot.lane.send(frame)
+                slot.unsent.append(frame)
+        self._unsent_bytes += size
+        if not self._sending:
+            self._sending = True
+            self.loop.call_soon(self._send_unsent)
+        elif self._unsent_bytes >= EARLY_SEND_BYTES:
+            self._send_to_slots()
         if entry_id == self.acks.lac + 1:
             self._begin()
         return entry_id
+
+    def _send_unsent(self) -> None:
+        """What the turn of the loop brought goes out with one call per bookie."""
+        self._sending = False
+        self._send_to_slots()
+
+    def _send_to_slots(self) -> None:
+        self._unsent_bytes = 0
+        for slot in self._slots:
+            frames = slot.unsent
+            if frames:
+                slot.unsent = []
+                assert slot.ready and slot.lane is not None
+                slot.lane.send_all(frames)
 
     def advance(self) -> int:
         """Completes entries; returns by how many LAC moved."""
@@ -206,6 +233,7 @@ class _Slot:
         self.lane: AddLane | None = None
         self.ready = False
         self.ready_since = 0.0
+        self.unsent: list[Sequence[Buffer]] = []
         self.failure: BokiError | None = None
         self._adds = adds
         self._generation = adds.acks.generation(index)
@@ -221,6 +249,7 @@ class _Slot:
 
     def close(self) -> None:
         self.ready = False
+        self.unsent.clear()
         lane, self.lane = self.lane, None
         if lane is not None:
             lane.close()
@@ -240,6 +269,7 @@ class _Slot:
 
     def lane_down(self, error: BokiError) -> None:
         self.ready = False
+        self.unsent.clear()  # `resend` has them, too
         self._failed(error)
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:

@@ -71,6 +71,10 @@ class V3Lane:
         if self._link.connection is not None:
             self._link.send_add(self, frame)
 
+    def send_all(self, frames: Sequence[Sequence[Buffer]]) -> None:
+        for frame in frames:
+            self.send(frame)
+
     def drop(self, error: BokiError) -> None:
         self._link.drop(error)
 

@@ -21,10 +21,11 @@ from boki_common.errors import (
     RecordTooLarge,
     Unauthorized,
 )
-from boki_common.limits import ENTRY_BYTES
+from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.metadata_update import SeenMetadata
+from boki_ledger.replicated_adds import EARLY_SEND_BYTES
 from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
 
@@ -92,6 +93,36 @@ async def test_a_full_window_refuses_and_takes_again_after_acks(ledgers: Ledgers
     assert writer.submit(b"c" * 101) == 2, "a single entry may be larger than the window"
     await turns()
     assert writer.last_acked == 2
+
+
+async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order_whatever_happens_to_it(ledgers: Ledgers) -> None:
+    """They leave at the end of the turn: a connection that is lost and made again before gets them once, not twice."""
+    writer = await ledgers.client.create()
+    await writer.append(b"0")
+    ledgers.bookies.seen.clear()
+    for number in range(1, 4):
+        writer.submit(b"%d" % number)
+    assert not ledgers.bookies.seen
+    ledgers.bookies.crash("b1")
+    ledgers.bookies.restart("b1")
+    writer.submit(b"4")
+    await turns()
+    for bookie in ("b1", "b2", "b3"):
+        adds = [one.entry_id for one in ledgers.bookies.seen if one.bookie == bookie and not one.answer]
+        assert adds == [1, 2, 3, 4], bookie
+    assert writer.last_acked == 4
+
+
+async def test_much_that_one_turn_submits_does_not_wait_for_its_end(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create()
+    await writer.append(b"0")
+    ledgers.bookies.seen.clear()
+    while not ledgers.bookies.seen:
+        assert writer.submit(bytes(KIB)) <= EARLY_SEND_BYTES // KIB
+    last = writer.last_submitted
+    assert [one.entry_id for one in ledgers.bookies.seen if one.bookie == "b2"] == list(range(1, last + 1))
+    await turns()
+    assert writer.last_acked == last
 
 
 async def test_an_entry_over_the_limit_is_refused_and_takes_no_id(ledgers: Ledgers) -> None:

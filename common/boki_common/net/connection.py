@@ -14,7 +14,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, cast
 
 from boki_common import limits
@@ -110,6 +110,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._queued_bytes += sum(map(len, buffers))
         if self._queued_bytes >= EARLY_WRITE_BYTES:
             self._flush()
+
+    def send_now(self, buffers: Sequence[Buffer]) -> None:
+        """`send`, written at once: for who has collected what a turn of the loop brought."""
+        if self.closed:
+            return
+        self._queue.extend(buffers)
+        self._queued_bytes += sum(map(len, buffers))
+        self._flush()
 
     @property
     def unsent_bytes(self) -> int:

@@ -486,6 +486,10 @@ class _ScriptedLane:
         if self.up:
             self._bookies.scripted_add(self, frame)
 
+    def send_all(self, frames: Sequence[Sequence[Buffer]]) -> None:
+        for frame in frames:
+            self.send(frame)
+
     def drop(self, error: BokiError) -> None:
         self.up = False
         asyncio.get_running_loop().call_soon(self.go_down, error)
