@@ -7,9 +7,10 @@
 
 A cut never splits an entry and positions are dense, so a record's entry is the last row at or below its position.
 
-Per term and shard it is counted what was ordered, and a *digest* rolls over all positions and losers: with e the xxh3-64 of
-(shard, entry, first position, records, losers as spans within the entry), digest = (digest * DIGEST_FACTOR + e) mod 2**64, entry
-after entry in the order of the log. Equal digests: the same entries at the same places with the same verdicts.
+Per shard it is counted what was ordered, and a *digest* rolls over all positions and losers: with e the xxh3-64 of (shard,
+entry, first position, records, losers as spans within the entry), digest = (digest * DIGEST_FACTOR + e) mod 2**64, entry after
+entry. The digest of a term is the same over those of its shards, by their numbers: positions are of the term, so it tells
+orders apart too. Equal digests: the same entries at the same places with the same verdicts.
 
 A term that is over and has no live record keeps its counts, and when its records were ordered, to the minute; rows and losers
 go (`shrink`).
@@ -24,8 +25,8 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from boki_common import ids
 from boki_logbook.sorted_run import U64
@@ -47,31 +48,14 @@ class EntryPlace(NamedTuple):
     time_ms: int
 
 
-class Counts:
-    """What was ordered: of a term, or of one of its shards. See the module for the digest."""
+class Counts(NamedTuple):
+    """What was ordered of a term, or of one of its shards. See the module for the digest."""
 
-    __slots__ = ("committed", "data_bytes", "digest", "entries", "records")
-
-    def __init__(self) -> None:
-        self.entries = self.records = self.committed = self.data_bytes = self.digest = 0
-
-    def count(self, records: int, committed: int, data_bytes: int, digest: int) -> None:
-        """One more entry."""
-        self.entries += 1
-        self.records += records
-        self.committed += committed
-        self.data_bytes += data_bytes
-        self.digest = (self.digest * DIGEST_FACTOR + digest) & _DIGEST_MASK
-
-    def values(self) -> tuple[int, int, int, int, int]:
-        """As plain values, in the order of `of_values`."""
-        return self.entries, self.records, self.committed, self.data_bytes, self.digest
-
-    @classmethod
-    def of_values(cls, values: Sequence[int]) -> Counts:
-        counts = cls()
-        counts.entries, counts.records, counts.committed, counts.data_bytes, counts.digest = values
-        return counts
+    entries: int
+    records: int
+    committed: int
+    data_bytes: int
+    digest: int
 
 
 Evidence: TypeAlias = bytes
@@ -90,7 +74,20 @@ class LostEntries(NamedTuple):
 class ShardPlace:
     """A shard of a term: one data ledger, and how far it is ordered."""
 
-    __slots__ = ("closed", "counts", "entries_end", "incarnation", "ledger_id", "number", "records_end", "term")
+    __slots__ = (
+        "closed",
+        "committed",
+        "data_bytes",
+        "digest",
+        "entries",
+        "entries_end",
+        "incarnation",
+        "ledger_id",
+        "number",
+        "records",
+        "records_end",
+        "term",
+    )
 
     def __init__(self, term: int, number: int, ledger_id: int, incarnation: str) -> None:
         self.term = term
@@ -100,7 +97,12 @@ class ShardPlace:
         self.records_end = 0
         self.entries_end = 0
         self.closed = False
-        self.counts = Counts()
+        self.entries = self.records = self.committed = self.data_bytes = self.digest = 0
+
+    @property
+    def counts(self) -> Counts:
+        """What is applied of it."""
+        return Counts(self.entries, self.records, self.committed, self.data_bytes, self.digest)
 
 
 class TermPlaces:
@@ -110,11 +112,11 @@ class TermPlaces:
         "_entries",
         "_first_positions",
         "_losers",
+        "_minute_end_ms",
         "_minute_positions",
         "_minutes",
         "_shards",
         "_times",
-        "counts",
         "end_pos",
         "last_time_ms",
         "live",
@@ -139,7 +141,7 @@ class TermPlaces:
         self._losers = array("Q")
         self._minutes = array("Q")
         self._minute_positions = array("Q")
-        self.counts = Counts()
+        self._minute_end_ms = 0
         self.live = 0
         self.last_time_ms = 0
         self.over = False
@@ -162,10 +164,11 @@ class TermPlaces:
         self._shards.append(shard)
         self._entries.append(entry)
         self._times.append(time_ms)
-        minute = time_ms // MINUTE_MS
-        if not self._minutes or self._minutes[-1] != minute:
+        if time_ms >= self._minute_end_ms:
+            minute = time_ms // MINUTE_MS
             self._minutes.append(minute)
             self._minute_positions.append(self.end_pos)
+            self._minute_end_ms = (minute + 1) * MINUTE_MS
         self.last_time_ms = time_ms
         self.end_pos += record_count
 
@@ -173,16 +176,30 @@ class TermPlaces:
         self, shard: int, entry: int, record_count: int, losers: Sequence[tuple[int, int]], data_bytes: int
     ) -> None:
         """Counts the entry that was added last; `losers` are spans of its records."""
-        first = self.end_pos - record_count
-        packed = _DIGESTED.pack(shard, entry, first, record_count)
+        packed = _DIGESTED.pack(shard, entry, self.end_pos - record_count, record_count)
         committed = record_count
         for span in losers:
             packed += _SPAN.pack(*span)
             committed += span[0] - span[1]
-        digest = xxhash.xxh3_64_intdigest(packed)
-        self.counts.count(record_count, committed, data_bytes, digest)
-        self.shards[shard].counts.count(record_count, committed, data_bytes, digest)
+        place = self.shards[shard]
+        place.entries += 1
+        place.records += record_count
+        place.committed += committed
+        place.data_bytes += data_bytes
+        place.digest = (place.digest * DIGEST_FACTOR + xxh3_64_intdigest(packed)) & _DIGEST_MASK
         self.live += committed
+
+    @property
+    def counts(self) -> Counts:
+        """What is applied of it."""
+        entries = records = committed = data_bytes = digest = 0
+        for _, shard in sorted(self.shards.items()):
+            entries += shard.entries
+            records += shard.records
+            committed += shard.committed
+            data_bytes += shard.data_bytes
+            digest = (digest * DIGEST_FACTOR + shard.digest) & _DIGEST_MASK
+        return Counts(entries, records, committed, data_bytes, digest)
 
     def shrink(self) -> bool:
         """Lets go of the rows if nobody can ask for them any more: the term is over and without live records."""
@@ -222,6 +239,7 @@ class TermPlaces:
         self._losers = array("Q", losers.tobytes())
         self._minutes = array("Q", minutes.tobytes())
         self._minute_positions = array("Q", minute_positions.tobytes())
+        self._minute_end_ms = (self._minutes[-1] + 1) * MINUTE_MS if self._minutes else 0
 
     def minute(self, pos: int) -> int:
         """The minute in which a position was ordered, by the cuts' time; known also when the rows are gone."""

@@ -133,11 +133,10 @@ class DecisionState:
             places.log,
             ids.seqnum(term, 0) if end_pos else 0,
             ids.seqnum(term, end_pos - 1) if end_pos else 0,
-            *places.counts.values(),
+            *places.counts,
             places.last_time_ms,
             tuple(
-                ShardSummary(number, shard.ledger_id, *shard.counts.values())
-                for number, shard in sorted(places.shards.items())
+                ShardSummary(number, shard.ledger_id, *shard.counts) for number, shard in sorted(places.shards.items())
             ),
         )
 

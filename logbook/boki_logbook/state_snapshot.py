@@ -38,7 +38,7 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 class ShardColumns(NamedTuple):
-    """One shard; `counts` as `places.Counts.values`."""
+    """One shard."""
 
     number: int
     ledger_id: int
@@ -46,7 +46,7 @@ class ShardColumns(NamedTuple):
     records_end: int
     entries_end: int
     closed: bool
-    counts: tuple[int, int, int, int, int]
+    counts: Counts
 
 
 class TermColumns(NamedTuple):
@@ -59,7 +59,6 @@ class TermColumns(NamedTuple):
     live: int
     last_time_ms: int
     over: bool
-    counts: tuple[int, int, int, int, int]
     shards: tuple[ShardColumns, ...]
     lost: tuple[LostEntries, ...]
     first_positions: U64
@@ -166,7 +165,6 @@ def term_columns_of(places: TermPlaces) -> TermColumns:
         places.live,
         places.last_time_ms,
         places.over,
-        places.counts.values(),
         tuple(
             ShardColumns(
                 number,
@@ -175,7 +173,7 @@ def term_columns_of(places: TermPlaces) -> TermColumns:
                 one.records_end,
                 one.entries_end,
                 one.closed,
-                one.counts.values(),
+                one.counts,
             )
             for number, one in sorted(places.shards.items())
         ),
@@ -188,11 +186,11 @@ def places_of(columns: TermColumns) -> TermPlaces:
     """The reverse of `term_columns_of`."""
     places = TermPlaces(columns.term, columns.log, columns.slots)
     places.end_pos, places.live, places.last_time_ms = columns.end_pos, columns.live, columns.last_time_ms
-    places.over, places.counts, places.lost = columns.over, Counts.of_values(columns.counts), list(columns.lost)
+    places.over, places.lost = columns.over, list(columns.lost)
     for number, ledger_id, incarnation, records_end, entries_end, closed, counts in columns.shards:
         shard = places.shards[number] = ShardPlace(columns.term, number, ledger_id, incarnation)
         shard.records_end, shard.entries_end, shard.closed = records_end, entries_end, closed
-        shard.counts = Counts.of_values(counts)
+        shard.entries, shard.records, shard.committed, shard.data_bytes, shard.digest = counts
     places.take_columns(*columns[-7:])
     return places
 
