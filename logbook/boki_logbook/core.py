@@ -100,7 +100,6 @@ class EngineCore:
         made = self.logs[log] = EngineLog(
             log=log,
             owner=self,
-            state=self.state,
             frontier=self.frontier,
             router=self.appender,
             sealer=self.sealer,
@@ -154,13 +153,8 @@ class EngineCore:
                 future.set_result(None)
 
     def lost(self, command: Lost) -> None:
-        places = self.state.places.terms.get(command.term)
-        if places is None or command.shard not in places.shards:
-            _log.error("a LOST command names what was never there", term=command.term, shard=command.shard)
-            return
-        ledger_id = places.shards[command.shard].ledger_id
         for log in self.logs.values():
-            log.indexer.lost(ledger_id, command)
+            log.indexer.lost(command)
 
     # -- what indexers tell
 

@@ -20,7 +20,6 @@ from boki_logbook.indexer import Indexer
 from boki_logbook.ports import ShardLink
 from boki_logbook.router import AppendRouter
 from boki_logbook.sealer import Sealer
-from boki_logbook.state import DecisionState
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import Close, Lost, MetalogEntry
 from boki_metalog.term_order import slot_mask
@@ -45,7 +44,6 @@ class EngineLog:
         *,
         log: int,
         owner: LogOwner,
-        state: DecisionState,
         frontier: Frontier,
         router: AppendRouter,
         sealer: Sealer,
@@ -58,7 +56,6 @@ class EngineLog:
         self.link: ShardLink | None = None
         """The connection to the sequencer of the current term, while there is one."""
         self._owner = owner
-        self._state = state
         self._frontier = frontier
         self._router = router
         self._sealer = sealer
@@ -92,7 +89,7 @@ class EngineLog:
     async def term_ended(self, record: TermRecord) -> None:
         self.appender.term_ended(record.term)
         self._router.term_ended(self.log, record.term)
-        for number, shard in self._state.places.terms[record.term].shards.items():
+        for number, shard in self.indexer.shards.items():
             if not shard.closed:
                 shard.closed = True
                 self._seal(record.term, number)
@@ -113,7 +110,7 @@ class EngineLog:
         self.indexer.idle()
 
     def _seal(self, term: int, number: int) -> None:
-        shard = self._state.places.terms[term].shards[number]
+        shard = self.indexer.shards[number]
         self._sealer.seal(shard.ledger_id, shard.entries_end, self.appender.writer_of(term, number))
 
     # -- status

@@ -56,13 +56,24 @@ class OwnEntries(Protocol):
     def take(self, term: int, number: int, entry: int) -> OwnEntry | None: ...
 
 
+class _Term:
+    """A term that was received; `places` once it is its turn, with the shards that are known by then and after."""
+
+    __slots__ = ("info", "places", "shards")
+
+    def __init__(self, info: TermInfo) -> None:
+        self.info = info
+        self.shards: dict[int, ShardPlace] = {}
+        self.places: TermPlaces | None = None
+
+
 class _Cut:
     """One metalog entry that is not applied yet."""
 
-    __slots__ = ("commands", "end_pos", "entry", "places", "ranges", "time_ms")
+    __slots__ = ("commands", "end_pos", "entry", "ranges", "term", "time_ms")
 
-    def __init__(self, places: TermPlaces, entry: int, metalog_entry: MetalogEntry, ranges: list[ShardRange]) -> None:
-        self.places = places
+    def __init__(self, term: _Term, entry: int, metalog_entry: MetalogEntry, ranges: list[ShardRange]) -> None:
+        self.term = term
         self.entry = entry
         self.end_pos = metalog_entry.end_pos
         self.time_ms = metalog_entry.time_ms
@@ -73,8 +84,7 @@ class _Cut:
 class _Begin(NamedTuple):
     """Entries of a term follow."""
 
-    info: TermInfo
-    places: TermPlaces
+    term: _Term
 
 
 class _End(NamedTuple):
@@ -130,7 +140,9 @@ class Indexer:
         self._feed = HeaderFeed(source, self.resume, retry_first_s=retry_first_s, retry_limit_s=retry_limit_s)
         self._loop = asyncio.get_running_loop()
         self._vector = ProgressVector()
-        self._term: TermPlaces | None = None
+        self._term: _Term | None = None
+        self._terms: dict[int, _Term] = {}
+        """Terms received and not applied to their ends."""
         self._cuts: deque[_Cut | _Begin | _End] = deque()
         self._range = 0
         self._entry = 0
@@ -152,11 +164,16 @@ class Indexer:
 
     def term_started(self, info: TermInfo) -> None:
         """Entries of a new term follow."""
-        self._term = self._state.begin_term(info.term, info.log, info.slots)
+        self._term = self._terms[info.term] = _Term(info)
         self._vector = ProgressVector()
         self._frontier.received[self.log] = Position(info.term, 0)
-        self._cuts.append(_Begin(info, self._term))
+        self._cuts.append(_Begin(self._term))
         self.apply()
+
+    @property
+    def shards(self) -> dict[int, ShardPlace]:
+        """The shards of the term that is being received."""
+        return {} if self._term is None else self._term.shards
 
     def term_ended(self, term: int) -> None:
         """All entries of the term have come."""
@@ -170,41 +187,44 @@ class Indexer:
 
     def ordered(self, term: int, entry: int, metalog_entry: MetalogEntry) -> None:
         """Takes the next metalog entry; `apply` does the rest. Raises CorruptData when it cannot follow."""
-        places, received = self._term, self._frontier.received
-        assert places is not None and places.term == term, f"metalog entry of term {term} out of order"
+        receiving, received = self._term, self._frontier.received
+        assert receiving is not None and receiving.info.term == term, f"metalog entry of term {term} out of order"
         assert received[self.log] == (term, entry), f"metalog entry {entry} of term {term} out of order"
         ranges = self._vector.apply(metalog_entry)
-        cut = _Cut(places, entry, metalog_entry, ranges)
+        cut = _Cut(receiving, entry, metalog_entry, ranges)
         if metalog_entry.commands:
             self._commands(cut, metalog_entry)
+        shards = receiving.shards
         for number, records_end, entries_end in metalog_entry.shards:
-            place = places.shards[number]
-            place.records_end, place.entries_end = records_end, entries_end
+            shard = shards[number]
+            shard.records_end, shard.entries_end = records_end, entries_end
         self._cuts.append(cut)
         received[self.log] = Position(term, entry + 1)
         for one in ranges:
             if not self._own.wrote(term, one.shard):
-                self._feed.want(places.shards[one.shard].ledger_id, one.first_entry, one.entry_count)
+                self._feed.want(shards[one.shard].ledger_id, one.first_entry, one.entry_count)
 
     def _commands(self, cut: _Cut, metalog_entry: MetalogEntry) -> None:
         """Shards open and close as soon as it is said; what changes the state waits for its place in the order."""
-        places = cut.places
+        term, shards = cut.term.info.term, cut.term.shards
         later: list[Order] = []
         for command in metalog_entry.commands:
             if isinstance(command, Open):
-                place = ShardPlace(places.term, command.shard, command.ledger_id, command.incarnation)
-                places.shards[command.shard] = place
+                shards[command.shard] = ShardPlace(term, command.shard, command.ledger_id, command.incarnation)
                 if command.incarnation == self._incarnation and self._ready_at is None:
-                    self._ready_at = Position(places.term, cut.entry + 1)
+                    self._ready_at = Position(term, cut.entry + 1)
             elif isinstance(command, Close):
-                places.shards[command.shard].closed = True
+                shards[command.shard].closed = True
             else:
                 later.append(command)
         cut.commands = later
 
-    def lost(self, ledger_id: int, command: Lost) -> None:
+    def lost(self, command: Lost) -> None:
         """A LOST command was ordered: what is waited for in vain need not be waited for any longer."""
-        self._feed.lost(ledger_id, command.first_entry, command.stop_entry)
+        term = self._terms.get(command.term)
+        shard = None if term is None else term.shards.get(command.shard)
+        if shard is not None:
+            self._feed.lost(shard.ledger_id, command.first_entry, command.stop_entry)
 
     async def room(self, cuts: int = PENDING_CUTS) -> None:
         """Waits until at most so many metalog entries are not applied."""
@@ -266,11 +286,15 @@ class Indexer:
     def _turn_of_term(self, mark: _Begin | _End) -> bool:
         """A term begins, if those it comes after are applied; or it ended."""
         if isinstance(mark, _Begin):
-            info = mark.info
+            info = mark.term.info
             if not self._frontier.may_begin(info.after):
                 return False
+            mark.term.places = self._state.begin_term(info.term, info.log, info.slots)
+            mark.term.places.shards = mark.term.shards
             self._frontier.begin(info.term, info.log, info.slots, info.after)
         elif mark.term:
+            del self._terms[mark.term]
+            self._state.end_term(mark.term)
             self._frontier.end(mark.term, self.log)
             self._term_applied()
         else:
@@ -279,7 +303,8 @@ class Indexer:
 
     def _apply_cut(self, cut: _Cut) -> bool:
         """Applies the entries of a cut from where it stopped; False when one is not here yet."""
-        places = cut.places
+        places = cut.term.places
+        assert places is not None, "its term has begun"
         while self._range < len(cut.ranges):
             one = cut.ranges[self._range]
             ledger_id = places.shards[one.shard].ledger_id
@@ -295,13 +320,13 @@ class Indexer:
                     if own is None:
                         self._check(batch, places, one, entry)
                     if self._skipped is not None:
-                        self._pass_over(cut, one, batch.first_local_id - one.first_record + one.first_pos)
+                        self._pass_over(cut, places, one, batch.first_local_id - one.first_record + one.first_pos)
                     if own is not None or self.caching:
                         self._cache.put(ledger_id, entry, batch)
                     self._apply_entry(batch, places, cut.time_ms, one.shard, entry, own)
                 self._entry += 1
             if self._skipped is not None:
-                self._pass_over(cut, one, one.first_pos + one.record_count)
+                self._pass_over(cut, places, one, one.first_pos + one.record_count)
             self._range += 1
             self._entry = 0
         self._range = 0
@@ -312,19 +337,21 @@ class Indexer:
                 expected=cut.end_pos,
                 found=places.end_pos,
             )
+        for command in cut.commands:
+            self._books.update(dict.fromkeys(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms))))
         return True
 
-    def _pass_over(self, cut: _Cut, one: ShardRange, end_pos: int) -> None:
+    def _pass_over(self, cut: _Cut, places: TermPlaces, one: ShardRange, end_pos: int) -> None:
         """The records of lost entries keep their positions, up to `end_pos`, and join no stream."""
         entry, self._skipped = self._skipped, None
         assert entry is not None
-        records = end_pos - cut.places.end_pos
+        records = end_pos - places.end_pos
         if not 0 <= records <= one.record_count:
             raise CorruptData(
-                f"lost entries from {entry} on of shard {one.shard} of term {cut.places.term} cannot have {records} records",
+                f"lost entries from {entry} on of shard {one.shard} of term {places.term} cannot have {records} records",
                 shard=one.shard,
             )
-        self._state.pass_over(cut.places, records, shard=one.shard, entry=entry, time_ms=cut.time_ms)
+        self._state.pass_over(places, records, shard=one.shard, entry=entry, time_ms=cut.time_ms)
 
     def _apply_entry(
         self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None
@@ -362,7 +389,8 @@ class Indexer:
     # -- telling
 
     def _passed(self, cut: _Cut) -> None:
-        places = cut.places
+        places = cut.term.places
+        assert places is not None
         position = Position(places.term, cut.entry + 1)
         self._frontier.passed(self.log, position, ids.seqnum(places.term, places.end_pos - 1) if places.end_pos else 0)
         if self._ready_at is not None and not self.ready:

@@ -50,13 +50,21 @@ class Routes:
 
     def started(self, log: int, term: int, slots: Iterable[SlotRange]) -> None:
         """The view names the term, and its log's terms before are over here."""
-        mask = slot_mask(slots)
-        self._live[term] = log, mask
-        self._terms = [term if held == _NO_TERM and mask >> slot & 1 else held for slot, held in enumerate(self._terms)]
+        ranges = list(slots)
+        self._live[term] = log, slot_mask(ranges)
+        for first, last in ranges:
+            held = self._terms[first : last + 1]
+            if any(held):
+                self._terms[first : last + 1] = [one or term for one in held]
+            else:
+                self._terms[first : last + 1] = [term] * len(held)
 
     def ended(self, term: int) -> None:
         """All of the term was received. One that was not live says nothing."""
         if self._live.pop(term, None) is None:
+            return
+        if not self._live:
+            self._terms = [_NO_TERM] * limits.SLOTS
             return
         newest_first = sorted(self._live.items(), reverse=True)
         for slot, held in enumerate(self._terms):

@@ -153,6 +153,7 @@ class ScriptedLedgers:
         self.missing: dict[tuple[int, int], None] = {}
         self.unknown: dict[tuple[int, int], None] = {}
         self.gates: dict[tuple[int, int], asyncio.Event] = {}
+        self._next_id = 0
 
     def __getitem__(self, ledger_id: int) -> ScriptedLedger:
         return self.ledgers[ledger_id]
@@ -164,7 +165,8 @@ class ScriptedLedgers:
         if not self.up:
             self.refusals += 1
             raise NotEnoughBookies(f"expected {acks} bookies, found none")
-        ledger = self.ledgers[len(self.ledgers)] = ScriptedLedger(self, len(self.ledgers))
+        ledger = self.ledgers[self._next_id] = ScriptedLedger(self, self._next_id)
+        self._next_id += 1  # an id is never used again, though its ledger was deleted
         return ledger
 
     async def open(self, ledger_id: int, *, recover: bool, floor: int = 0) -> ScriptedReader:

@@ -27,7 +27,7 @@ from boki_logbook.testing import (
     read,
     same_state,
 )
-from boki_metalog.metalog_entry import Lost
+from boki_metalog.metalog_entry import Lost, Trim
 
 WRITER = bytes(15) + b"w"
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
@@ -191,6 +191,23 @@ async def test_barriers_and_commands_go_to_the_log_of_the_book(world: World) -> 
     assert (found, position.term) == (1, world.logs[1].term)
 
 
+async def test_a_trim_takes_its_place_in_the_order_of_its_log(world: World) -> None:
+    core, other = await world.engine(), await world.engine()
+    first, second = await world.append(core, LOW), await world.append(core, LOW)
+    gate = world.hold_entries_of(core, 0)
+    third = await world.append(core, LOW)
+    log, position = await core.order(LOW, Trim(LOW, ((5, third + 1),), False))
+    await world.until(lambda: core.reached({log: position}))
+    assert core.state.index.streams().get((LOW, 5)) in (None, [])
+    await world.settle()
+    assert other.state.index.ascending(LOW, 5, 0, 2**63, 9) == [first, second], "it acts behind the third record"
+    gate.set()
+    await world.until(lambda: other.reached({log: position}))
+    assert same_state(core, other) and other.state.mark(LOW, 5) == third + 1
+    (fourth,) = await committed(core, RunSpec(LOW, bytes(15) + b"t", 1, plain_records("x", tags=(5,))))
+    assert data_of(await read(core, query(5, book=LOW, start=fourth))) == [b"x"]
+
+
 async def test_a_barrier_waits_for_the_next_term(world: World) -> None:
     core = await world.engine()
     world.logs[0].seal()
@@ -252,7 +269,9 @@ async def test_lost_entries_are_passed_over_only_when_a_command_says_so(world: W
     ledger_id = shard.writer.ledger_id
     for entry in (1, 2):
         world.ledgers.missing[ledger_id, entry] = None
-    seqnums = [await world.append(writer, LOW) for _ in range(5)]
+    seqnums = []
+    for number in range(5):  # each of another writer: after a lost number, the next of its writer is a gap
+        seqnums += await committed(writer, RunSpec(LOW, bytes(15) + bytes([number]), 1, plain_records("x", tags=(5,))))
     await world.settle()
     assert other.state.index.newest(LOW, 5) < seqnums[1]
     world.logs[0].builder.order(Lost(1, shard.number, 1, 3, b"{}"))
@@ -263,5 +282,5 @@ async def test_lost_entries_are_passed_over_only_when_a_command_says_so(world: W
     places = other.state.places.terms[1]
     assert places.end_pos == writer.state.places.terms[1].end_pos
     assert places.losers() == [(1, 3)]
-    assert other.state.index.streams()[LOW, 0][0] == seqnums[0]
+    assert other.state.index.streams()[LOW, 0] == [seqnums[0], *seqnums[3:]]
     assert writer.state.index.streams()[LOW, 0] == seqnums, "who has the entries keeps the rows"
