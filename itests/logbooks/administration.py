@@ -1,0 +1,52 @@
+"""What an administrator does to the logs of a cluster of processes, and what they hold at its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import boki
+from boki_common.metadata.open import open_store
+from boki_common.runtime.process import SystemRandom
+from boki_ledger.client import LedgerClient
+from boki_metalog.log_changes import LogChanges
+from boki_metalog.metadata_tree import read_view
+from boki_metalog.view import View
+
+Row = tuple[int, bytes, tuple[str | int, ...]]
+
+
+class Administrator:
+    """Changes logs, and looks at the view."""
+
+    def __init__(self, changes: LogChanges, metadata: object) -> None:
+        self.changes = changes
+        self._metadata = metadata
+
+    async def view(self) -> View:
+        return (await read_view(self._metadata)).view  # type: ignore[arg-type]  # a store, whichever
+
+
+@asynccontextmanager
+async def administrator(metadata_uri: str, *, patience_s: float = 30.0) -> AsyncIterator[Administrator]:
+    store = open_store(metadata_uri)
+    await store.start()
+    rng = SystemRandom()
+    ledgers = LedgerClient(metadata=store, rng=rng)
+    try:
+        await ledgers.start()
+        yield Administrator(LogChanges(store, ledgers, rng, patience_s=patience_s), store)
+    finally:
+        await ledgers.close()
+        await store.close()
+
+
+async def rows_of(client: boki.Client, books: Sequence[str]) -> dict[str, list[Row]]:
+    """All records of each book, in order."""
+    found: dict[str, list[Row]] = {}
+    for name in books:
+        found[name] = []
+        async for record in client.book(name).read():
+            assert isinstance(record, boki.Record), f"{name} has a gap: {record}"
+            found[name].append((record.seqnum, record.data, record.tags))
+    return found
