@@ -69,6 +69,7 @@ class Hello(msgspec.Struct):
     version: int
     features: list[str] = []
     engine: str = ""
+    engines: list[str] = []
 
 
 class Connection:
@@ -186,6 +187,7 @@ class Connection:
     def _established(self, peer: EnginePeer, hello: Hello) -> None:
         self._peer = peer
         self.engine = hello.engine
+        self._dialer.learn(hello.engines)
         self._heard, self._probing = True, False
         for appender in self._all():
             self.wants_flush(appender, 0)

@@ -5,12 +5,14 @@
     memory://name            a `boki.testing.MemoryCluster` of this process
     a,b,c                    several engines of one cluster; the scheme may be left out after the first
 
-A dialer goes through its engines in turn, beginning with the one after the last that failed.
+A dialer goes through its engines in turn, beginning with the one after the last that failed: those of the URL, then those
+that an engine told of when it was connected to last.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from boki_common.errors import BokiError, InvalidArgument, Unreachable
@@ -19,6 +21,9 @@ from boki_common.net.messages import MessagePeer, connect_messages
 from boki_common.runtime.ports import Buffer
 
 DEFAULT_PORT: Final = 7040
+
+LEARNED_ENGINES: Final = 64
+"""Engines beyond those of the URL that a client remembers."""
 
 _FORMS: Final = "boki://host:port, unix:///path, or several of them separated by commas"
 
@@ -65,22 +70,43 @@ class Dialer(Protocol):
     async def dial(self, handler: EngineHandler) -> EnginePeer:
         """Connects to the next engine. Raises Unreachable."""
 
+    def learn(self, addresses: Sequence[str]) -> None:
+        """An engine told where the engines of the cluster are."""
+
 
 class SocketDialer:
     """Engines at addresses."""
 
     def __init__(self, addresses: list[Address]) -> None:
         self._addresses: Final = addresses
+        self._learned: list[Address] = []
         self._next = 0
 
     @property
     def engines(self) -> int:
-        return len(self._addresses)
+        return len(self._addresses) + len(self._learned)
 
     async def dial(self, handler: EngineHandler) -> MessagePeer:
-        address = self._addresses[self._next % len(self._addresses)]
+        address = (self._addresses + self._learned)[self._next % self.engines]
         self._next += 1
         return await connect_messages(address, handler)
+
+    def learn(self, addresses: Sequence[str]) -> None:
+        """Keeps what can be reached from here: Unix sockets only if the URL has one, and no address of "this host"."""
+        local = any(address.path for address in self._addresses)
+        learned: dict[Address, None] = {}
+        for text in addresses:
+            try:
+                address = Address.parse(text)
+            except InvalidArgument:
+                continue  # a form that a later version knows
+            if (address.path and not local) or address.host in ("0.0.0.0", "::"):
+                continue
+            if address not in self._addresses:
+                learned[address] = None
+        current = self._next % self.engines
+        self._learned = list(learned)[:LEARNED_ENGINES]
+        self._next = current
 
 
 local_clusters: Final[dict[str, Dialer]] = {}

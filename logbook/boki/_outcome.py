@@ -51,6 +51,9 @@ def why_of(engine: str, status: Mapping[str, Any]) -> Why:
     """Reads an engine's status: what an append that it was sent waits for. What it does not say is taken as well."""
     term = status.get("term")
     where = f"{engine} (term {term})" if term else engine
+    logs = status.get("logs")
+    if logs and not any(log.get("sequencer") for log in logs):
+        return Why("sequencer", f"{where} is connected to no sequencer: is one up, and has it enough bookies?", status)
     if status.get("ready") is False:
         return Why("engine", f"{where} is still reading what was ordered before it started", status)
     if "shard" in status and status["shard"] is None:

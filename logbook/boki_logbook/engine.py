@@ -27,6 +27,7 @@ from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.runtime.ports import Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
+from boki_logbook.engine_list import keep_engine_list
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
 from boki_metalog.log_followers import LogFollowers
@@ -44,12 +45,14 @@ class Engine:
     ) -> None:
         self.core = core
         self.metadata_uri = metadata_uri
+        self._metadata = metadata
         self.addresses: list[Address] = []
         self._followers = LogFollowers(metadata=metadata, ledgers=ledgers, listener=core)
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
         self._following: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[None] | None = None
         self._closing = False
 
     @classmethod
@@ -90,7 +93,9 @@ class Engine:
         except BaseException:
             await self.close()
             raise
-        self._following = asyncio.get_running_loop().create_task(self._follow(), name="engine follows its logs")
+        loop = asyncio.get_running_loop()
+        self._following = loop.create_task(self._follow(), name="engine follows its logs")
+        self._listing = loop.create_task(self._list(), name="engine lists engines")
         return self
 
     @property
@@ -145,6 +150,12 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.core.fail(error)
 
+    async def _list(self) -> None:
+        def tell(addresses: list[str]) -> None:
+            self.core.known_engines = addresses
+
+        await keep_engine_list(self._metadata, ENGINE_ROLE, tell)
+
     async def close(self) -> None:
         """Leaves: closes its shard, its connections and its sockets. Idempotent."""
         if self._closing:
@@ -161,6 +172,7 @@ class Engine:
         for connection in connections:
             await connection.close()
         await self.core.close()
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
+        for task in (self._following, self._listing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])

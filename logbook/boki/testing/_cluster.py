@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -76,6 +76,9 @@ class MemoryCluster:
     def engines(self) -> int:
         """For the SDK."""
         return 1
+
+    def learn(self, addresses: Sequence[str]) -> None:
+        """For the SDK: there is one engine."""
 
     async def dial(self, handler: EngineHandler) -> _SdkEnd:
         """For the SDK: makes a connection. Raises Unreachable when the cluster is closed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
-from boki._dial import SocketDialer, dialer_for
+from boki._dial import LEARNED_ENGINES, SocketDialer, dialer_for
 from boki_common.net.connection import Address
 
 
@@ -58,3 +58,17 @@ def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_memory_cluster_that_is_not_open() -> None:
     with pytest.raises(boki.Unreachable, match="no MemoryCluster of this process"):
         _ = boki.connect("memory://gone")
+
+
+def test_what_engines_tell_of_the_others() -> None:
+    dialer = SocketDialer([Address("a", 1)])
+    dialer.learn(["a:1", "b:2", "[::1]:3", "0.0.0.0:4", "[::]:5", "unix:///elsewhere", "quic://later", "b:2"])
+    assert dialer._learned == [Address("b", 2), Address("::1", 3)]
+    assert dialer.engines == 3
+    dialer.learn([f"m:{port}" for port in range(1, 200)])
+    assert dialer.engines == 1 + LEARNED_ENGINES
+    dialer.learn([])
+    assert dialer.engines == 1
+    local = SocketDialer([Address("", 0, "/a")])
+    local.learn(["unix:///b", "c:1"])
+    assert local._learned == [Address("", 0, "/b"), Address("c", 1)]

@@ -16,6 +16,7 @@ SHARD = {"submitted_entries": 5, "acked_entries": 5, "cut_entries": 5, "ledger_i
     ("status", "waits_for", "word"),
     [
         ({"ready": False, "shard": None}, "engine", "started"),
+        ({"ready": False, "logs": [{"sequencer": False}]}, "sequencer", "no sequencer"),
         ({"ready": True, "term": 3, "shard": None}, "sequencer", "term 3"),
         ({"ready": True, "shard": {**SHARD, "acked_entries": 4}}, "bookies", "ledger 9"),
         ({"ready": True, "shard": {**SHARD, "cut_entries": 4}}, "sequencer", "not ordered"),

@@ -1,0 +1,81 @@
+"""Two engines of one cluster, as processes: a client that knows one learns the other, and keeps its view when it moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import boki
+from boki_cli.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+async def engines(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(tmp_path, bookies=3, engines=2) as cluster:
+        yield cluster
+
+
+async def test_views_on_two_engines(engines: LocalCluster) -> None:
+    one, other = (f"boki://{engines.address(role)}" for role in ("engine-1", "engine-2"))
+    async with boki.connect(one) as here, boki.connect(other) as there:
+        mine, theirs = here.book("b"), there.book("b")
+        for number in range(30):
+            seqnum = await mine.append(b"%d" % number, tags=["t"])
+            newest = await theirs.check_tail("t", consistency="linearizable")
+            assert newest is not None
+            assert newest.seqnum == seqnum, "whatever returned before is seen, through any engine"
+        found = await asyncio.gather(*(theirs.check_tail(consistency="linearizable") for _ in range(64)))
+        assert {record.seqnum if record else 0 for record in found} == {seqnum}
+
+        async def child(token: str) -> str:
+            session = there.session(token)
+            record = await session.book("b").check_tail("t")
+            assert record is not None and record.seqnum == seqnum
+            await session.book("b").append(b"of the child", tags=["child"])
+            await session.book("b").trim(before=seqnum, tag="t")
+            return session.session_token()
+
+        here.merge(await child(here.session_token()))
+        record = await mine.check_tail("child")
+        assert record is not None and record.data == b"of the child"
+        assert [item.seqnum async for item in mine.read("t")] == [seqnum], "the child's trim is seen"
+        writer = await mine.writer("w")
+        again = await writer.append(b"once")
+        assert await theirs.append(b"once", writer=("w", 1)) == again
+        with pytest.raises(boki.NumberReused):
+            await theirs.append(b"twice", writer=("w", 1))
+
+
+async def test_a_client_moves_to_an_engine_that_it_was_told_of(engines: LocalCluster) -> None:
+    async with boki.connect(f"boki://{engines.address('engine-1')}") as client:
+        connection = client._connection
+        assert connection is not None
+        while connection._dialer.engines < 2:  # engine-2 may have come later: who connects again hears of it
+            peer = connection._peer
+            assert peer is not None
+            peer.connection.abort(boki.ConnectionLost("again"))
+            await client.book("b").read_next()
+        book = client.book("b")
+        seqnums = [await book.append(b"%d" % number) for number in range(10)]
+        position = book.position
+        tickets = [book.submit(b"%d" % number) for number in range(10, 20)]
+        await asyncio.sleep(0)
+        given_up = client.session().book("b").submit(b"given up")
+        await asyncio.sleep(0)
+        assert given_up.appender is not None
+        given_up.appender.give_up("for a test")
+        await engines.kill("engine-1")
+        seqnums += [await ticket for ticket in tickets]
+        outcome = await given_up.outcome(settle=True)
+        assert [record.data async for record in book.read()] == sorted(
+            [b"%d" % number for number in range(20)] + [b"given up"] * isinstance(outcome, boki.Committed),
+            key=lambda data: seqnums[int(data)] if data.isdigit() else getattr(outcome, "seqnum", 0),
+        )
+        assert position is not None
+        assert (book.position or 0) >= position
+        assert await book.append(b"on") > seqnums[-1]
