@@ -132,6 +132,7 @@ class BookieServer:
         self._adds = metrics.counter(metric_definitions.ADDS)
         self._reads = metrics.counter(metric_definitions.READS)
         self._adds_ok: Counter = self._adds.labels(status=V2Status.OK.name)
+        self._reads_ok: Counter = self._reads.labels(status=V2Status.OK.name)
 
     def connected(self, connection: FrameConnection) -> BookieConnection:
         """The handler of a new connection."""
@@ -141,7 +142,7 @@ class BookieServer:
         (self._adds_ok if status is V2Status.OK else self._adds.labels(status=status.name)).inc(count)
 
     def count_read(self, status: V2Status) -> None:
-        self._reads.labels(status=status.name).inc()
+        (self._reads_ok if status is V2Status.OK else self._reads.labels(status=status.name)).inc()
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         """Runs what a connection cannot answer at once."""
