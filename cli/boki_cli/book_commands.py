@@ -1,7 +1,8 @@
-"""`boki append`, `boki read`, `boki tail`: the records of one book.
+"""`boki append`, `boki read`, `boki tail`, `boki trim`: the records of one book.
 
 Only the SDK is used, as any program would. Records go in and out as they are, one a line; with `--json` each is an object
-with its seqnum, time and tags.
+with its seqnum, time and tags. Where records are missing, because they were trimmed or lost, a gap is told on standard error,
+or is an object of its own.
 """
 
 from __future__ import annotations
@@ -25,16 +26,24 @@ from boki_common.errors import BokiError
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
-    from boki import Book, Record
+    from boki import Book, Gap, Record
+    from boki._arguments import ConsistencyName
 
 _BOOK = click.option("--book", required=True, metavar="B", help="Name of the book.")
 _TAG = click.option("--tag", metavar="T", help="Only records that carry this tag.")
 _SEQNUM = click.IntRange(0, 2**63 - 1)
+_CONSISTENCY = click.option(
+    "--consistency",
+    type=click.Choice(["session", "linearizable", "any"]),
+    default="session",
+    show_default=True,
+    help="linearizable: sees all that any call had returned before; any: what the engine knows now.",
+)
 
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    for add in (_register_append, _register_read, _register_tail):
+    for add in (_register_append, _register_read, _register_tail, _register_trim):
         add(group)
 
 
@@ -207,6 +216,7 @@ def _register_read(group: CommandGroup) -> None:
     @click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
     @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N records.")
     @click.option("--prev", is_flag=True, help="Newest first.")
+    @_CONSISTENCY
     def read(
         invocation: Invocation,
         book: str,
@@ -215,16 +225,18 @@ def _register_read(group: CommandGroup) -> None:
         stop: int | None,
         limit: int | None,
         prev: bool,
+        consistency: ConsistencyName,
     ) -> int:
         """Print the records of a book in order, one a line, as they were appended.
 
-        With --json each line is an object with seqnum, time_ms, tags and data (data_base64 where it is not UTF-8).
+        With --json each line is an object with seqnum, time_ms, tags and data (data_base64 where it is not UTF-8), or
+        {"gap": "trimmed" | "lost", "first", "last"} where records are missing.
 
         \b
             boki read --book flights --tag carrier/UA --limit 10
             boki read --book flights --prev --limit 1 --json
         """
-        return process.run_command(lambda: _read(invocation, book, tag, start, stop, limit, prev=prev))
+        return process.run_command(lambda: _read(invocation, book, tag, start, stop, limit, consistency, prev=prev))
 
 
 async def _read(
@@ -234,6 +246,7 @@ async def _read(
     start: int | None,
     stop: int | None,
     limit: int | None,
+    consistency: ConsistencyName,
     *,
     prev: bool,
 ) -> int:
@@ -241,13 +254,15 @@ async def _read(
 
     async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
         book = client.book(book_name)
+        items: AsyncIterator[Record | Gap]
         if prev:
-            items = newest_first(book, tag, start=start, stop=stop)
+            items = newest_first(book, tag, start=start, stop=stop, consistency=consistency)
         else:
-            items = book.read(tag=tag, start=start, stop=stop)
+            items = book.read(tag=tag, start=start, stop=stop, consistency=consistency)
         count = 0
         async for item in items:
-            show(invocation, item)
+            if not show(invocation, item):
+                continue
             count += 1
             if count == limit:
                 break
@@ -256,12 +271,24 @@ async def _read(
 
 
 async def newest_first(
-    book: Book, tag: str | None, *, start: int | None = None, stop: int | None = None
-) -> AsyncIterator[Record]:
-    """The records of a book from the newest below `stop` down to `start`."""
+    book: Book,
+    tag: str | None,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    consistency: ConsistencyName = "session",
+) -> AsyncIterator[Record | Gap]:
+    """The records of a book from the newest below `stop` down to `start`, or to what is trimmed."""
+    from boki import Gap, GapKind, Trimmed
+
     at_most = None if stop is None else stop - 1
     while at_most is None or at_most > 0:
-        record = await book.read_prev(tag=tag, at_most=at_most)
+        try:
+            record = await book.read_prev(tag=tag, at_most=at_most, consistency=consistency)
+        except Trimmed as trimmed:
+            if start is not None or (stop is not None and at_most == stop - 1):
+                yield Gap(GapKind.TRIMMED, start or 0, trimmed.mark - 1, book.name)
+            return
         if record is None or (start is not None and record.seqnum < start):
             return
         yield record
@@ -292,7 +319,7 @@ async def _tail(
         async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
             book = client.book(book_name)
             newest = await book.check_tail()
-            records = []
+            records: list[Record | Gap] = []
             if count:
                 async for record in newest_first(book, tag, stop=None if newest is None else newest.seqnum + 1):
                     records.append(record)
@@ -325,12 +352,59 @@ async def until_stopped(work: Any, stop: asyncio.Event) -> None:
         task.result()
 
 
-def show(invocation: Invocation, record: Record) -> None:
-    """Prints one record."""
+def show(invocation: Invocation, item: Record | Gap) -> bool:
+    """Prints one record, or says that some are missing. Whether it was a record."""
+    from boki import Gap
+
+    if isinstance(item, Gap):
+        kind = item.kind.name.lower()
+        if invocation.json:
+            invocation.emit({"gap": kind, "first": item.first, "last": item.last})
+        else:
+            invocation.say(f"Note: records from seqnum {item.first} to {item.last} may be missing: {kind}.")
+        return False
     if invocation.json:
-        invocation.emit(record_object(record))
+        invocation.emit(record_object(item))
     else:
-        write_line(record.data)
+        write_line(item.data)
+    return True
+
+
+def _register_trim(group: CommandGroup) -> None:
+    @command(group, "trim", writes=True, client=True, short_help="Drop the oldest records of a book or of a tag.")
+    @_BOOK
+    @click.option("--tag", metavar="T", help="Only this tag lets go of them; a record goes when all its tags have.")
+    @click.option("--before", type=click.IntRange(1, 2**63 - 1), metavar="SEQ", help="First seqnum to keep.")
+    @click.option("--all", "everything", is_flag=True, help="All that is there now.")
+    @click.option("--forget", is_flag=True, help="Also forget empty streams whose newest record is over an hour old.")
+    def trim(
+        invocation: Invocation, book: str, tag: str | None, before: int | None, everything: bool, forget: bool
+    ) -> int:
+        """Drop the records of a book below a seqnum, for everybody and for ever. What is appended later is never touched.
+
+        \b
+            boki trim --book flights --before 34359738371
+            boki trim --book flights --tag carrier/UA --all
+        """
+        if (before is None) != everything:
+            raise click.UsageError("expected --before SEQ or --all, one of the two")
+        return process.run_command(lambda: _trim(invocation, book, tag, before or 2**63 - 1, forget=forget))
+
+
+async def _trim(invocation: Invocation, book_name: str, tag: str | None, before: int, *, forget: bool) -> int:
+    import boki
+
+    async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
+        book = client.book(book_name)
+        await book.trim(before=before, tag=tag, forget=forget)
+        first = await book.read_next(tag)
+    seqnum = None if first is None else first.seqnum
+    if invocation.json:
+        invocation.emit({"book": book_name, "tag": tag, "first_seqnum": seqnum})
+    else:
+        of = book_name if tag is None else f"{book_name}, tag {tag}"
+        click.echo(f"{of}: nothing is left" if seqnum is None else f"{of}: begins at seqnum {seqnum} now")
+    return exit_codes.OK
 
 
 def record_object(record: Record) -> dict[str, object]:

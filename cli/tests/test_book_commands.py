@@ -77,6 +77,44 @@ def test_a_wrong_line_names_itself_and_what_is_committed(run_boki: RunCommandLin
     assert found == fixed.decode().splitlines()
 
 
+def test_what_is_trimmed_is_gone_and_its_gap_is_told(run_boki: RunCommandLine, memory_url: str) -> None:
+    lines = b"".join(b'{"n": %d}\n' % number for number in range(10))
+    done = run_boki("append", "-", "--book", "b", "--tag-field", "n", "--json", "--url", memory_url, stdin=lines)
+    first = json.loads(done.out)["first_seqnum"]
+    middle = str(first + 4)
+    trimmed = run_boki("trim", "--book", "b", "--before", middle, "--url", memory_url)
+    assert (trimmed.code, trimmed.out) == (0, f"b: begins at seqnum {middle} now\n")
+    kept = lines.decode().splitlines()[4:]
+    for consistency in ("session", "linearizable", "any"):
+        found = run_boki("read", "--book", "b", "--consistency", consistency, "--url", memory_url)
+        assert (found.out.splitlines(), found.err) == (kept, "")
+    gap = run_boki("read", "--book", "b", "--from", str(first), "--limit", "1", "--url", memory_url)
+    assert gap.out.splitlines() == kept[:1]
+    assert gap.err == f"Note: records from seqnum {first} to {first + 3} may be missing: trimmed.\n"
+    shown = run_boki("read", "--book", "b", "--from", str(first), "--json", "--url", memory_url).out.splitlines()
+    assert json.loads(shown[0]) == {"gap": "trimmed", "first": first, "last": first + 3}
+    assert len(shown) == 7
+    back = run_boki(
+        "read", "--book", "b", "--from", str(first), "--prev", "--json", "--url", memory_url
+    ).out.splitlines()
+    assert json.loads(back[-1]) == {"gap": "trimmed", "first": first, "last": first + 3}
+    assert len(run_boki("read", "--book", "b", "--prev", "--url", memory_url).out.splitlines()) == 6
+    assert len(run_boki("tail", "--book", "b", "--url", memory_url).out.splitlines()) == 6
+    by_tag = run_boki("trim", "--book", "b", "--tag", "n/9", "--all", "--json", "--url", memory_url)
+    assert json.loads(by_tag.out) == {"book": "b", "tag": "n/9", "first_seqnum": None}
+    assert run_boki("read", "--book", "b", "--url", memory_url).out.splitlines() == kept[:-1]
+    everything = run_boki("trim", "--book", "b", "--all", "--forget", "--url", memory_url)
+    assert everything.out == "b: nothing is left\n"
+    assert run_boki("read", "--book", "b", "--url", memory_url) == (0, "", "")
+
+
+@pytest.mark.parametrize("wrong", [(), ("--before", "5", "--all"), ("--before", "0")])
+def test_a_trim_says_how_far(run_boki: RunCommandLine, memory_url: str, wrong: tuple[str, ...]) -> None:
+    done = run_boki("trim", "--book", "b", *wrong, "--url", memory_url)
+    assert done.code == 2
+    assert "--before" in done.err
+
+
 def test_a_field_that_no_record_has_is_noted(run_boki: RunCommandLine, memory_url: str) -> None:
     done = run_boki("append", "-", "--book", "b", "--tag-field", "usr", "--url", memory_url, stdin=b'{"user": 1}\n')
     assert done.code == 0
