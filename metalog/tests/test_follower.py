@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from boki_common import limits
 from boki_common.errors import BokiError, CorruptData, EntryUnknown, MetadataUnavailable, NoSuchEntry
 from boki_common.ids import Position
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.errors import ShardNotOpen
 from boki_metalog.metalog_entry import Close, MetalogEntry, Open
 from boki_metalog.progress import ShardRange
+from boki_metalog.sequencer_member import sequencer_path
 
 A, B = "aa" * 16, "bb" * 16
 
@@ -338,3 +340,36 @@ async def test_pushes_that_overlap_or_leave_a_gap(cluster: Any) -> None:
     await late.seen.until(lambda: late.seen.count(1) == 9)
     assert late.seen.events[-1] == "ordered 1:7+2", "a gap is asked for again"
     assert late.seen.entries == engine.seen.entries
+
+
+async def test_a_sequencer_that_says_nothing_is_left_as_soon_as_the_view_moves(cluster: Any) -> None:
+    """It takes the connection and never answers: a call to it may not outlive its term."""
+    silent = asyncio.Event()
+    connected: list[asyncio.StreamWriter] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.append(writer)
+        await silent.wait()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sequencer = await cluster.sequencer(take_over=True)
+    await sequencer.serving()
+    store = await cluster.store()
+    path = sequencer_path(sequencer.incarnation)
+    member = await store.get(path)
+    await sequencer.close()
+    await store.create(path, member.value.replace(member.value.split(b'"')[3], f"127.0.0.1:{port}".encode()))
+    engine = await cluster.follow(retry_limit_s=60.0)
+    while not connected:
+        await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    await cluster.replace()
+    replaced_s = loop.time()
+    await engine.seen.linked(2)
+    assert loop.time() - replaced_s < limits.CONNECT_TIMEOUT_S / 4
+    silent.set()
+    for writer in connected:
+        writer.close()
+    server.close()
+    await server.wait_closed()
