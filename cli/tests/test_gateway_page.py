@@ -39,7 +39,9 @@ def like(found: Any, expected: Any) -> bool:
         return isinstance(found, list) and len(found) == len(expected) and all(map(like, found, expected))
     if expected == "…" or (isinstance(expected, str) and isinstance(found, str) and digits(found) == digits(expected)):
         return True
-    return type(found) is type(expected) and (found == expected or (isinstance(found, int) and expected > 10**9))
+    if isinstance(expected, int) and isinstance(found, int) and expected > 10**9:
+        return True  # a time
+    return type(found) is type(expected) and found == expected
 
 
 def digits(text: str) -> str:
