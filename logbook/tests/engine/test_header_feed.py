@@ -110,3 +110,26 @@ async def test_everything_wanted_comes_once(wanted: list[tuple[int, int]]) -> No
         assert await feeding.take(shard, entry) == entry + 1
         assert feeding.feed.take(shard, entry) is None
     await feeding.close()
+
+
+async def test_only_entries_that_were_given_up_and_cannot_be_had_are_lost() -> None:
+    feeding = Feeding(shards=1, entries=6)
+    await feeding.fill()
+    feeding.ledgers.missing.update({(0, 1): None, (0, 4): None})
+    feeding.feed.want(0, 0, 6)
+    feeding.feed.fetch(blocked=True)
+    async with asyncio.timeout(10):
+        while len(feeding.ledgers.reads) < 3:
+            await asyncio.sleep(0)
+    assert not feeding.feed.take_lost(0, 1) and not feeding.arrivals
+    feeding.feed.lost(0, 1, 4)
+    async with asyncio.timeout(10):
+        while len(feeding.ledgers.reads) < 12:
+            await asyncio.sleep(0)
+    assert not feeding.arrivals, "entry 4 is waited for still"
+    del feeding.ledgers.missing[0, 4]
+    assert [await feeding.take(0, entry) for entry in (0, 2, 3, 4, 5)] == [1, 3, 4, 5, 6]
+    assert feeding.feed.take(0, 1) is None
+    assert feeding.feed.take_lost(0, 1)
+    assert not feeding.feed.take_lost(0, 1) and not feeding.feed.take_lost(0, 2)
+    await feeding.close()
