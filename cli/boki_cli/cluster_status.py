@@ -22,6 +22,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address, FrameConnection, connect
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_metalog import sequencer_protocol
+from boki_metalog.controller import CONTROLLER_ROLE
 from boki_metalog.metadata_tree import SEQUENCER_ROLE, read_view
 
 ENGINE_ROLE: Final = "engine"
@@ -49,11 +50,12 @@ class ClusterStatus(msgspec.Struct):
     sequencers: list[Part] = []
     bookies: list[Part] = []
     view: dict[str, Any] | None = None
-    """Terms by log, of the metadata store; None without one."""
+    """Terms by log and slots, of the metadata store; None without one."""
+    controllers: list[Part] = []
 
     @property
     def parts(self) -> list[Part]:
-        return [*self.engines, *self.sequencers, *self.bookies]
+        return [*self.engines, *self.sequencers, *self.controllers, *self.bookies]
 
     def metadata_nearby(self) -> str:
         """The metadata store that an engine names, if this machine can reach it; a SQLite file may be another machine's."""
@@ -103,6 +105,7 @@ async def gather(url: str, store: MetadataStore | None, *, timeout_s: float) -> 
         if addresses and not known.intersection(addresses):
             engines.append((name, addresses[0]))
     sequencers = await members(store, SEQUENCER_ROLE)
+    controllers = await members(store, CONTROLLER_ROLE)
     view = await _view(store)
     bookies = [
         (bookie_id, read_only)
@@ -111,10 +114,12 @@ async def gather(url: str, store: MetadataStore | None, *, timeout_s: float) -> 
     ]
     found = await asyncio.gather(
         _all([_engine(name, one, timeout_s) for name, one in engines]),
-        _all([_sequencer(name, member, timeout_s) for name, member in sequencers.items()]),
+        _all([_member("sequencer", name, member, timeout_s) for name, member in sequencers.items()]),
         _all([_bookie(store, name, timeout_s, read_only=read_only) for name, read_only in bookies]),
+        _all([_member("controller", name, member, timeout_s) for name, member in controllers.items()]),
     )
-    return ClusterStatus(*found, view)
+    asked_engines, asked_sequencers, asked_bookies, asked_controllers = found
+    return ClusterStatus(asked_engines, asked_sequencers, asked_bookies, view, asked_controllers)
 
 
 async def _all(asked: Sequence[Any]) -> list[Part]:
@@ -134,9 +139,10 @@ async def _engine(name: str, address: Address, timeout_s: float) -> Part:
     return part
 
 
-async def _sequencer(name: str, member: Mapping[str, Any], timeout_s: float) -> Part:
+async def _member(role: str, name: str, member: Mapping[str, Any], timeout_s: float) -> Part:
+    """A sequencer or a controller: both answer HELLO and STATUS alike."""
     address = Address.parse(str(member["address"]))
-    part = Part("sequencer", str(address), False, name)
+    part = Part(role, str(address), False, name)
     hello = sequencer_protocol.encode_hello(())
     await _ask(part, address, sequencer_protocol.OP_HELLO, hello, sequencer_protocol.OP_STATUS, timeout_s)
     return part

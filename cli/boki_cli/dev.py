@@ -10,7 +10,7 @@ Rules:
 - Bookies that have a directory are started although fewer are asked for: old ledgers need them, new ones do not.
 - One bookie: ledgers have one copy. More: ledgers have up to three, and two must be durable. What is in the settings wins.
 - The gateway has the port of the settings; if that is the usual one and taken (by another `boki dev`), a free one.
-- A sequencer or engine that fails is started again in place, with growing pauses; a bookie that fails ends the process,
+- A sequencer, engine or controller that fails is started again in place, with growing pauses; a bookie that fails ends the process,
   because whatever it met (a full or broken disk) needs a person.
 """
 
@@ -27,9 +27,11 @@ from boki_cli.roles import (
     Parts,
     ProcessSettings,
     RunningRole,
+    ledger_client,
     metrics_page,
     open_parts,
     running_bookie,
+    running_controller,
     running_engine,
     running_sequencer,
 )
@@ -38,6 +40,8 @@ from boki_common.logs import get_logger
 from boki_common.net.connection import Address
 from boki_common.runtime import process
 from boki_gateway.settings import DEFAULT_PORT
+from boki_metalog.log_changes import LogChanges, ensure_logs
+from boki_metalog.metadata_tree import ensure_view
 
 LISTEN: Final = "127.0.0.1:7040"
 FREE_PORT: Final = Address("127.0.0.1", 0)
@@ -86,6 +90,7 @@ async def serve(
     settings: ProcessSettings,
     *,
     bookies: int,
+    logs: int = 1,
     announce: Callable[[Sequence[str], str, str], None],
     stop: asyncio.Event,
 ) -> None:
@@ -93,6 +98,7 @@ async def serve(
 
     Args:
         bookies: how many to start, at least `bookies_there`.
+        logs: how many there are at least; each has a sequencer. Slots are spread evenly when one is added here.
         announce: told the engine's addresses once they answer, which stay the same when it is started again, and the
             addresses of the metrics page and of the gateway or "".
 
@@ -107,12 +113,19 @@ async def serve(
             data = settings.data / f"bookie-{number}"
             role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
             fatal.append(asyncio.ensure_future(role.failed))
-        sequencer = _Kept(lambda _: running_sequencer(parts, settings, address=FREE_PORT))
+        added = await ensure_logs(parts.metadata, logs)
+        view = (await ensure_view(parts.metadata)).view
+        sequencers = [_Kept(lambda _: running_sequencer(parts, settings, address=FREE_PORT)) for _ in view.logs]
+        controller = _Kept(lambda _: running_controller(parts, settings, address=FREE_PORT))
         engine = _Kept(lambda before: _engine(parts, settings, before))
-        for kept in (sequencer, engine):
+        for kept in (*sequencers, controller, engine):
             fatal.append(await kept.start())
             stack.push_async_callback(kept.close)
-        keepers += [sequencer, engine]
+            if kept is controller and added and view.next_term > 1:
+                async with ledger_client(parts, settings) as ledgers:
+                    changes = LogChanges(parts.metadata, ledgers, parts.rng)
+                    await changes.spread(dict.fromkeys(view.logs, 1))
+        keepers += [*sequencers, controller, engine]
         assert engine.role is not None
         gateway = await _gateway(stack, parts, settings, engine.role.addresses[0])
         announce(engine.role.addresses, page, gateway)

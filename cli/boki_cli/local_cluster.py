@@ -5,8 +5,9 @@
         await cluster.kill("bookie-2")          # SIGKILL, returns when the process is gone
         await cluster.restart("bookie-2")       # same data, same address
         await cluster.kill(*cluster.roles); await cluster.restart(*cluster.roles)
+        cluster.pause("sequencer-1"); cluster.resume("sequencer-1")      # SIGSTOP, SIGCONT
 
-Roles are named `bookie-1` …, `sequencer-1` …, `engine-1` …; a name without a number is the first of its kind. Each is a
+Roles are named `bookie-1` …, `sequencer-1` …, `controller-1` …, `engine-1` …; a name without a number is the first of its kind. Each is a
 `boki` process of its own (`python -m boki_cli.main`), with its data, socket and log below `directory`.
 
 Rules:
@@ -37,7 +38,7 @@ from boki_common.errors import BokiError, InvalidArgument
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
 LOG_TAIL_LINES: Final = 25
-_KINDS: Final = ("bookie", "sequencer", "engine")
+_KINDS: Final = ("bookie", "sequencer", "controller", "engine")
 
 
 class RoleFailed(BokiError):
@@ -84,7 +85,8 @@ class LocalCluster:
     Args:
         directory: data, sockets and logs go below it; it is made when absent, and kept.
         metadata_uri: for all roles; without it a SQLite file in `directory`.
-        bookies, sequencers, engines: how many of each.
+        bookies, sequencers, engines, controllers: how many of each. Sequencers beyond `logs` stand by.
+        logs: physical logs of a new cluster, each with an even share of the slots.
         unix_sockets: engines listen on Unix sockets instead of TCP ports.
         settings: `BOKI_*` environment variables for all roles.
         places: of roles that do not simply run here; by name.
@@ -98,6 +100,8 @@ class LocalCluster:
         bookies: int = 3,
         sequencers: int = 1,
         engines: int = 1,
+        controllers: int = 0,
+        logs: int = 1,
         unix_sockets: bool = False,
         settings: Mapping[str, str] | None = None,
         places: Mapping[str, Place] | None = None,
@@ -109,7 +113,8 @@ class LocalCluster:
         self._places = dict(places or {})
         self._ready_timeout_s = ready_timeout_s
         self._roles: dict[str, _Role] = {}
-        for kind, count in zip(_KINDS, (bookies, sequencers, engines), strict=True):
+        self._logs = logs
+        for kind, count in zip(_KINDS, (bookies, sequencers, controllers, engines), strict=True):
             for number in range(1, count + 1):
                 self._add(kind, f"{kind}-{number}", unix_socket=unix_sockets and kind == "engine")
 
@@ -117,6 +122,10 @@ class LocalCluster:
     def roles(self) -> list[str]:
         """Names of all roles, bookies first."""
         return list(self._roles)
+
+    def roles_of(self, kind: str) -> list[str]:
+        """Names of the roles of a kind."""
+        return [name for name in self._roles if name.rpartition("-")[0] == kind]
 
     @property
     def url(self) -> str:
@@ -159,12 +168,22 @@ class LocalCluster:
         """
         chosen = [self._role(name) for name in (roles or self.roles)]
         await asyncio.to_thread((self.directory / "logs").mkdir, parents=True, exist_ok=True)
-        for kinds in (("bookie",), ("sequencer", "engine")):
+        if self._logs > 1:
+            await self._make_logs()
+        for kinds in (("bookie",), ("sequencer", "controller", "engine")):
             group = [role for role in chosen if role.name.partition("-")[0] in kinds and not role.running]
             results = await asyncio.gather(*(self._start(role) for role in group), return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
+
+    def pause(self, *roles: str) -> None:
+        """SIGSTOP: the processes keep their connections and say nothing."""
+        self._signal(roles, signal.SIGSTOP)
+
+    def resume(self, *roles: str) -> None:
+        """SIGCONT: they go on where they were."""
+        self._signal(roles, signal.SIGCONT)
 
     async def kill(self, *roles: str) -> None:
         """SIGKILL, all at once; returns when the processes are gone."""
@@ -211,6 +230,28 @@ class LocalCluster:
         place = Place(f"unix://{self.directory / name}.sock") if unix_socket else self._places.get(name, Place())
         self._roles[name] = _Role(name, arguments, place, self.directory / "logs" / f"{name}.log")
 
+    def _signal(self, roles: Sequence[str], how: signal.Signals) -> None:
+        for name in roles:
+            role = self._role(name)
+            if role.process is None or role.process.returncode is not None:
+                raise InvalidArgument(f"{role.name} does not run, so it cannot get {how.name}")
+            role.process.send_signal(how)
+
+    async def _make_logs(self) -> None:
+        """Before any sequencer is up the slots of new logs cost nothing; later this finds them there."""
+        arguments = ("init", "--metadata", self.metadata_uri, "--logs", str(self._logs))
+        made = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "boki_cli.main", *arguments),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **self._settings},
+        )
+        _, said = await made.communicate()
+        if made.returncode:
+            raise RoleFailed(
+                f"`boki {' '.join(arguments)}` ended with {made.returncode}: {said.decode(errors='replace')}"
+            )
+
     def _role(self, name: str) -> _Role:
         role = self._roles.get(name) or self._roles.get(f"{name}-1")
         if role is None:
@@ -251,6 +292,7 @@ class LocalCluster:
             role.expected_to_run = False
             if role.process is not None and role.process.returncode is None:
                 role.process.send_signal(how)
+                role.process.send_signal(signal.SIGCONT)  # one that is paused must hear of its end
         for role in roles:
             if role.process is None:
                 continue

@@ -1,9 +1,10 @@
 """The `boki` command: one group, whose commands live in modules by what they are about.
 
-    role_commands    dev, init, bookie, sequencer, engine     what runs
+    role_commands    dev, init, and one command per role      what runs
     gateway_command  gateway                              books over HTTP, status page
     book_commands    append, read, tail                       the records of a book
     status_command   status                                   who is up
+    log_commands     log ls | show | add | roll | move …      terms and slots
     ledger_commands  ledger ls | show | read                  what lies below
     sim_commands     sim run | replay | shrink                 whole clusters under a seed
     history_commands history check                            what clients were told
@@ -24,6 +25,7 @@ from boki_cli import (
     gateway_command,
     history_commands,
     ledger_commands,
+    log_commands,
     role_commands,
     sim_commands,
     soak_command,
@@ -57,6 +59,7 @@ for commands in (
     gateway_command,
     book_commands,
     status_command,
+    log_commands,
     ledger_commands,
     sim_commands,
     history_commands,

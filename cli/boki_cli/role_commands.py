@@ -41,6 +41,31 @@ _ADMIN_PORT = click.option(
 STOP_WITH_STDIN = click.option(
     "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
 )
+_LOGS = click.option(
+    "--logs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="At least so many physical logs; what a new one gets of the slots is an even share.",
+)
+
+
+class _LogOrAny(click.ParamType[int]):
+    """The number of a log, or `any`."""
+
+    name = "LOG"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if value == "any":
+            return -1
+        if not value.isdecimal():
+            self.fail(f"expected the number of a log or any, found {value!r}", param, ctx)
+        return int(value)
+
+
+_ONLY_LOG = click.option("--log", type=_LogOrAny(), metavar="LOG", help="The only log to stand by for; default: any.")
 
 
 def register(group: CommandGroup) -> None:
@@ -48,14 +73,18 @@ def register(group: CommandGroup) -> None:
     _register_dev(group)
     _register_init(group)
     _register_role(group, "bookie", "Stores ledger entries in a directory.", data=True)
-    _register_role(group, "sequencer", "Orders the log: the primary of its current term, or a standby.")
+    _register_role(group, "sequencer", "Orders a log: the primary of its current term, or a standby for any log.")
     _register_role(group, "engine", "Serves books to programs: appends, index, reads.")
+    _register_role(
+        group, "controller", "Keeps terms, slots and spare ledgers in order: the leader of its group, or a standby."
+    )
 
 
 def _register_dev(group: CommandGroup) -> None:
     @command(group, "dev", writes=False, short_help="Run everything in one process, on one directory.")
     @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: ./.boki.")
     @click.option("--bookies", type=click.IntRange(1, 9), default=1, show_default=True, help="3 rehearse replication.")
+    @_LOGS
     @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
     @click.option(
         "--gateway-port",
@@ -69,12 +98,13 @@ def _register_dev(group: CommandGroup) -> None:
         invocation: Invocation,
         data: Path | None,
         bookies: int,
+        logs: int,
         listen: tuple[str, ...],
         gateway_port: int | None,
         metrics: str | None,
         stop_with_stdin: bool,
     ) -> int:
-        """Run a bookie, a sequencer, an engine and a gateway in one process, without anything else to install.
+        """Run a bookie, a sequencer, an engine, a controller and a gateway in one process, without anything else to install.
 
         The data is in DIR and survives a restart, kill -9 and power loss of a disk that honours flush. With one bookie
         it does not survive the loss of the disk. Ctrl-C ends it.
@@ -110,7 +140,7 @@ def _register_dev(group: CommandGroup) -> None:
 
         async def main(stop: asyncio.Event) -> int:
             watch_stdin(stop, wanted=stop_with_stdin)
-            await all_roles.serve(settings, bookies=started, announce=announce, stop=stop)
+            await all_roles.serve(settings, bookies=started, logs=logs, announce=announce, stop=stop)
             return exit_codes.OK
 
         process.tune_memory()
@@ -134,18 +164,20 @@ def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[s
 def _register_init(group: CommandGroup) -> None:
     @command(group, "init", writes=True, short_help="Create a cluster's metadata.")
     @METADATA
-    def init(invocation: Invocation, metadata: str | None) -> int:
+    @_LOGS
+    def init(invocation: Invocation, metadata: str | None, logs: int) -> int:
         """Create what a cluster keeps in its metadata store, unless it is there.
 
         Optional: the first role that finds nothing there does the same. It shows early whether the store answers.
         """
         from boki_cli import roles
+        from boki_metalog.log_changes import ensure_logs
 
         settings = roles.process_settings(invocation.config, {"metadata": metadata})
 
         async def main() -> int:
-            async with roles.open_parts(settings):
-                pass
+            async with roles.open_parts(settings) as parts:
+                await ensure_logs(parts.metadata, logs)
             if invocation.json:
                 invocation.emit({"metadata": settings.metadata, "ready": True})
             else:
@@ -167,6 +199,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         replace_lost_disk: bool = False,
         admin_port: int | None = None,
         more_data: tuple[str, ...] = (),
+        log: int | None = None,
     ) -> int:
         flags = {
             "metadata": metadata,
@@ -177,6 +210,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
             "bookie.salvage": salvage or None,
             "bookie.replace_lost_disk": replace_lost_disk or None,
             "bookie.admin_port": admin_port,
+            "sequencer.log": log,
         }
         return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
 
@@ -207,6 +241,8 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
             ),
             _ADMIN_PORT,
         ]
+    if kind == "sequencer":
+        options.append(_ONLY_LOG)
     for option in reversed(options):
         role = option(role)
     command(group, kind, writes=False, short_help=f"Run one {kind}.")(role)

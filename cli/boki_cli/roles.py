@@ -4,7 +4,7 @@
         async with running_bookie(parts, settings, ...) as role:
             await role.failed                                   # raises the error that ended the role
 
-A role is a bookie, a sequencer or an engine: its server, its disk or its ledger client, and in which order they end. A
+A role is a bookie, a sequencer, an engine or a controller: its server, its disk or its ledger client, and in which order they end. A
 process runs one (`role_commands`) or all of them (`dev`); nothing else differs between the two.
 """
 
@@ -33,17 +33,19 @@ from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
+from boki_metalog.controller import Controller
 from boki_metalog.metadata_tree import ensure_view
 from boki_metalog.sequencer import Sequencer
-from boki_metalog.settings import SequencerSettings
+from boki_metalog.settings import ControllerSettings, SequencerSettings
 
-Kind = Literal["bookie", "sequencer", "engine"]
+Kind = Literal["bookie", "sequencer", "engine", "controller"]
 
 DATA: Final = Path(".boki")
 DEFAULT_LISTEN: Final[Mapping[Kind, str]] = {
     "bookie": "127.0.0.1:3181",
     "sequencer": "127.0.0.1:7041",
     "engine": "127.0.0.1:7040",
+    "controller": "127.0.0.1:7042",
 }
 LOCAL_HOSTS: Final = frozenset({"", "127.0.0.1", "localhost", "::1"})
 
@@ -73,6 +75,7 @@ class ProcessSettings:
     ledger: LedgerSettings = table(LedgerSettings)
     sequencer: SequencerSettings = table(SequencerSettings)
     engine: EngineSettings = table(EngineSettings)
+    controller: ControllerSettings = table(ControllerSettings)
     gateway: GatewaySettings = table(GatewaySettings)
 
 
@@ -222,11 +225,27 @@ async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address:
             rng=parts.rng,
             settings=settings.sequencer,
             metrics=parts.metrics,
+            log=None if settings.sequencer.log < 0 else settings.sequencer.log,
         )
         try:
             yield RunningRole("sequencer", (str(sequencer.address),), sequencer.failed)
         finally:
             await sequencer.close()
+
+
+@asynccontextmanager
+async def running_controller(
+    parts: Parts, settings: ProcessSettings, *, address: Address
+) -> AsyncIterator[RunningRole]:
+    """A controller; it leads or stands for election. Raises SettingsError: cannot listen."""
+    async with ledger_client(parts, settings) as ledgers:
+        controller = await Controller.start(
+            metadata=parts.metadata, ledgers=ledgers, address=address, rng=parts.rng, settings=settings.controller
+        )
+        try:
+            yield RunningRole("controller", (str(controller.address),), controller.failed)
+        finally:
+            await controller.close()
 
 
 @asynccontextmanager
@@ -261,4 +280,6 @@ def running(kind: Kind, parts: Parts, settings: ProcessSettings) -> AbstractAsyn
         )
     if kind == "bookie":
         return running_bookie(parts, settings, data=settings.data, address=addresses[0])
+    if kind == "controller":
+        return running_controller(parts, settings, address=addresses[0])
     return running_sequencer(parts, settings, address=addresses[0])

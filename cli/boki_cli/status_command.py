@@ -16,6 +16,7 @@ from boki_cli.options import CommandGroup, Invocation, command
 from boki_common import ids
 from boki_common.errors import Unreachable
 from boki_common.runtime import process
+from boki_metalog import slot_rules
 
 if TYPE_CHECKING:
     from boki_cli.cluster_status import ClusterStatus, Part
@@ -77,7 +78,7 @@ def draw(invocation: Invocation, found: ClusterStatus) -> None:
     console = invocation.console()
     for part in found.parts:
         line = Text.assemble(
-            ("up    ", "green") if part.up else ("down  ", "red"), (f"{part.role:<10}", "bold"), part.address
+            ("up    ", "green") if part.up else ("down  ", "red"), (f"{part.role + ' ':<10}", "bold"), part.address
         )
         line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
         console.print(line, soft_wrap=True)
@@ -85,14 +86,32 @@ def draw(invocation: Invocation, found: ClusterStatus) -> None:
     if found.view is None:
         console.print("[dim]bookies and sequencers are known to the metadata store: add --metadata URI[/dim]")
         return
-    for log, installed in sorted(found.view["logs"].items()):
+    for described in describe_logs(found):
+        console.print(described, soft_wrap=True)
+
+
+def describe_logs(found: ClusterStatus) -> list[str]:
+    """A line for each log: term, slots, who orders it; then how many stand by."""
+    assert found.view is not None
+    where = {part.name: part for part in found.sequencers}
+    lines = []
+    for log, installed in sorted(found.view["logs"].items(), key=lambda one: int(one[0])):
+        ranges = [(first, last) for first, last, owner in found.view["slots"] if owner == int(log)]
+        count = sum(last + 1 - first for first, last in ranges)
+        slots = f"{count} slots ({slot_rules.slots_text(ranges)})"
         if installed is None:
-            console.print(f"log {log}: no term yet; a sequencer and enough bookies begin one")
-        else:
-            console.print(
-                f"log {log}: term {installed['term']}, metalog in ledger {installed['metalog_ledger']}, "
-                f"sequencer {installed['sequencer'][:12]}"
-            )
+            lines.append(f"log {log}: no term yet, {slots}; a sequencer and enough bookies begin one")
+            continue
+        part = where.get(installed["sequencer"])
+        here = part is not None and part.up and (part.status.get("term") or {}).get("term") == installed["term"]
+        lines.append(
+            f"log {log}: term {installed['term']}, {slots}, metalog in ledger {installed['metalog_ledger']}, "
+            f"sequencer {installed['sequencer'][:12]}{'' if here else ' (does not serve it)'}"
+        )
+    named = {installed["sequencer"] for installed in found.view["logs"].values() if installed is not None}
+    standbys = sum(part.up and part.name not in named for part in found.sequencers)
+    lines.append(f"{standbys} {'sequencer stands' if standbys == 1 else 'sequencers stand'} by")
+    return lines
 
 
 def describe(part: Part, found: ClusterStatus) -> str:
@@ -103,6 +122,8 @@ def describe(part: Part, found: ClusterStatus) -> str:
         return _describe_engine(part, found)
     if part.role == "sequencer":
         return _describe_sequencer(part.status)
+    if part.role == "controller":
+        return _describe_controller(part.status)
     return "read only" if part.status.get("read_only") else "takes writes"
 
 
@@ -127,12 +148,22 @@ def _describe_engine(part: Part, found: ClusterStatus) -> str:
     return ", ".join(said)
 
 
+def _describe_controller(status: dict[str, Any]) -> str:
+    if status.get("failed"):
+        return f"failed: {status['failed']}"
+    if not status.get("leading"):
+        return "stands by"
+    faults = [f"{one['name']}: {one['fault']}" for one in status.get("policies", ()) if one.get("fault")]
+    return "leads" + (f"; {'; '.join(faults)}" if faults else "")
+
+
 def _describe_sequencer(status: dict[str, Any]) -> str:
     term = status.get("term")
     if status.get("failed"):
         return f"failed: {status['failed']}"
-    if not term:
-        return "stands by"
+    if not term or not status.get("serving", True):
+        only = status.get("log")
+        return "stands by" if only is None else f"stands by for log {only}"
     return (
         f"serves log {status['log']}: term {term['term']}, {term['entries']:,} entries, position {term['end_pos']:,}, "
         f"{len(term['shards'])} shards, {term['subscribers']} engines follow"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -32,7 +32,10 @@ SEQUENCER = {
     "log": 0,
     "term": {"term": 2, "entries": 11, "end_pos": 1240, "shards": [{}], "subscribers": 1},
 }
-VIEW = {"logs": {"0": {"term": 2, "metalog_ledger": 7, "sequencer": "5" * 32}}}
+VIEW: dict[str, Any] = {
+    "logs": {"0": {"term": 2, "metalog_ledger": 7, "sequencer": "5" * 32}},
+    "slots": [[0, 1023, 0]],
+}
 
 
 def drawn(found: ClusterStatus, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -46,7 +49,7 @@ def drawn(found: ClusterStatus, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ClusterStatus(
         [Part("engine", "127.0.0.1:7040", True, status=ENGINE)],
-        [Part("sequencer", "127.0.0.1:7041", True, status=SEQUENCER)],
+        [Part("sequencer", "127.0.0.1:7041", True, "5" * 32, status=SEQUENCER)],
         [
             Part("bookie", "127.0.0.1:3181", True, "b1", status={"read_only": False}),
             Part("bookie", "127.0.0.1:3182", False, "b2", "cannot connect to 127.0.0.1:3182: refused; is it up?"),
@@ -63,7 +66,43 @@ def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
         "takes writes",
         "down  bookie    127.0.0.1:3182  b2",
         "cannot connect to 127.0.0.1:3182: refused; is it up?",
-        "log 0: term 2, metalog in ledger 7, sequencer 555555555555",
+        "log 0: term 2, 1024 slots (0-1023), metalog in ledger 7, sequencer 555555555555",
+        "0 sequencers stand by",
+    ]
+
+
+def test_several_logs_standbys_and_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = {"incarnation": "c" * 32, "leading": True, "policies": [{"name": "balance", "fault": "no bookies"}]}
+    found = ClusterStatus(
+        [],
+        [
+            Part("sequencer", "h:1", True, "5" * 32, status=SEQUENCER),
+            Part("sequencer", "h:2", True, "6" * 32, status={"term": None, "log": 1}),
+        ],
+        [],
+        {
+            "logs": {"0": VIEW["logs"]["0"], "1": {"term": 3, "metalog_ledger": 8, "sequencer": "7" * 32}, "10": None},
+            "slots": [[0, 511, 0], [512, 512, 1], [513, 1023, 0]],
+        },
+        [
+            Part("controller", "h:3", True, "c" * 32, status=leader),
+            Part("controller", "h:4", True, "d" * 32, status={"leading": False}),
+        ],
+    )
+    lines = [line.strip() for line in drawn(found, monkeypatch).splitlines()]
+    assert lines == [
+        "up    sequencer h:1  555555555555",
+        "serves log 0: term 2, 11 entries, position 1,240, 1 shards, 1 engines follow",
+        "up    sequencer h:2  666666666666",
+        "stands by for log 1",
+        "up    controller h:3  cccccccccccc",
+        "leads; balance: no bookies",
+        "up    controller h:4  dddddddddddd",
+        "stands by",
+        "log 0: term 2, 1023 slots (0-511,513-1023), metalog in ledger 7, sequencer 555555555555",
+        "log 1: term 3, 1 slots (512), metalog in ledger 8, sequencer 777777777777 (does not serve it)",
+        "log 10: no term yet, 0 slots (none); a sequencer and enough bookies begin one",
+        "1 sequencer stands by",
     ]
 
 
@@ -73,7 +112,7 @@ def test_what_is_not_there_yet_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         [Part("engine", "h:1", True, status=young)],
         [Part("sequencer", "h:2", True, status={"term": None})],
         [Part("bookie", "h:3", True, status={"read_only": True})],
-        {"logs": {"0": None}},
+        {"logs": {"0": None}, "slots": [[0, 1023, 0]]},
     )
     text = drawn(found, monkeypatch)
     for expected in (

@@ -15,15 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
-from boki_common.errors import NoNode, NoSuchLedger
+from boki_common.errors import NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_metalog.controller_rules import (
-    WEIGHTS_PATH,
     Absent,
     ClosedSpare,
     Vacant,
-    decode_weights,
     is_named,
     may_delete,
     wanted_weights,
@@ -35,6 +33,7 @@ from boki_metalog.sequencer_member import sequencer_members
 from boki_metalog.sequencer_watch import SequencerWatch
 from boki_metalog.settings import ControllerSettings
 from boki_metalog.view import View
+from boki_metalog.weights import kept_weights
 
 ROLE: Final = "boki.role"
 METALOG: Final = b"metalog"
@@ -117,9 +116,8 @@ class Balance:
     name = "balance"
 
     async def run(self, cluster: Cluster) -> None:
-        try:
-            stored = decode_weights((await cluster.metadata.get(WEIGHTS_PATH)).value)
-        except NoNode:
+        stored = await kept_weights(cluster.metadata)
+        if stored is None:
             return
         view = (await ensure_view(cluster.metadata)).view
         weights = wanted_weights(view, stored)

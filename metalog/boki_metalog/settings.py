@@ -12,6 +12,7 @@ from boki_common.settings import setting
 class SequencerSettings:
     """One sequencer process."""
 
+    log: int = setting(-1, unit="", help="The only log to stand by for; -1: any.", minimum=-1)
     replicas: int = setting(3, unit="bookies", help="Copies of each metalog entry.", minimum=1)
     acks: int = setting(2, unit="bookies", help="Copies that must be durable before an entry counts.", minimum=1)
     engine_grace_s: float = setting(
