@@ -52,7 +52,9 @@ _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
 _REQUEST_ID: Final = Struct(">q")
-_ADD: Final = Struct(f">I{MASTER_KEY_BYTES}sqqqq")
+_ADD_ALIKE: Final = Struct(f">I{MASTER_KEY_BYTES}sq")
+"""What adds of one run have in common: version, opcode and flags, key, ledger."""
+_ADD_IN_RUN: Final = Struct(f">{_ADD_ALIKE.size}sqqq")
 _ADD_WORD: Final = VERSION << 8 | OP_ADD
 _IDS: Final = Struct(">qq")
 
@@ -228,12 +230,13 @@ def encode_auth(message: auth.AuthMessage) -> bytes:
 
 def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     """The adds that begin at `frames[start]`, as far as they are a run; None if not even two are."""
-    unpack, least = _ADD.unpack_from, _ADD.size
+    unpack, least = _ADD_IN_RUN.unpack_from, _ADD_IN_RUN.size
     frame = frames[start]
     if len(frame) < least:
         return None
-    first_word, first_key, first_ledger = unpack(frame)[:3]
-    if first_word >> 16 != _ADD_WORD or first_ledger < 0:
+    alike: bytes = unpack(frame)[0]
+    word, key, ledger_id = _ADD_ALIKE.unpack(alike)
+    if word >> 16 != _ADD_WORD or ledger_id < 0:
         return None
     entry_ids: list[int] = []
     bodies: list[memoryview] = []
@@ -242,8 +245,8 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     for frame in itertools.islice(frames, start, None):
         if len(frame) < least:
             break
-        word, key, ledger_id, entry_id, lac, length = unpack(frame)
-        if word != first_word or ledger_id != first_ledger or key != first_key:
+        found, entry_id, lac, length = unpack(frame)
+        if found != alike:
             break
         if not (previous < entry_id < NUMBERS_END and -1 <= lac < entry_id and 0 <= length < NUMBERS_END):
             break
@@ -252,7 +255,7 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
         previous = entry_id
     if len(entry_ids) < 2:
         return None
-    return AddRun(first_word & 0xFFFF, first_key, first_ledger, entry_ids, bodies)
+    return AddRun(word & 0xFFFF, key, ledger_id, entry_ids, bodies)
 
 
 def decode_request(frame: memoryview) -> Request:
