@@ -156,7 +156,7 @@ async def started(directory: Path) -> AsyncIterator[LedgerCluster]:
 
 
 def _start_zookeeper(folder: Path) -> ZookeeperServer:
-    server = ZookeeperServer(find_java(), find_jars(), folder)
+    server = ZookeeperServer(find_java(), find_jars(), folder, "127.0.0.1")
     folder.mkdir(parents=True)
     (folder / "zoo.cfg").write_text(
         f"tickTime=2000\ndataDir={folder / 'data'}\nclientPort={server.port}\nclientPortAddress=127.0.0.1\n"
