@@ -7,19 +7,18 @@ holds up no other. What can never be right in one of them ends `run`: whoever in
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
-from boki_common.logs import get_logger
+from boki_common.ids import Position
 from boki_common.metadata.store import MetadataStore
 from boki_metalog.follower import FollowerListener, LogFollower
 from boki_metalog.ledgers import Ledgers
-from boki_metalog.patience import patiently, woken
+from boki_metalog.patience import woken
 from boki_metalog.settings import FollowerSettings
 from boki_metalog.term_history import TermHistory
 from boki_metalog.view import View
 from boki_metalog.view_feed import ViewFeed
-
-_log = get_logger("follower")
 
 
 class LogsListener(Protocol):
@@ -42,12 +41,15 @@ class LogFollowers:
         ledgers: Ledgers,
         listener: LogsListener,
         settings: FollowerSettings = FollowerSettings(),  # noqa: B008 - frozen
+        starts: Mapping[int, Position] | None = None,
     ) -> None:
+        """`starts`: log → where it is followed from; others are from their beginnings."""
+        self._starts = dict(starts or {})
         self._metadata = metadata
         self._ledgers = ledgers
         self._listener = listener
         self._settings = settings
-        self._history = TermHistory(metadata)
+        self._history = TermHistory(metadata, log_found=self._changed)
         self._wake = asyncio.Event()
         self._feed = ViewFeed(
             metadata,
@@ -58,25 +60,11 @@ class LogFollowers:
         self._followers: dict[int, LogFollower] = {}
         self._running: dict[asyncio.Task[None], None] = {}
         self._fault: Exception | None = None
-        self._loaded = False
 
     async def run(self) -> None:
         """Follows until it is cancelled. Raises what a follower, the view or the listener raises."""
         self._feed.start()
         try:
-            while self._feed.view is None:
-                self._raise_faults()
-                await woken(self._wake, None)
-            # Terms sealed up to now: a log that the view does not name any more has its place among them.
-            await patiently(
-                self._history.refresh,
-                first_s=self._settings.retry_first_s,
-                limit_s=self._settings.retry_limit_s,
-                passing=lambda error: error.retryable,
-                waits=lambda error, pause_s: _log.warning("no terms to read yet", pause_s=pause_s, error=error),
-            )
-            self._loaded = True
-            self._changed()
             while True:
                 self._raise_faults()
                 await woken(self._wake, None)
@@ -88,9 +76,9 @@ class LogFollowers:
                 await asyncio.wait(list(self._running))
 
     def _changed(self) -> None:
-        """From the feed: a new view, or its end."""
+        """A new view, or its end; or a log was found among the sealed terms, which the view names no more."""
         view = self._feed.view
-        if self._loaded and self._feed.error is None and view is not None and self._fault is None:
+        if self._feed.error is None and view is not None and self._fault is None:
             try:
                 for log in sorted({*view.logs, *self._history.logs} - self._followers.keys()):
                     self._find(log)
@@ -107,6 +95,7 @@ class LogFollowers:
             ledgers=self._ledgers,
             listener=self._listener.log_found(log),
             log=log,
+            start=self._starts.get(log),
             settings=self._settings,
             feed=self._feed,
             history=self._history,

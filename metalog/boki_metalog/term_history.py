@@ -9,7 +9,7 @@ One for all followers of a process. Bounded by the number of terms.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from boki_common.errors import NoNode
 from boki_common.metadata.store import MetadataStore
@@ -20,10 +20,12 @@ from boki_metalog.view import SlotRange
 
 
 class TermHistory:
-    """See the module."""
+    """See the module. `log_found` is called when a record is the first one of its log."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
+    def __init__(self, metadata: MetadataStore, *, log_found: Callable[[], None] = lambda: None) -> None:
         self._metadata = metadata
+        self._log_found = log_found
+        self._logs: dict[int, None] = {}
         self._numbers: list[int] = []
         self._records: dict[int, tuple[TermRecord, int]] = {}
         """Term → its record, and its slots as a bit mask."""
@@ -31,7 +33,7 @@ class TermHistory:
     @property
     def logs(self) -> list[int]:
         """Logs that have sealed terms, ascending."""
-        return sorted({record.log for record, _ in self._records.values()})
+        return sorted(self._logs)
 
     async def refresh(self) -> None:
         """Reads the records that are new. Raises MetadataUnavailable; CorruptData, VersionMismatch: what cannot be read."""
@@ -46,6 +48,9 @@ class TermHistory:
             if number not in self._records:  # another follower may have been quicker
                 self._records[number] = record, slot_mask(record.slots)
                 insort(self._numbers, number)
+                if record.log not in self._logs:
+                    self._logs[record.log] = None
+                    self._log_found()
 
     def sealed(self, log: int, *, above: int, below: int) -> list[TermRecord]:
         """Records of the log's terms with above < term < below, ascending."""
