@@ -10,15 +10,25 @@ The gateway itself knows engines only, through the SDK; this fills its port (`bo
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from boki_cli import cluster_status, roles
-from boki_cli.cluster_status import ClusterStatus
+from boki_cli.cluster_status import ClusterStatus, Part
 from boki_common import ids
 from boki_common.errors import BokiError
 from boki_common.metadata.store import MetadataStore
-from boki_gateway.cluster_state import BookieState, ClusterState, EngineState, LogState, SequencerState, SlotRange
+from boki_gateway.cluster_state import (
+    BookieState,
+    ClusterState,
+    ControllerState,
+    EngineLog,
+    EngineState,
+    LogState,
+    SequencerState,
+    SlotRange,
+)
 
 ANSWER_S: Final = 1.5
 """A part that does not answer for so long is shown as down."""
@@ -74,9 +84,12 @@ def state_of(found: ClusterStatus) -> ClusterState:
     view = found.view or {"slots": [], "logs": {}}
     slots = [SlotRange(*map(int, one)) for one in view["slots"]]
     return ClusterState(
-        engines=[_engine(part, found) for part in found.engines],
+        engines=[_engine(part, found.sequencers) for part in found.engines],
         sequencers=[_sequencer(part) for part in found.sequencers],
         bookies=[BookieState(**_common(part), read_only=bool(part.status.get("read_only"))) for part in found.bookies],
+        controllers=[
+            ControllerState(**_common(part), leader=bool(part.status.get("leading"))) for part in found.controllers
+        ],
         logs=[_log(int(log), installed, slots) for log, installed in sorted(view["logs"].items(), key=_number)],
         slots=slots,
     )
@@ -86,47 +99,76 @@ def _number(item: tuple[str, Any]) -> int:
     return int(item[0])
 
 
-def _common(part: cluster_status.Part) -> dict[str, Any]:
-    name = str(part.status.get("incarnation") or part.name)
-    return {"name": name, "address": part.address, "up": part.up, "problem": part.problem}
+class _Common(TypedDict):
+    name: str
+    address: str
+    up: bool
+    problem: str
 
 
-def _engine(part: cluster_status.Part, found: ClusterStatus) -> EngineState:
+def _common(part: Part) -> _Common:
+    return {
+        "name": str(part.status.get("incarnation") or part.name),
+        "address": part.address,
+        "up": part.up,
+        "problem": part.problem or str(part.status.get("failed") or ""),
+    }
+
+
+def _engine(part: Part, sequencers: Sequence[Part]) -> EngineState:
     if not part.up:
         return EngineState(**_common(part))
     status = part.status
-    seqnum = int(status.get("seqnum") or 0)
+    logs = [_engine_log(one, sequencers) for one in status.get("logs", ())]
+    lags = [one.lag_entries for one in logs]
     return EngineState(
         **_common(part),
         ready=bool(status.get("ready")),
-        term=int(status.get("term") or 0),
-        position=ids.pos_of(seqnum),
-        seqnum=str(seqnum) if seqnum else None,
+        logs=logs,
         records=int(status.get("records") or 0),
         books=int(status.get("books") or 0),
-        lag_entries=cluster_status.lag_entries(part, found.sequencers),
+        lag_entries=None if None in lags or not lags else sum(lag or 0 for lag in lags),
         index_bytes=int((status.get("index") or {}).get("bytes") or 0),
         cache_bytes=int((status.get("cache") or {}).get("bytes") or 0),
         connections=int(status.get("connections") or 0),
     )
 
 
-def _sequencer(part: cluster_status.Part) -> SequencerState:
-    status = part.status
-    log = None if status.get("log") is None else int(status["log"])
-    term = status.get("term")
-    common = _common(part) | {"problem": part.problem or str(status.get("failed") or "")}
-    if not term:
-        return SequencerState(**common, log=log)
-    return SequencerState(
-        **common,
-        log=log,
-        term=int(term["term"]),
-        entries=int(term["entries"]),
-        end_position=int(term["end_pos"]),
-        shards=len(term["shards"]),
-        subscribers=int(term["subscribers"]),
+def _engine_log(status: dict[str, Any], sequencers: Sequence[Part]) -> EngineLog:
+    seqnum = int(status.get("seqnum") or 0)
+    term = int(status.get("term") or 0)
+    return EngineLog(
+        log=int(status["log"]),
+        term=term,
+        position=ids.pos_of(seqnum),
+        seqnum=str(seqnum) if seqnum else None,
+        lag_entries=_lag(status, term, sequencers),
     )
+
+
+def _lag(status: dict[str, Any], term: int, sequencers: Sequence[Part]) -> int | None:
+    """Entries of the term that its sequencer has and the engine has not indexed; else what the engine knows itself."""
+    for sequencer in sequencers:
+        serving = sequencer.status.get("term") or {}
+        if term and serving.get("term") == term:
+            position = status.get("position") or {}
+            indexed = int(position.get("indexed_entry") or 0) if position.get("indexed_term", term) == term else 0
+            return max(0, int(serving["entries"]) - indexed)
+    lag = status.get("lag_entries")
+    return None if lag is None else int(lag)
+
+
+def _sequencer(part: Part) -> SequencerState:
+    log = part.status.get("log")
+    serving = part.status.get("term")
+    state = SequencerState(**_common(part), log=None if log is None or int(log) < 0 else int(log))
+    if serving:
+        state.term = int(serving["term"])
+        state.entries = int(serving["entries"])
+        state.end_position = int(serving["end_pos"])
+        state.shards = len(serving["shards"])
+        state.subscribers = int(serving["subscribers"])
+    return state
 
 
 def _log(log: int, installed: dict[str, Any] | None, slots: list[SlotRange]) -> LogState:

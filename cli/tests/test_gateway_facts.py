@@ -9,7 +9,7 @@ from boki_cli.cluster_status import ClusterStatus, Part
 from boki_cli.gateway_facts import AskedCluster, state_of
 from boki_common.bookkeeper import layout
 from boki_common.metadata.memory import MemoryStore
-from boki_gateway.cluster_state import LogState, SlotRange
+from boki_gateway.cluster_state import EngineLog, LogState, SlotRange
 from boki_metalog.metadata_tree import ensure_view
 
 if TYPE_CHECKING:
@@ -20,9 +20,21 @@ NOWHERE = "unix:///none/engine.sock"
 ENGINE = {
     "incarnation": "e" * 32,
     "ready": True,
-    "term": 2,
-    "position": {"received_entry": 10, "indexed_entry": 8},
-    "seqnum": 2 << 35 | 1234,
+    "logs": [
+        {
+            "log": 0,
+            "term": 2,
+            "position": {"received_entry": 10, "indexed_term": 2, "indexed_entry": 8},
+            "seqnum": 2 << 35 | 1234,
+        },
+        {
+            "log": 10,
+            "term": 5,
+            "position": {"received_entry": 0, "indexed_term": 4, "indexed_entry": 700},
+            "seqnum": 0,
+            "lag_entries": 4,
+        },
+    ],
     "records": 5000,
     "books": 7,
     "index": {"bytes": 20_000},
@@ -50,10 +62,15 @@ def test_what_parts_answer_becomes_the_state() -> None:
             ],
             [Part("bookie", "h:5", True, "b", status={"read_only": True})],
             VIEW,
+            [Part("controller", "h:6", True, "c", status={"leading": True, "failed": "why"})],
         )
     )
     engine = state.engines[0]
-    assert (engine.term, engine.position, engine.seqnum, engine.lag_entries) == (2, 1234, str(2 << 35 | 1234), 3)
+    assert engine.logs == [
+        EngineLog(log=0, term=2, position=1234, seqnum=str(2 << 35 | 1234), lag_entries=3),
+        EngineLog(log=10, term=5, position=0, seqnum=None, lag_entries=4),
+    ]
+    assert engine.lag_entries == 7
     assert (engine.records, engine.books, engine.index_bytes, engine.cache_bytes, engine.connections) == (
         5000, 7, 20_000, 1_000_000, 3,
     )  # fmt: skip
@@ -62,13 +79,27 @@ def test_what_parts_answer_becomes_the_state() -> None:
     assert (serving.log, serving.term, serving.entries, serving.end_position, serving.shards) == (0, 2, 11, 1240, 1)
     assert (standby.name, standby.log, standby.term) == ("other", None, None)
     assert state.bookies[0].read_only
+    assert (state.controllers[0].leader, state.controllers[0].problem) == (True, "why")
     assert state.slots == [SlotRange(0, 1000, 0), SlotRange(1001, 1023, 10)]
     assert state.logs == [LogState(0, 1001, 2, 7, "5" * 32), LogState(10, 23)]
 
 
 def test_a_part_of_another_version_may_say_less() -> None:
     state = state_of(ClusterStatus([Part("engine", "h:1", True, status={})], [], [], None))
-    assert (state.engines[0].seqnum, state.engines[0].lag_entries, state.slots, state.logs) == (None, None, [], [])
+    assert (state.engines[0].logs, state.engines[0].lag_entries, state.slots, state.logs) == ([], None, [], [])
+
+
+def test_of_a_term_that_the_engine_has_not_begun_everything_lags() -> None:
+    young = {"log": 0, "term": 2, "position": {"received_entry": 5, "indexed_term": 1, "indexed_entry": 900}}
+    found = ClusterStatus(
+        [Part("engine", "h:1", True, status={"logs": [young]})], [Part("sequencer", "h:2", True, status=SEQUENCER)]
+    )
+    assert state_of(found).engines[0].lag_entries == 11
+
+
+def test_a_standby_for_any_log() -> None:
+    state = state_of(ClusterStatus(sequencers=[Part("sequencer", "h:2", True, status={"log": -1, "term": None})]))
+    assert (state.sequencers[0].log, state.sequencers[0].term) == (None, None)
 
 
 async def test_a_store_that_is_given_is_asked_and_stays_open() -> None:

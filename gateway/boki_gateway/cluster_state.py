@@ -24,16 +24,24 @@ class Part(msgspec.Struct, kw_only=True):
     problem: Annotated[str, Meta(description="Why it is not up, or what ails it; empty: nothing.")] = ""
 
 
+class EngineLog(msgspec.Struct, kw_only=True):
+    """How far an engine has indexed one log."""
+
+    log: int
+    term: int
+    position: Annotated[int, Meta(description="Within the term.")]
+    seqnum: Seqnum | None = None
+    lag_entries: Annotated[int | None, Meta(description="Metalog entries it has not indexed; null: not known.")] = None
+
+
 class EngineState(Part, kw_only=True):
     """One engine."""
 
     ready: bool = False
-    term: int = 0
-    position: Annotated[int, Meta(description="Position within the term up to which it has indexed.")] = 0
-    seqnum: Seqnum | None = None
+    logs: list[EngineLog] = []
     records: Annotated[int, Meta(description="Records decided, losers included.")] = 0
     books: int = 0
-    lag_entries: Annotated[int | None, Meta(description="Metalog entries it has not indexed; null: not known.")] = None
+    lag_entries: Annotated[int | None, Meta(description="Of all its logs together; null: not known.")] = None
     index_bytes: int = 0
     cache_bytes: int = 0
     connections: int = 0

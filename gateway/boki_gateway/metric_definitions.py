@@ -13,6 +13,3 @@ REQUEST_SECONDS: Final = MetricDefinition(
     "boki_gateway_request_seconds", HISTOGRAM, "seconds", "From a request to its answer; waiting included.", ("route",)
 )
 STREAMS: Final = MetricDefinition("boki_gateway_streams", GAUGE, "", "Open event streams.")
-APPENDED_RECORDS: Final = MetricDefinition(
-    "boki_gateway_appended_records_total", COUNTER, "", "Records appended through this gateway."
-)

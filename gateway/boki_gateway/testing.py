@@ -25,6 +25,7 @@ from boki_gateway.cluster_state import (
     BookieState,
     ClusterState,
     ControllerState,
+    EngineLog,
     EngineState,
     LogState,
     SequencerState,
@@ -61,11 +62,17 @@ def cluster_state() -> ClusterState:
     return ClusterState(
         engines=[
             EngineState(
-                name="e1" * 16, address="127.0.0.1:7040", up=True, ready=True, term=7, position=51_200, seqnum="240518219776",
+                name="e1" * 16, address="127.0.0.1:7040", up=True, ready=True, logs=[
+                    EngineLog(log=0, term=7, position=51_200, seqnum="240518219776", lag_entries=0),
+                    EngineLog(log=1, term=6, position=9_000, seqnum="206158439208", lag_entries=0),
+                ],
                 records=1_204_331, books=812, lag_entries=0, index_bytes=48_000_000, cache_bytes=212_000_000, connections=9,
             ),
             EngineState(
-                name="e2" * 16, address="127.0.0.1:7140", up=True, ready=True, term=7, position=50_900, seqnum="240518219476",
+                name="e2" * 16, address="127.0.0.1:7140", up=True, ready=True, logs=[
+                    EngineLog(log=0, term=7, position=50_900, seqnum="240518219476", lag_entries=14),
+                    EngineLog(log=1, term=6, position=9_000, seqnum="206158439208", lag_entries=0),
+                ],
                 records=1_203_990, books=812, lag_entries=14, index_bytes=47_000_000, cache_bytes=98_000_000, connections=2,
             ),
         ],
@@ -141,7 +148,8 @@ class Asker:
 
 @asynccontextmanager
 async def running_gateway(cluster: MemoryCluster, address: Address = ANY_PORT, **settings: Any) -> AsyncIterator[Asker]:
-    chosen = GatewaySettings(**{"status_every_s": 0.05, "call_timeout_s": 5.0} | settings)
+    usual: dict[str, Any] = {"status_every_s": 0.05, "call_timeout_s": 5.0}
+    chosen = GatewaySettings(**usual | settings)
     client = await cluster.connect(timeout=chosen.call_timeout_s)
     facts, metrics = Facts(cluster_state()), Metrics()
     gateway = await Gateway.start(client, facts, chosen, metrics, address=address)

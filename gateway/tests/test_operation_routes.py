@@ -14,7 +14,7 @@ async def test_status(asker: Asker) -> None:
     assert reply.headers["Cache-Control"] == "no-store"
     assert set(reply.body) == {"cluster", "gateway", "history", "age_s"}
     assert [slots["log"] for slots in reply.body["cluster"]["slots"]] == [0, 1, 0]
-    assert reply.body["cluster"]["engines"][0]["seqnum"] == "240518219776", "seqnums are text here too"
+    assert reply.body["cluster"]["engines"][0]["logs"][0]["seqnum"] == "240518219776", "seqnums are text here too"
 
 
 async def test_metrics_are_prometheus_text(asker: Asker) -> None:

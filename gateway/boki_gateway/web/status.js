@@ -157,12 +157,17 @@ function drawLogs(cluster) {
 
 function drawEngines(engines) {
   note("engines", engines);
-  table("engines", [["Engine", "main"], ["Term", "number"], ["Position", "number"], ["Lag", "number"], ["Records", "number"],
-    ["Books", "number"], ["Index", "number"], ["Cache", "number"], ["", "wide bare"]],
+  table("engines", [["Engine", "main"], ["Term and position by log", "wide"], ["Lag", "number"], ["Records", "number"], ["Books", "number"], ["Index", "number"], ["Cache", "number"], ["", "wide bare"]],
   engines.map((one) => [named(one, one.up && !one.ready ? "warn" : ""), ...(one.up ? [
-    count(one.term), count(one.position), lag(one), count(one.records), count(one.books), bytes(one.index_bytes), bytes(one.cache_bytes),
-  ] : Array(7).fill(null)), wrong(one) ?? (one.up && !one.ready ? make("span", { class: "warned" }, "catching up") : null)]),
+    make("span", { class: "logs" }, ...one.logs.map(follows)), lag(one), count(one.records), count(one.books), bytes(one.index_bytes), bytes(one.cache_bytes),
+  ] : Array(6).fill(null)), wrong(one) ?? (one.up && !one.ready ? make("span", { class: "warned" }, "catching up") : null)]),
   "No engine is known.");
+}
+
+function follows(log) {
+  const lag = log.lag_entries === null ? "lag unknown" : `lag ${count(log.lag_entries)}`;
+  return make("span", { class: "log", title: `log ${log.log}: term ${log.term}, position ${count(log.position)}, ${lag}` },
+    make("span", { class: `chip ${colour(log.log)}` }), `${log.term} · ${count(log.position)}`);
 }
 
 function lag(engine) {
