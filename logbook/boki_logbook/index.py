@@ -31,6 +31,7 @@ from itertools import chain, compress
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX
 from boki_common.record_batch import RecordBatch
@@ -373,10 +374,11 @@ class Index:
                 if not held[at]:
                     died.append(seqnum)
             return np.array(died, np.uint64)
-        counts = np.frombuffer(held, np.uint8)
-        rows = np.searchsorted(np.frombuffer(row, np.uint64), np.frombuffer(fallen, np.uint64))
-        np.subtract.at(counts, rows, 1)
-        rows = np.unique(rows[counts[rows] == 0])
+        counters = np.frombuffer(held, np.uint8)
+        seqnums, counts = np.unique(np.frombuffer(fallen, np.uint64), return_counts=True)
+        rows: NDArray[np.int64] = np.searchsorted(np.frombuffer(row, np.uint64), seqnums)
+        counters[rows] -= counts.astype(np.uint8)
+        rows = rows[counters[rows] == 0]
         return np.frombuffer(row, np.uint64)[rows]
 
     def forget(self, book: int, tags: Sequence[int], is_old: Callable[[int], bool]) -> int:

@@ -112,12 +112,12 @@ class SortedRun:
                 part[:] = CUT
         if not fallen:
             return NO_ROWS
-        seqnums = np.concatenate(fallen)
+        seqnums, counts = np.unique(np.concatenate(fallen), return_counts=True)
         first, stop = offsets[low], offsets[low + 1]
-        rows = first + np.searchsorted(self.seqnums[first:stop], seqnums)
-        np.subtract.at(held, rows, 1)
-        rows = np.unique(rows[held[rows] == 0])
-        self.dead += len(seqnums) + len(rows)
+        rows: NDArray[np.int64] = first + np.searchsorted(self.seqnums[first:stop], seqnums)
+        held[rows] -= counts.astype(np.uint8)
+        rows = rows[held[rows] == 0]
+        self.dead += int(counts.sum()) + len(rows)
         return self.seqnums[rows]
 
     def trim_book(self, book: int, mark: int) -> U64:
