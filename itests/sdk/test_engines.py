@@ -22,6 +22,7 @@ async def engines(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 async def test_views_on_two_engines(engines: LocalCluster) -> None:
     one, other = (f"boki://{engines.address(role)}" for role in ("engine-1", "engine-2"))
+    seqnum = 0
     async with boki.connect(one) as here, boki.connect(other) as there:
         mine, theirs = here.book("b"), there.book("b")
         for number in range(30):

@@ -196,6 +196,8 @@ class Reader:
         if records:
             step = 1 if query.direction == Direction.NEXT else -1
             following = records[-1].seqnum + step
+        if query.direction == Direction.NEXT and reply.gaps:
+            following = max(following, reply.gaps[-1].last + 1)
         if query.direction == Direction.NEXT and not reply.more:
             following = max(following, reply.position + 1)  # up to there nothing else can ever come
         if isinstance(tag, str):

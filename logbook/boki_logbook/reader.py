@@ -23,6 +23,7 @@ from boki_common import limits
 from boki_common.engine_protocol import (
     Consistency,
     Direction,
+    GapKind,
     GapRow,
     Query,
     Token,
@@ -35,6 +36,7 @@ from boki_common.errors import (
     BokiError,
     EntryUnknown,
     InvalidArgument,
+    Lost,
     NetworkError,
     NoSuchEntry,
     NoSuchLedger,
@@ -50,9 +52,7 @@ from boki_logbook.entry_source import EntrySource
 from boki_logbook.gaps import gaps_of
 from boki_logbook.places import EntryPlace
 from boki_logbook.serving import Serving
-from boki_logbook.serving import Serving
 from boki_logbook.settings import EngineSettings
-from boki_logbook.state import DecisionState
 from boki_logbook.state import DecisionState
 from boki_metalog.metalog_entry import Trim
 
@@ -112,6 +112,10 @@ class Reader:
         self._arrivals: dict[int, dict[asyncio.Future[None], tuple[int, int]]] = {}
         self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
 
+    def use(self, state: DecisionState) -> None:
+        """Answers from another state, which was loaded; before anything is answered."""
+        self._state, self._index, self._places = state, state.index, state.places
+
     # -- range reads
 
     def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
@@ -152,7 +156,10 @@ class Reader:
             (seqnums, found_more), gaps = await self._await_records(query)
         seen = self._seen(query.book)
         columns = RecordColumns(query.max_bytes)
-        spans = list(self._spans(seqnums))
+        spans, lost = self._without_lost(self._spans(seqnums))
+        if lost:
+            gaps = sorted([*gaps, *lost])
+            seqnums = [seqnum for span in spans for seqnum in span.seqnums]
         whole = len(spans) <= ENTRIES_PER_READ
         for start in range(0, min(len(spans), ENTRIES_PER_READ), LOADS_AT_ONCE):
             if columns.full:
@@ -194,11 +201,23 @@ class Reader:
             yield _Span(place, list(seqnums[at:stop]))
             at = stop
 
+    def _without_lost(self, spans: Iterable[_Span]) -> tuple[list[_Span], list[GapRow]]:
+        """The spans that can be had, and gaps where entries were declared lost and are not in memory either."""
+        kept: list[_Span] = []
+        gaps: list[GapRow] = []
+        for span in spans:
+            place = span.place
+            if self._places.evidence(place.first_seqnum) is None or self._cache.get(place.ledger_id, place.entry):
+                kept.append(span)
+            else:
+                gaps.append(GapRow(min(span.seqnums), max(span.seqnums), GapKind.LOST))
+        return kept, gaps
+
     def _reply(
         self, seen: _Seen, columns: RecordColumns, seqnums: Sequence[int], *, more: bool, gaps: Sequence[GapRow] = ()
     ) -> list[Buffer]:
         aux = self._cache.aux_rows(seqnums[: columns.count]) if self._cache.aux_count else {}
-        more = more and columns.count > 0
+        more = more and (columns.count > 0 or any(gap.kind is GapKind.LOST for gap in gaps))
         return encode_read_reply(seen.token, seen.position, more=more, records=columns.finish(), gaps=gaps, aux=aux)
 
     def _seen(self, book: int) -> _Seen:
@@ -223,6 +242,9 @@ class Reader:
         seen = self._seen(book)
         columns = RecordColumns(limits.ENTRY_BYTES - AUX_REPLY_BYTES)
         fits = not self._cache.aux_count or len(self._cache.within_aux(found, AUX_REPLY_BYTES)) == len(found)
+        _, lost = self._without_lost(_Span(self._places.locate(seqnum), [seqnum]) for seqnum in found if seqnum)
+        if lost:
+            raise Lost(f"record {lost[0].first} was declared lost", first=lost[0].first, last=lost[0].last)
         for start in range(0, len(found), LOADS_AT_ONCE):
             some = found[start : start + LOADS_AT_ONCE]
             places = [self._places.locate(seqnum) if seqnum else None for seqnum in some]

@@ -7,19 +7,23 @@ from typing import Any
 
 import pytest
 
-from boki_common.engine_protocol import Consistency, Direction, decode_position, decode_read_reply
-from boki_common.errors import EntryUnknown, InvalidArgument, Overloaded
+from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow, decode_position, decode_read_reply
+from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded
+from boki_common.errors import Lost as LostError
 from boki_common.ids import Position
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
+    RecordingSource,
     RecordSpec,
     RunSpec,
     committed,
     data_of,
+    make_batch,
     plain_records,
     query,
     read,
 )
+from boki_metalog.metalog_entry import Lost, Trim
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
@@ -202,3 +206,63 @@ async def test_a_reply_claims_only_what_was_looked_at(cluster: Any) -> None:
     gate.set()
     for reply in (await reading, decode_read_reply(memoryview(b"".join(await many)))):
         assert (reply.position, reply.token) == (first, seen)
+
+
+async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(cache_bytes=0, retry_first_s=0.001, replicas=1, acks=1))
+    seqnums = []
+    for number in range(1, 5):
+        seqnums += await committed(core, RunSpec(1, ALICE, number, plain_records("x", tags=(5,))))
+    shard = core.logs[0].appender.shard
+    cluster.log.builder.order(Lost(1, shard.number, 1, 3, b"{}"))
+    cluster.log.cut()
+    await cluster.settle()
+    reply = await read(core, query(5))
+    assert reply.records.seqnums.tolist() == [seqnums[0], seqnums[3]]
+    assert list(reply.gaps) == [
+        GapRow(seqnums[1], seqnums[1], GapKind.LOST),
+        GapRow(seqnums[2], seqnums[2], GapKind.LOST),
+    ]
+    point = await read(core, query(5, start=seqnums[1], stop=seqnums[1] + 1))
+    assert list(point.gaps) == [GapRow(seqnums[1], seqnums[1], GapKind.LOST)]
+    with pytest.raises(LostError, match=f"record {seqnums[2]}"):
+        await core.reader.prev_many({}, 1, [(5, seqnums[2])], Consistency.SESSION)
+
+
+async def test_a_waiting_read_hears_of_what_was_trimmed_before_it_could_look(cluster: Any) -> None:
+    core = await cluster.engine()
+    (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))))
+    following = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
+    assert data_of(await following) == [b"x"]
+    position = core.covered(1)
+    following = asyncio.ensure_future(read(core, query(5, start=first + 1, wait_ms=5_000)))
+    await cluster.settle()
+    await core.reader.trim(1, [(0, first + 1)], forget=False)
+    await cluster.settle()
+    assert not following.done(), "it had looked there: nothing is missing"
+    cluster.log.cut_by_itself = False
+    core.appender.append(make_batch(RunSpec(1, ALICE, 2, plain_records("y", tags=(5,)))), RecordingSource(), 1)
+    await cluster.settle()
+    second = first + 1
+    cluster.log.builder.order(Trim(1, ((5, second + 1),), False))
+    cluster.log.cut()
+    reply = await following
+    assert data_of(reply) == []
+    assert list(reply.gaps) == [GapRow(position + 1, second, GapKind.TRIMMED)]
+
+
+async def test_a_linearizable_read_waits_for_what_its_barrier_covers(cluster: Any) -> None:
+    core = await cluster.engine()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    barriers: list[int] = []
+    barrier = core.barrier
+
+    async def counted(book: int) -> Any:
+        barriers.append(book)
+        if len(barriers) == 1:
+            raise NoSequencer("the term is over")
+        return await barrier(book)
+
+    core.barrier = counted
+    assert data_of(await read(core, query(consistency=Consistency.LINEARIZABLE))) == [b"x"]
+    assert barriers == [1, 1]

@@ -6,9 +6,9 @@ from struct import pack
 
 import pytest
 
-from boki._record import Record, decode_columns
-from boki_common.engine_protocol import RecordColumns, decode_records, encode_records
-from boki_common.errors import CorruptData
+from boki._record import Gap, Record, decode_columns, decode_gaps
+from boki_common.engine_protocol import GapKind, GapRow, RecordColumns, decode_records, encode_records
+from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
 from boki_common.record_batch import NO_NAMES, pack_names
 
 
@@ -34,3 +34,20 @@ def test_records_are_values() -> None:
     assert record == Record(1, ("a",), b"x", None, "book", 2)
     assert len({record, Record(1, ("a",), b"x", None, "book", 2)}) == 1
     assert not hasattr(record, "__dict__")
+
+
+def test_aux_data_comes_by_row() -> None:
+    found = decode_columns(
+        columns([b"", b"", b""], [NO_NAMES, b"", NO_NAMES], [9, 0, 11]), "b", {2: memoryview(b"aux")}
+    )
+    assert [record.aux_data if record else None for record in found] == [None, None, b"aux"]
+
+
+@pytest.mark.parametrize(("kind", "error"), [(GapKind.TRIMMED, Trimmed), (GapKind.LOST, Lost)])
+def test_a_gap_is_no_record(kind: GapKind, error: type[LogBookError]) -> None:
+    (gap,) = decode_gaps((GapRow(5, 8, kind),), "b")
+    assert gap == Gap(kind, 5, 8, "b")
+    for field in ("seqnum", "data", "tags", "aux_data", "time_ms"):
+        with pytest.raises(error) as caught:
+            getattr(gap, field)
+        assert (caught.value.first, caught.value.last, caught.value.mark, caught.value.book) == (5, 8, 9, "b")

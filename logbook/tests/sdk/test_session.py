@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boki._session import Session, parse_token, token_text
+from boki._session import Session, View, parse_token, token_text
 from boki_common.errors import InvalidArgument
 from boki_common.ids import Position
 
@@ -27,3 +27,12 @@ def test_a_changed_letter_is_noticed() -> None:
         changed = text[:index] + ("A" if text[index] != "A" else "B") + text[index + 1 :]
         with pytest.raises(InvalidArgument, match="session token"):
             parse_token(changed)
+
+
+def test_a_view_only_goes_on() -> None:
+    session = Session()
+    view = View(session, 7)
+    view.saw({0: Position(1, 5)}, 50)
+    view.saw({0: Position(1, 4), 1: Position(2, 1)}, 40)
+    assert view.position == 50
+    assert session.positions == {0: Position(1, 5), 1: Position(2, 1)}
