@@ -221,3 +221,34 @@ def test_large_records_are_not_copied_into_the_frame() -> None:
     builder.start_run(1, bytes(16), 1, 1)
     builder.add(b"", 0, NO_NAMES, data)
     assert any(buffer is data for buffer in builder.finish())
+
+
+NAMED_BATCH = (
+    "010000000200000003000000010000000100000002000000e800000009000000090000000000000000000000000000000000000000000000"
+    "00000000000000000700000000000000000102030405060708090a0b0c0d0e0f050000000000000002000000000000000200000001000000"
+    "0100000001000000080000000000000000000000000000000000000000000000010000000000000001000000000000000100000000000000"
+    "0000000000000000090000000000000009000000000000000000000008000000000000000000000004000000030000000200000044332211"
+    "8877665501000000000061620000630000"
+)
+"""A run of a named writer, with an expectation, and one of a session writer, as version 1 stores them."""
+
+
+def test_a_named_run_is_stored_as_it_was_recorded() -> None:
+    builder = BatchBuilder()
+    builder.start_run(7, bytes(range(16)), 5, 2, RUN_NAMED)
+    builder.add(pack("<Q", 9), 1, NO_NAMES, b"ab")
+    builder.checksum(0x11223344)
+    builder.expect(9, 1 << 35)
+    builder.add(b"", 0, NO_NAMES, b"c")
+    builder.checksum(0x55667788)
+    builder.start_run(8, bytes(16), 1, 1)
+    builder.add(b"", 0, NO_NAMES, b"")
+    assert b"".join(builder.finish()).hex() == NAMED_BATCH
+
+
+def test_checksums_are_read_from_what_was_recorded() -> None:
+    batch = RecordBatch.parse(memoryview(bytes.fromhex(NAMED_BATCH)))
+    assert list(batch.crc_values) == [0x11223344, 0x55667788]
+    assert [run.first for run in batch.runs] == [5, 1]
+    session = batch.subset([1])
+    assert list(session.crc_values) == []
