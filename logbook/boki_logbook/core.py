@@ -32,6 +32,8 @@ from boki_logbook.reader import Reader
 from boki_logbook.router import AppendRouter
 from boki_logbook.sealer import Sealer
 from boki_logbook.settings import EngineSettings
+from boki_logbook.snapshot_format import LogPoint, Snapshot
+from boki_logbook.snapshot_rules import as_applied
 from boki_logbook.state import DecisionState
 from boki_metalog.metalog_entry import Lost
 from boki_metalog.progress import Order
@@ -39,6 +41,8 @@ from boki_metalog.view import FIRST_LOG, View
 
 ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
 """A command or a barrier waits so long for a sequencer that takes it, through as many terms as there are."""
+HOLD_S: Final = 1.0
+"""For a snapshot all logs stop behind a metalog entry, for so long at most: then another time."""
 
 _log = get_logger("engine")
 
@@ -73,6 +77,10 @@ class EngineCore:
         """The logs that existed when this engine started, until all of them have caught up."""
         self._ready = False
         self._moved: list[asyncio.Future[None]] = []
+        self._points: dict[int, LogPoint] = {}
+        """Where the snapshot was that this engine began with."""
+        self._stopped: asyncio.Future[None] | None = None
+        """Told of each advance, while a snapshot waits for the logs to stop."""
         self._counted_records = 0
         self._indexed = metrics.counter(definitions.INDEXED_RECORDS)
         self._reads = metrics.counter(definitions.READS)
@@ -94,6 +102,56 @@ class EngineCore:
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.fail(error)
 
+    # -- snapshots
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes on from a snapshot; before any log is found."""
+        assert not self.logs, "a snapshot is restored before anything is applied"
+        state = self.state = DecisionState.from_snapshot(snapshot.state)
+        self.reader.use(state)
+        self._points = {point.log: point for point in snapshot.logs}
+        self.frontier.restore(
+            {log: Position(point.term, point.entry) for log, point in self._points.items()},
+            {log: point.covered for log, point in self._points.items() if point.covered},
+            dict(snapshot.ended),
+            [(term, places.log, places.slots) for term, places in state.places.terms.items()],
+        )
+        self._counted_records = state.records
+        for term in sorted(state.places.terms):
+            places = state.places.terms[term]
+            for shard in places.shards.values():
+                if shard.closed and state.live(term):
+                    self.sealer.seal(shard.ledger_id, shard.entries_end, None)
+
+    def starts(self) -> dict[int, Position]:
+        """Where each log goes on; a log that is not named begins at its beginning."""
+        return {
+            log: Position(point.term + 1, 0) if point.ended else Position(point.term, point.entry)
+            for log, point in self._points.items()
+        }
+
+    async def snapshot(self) -> Snapshot:
+        """The whole state: every log stops behind a metalog entry, until all have. Raises TimeoutError."""
+        try:
+            async with asyncio.timeout(HOLD_S):
+                while True:
+                    for log in self.logs.values():
+                        log.indexer.hold()
+                    if all(log.indexer.between_entries for log in self.logs.values()):
+                        return self._snapshot_now()
+                    self._stopped = self._loop.create_future()
+                    await self._stopped
+        finally:
+            self._stopped = None
+            for log in self.logs.values():
+                log.indexer.release()
+
+    def _snapshot_now(self) -> Snapshot:
+        points = [self.logs[log].indexer.point() for log in sorted(self.logs)]
+        logs = tuple(point for point in points if point is not None)
+        state = as_applied(self.state.snapshot_state(), logs)
+        return Snapshot(state, logs, tuple(sorted(self.frontier.ended.items())))
+
     # -- LogsListener
 
     def log_found(self, log: int) -> EngineLog:
@@ -106,6 +164,9 @@ class EngineCore:
             make_appender=self._make_appender,
             make_indexer=lambda appender: self._make_indexer(log, appender),
         )
+        point = self._points.get(log)
+        if point is not None:
+            made.indexer.restore(point)
         self._tasks.append(self._loop.create_task(self._run(made.appender.run)))
         return made
 
@@ -163,6 +224,8 @@ class EngineCore:
         self._indexed.inc(records - self._counted_records)
         self._counted_records = records
         self.reader.advanced(books)
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
 
     def _term_applied(self) -> None:
         if len(self.logs) > 1:

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from boki_common import limits
 from boki_common.engine_protocol import Token
@@ -50,6 +50,33 @@ class Frontier:
         for first, last in slots:
             self._owners[first : last + 1] = [log] * (last + 1 - first)
         self._only = log if all(owner == log for owner in self._owners) else None
+
+    def restore(
+        self,
+        positions: Mapping[int, Position],
+        covered: Mapping[int, int],
+        ended: Mapping[int, int],
+        begun: Iterable[tuple[int, int, Iterable[tuple[int, int]]]],
+    ) -> None:
+        """Goes on from a snapshot, instead of from nothing.
+
+        Args:
+            ended: term applied to its end → what its log covered then.
+            begun: (term, log, slots) of every term that began to be applied.
+        """
+        assert not self.positions, "a frontier is restored before anything is applied"
+        self.positions, self.received = dict(positions), dict(positions)
+        self.covered, self._ended = dict(covered), dict(ended)
+        for _, log, slots in sorted(begun):
+            for first, last in slots:
+                self._owners[first : last + 1] = [log] * (last + 1 - first)
+        owner = self._owners[0]
+        self._only = owner if all(one == owner for one in self._owners) else None
+
+    @property
+    def ended(self) -> dict[int, int]:
+        """Terms applied to their ends → what their logs covered then."""
+        return self._ended
 
     def passed(self, log: int, position: Position, last_seqnum: int) -> None:
         """A metalog entry is applied; `last_seqnum` 0: the term has ordered nothing yet."""

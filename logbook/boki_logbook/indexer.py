@@ -36,10 +36,11 @@ from boki_logbook.header_feed import HeaderFeed
 from boki_logbook.places import ShardPlace, TermPlaces
 from boki_logbook.ports import AppendSource
 from boki_logbook.shard import OwnEntry
+from boki_logbook.snapshot_format import LogPoint
 from boki_logbook.state import DecisionState
 from boki_logbook.verdict import Answer
 from boki_metalog.follower import TermInfo
-from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open
+from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd
 from boki_metalog.progress import Order, ProgressVector, ShardRange
 
 TURN_RECORDS: Final = 16_384
@@ -70,14 +71,17 @@ class _Term:
 class _Cut:
     """One metalog entry that is not applied yet."""
 
-    __slots__ = ("commands", "end_pos", "entry", "ranges", "term", "time_ms")
+    __slots__ = ("commands", "end_pos", "entry", "next_shard", "open_shards", "ranges", "term", "time_ms")
 
-    def __init__(self, term: _Term, entry: int, metalog_entry: MetalogEntry, ranges: list[ShardRange]) -> None:
+    def __init__(self, term: _Term, entry: int, metalog_entry: MetalogEntry, vector: ProgressVector) -> None:
+        """Becomes the vector's next entry. Raises CorruptData when it cannot follow."""
+        self.ranges = vector.apply(metalog_entry)
+        self.open_shards = vector.shards
+        self.next_shard = vector.next_shard
         self.term = term
         self.entry = entry
         self.end_pos = metalog_entry.end_pos
         self.time_ms = metalog_entry.time_ms
-        self.ranges = ranges
         self.commands: Sequence[Order] = ()
 
 
@@ -154,6 +158,46 @@ class Indexer:
         self._turn_due = False
         self._closed = False
         self._room: list[tuple[int, asyncio.Future[None]]] = []
+        self._applied: _Cut | LogPoint | None = None
+        """The last metalog entry of the running term that is applied, or where the snapshot was; None: none is yet."""
+        self._held = False
+
+    # -- snapshots
+
+    def restore(self, point: LogPoint) -> None:
+        """Goes on where a snapshot was; before anything is told. State and frontier are there already."""
+        self._applied = point
+
+    def point(self) -> LogPoint | None:
+        """How far the log is applied; None when nothing is. Only `between_entries`."""
+        assert self.between_entries
+        position = self._frontier.positions.get(self.log)
+        if position is None:
+            return None
+        term, entry = position
+        ended = term in self._frontier.ended
+        covered = self._frontier.covered.get(self.log, 0)
+        last = self._applied
+        if isinstance(last, LogPoint):
+            return last._replace(ended=ended, covered=covered)
+        if last is None:
+            return LogPoint(self.log, term, entry, ended, covered, 0, 0, 0, ())
+        shards = tuple((end.shard, end.records_end, end.entries_end) for end in last.open_shards.values())
+        return LogPoint(self.log, term, entry, ended, covered, last.end_pos, last.time_ms, last.next_shard, shards)
+
+    @property
+    def between_entries(self) -> bool:
+        """Whether what is applied ends with a metalog entry."""
+        return not (self._range or self._entry)
+
+    def hold(self) -> None:
+        """Begins no metalog entry, until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Goes on."""
+        self._held = False
+        self.resume()
 
     # -- what the log says
 
@@ -165,10 +209,21 @@ class Indexer:
     def term_started(self, info: TermInfo) -> None:
         """Entries of a new term follow."""
         self._term = self._terms[info.term] = _Term(info)
+        point = self._applied
+        if isinstance(point, LogPoint) and point.term == info.term:
+            self._go_on(self._term, point)
+            return
         self._vector = ProgressVector()
         self._frontier.received[self.log] = Position(info.term, 0)
         self._cuts.append(_Begin(self._term))
         self.apply()
+
+    def _go_on(self, term: _Term, point: LogPoint) -> None:
+        """The term is the one that the snapshot was taken in: its next entries follow."""
+        term.places = self._state.places.terms[point.term]
+        term.shards = term.places.shards
+        ends = (ShardEnd(*end) for end in point.shards)
+        self._vector = ProgressVector(point.end_pos, point.time_ms, ends, point.next_shard)
 
     @property
     def shards(self) -> dict[int, ShardPlace]:
@@ -190,8 +245,7 @@ class Indexer:
         receiving, received = self._term, self._frontier.received
         assert receiving is not None and receiving.info.term == term, f"metalog entry of term {term} out of order"
         assert received[self.log] == (term, entry), f"metalog entry {entry} of term {term} out of order"
-        ranges = self._vector.apply(metalog_entry)
-        cut = _Cut(receiving, entry, metalog_entry, ranges)
+        cut = _Cut(receiving, entry, metalog_entry, self._vector)
         if metalog_entry.commands:
             self._commands(cut, metalog_entry)
         shards = receiving.shards
@@ -200,7 +254,7 @@ class Indexer:
             shard.records_end, shard.entries_end = records_end, entries_end
         self._cuts.append(cut)
         received[self.log] = Position(term, entry + 1)
-        for one in ranges:
+        for one in cut.ranges:
             if not self._own.wrote(term, one.shard):
                 self._feed.want(shards[one.shard].ledger_id, one.first_entry, one.entry_count)
 
@@ -255,6 +309,8 @@ class Indexer:
         advanced = False
         while cuts and budget > 0:
             cut = cuts[0]
+            if self._held and self.between_entries:
+                break
             if isinstance(cut, _Cut):
                 if not self._apply_cut(cut):
                     break
@@ -291,6 +347,7 @@ class Indexer:
                 return False
             mark.term.places = self._state.begin_term(info.term, info.log, info.slots)
             mark.term.places.shards = mark.term.shards
+            self._applied = None
             self._frontier.begin(info.term, info.log, info.slots, info.after)
         elif mark.term:
             del self._terms[mark.term]
@@ -391,6 +448,7 @@ class Indexer:
     def _passed(self, cut: _Cut) -> None:
         places = cut.term.places
         assert places is not None
+        self._applied = cut
         position = Position(places.term, cut.entry + 1)
         self._frontier.passed(self.log, position, ids.seqnum(places.term, places.end_pos - 1) if places.end_pos else 0)
         if self._ready_at is not None and not self.ready:
