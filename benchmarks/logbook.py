@@ -35,6 +35,7 @@ from typing import Any, Final
 import boki
 from benchmarks import logbook_terms, machine, report
 from benchmarks.closed_loop import Once, Workload, closed_loop
+from benchmarks.logbook_ledger import ledger_appends
 from benchmarks.redis_peer import redis_client
 from benchmarks.report import Ratio, Row
 from boki_cli.local_cluster import LocalCluster, Place
@@ -139,8 +140,6 @@ def appends(books: Callable[[int], int]) -> Callable[[Any], Once]:
 
 
 async def part_append(bench: Bench) -> None:
-    from benchmarks.logbook_ledger import ledger_appends
-
     async with bench.cluster("append") as cluster, boki.connect(cluster.url) as client, AsyncExitStack() as stack:
         once = await stack.enter_async_context(ledger_appends(cluster.metadata_uri, DATA))
         found = await bench.compare(
@@ -429,7 +428,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.rounds, arguments.seconds = 2, 0.3
+        arguments.rounds, arguments.seconds = 2, 1.0
     tune_memory()
     with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
         facts = machine.facts(Path(name))

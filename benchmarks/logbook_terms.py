@@ -18,9 +18,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 import boki
+from benchmarks.logbook_ledger import Terms, ledger_client
 
 if TYPE_CHECKING:
     from benchmarks.logbook import Bench
@@ -89,38 +88,30 @@ class Load:
         return ends / (end - begin)
 
 
-async def roll(metadata_uri: str) -> float:
-    """A planned term of log 0 by the command line's own code; the milliseconds of the protocol."""
-    process = await asyncio.create_subprocess_exec(
-        *("boki", "log", "roll", "0", "--metadata", metadata_uri, "--json"), stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await process.communicate()
-    return float(msgspec.json.decode(said.splitlines()[-1])["protocol_ms"])
-
-
 async def part_terms(bench: Bench) -> None:
     events = 2 if bench.quick else EVENTS
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(bench.cluster("terms", engines=2, sequencers=2))
         urls = cluster.url.split(",")
         client = await stack.enter_async_context(boki.connect(urls[0]))
+        terms = Terms(*await stack.enter_async_context(ledger_client(cluster.metadata_uri)))
         load = await stack.enter_async_context(Load(client, "terms"))
         await asyncio.sleep(BEFORE_S)
         protocol, planned, lost, other = [], [], [], []
         for _ in range(events):
             event = perf_counter()
-            protocol.append(await roll(cluster.metadata_uri))
+            protocol.append(await terms.roll() * 1000)
             await asyncio.sleep(AFTER_S)
             planned.append(load.normal_after(event) * 1000)
             bench.series["planned term"] = load.around(event)
         for _ in range(events):
-            serving = await serving_sequencer(cluster)
+            primary = await serving(terms, cluster)
             event = perf_counter()
-            await cluster.kill(serving)
+            await cluster.kill(primary)
             await asyncio.sleep(AFTER_S)
             lost.append(load.normal_after(event))
             bench.series["sequencer killed"] = load.around(event)
-            await cluster.start(serving)
+            await cluster.start(primary)
             await asyncio.sleep(BEFORE_S)
         for _ in range(events):
             event = perf_counter()
@@ -135,7 +126,7 @@ async def part_terms(bench: Bench) -> None:
         without = load.per_s(begin, perf_counter())
         begin = perf_counter()
         for _ in range(events):
-            await roll(cluster.metadata_uri)
+            await terms.roll()
             await asyncio.sleep(PERIOD_S)
         often = load.per_s(begin, perf_counter())
     bench.ratio("planned_term_protocol_ms", statistics.median(protocol), "<=", 30)
@@ -145,14 +136,9 @@ async def part_terms(bench: Bench) -> None:
     bench.ratio("throughput_with_a_term_every_3_s_over_without", often / without, ">=", 0.95)
 
 
-async def serving_sequencer(cluster: Any) -> str:
+async def serving(terms: Terms, cluster: Any) -> str:
     """The role that orders log 0 now."""
-    process = await asyncio.create_subprocess_exec(
-        *("boki", "status", "--metadata", cluster.metadata_uri, "--json"), stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await process.communicate()
-    status = msgspec.json.decode(said)
-    address: str = next(one["address"] for one in status["sequencers"] if one.get("serving"))
+    address = await terms.sequencer()
     roles: Sequence[str] = cluster.roles
     return next(role for role in roles if role.startswith("sequencer") and cluster.address(role) == address)
 
@@ -169,7 +155,8 @@ async def part_start(bench: Bench) -> None:
                     await book.append_many([(b"x", (f"task/{task}",))] * 1000)
 
             await asyncio.gather(*(fill(task) for task in range(8)))
-        await roll(cluster.metadata_uri)
+        async with ledger_client(cluster.metadata_uri) as connected:
+            await Terms(*connected).roll()
         await asyncio.sleep(5.0)  # the snapshot of the sealed term is written behind it
         await cluster.stop("engine-1")
         begin = perf_counter()

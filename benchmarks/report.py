@@ -67,6 +67,15 @@ def draw(title: str, facts: Mapping[str, str], rows: Sequence[Row], ratios: Sequ
     console.print(f"[bold]{title}[/bold]")
     for name, value in facts.items():
         console.print(f"  [dim]{name:>22}[/dim]  {value}")
+    if rows:
+        _draw_rows(console, rows)
+    console.print()
+    for ratio in ratios:
+        # soft_wrap: a line for programs stays one line on a narrow terminal.
+        console.print(f"[{'green' if ratio.reached else 'yellow'}]{ratio.line()}[/]", soft_wrap=True)
+
+
+def _draw_rows(console: Console, rows: Sequence[Row]) -> None:
     processes = list(rows[0].cpu_us)
     width = max(len(row.name) for row in rows)
     headings = ("per s", "p50 ms", "p99 ms", "CPU µs", *processes)
@@ -75,10 +84,6 @@ def draw(title: str, facts: Mapping[str, str], rows: Sequence[Row], ratios: Sequ
         cpu = [plain(sum(row.cpu_us.values())), *(plain(row.cpu_us[name]) for name in processes)]
         _line(console, row.name.ljust(width), [f"{row.per_s:,.0f}", f"{row.p50_ms:.3f}", f"{row.p99_ms:.2f}", *cpu])
     console.print("[dim]CPU µs: processor time a record, over all processes, then by process[/dim]", soft_wrap=True)
-    console.print()
-    for ratio in ratios:
-        # soft_wrap: a line for programs stays one line on a narrow terminal.
-        console.print(f"[{'green' if ratio.reached else 'yellow'}]{ratio.line()}[/]", soft_wrap=True)
 
 
 def _line(console: Console, name: str, cells: Sequence[str], *, style: str = "") -> None:
