@@ -12,6 +12,9 @@ import pytest
 import boki
 from boki_cli.local_cluster import LocalCluster, RoleFailed
 from boki_common.errors import InvalidArgument
+from boki_common.metadata.open import open_store
+from boki_metalog.metadata_tree import read_view
+from boki_metalog.sequencer_member import sequencer_members
 
 pytestmark = pytest.mark.processes
 
@@ -61,3 +64,29 @@ async def test_a_role_that_cannot_start_says_why(tmp_path: Path) -> None:
     ):
         await cluster.start()
     assert cluster.pids == {}
+
+
+async def test_several_logs_and_a_standby_that_takes_over(tmp_path: Path) -> None:
+    copies = {"BOKI_SEQUENCER_REPLICAS": "1", "BOKI_SEQUENCER_ACKS": "1"}
+    cluster = LocalCluster(tmp_path, bookies=1, sequencers=3, engines=0, controllers=2, logs=2, settings=copies)
+    assert cluster.roles_of("controller") == ["controller-1", "controller-2"]
+    async with cluster:
+        store = open_store(cluster.metadata_uri)
+        await store.start()
+        while len((view := (await read_view(store)).view).sequencers) < 2:
+            await asyncio.sleep(0)
+        assert view.per_slot == (*[0] * 512, *[1] * 512) and view.next_term == 3
+        listed = await sequencer_members(store)
+        lost = listed[view.logs[1].sequencer].address  # type: ignore[union-attr]
+        (name,) = [one for one in cluster.roles_of("sequencer") if cluster.address(one) == lost]
+        cluster.pause(name)
+        cluster.resume(name)
+        await cluster.kill(name)
+        while (now := (await read_view(store)).view).term_of(1) == view.term_of(1):
+            await asyncio.sleep(0)
+        assert now.installed(0) == view.installed(0), "the other log goes on"
+        assert now.installed(1).sequencer != view.installed(1).sequencer  # type: ignore[union-attr]
+        await cluster.check()
+        with pytest.raises(InvalidArgument, match="SIGSTOP"):
+            cluster.pause(name)
+        await store.close()

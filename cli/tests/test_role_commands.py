@@ -30,7 +30,7 @@ def refused(done: Outcome, code: int, *messages: str) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("role", ["sequencer", "engine", "bookie"])
+@pytest.mark.parametrize("role", ["sequencer", "engine", "bookie", "controller"])
 def test_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int, role: str) -> None:
     data = ("--data", str(tmp_path / "data")) if role == "bookie" else ()
     metadata = f"sqlite:///{tmp_path}/metadata.db"
@@ -142,6 +142,22 @@ def test_wrong_settings_are_all_said(run_boki: RunCommandLine, tmp_path: Path, m
     done = run_boki("engine", "--config", str(file))
     refused(done, 2, "engine.replicaz; did you mean engine.replicas?", "BOKI_METADATTA; did you mean BOKI_METADATA?")
     refused(run_boki("engine", "--config", str(tmp_path / "none.toml")), 2, "expected a readable settings file")
+
+
+def test_which_log_a_sequencer_stands_by_for(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+    metadata = ("--metadata", f"sqlite:///{tmp_path}/metadata.db", "--listen", f"127.0.0.1:{taken_port}")
+    for log in ("any", "3"):
+        refused(run_boki("sequencer", "--log", log, *metadata), 2, "Address already in use")
+    refused(run_boki("sequencer", "--log", "all", *metadata), 2, "expected the number of a log or any, found 'all'")
+
+
+def test_a_new_cluster_has_so_many_logs(run_boki: RunCommandLine, tmp_path: Path) -> None:
+    metadata = ("--metadata", f"sqlite:///{tmp_path}/metadata.db")
+    for logs in ("3", "2"):
+        assert run_boki("init", *metadata, "--logs", logs).code == 0
+    listed = [json.loads(line) for line in run_boki("log", "ls", *metadata, "--json").out.splitlines()]
+    assert [(one["log"], one["term"], one["slot_count"]) for one in listed] == [(0, 0, 342), (1, 0, 341), (2, 0, 341)]
+    assert "none yet" in run_boki("log", "ls", *metadata).out
 
 
 def test_init_may_be_repeated(run_boki: RunCommandLine, tmp_path: Path) -> None:

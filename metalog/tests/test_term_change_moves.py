@@ -92,7 +92,8 @@ class World:
             await self.fail_over(log, 0)
             ledger = (await read_view(store)).view.installed(log).metalog_ledger  # type: ignore[union-attr]
             self.ledgers.ledgers[ledger].writer.submit(encode(OPENED))
-        await asyncio.sleep(0.001)
+        while not all(ledger.acked for ledger in self.ledgers.ledgers.values()):
+            await asyncio.sleep(0)
 
     async def store(self, gate: Gate | None = None) -> MemoryStore:
         store = MemoryStore(self.tree) if gate is None else GatedStore(self.tree, gate)
