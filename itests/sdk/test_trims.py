@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -224,3 +225,40 @@ async def test_what_is_no_trim(book: boki.Book, arguments: dict[str, object], me
     with pytest.raises(boki.InvalidArgument, match=message):
         await book.trim(**arguments)  # type: ignore[arg-type]
     assert await seen(book, start=1) == [seqnum]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_trims_against_a_list(book: boki.Book, seed: int) -> None:
+    rng = random.Random(seed)
+    streams: tuple[str | int | None, ...] = (None, "a", "b", 7)
+    names: tuple[str | int, ...] = ("a", "b", 7)
+    records: dict[int, tuple[str | int, ...]] = {}
+    newest: dict[str | int | None, int] = {}
+    marks: dict[str | int | None, int] = {}
+    for number in range(120):
+        if rng.random() < 0.7 or not records:
+            tags = tuple(rng.sample(names, rng.randrange(4)))
+            seqnum = await book.append(b"%d" % number, tags=tags)
+            records[seqnum] = tags
+            newest |= dict.fromkeys(tags, seqnum)
+            newest[None] = seqnum
+            continue
+        pairs = [
+            (tag, rng.choice(list(newest.values())) - rng.randrange(9))
+            for tag in rng.sample(streams, rng.choice((1, 1, 2)))
+        ]
+        await book.trim(pairs)
+        for tag, before in pairs:
+            marks[tag] = max(marks.get(tag, 0), min(before, newest.get(tag, -1) + 1))
+        records = {
+            seqnum: tags
+            for seqnum, tags in records.items()
+            if seqnum >= marks.get(None, 0) and (not tags or any(seqnum >= marks.get(tag, 0) for tag in tags))
+        }
+        for tag in streams:
+            mark = max(marks.get(None, 0), marks.get(tag, 0))
+            alive = [seqnum for seqnum, tags in records.items() if seqnum >= mark and (tag is None or tag in tags)]
+            assert await seen(book, tag) == alive
+            start = rng.choice(list(newest.values())) - rng.randrange(40)
+            gap: list[object] = [(start, mark - 1)] if start < mark else []
+            assert await seen(book, tag, start=start) == gap + [seqnum for seqnum in alive if seqnum >= start]

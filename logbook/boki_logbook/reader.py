@@ -184,7 +184,8 @@ class Reader:
         return _Found(found, more)
 
     def _gaps(self, query: Query, looked: int) -> list[GapRow]:
-        return gaps_of(query, looked, self._state.mark(query.book, query.tag))
+        mark = self._state.mark(query.book, query.tag)
+        return gaps_of(query, looked, mark) if mark else []
 
     def _spans(self, seqnums: Sequence[int]) -> Iterator[_Span]:
         """Groups neighbouring seqnums by their entry."""
