@@ -71,6 +71,8 @@ class Standby:
         vacancies = self._vacancies(view, logs)
         if not vacancies:
             return Step(None, self._settings.standby_check_s)
+        if self._at_once is not None and self._at_once in self._since:
+            return Step(self._at_once[0], 0.0)
         places = dict.fromkeys(logs, 0)
         if own is None:
             serving = view.sequencers
@@ -86,8 +88,9 @@ class Standby:
         )
 
     def changed(self, log: int) -> None:
-        """This process changed the log's term because it suspected its sequencer."""
-        self._backoff.changed(log, self._loop.time(), chance=self._rng.below(_CHANCES) / _CHANCES)
+        """This process changed the log's term because it suspected its sequencer; of its own full term that is not so."""
+        if self._at_once is None or self._at_once[0] != log:
+            self._backoff.changed(log, self._loop.time(), chance=self._rng.below(_CHANCES) / _CHANCES)
 
     async def close(self) -> None:
         await self._watch.close()
@@ -103,7 +106,7 @@ class Standby:
             if presence in (Presence.OVER, Presence.GONE):
                 key = (log, view.term_of(log))
                 since[key] = self._since.get(key, self._loop.time())
-                patient = presence is Presence.OVER and key != self._at_once
+                patient = presence is Presence.OVER
                 vacancies.append(Vacancy(log, since[key], self._settings.over_grace_s if patient else 0.0))
         self._since = since
         return vacancies

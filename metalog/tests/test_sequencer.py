@@ -140,6 +140,19 @@ async def test_a_full_term_is_replaced_by_its_own_sequencer(cluster: Any, monkey
     assert not sequencer.failed.done()
 
 
+async def test_full_terms_follow_each_other_without_a_pause(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What slows down suspicions does not slow down a sequencer that goes on by itself."""
+    monkeypatch.setattr(limits, "POSITION_MAX", 10)
+    sequencer = await cluster.sequencer(backoff_first_s=60.0, over_grace_s=60.0)
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    for term in range(1, 6):
+        while sequencer.term != term:
+            await asyncio.sleep(0)
+        shard = await engine.open(term, A, 50 + term)
+        engine.report(term, **{f"s{shard}": (16, 2)})
+
+
 async def test_bookies_that_come_later(cluster: Any) -> None:
     cluster.ledgers.faults += [("create", NotEnoughBookies("1 of 2 bookies are up"))] * 3
     sequencer = await cluster.sequencer()
