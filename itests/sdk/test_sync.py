@@ -123,3 +123,33 @@ async def test_errors_come_as_they_are(run: RunScript, name: str) -> None:
             client.book(name)
 
     await run(script)
+
+
+async def test_everything_else(run: RunScript, name: str) -> None:
+    def script(client: boki.sync.Client) -> None:
+        book = client.book(name)
+        writer = book.writer("w")
+        first = writer.append(b"1", tags=["a"])
+        (second,) = writer.append_many([(b"2", ["a"])])
+        third = writer.submit(b"3", tags=["a"])
+        assert third.outcome() == boki.Committed(third.result())
+        assert third.why().waits_for == "nothing"
+        writer.refresh()
+        writer.ready()
+        assert (writer.name, writer.last) == ("w", 3)
+        assert writer.append_at(1, b"1", tags=["a"]) == first
+        assert book.append(b"2", tags=["a"], writer=("w", 2)) == second
+        assert book.set_aux_data(second, b"aux")
+        record = book.read_at(second, consistency="linearizable")
+        assert record is not None
+        assert record.aux_data == b"aux"
+        assert book.seek(0) <= first
+        book.trim(before=second)
+        book.trim([("a", second)])
+        items = list(book.read("a", start=first))
+        assert isinstance(items[0], boki.Gap)
+        assert [item.seqnum for item in items[1:]] == [second, third.result()]
+        other = client.session(client.session_token())
+        client.merge(other.session_token())
+
+    await run(script)
