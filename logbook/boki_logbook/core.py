@@ -25,6 +25,7 @@ from boki_logbook.cache import BatchCache
 from boki_logbook.compression import compressor
 from boki_logbook.engine_log import EngineLog
 from boki_logbook.entry_source import EntrySource
+from boki_logbook.expiry import Expiry
 from boki_logbook.frontier import Frontier
 from boki_logbook.indexer import Indexer
 from boki_logbook.ports import DataLedgers, ShardLink
@@ -87,7 +88,8 @@ class EngineCore:
         metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.state.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
-        self._tasks = [self._loop.create_task(self._run(self.sealer.run))]
+        expiry = Expiry(lambda: self.state, self.order, settings)
+        self._tasks = [self._loop.create_task(self._run(work)) for work in (self.sealer.run, expiry.run)]
 
     def fail(self, error: BaseException) -> None:
         """Ends the engine: what it knows cannot be trusted or continued."""

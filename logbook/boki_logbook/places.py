@@ -334,6 +334,11 @@ class Places:
         row = places.row(ids.pos_of(seqnum)) if places.lost else None
         return None if row is None else places.evidence(*row)
 
+    @property
+    def last_time_ms(self) -> int:
+        """The newest cut time of all terms; 0 before the first."""
+        return max((term.last_time_ms for term in self.terms.values()), default=0)
+
     def time_ms(self, seqnum: int) -> int:
         """When a record was ordered."""
         return self.locate(seqnum).time_ms

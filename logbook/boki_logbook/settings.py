@@ -43,6 +43,16 @@ class EngineSettings:
     position_wait_s: float = setting(
         limits.REQUEST_AGE_S, unit="s", help="A read waits so long for the index to reach its session.", minimum=0.01
     )
+    session_writer_age_s: float = setting(
+        3_600.0,
+        unit="s",
+        help="Session writers not heard of for longer are forgotten; SDKs renew theirs well before.",
+        minimum=0.0,
+    )
+    writer_retention_s: float = setting(
+        0.0, unit="s", help="Named writers not heard of for longer are forgotten; 0: never.", minimum=0.0
+    )
+    expiry_period_s: float = setting(60.0, unit="s", help="How often idle writers are looked for.", minimum=0.01)
 
     def faults(self) -> Iterable[str]:
         if self.acks > self.replicas:
