@@ -8,7 +8,10 @@
 Rules:
 - Created once, after the term's metalog is closed and before the view drops the term. Its content follows from the closed
   metalog and the view, so any driver writes the same bytes and "exists" is success.
-- Only `location` changes later, by compare-and-swap: the ledgers, or where the term was moved to.
+- Only `location` changes later, by compare-and-swap: the ledgers, or what became of them. A record whose records are not in
+  the ledgers any more has version 2, so that a program that does not know this refuses it by name:
+    reclaimed    no record of the term is live, and an index snapshot lies behind its end: its ledgers are deleted after a grace
+    deleted      they are
 - `last_entry` is -1 for a term that ordered nothing; its final vector is in its last entry.
 
 Pure: values and their bytes.
@@ -26,8 +29,12 @@ from boki_metalog.metalog_entry import MetalogEntry
 from boki_metalog.view import Installed, SlotRange, decode_versioned
 
 VERSION: Final = 1
+MOVED_VERSION: Final = 2
+"""Of a record whose location is not the ledgers."""
 TERMS_PATH: Final = "/boki/terms"
 IN_LEDGERS: Final = "ledgers"
+RECLAIMED: Final = "reclaimed"
+DELETED: Final = "deleted"
 
 
 class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +59,16 @@ class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def same_term_as(self, other: TermRecord) -> bool:
         """Whether both say the same, apart from the location."""
-        return msgspec.structs.replace(self, location=other.location) == other
+        return msgspec.structs.replace(self, version=other.version, location=other.location) == other
+
+    @property
+    def reclaimed(self) -> bool:
+        """Whether its ledgers are gone, or will be soon: all that matters of it is in the index snapshot."""
+        return self.location.kind in (RECLAIMED, DELETED)
+
+    def at(self, kind: str) -> TermRecord:
+        """The record after its records went elsewhere."""
+        return msgspec.structs.replace(self, version=MOVED_VERSION, location=Location(kind))
 
 
 def term_path(term: int) -> str:
@@ -85,7 +101,7 @@ def encode_record(record: TermRecord) -> bytes:
 
 def decode_record(data: Buffer, term: int) -> TermRecord:
     """Reads the record of `term`. Raises VersionMismatch, CorruptData."""
-    record = decode_versioned(data, TermRecord, path=term_path(term), version=VERSION)
+    record = decode_versioned(data, TermRecord, path=term_path(term), version=VERSION, or_version=MOVED_VERSION)
     if record.term != term or record.last_entry < -1 or record.end_pos < 0:
         raise CorruptData(f"{term_path(term)} holds the record of term {record.term}", expected=term, found=record.term)
     return record

@@ -158,15 +158,15 @@ def decode_view(data: Buffer) -> View:
     return view
 
 
-def decode_versioned(data: Buffer, kind: type[T], *, path: str, version: int) -> T:
-    """Reads a JSON value that has a `version` field.
+def decode_versioned(data: Buffer, kind: type[T], *, path: str, version: int, or_version: int | None = None) -> T:
+    """Reads a JSON value that has a `version` field, of one version, or of two.
 
     Raises:
         VersionMismatch: another version. CorruptData: not such a value.
     """
     try:
         found = msgspec.json.decode(data, type=_Version).version
-        if found != version:
+        if found not in (version, or_version):
             raise VersionMismatch(
                 f"expected version {version} in {path}, found {found}: upgrade this program",
                 expected=version,

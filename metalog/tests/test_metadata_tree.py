@@ -9,8 +9,8 @@ import pytest
 
 from boki_common.errors import NoNode
 from boki_metalog.errors import TermRecordConflict
-from boki_metalog.metadata_tree import create_record, ensure_view, read_record, read_view, sealed_terms
-from boki_metalog.term_record import Location, TermRecord
+from boki_metalog.metadata_tree import create_record, ensure_view, move_record, read_record, read_view, sealed_terms
+from boki_metalog.term_record import DELETED, IN_LEDGERS, RECLAIMED, Location, TermRecord
 from boki_metalog.view import SlotRange, first_view
 
 
@@ -49,3 +49,18 @@ async def test_a_record_that_exists_is_success_wherever_its_term_went(cluster: A
     assert await read_record(store, 1) == moved
     with pytest.raises(TermRecordConflict, match="do not go on"):
         await create_record(store, record(1, log=1))
+
+
+async def test_a_record_is_moved_step_by_step(cluster: Any) -> None:
+    store = await cluster.store()
+    await ensure_view(store)
+    await create_record(store, record(1))
+    assert not await move_record(store, 1, DELETED, when=RECLAIMED)
+    assert (await read_record(store, 1)).location.kind == IN_LEDGERS
+    for _ in range(2):
+        assert await move_record(store, 1, RECLAIMED, when=IN_LEDGERS)
+    await create_record(store, record(1))
+    assert await move_record(store, 1, DELETED, when=RECLAIMED)
+    assert not await move_record(store, 1, RECLAIMED, when=IN_LEDGERS), "what is deleted stays so"
+    with pytest.raises(NoNode):
+        await move_record(store, 2, RECLAIMED, when=IN_LEDGERS)

@@ -5,9 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boki_common.errors import CorruptData
+from boki_common.errors import CorruptData, VersionMismatch
 from boki_metalog.metalog_entry import MetalogEntry
-from boki_metalog.term_record import Location, TermRecord, decode_record, encode_record, record_of, term_path
+from boki_metalog.term_record import (
+    DELETED,
+    RECLAIMED,
+    Location,
+    TermRecord,
+    decode_record,
+    encode_record,
+    record_of,
+    term_path,
+)
 from boki_metalog.view import first_view
 
 INSTALL = {"ledger_id": 31, "sequencer": "5e" * 16, "token": "70" * 16, "start_time_ms": 900}
@@ -35,3 +44,17 @@ def test_a_term_without_entries_passes_its_start_time_on() -> None:
     assert installed is not None
     record: TermRecord = record_of(0, installed, view.slots_of(0), -1, None)
     assert (record.last_time_ms, record.end_pos, record.last_entry) == (900, 0, -1)
+
+
+def test_a_reclaimed_term_is_one_of_version_two() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    for kind in (RECLAIMED, DELETED):
+        moved = record.at(kind)
+        assert moved.reclaimed and not record.reclaimed
+        assert (moved.version, moved.same_term_as(record), record.same_term_as(moved)) == (2, True, True)
+        assert decode_record(encode_record(moved), 1) == moved
+    with pytest.raises(VersionMismatch, match="upgrade"):
+        decode_record(encode_record(msgspec.structs.replace(record, version=3)), 1)
