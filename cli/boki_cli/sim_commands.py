@@ -282,19 +282,27 @@ def _show_failure(outcome: Outcome) -> None:
 
 def _show(invocation: Invocation, summary: Summary, wall_s: float) -> None:
     console = invocation.console()
-    table = Table("fault", "how often", "what its target was doing", box=None, pad_edge=False)
-    for kind, steps in summary.fault_table().items():
-        text = ", ".join(f"{step} {count}" for step, count in sorted(steps.items(), key=_most_first))
-        table.add_row(kind, str(sum(steps.values())), text)
-    if table.row_count:
-        console.print(table)
+    if summary.faults:
+        met, cells = summary.coverage()
+        console.print(_table("fault", "steps that its target took part in", summary.fault_table()))
+        console.print(_table("step", "faults that met it", summary.step_table()))
+        click.echo(f"{met} of {cells} pairs of fault and step were met")
     for failure in summary.failures:
         click.echo(f"seed {failure.seed} ({failure.profile}): {failure.violations[0][:500]}")
         click.echo(f"    {failure.replay}")
     click.echo(
         f"{summary.seeds} seeds, {summary.failed} failed, {summary.operations} operations, {summary.messages} messages, "
-        f"{summary.virtual_s:.0f} virtual seconds in {wall_s:.0f} s: {summary.seeds / wall_s:.2f} seeds/s"
+        f"{summary.virtual_s:.0f} virtual seconds in {wall_s:.0f} s: {summary.seeds / wall_s:.2f} seeds/s, "
+        f"{summary.messages_per_s():,.0f} messages/s a core"
     )
+
+
+def _table(row: str, cells: str, counts: dict[str, dict[str, int]]) -> Table:
+    table = Table(row, "how often", cells, box=None, pad_edge=False)
+    for name, found in counts.items():
+        text = ", ".join(f"{one} {count}" for one, count in sorted(found.items(), key=_most_first))
+        table.add_row(name, str(sum(found.values())), text)
+    return table
 
 
 _most_first: Callable[[tuple[str, int]], tuple[int, str]] = lambda item: (-item[1], item[0])  # noqa: E731 - a sort key

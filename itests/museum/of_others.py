@@ -50,8 +50,8 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "metalog",
             (
                 (
-                    "            self._wake.set,\n            retry_first_s=self._settings.retry_first_s,\n",
-                    "            lambda: None,\n            retry_first_s=self._settings.retry_first_s,\n",
+                    '        """The feed has a new view, or ended."""\n',
+                    "        if self._started_term:\n            return\n",
                 ),
             ),
             "",
@@ -180,10 +180,10 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "logbook",
             (
                 (
-                    "        self._vector = ProgressVector()\n        self.positions[log] = self.received[log]",
+                    "        places = self._current[log] = self.places.begin(term, log, slots)\n",
                     (
-                        "        self.verdicts = Verdicts()\n"
-                        "        self._vector = ProgressVector()\n        self.positions[log] = self.received[log]"
+                        "        self.verdicts.restore({}, {})\n"
+                        "        places = self._current[log] = self.places.begin(term, log, slots)\n"
                     ),
                 ),
                 (

@@ -34,6 +34,7 @@ from boki_sim.network import Network
 from boki_sim.process import SimProcess
 from boki_sim.randomness import SimRandom, stream
 from boki_sim.shape import Shape, names
+from boki_sim.steps import Steps
 from boki_sim.trace import Trace
 
 BOOKIE_PORT: Final = 3181
@@ -102,6 +103,9 @@ class Cluster:
         self.trace = trace
         self.invariants = invariants
         self.tree = ObservedTree(invariants.metadata_changed)
+        self.steps = network.steps = Steps(loop.time)
+        network.roles = {BOOKIE_PORT: "bookie", SEQUENCER_PORT: "sequencer", ENGINE_PORT: "engine"}
+        self._past_work = 0
         self.nodes: dict[str, Node] = {}
         self._places = iter(range(1, 200))
         for role, count in (("bookie", shape.bookies), ("sequencer", shape.sequencers), ("engine", shape.engines)):
@@ -145,6 +149,7 @@ class Cluster:
         if node.running:
             raise SimulationError(f"{node.name} runs already")
         node.incarnation += 1
+        self._past_work += _work(node)
         process = self.loop.process(f"{node.name}#{node.incarnation}", node.host)
         node.process = process
         self.network.power_on(node.host)
@@ -155,12 +160,13 @@ class Cluster:
             stream(self.seed, "metadata", process.name),
             self.trace,
             self.shape.metadata_s,
+            self.steps,
         )
         if node.disk is not None:
             node.disk = node.disk.reopen()
             plan = DiskPlan(
                 process, stream(self.seed, "disk", process.name), self.trace,
-                flush_s=self.shape.flush_s, other_s=self.shape.flush_s / 20,
+                flush_s=self.shape.flush_s, other_s=self.shape.flush_s / 20, steps=self.steps,
             )  # fmt: skip
             if node.plan is not None:
                 plan.slowness = node.plan.slowness
@@ -288,6 +294,10 @@ class Cluster:
 
     # -- for checks
 
+    def messages(self) -> int:
+        """Frames delivered between processes, operations of disks, answers of the metadata store."""
+        return self.network.frames + self._past_work + sum(_work(node) for node in self.nodes.values())
+
     def look(self) -> None:
         """One marked point."""
         live = [node for node in self.nodes.values() if node.running]
@@ -297,9 +307,20 @@ class Cluster:
             self.engines(),
         )
 
+    def disks_at_hand(self) -> None:
+        """From now on what is on a disk can be looked at without waiting."""
+        for node in self.nodes.values():
+            if node.disk is not None:
+                node.disk.cached = True
+
     def bookies(self) -> dict[str, Bookie]:
         """Running ones, by machine."""
         return {node.host: node.role for node in self.of("bookie") if node.running and isinstance(node.role, Bookie)}
 
     def engines(self) -> dict[str, Engine]:
         return {node.name: node.role for node in self.of("engine") if node.running and isinstance(node.role, Engine)}
+
+
+def _work(node: Node) -> int:
+    """What disk and metadata store did for the newest incarnation of a node."""
+    return (0 if node.plan is None else node.plan.operations) + (0 if node.store is None else node.store.answers)

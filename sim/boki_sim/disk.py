@@ -12,6 +12,7 @@ from math import log
 from boki_common.errors import DiskFailed
 from boki_common.runtime.memory_disk import EIO, SECTOR_BYTES, MemoryDisk
 from boki_sim.process import SimProcess
+from boki_sim.steps import Steps, of_disk
 from boki_sim.trace import Trace
 
 FLUSHES = frozenset(("sync", "replace", "rename", "remove"))
@@ -26,12 +27,22 @@ class DiskPlan:
         failing: kinds whose next operations fail with EIO → how many.
     """
 
-    def __init__(self, process: SimProcess, numbers: random.Random, trace: Trace, *, flush_s: float, other_s: float):
+    def __init__(
+        self,
+        process: SimProcess,
+        numbers: random.Random,
+        trace: Trace,
+        *,
+        flush_s: float,
+        other_s: float,
+        steps: Steps | None = None,
+    ) -> None:
         self.flush_s = flush_s
         self.other_s = other_s
         self.slowness = 1.0
         self.failing: dict[str, int] = {}
         self.operations = 0
+        self._steps = steps
         self._process = process
         self._numbers = numbers
         self._trace = trace
@@ -42,6 +53,8 @@ class DiskPlan:
             self.failing[kind] -= 1
             self._trace.add(self._process.name, "disk", f"{kind} {name} fails")
             raise DiskFailed(f"the disk failed {kind} of {name}: input/output error (errno {EIO})", errno=EIO)
+        if self._steps is not None and (step := of_disk(kind, name)):
+            self._steps.met(step, self._process)
         mean = self.flush_s if kind in FLUSHES else self.other_s
         seconds = -log(1.0 - self._numbers.random()) * mean * self.slowness
         self._trace.add(self._process.name, "disk", f"{kind} {name} {seconds:.6f}")

@@ -5,6 +5,9 @@ JSON lines:
 
     {"at": 3.2, "kind": "kill", "target": "bookie-1", "seconds": 2.0, "amount": 40}
 
+A fault with a `step` (`steps.STEPS`) waits: from its time on, for the `nth` time that the step happens anywhere. Then it meets
+whoever takes part in the step, as far as its kind can; else its target.
+
 | kind | target | amount |
 |---|---|---|
 | kill, power, stop | a role: killed, its machine's power cut, ended cleanly; back after `seconds` | callbacks it still runs |
@@ -15,6 +18,7 @@ JSON lines:
 | clog | "a>b": one direction between two machines, for `seconds` | |
 | slow-link | a machine: its links are `amount` times slower | times |
 | reset | "a>b": every connection between two machines | |
+| fence-race | waits for a recovery whose writer lives, and lets them race (`fence_race`) | |
 | slow-disk, disk-error, disk-full | a bookie | times; which operation fails; bytes left |
 | flip-bits, misdirect, wipe | the seed's one bookie that may lose data | bits |
 | expire, cut-off | a process: its metadata session ends; it cannot reach the store for `seconds` | |
@@ -30,10 +34,11 @@ from __future__ import annotations
 import json
 import random  # noqa: TID251 - the type; the generators come from the seed
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Final, NamedTuple
 
 from boki_sim.loop import SimulationError
+from boki_sim.steps import STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +50,13 @@ class Fault:
     target: str
     seconds: float = 0.0
     amount: float = 0.0
+    step: str = ""
+    nth: int = 1
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:.2f} s" if self.seconds else ""
-        return f"{self.at:7.3f} s  {self.kind} {self.target}{lasting} ({self.amount:g})"
+        aimed = f" at {self.step!r} number {self.nth}" if self.step else ""
+        return f"{self.at:7.3f} s  {self.kind} {self.target}{lasting} ({self.amount:g}){aimed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ class Targets:
 
 
 PROCESSES: Final = ("kill", "power", "stop", "crash", "pause")
-CONNECTIONS: Final = ("isolate", "partition", "clog", "slow-link", "reset")
+CONNECTIONS: Final = ("isolate", "partition", "clog", "slow-link", "reset", "fence-race")
 DISKS: Final = ("slow-disk", "disk-error", "disk-full")
 DAMAGE: Final = ("flip-bits", "misdirect", "wipe")
 METADATA: Final = ("expire", "cut-off", "metadata-down", "lost-answer", "lost-request", "delayed-write")
@@ -88,8 +96,42 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Kinds that a profile draws from. Each seed takes some of them."""
 
-MEAN_GAP_S: Final = (0.1, 2.0)
-"""Between these lies a seed's mean time between two faults."""
+
+class _Way(NamedTuple):
+    """Steps that faults wait for, and what leads to them."""
+
+    steps: tuple[str, ...]
+    nth: int
+    """Faults wait for one of the first so many."""
+    means: tuple[str, ...] = ()
+    """Kinds of faults that lead there, of which one is put before; () if the steps come by themselves."""
+    role: str = ""
+    """Whom they meet."""
+    weight: int = 2
+    """How often faults wait for one of these steps, beside others."""
+
+
+_WAYS: Final = (
+    _Way(("data add", "data ack", "metalog add", "metalog ack", "entry read", "entry answer", "append", "append answer",
+          "read", "read answer", "progress", "cut pushed", "connects", "journal write", "journal flush", "LAC asked",
+          "LAC told"), 30),
+    _Way(("entry log", "index", "checkpoint", "entry from disk", "journal segment"), 2),
+    _Way(("view swap asked", "view swap made", "term sealed asked", "term sealed made", "ledger closes asked",
+          "ledger closes made", "follows", "member listed asked", "member listed made"), 1, ("stop", "kill"), "sequencers", 5),
+    _Way(("recovery begins asked", "recovery begins made", "fencing read", "recovery add", "term over", "shard opens"),
+         1, ("split", "power"), "sequencers", 4),
+    _Way(("shard opens", "shard closes", "ledger created asked", "ledger created made"), 2, ("stop", "kill"), "engines"),
+    _Way(("replay", "ensemble change asked", "ensemble change made", "bookie listed asked", "bookie listed made"),
+         1, ("kill", "power"), "bookies", 4),
+    _Way(("session ends",), 1, ("expire",), "roles", 1),
+)  # fmt: skip
+EARLY: Final = 0.3
+"""What has to be led to waits from this part of its time on, so that it comes within the run."""
+
+MEAN_GAP_S: Final = (0.1, 0.2, 0.4, 1.0, 2.0)
+"""One of these is a seed's mean time between two faults."""
+AIMED: Final = (0.0, 0.6, 0.9, 1.0)
+"""One of these is a seed's share of faults that wait for a step."""
 
 
 def draw(numbers: random.Random, profile: str, targets: Targets, *, seconds: float) -> list[Fault]:
@@ -100,15 +142,52 @@ def draw(numbers: random.Random, profile: str, targets: Targets, *, seconds: flo
     if not allowed:
         return []
     kinds = [kind for kind in allowed if numbers.random() < 0.5] or [numbers.choice(allowed)]
-    weights = [numbers.random() + 0.05 for _ in kinds]
-    gap_s = numbers.uniform(*MEAN_GAP_S)
     script = []
+    if "fence-race" in kinds:  # once a run
+        script += _fence_race(numbers.uniform(0.1, 0.5) * seconds, targets)
+        kinds.remove("fence-race")
+    kinds = kinds or [numbers.choice(PROCESSES)]
+    weights = [numbers.random() + 0.05 for _ in kinds]
+    gap_s = numbers.choice(MEAN_GAP_S) if not script else MEAN_GAP_S[-1]  # a race needs others to live
+    aimed = numbers.choice(AIMED)
     at = numbers.expovariate(1 / gap_s)
     while at < seconds:
         kind = numbers.choices(kinds, weights)[0]
-        script.append(_fault(numbers, at, kind, targets))
+        fault = _fault(numbers, at, kind, targets)
+        if numbers.random() < aimed:
+            script.extend(_aimed(numbers, fault, allowed, targets))
+        else:
+            script.append(fault)
         at += numbers.expovariate(1 / gap_s)
-    return script
+    return sorted(script, key=lambda fault: fault.at)
+
+
+def _fence_race(at: float, targets: Targets) -> list[Fault]:
+    """The race, and what makes somebody recover the metalog of a sequencer that lives."""
+    return [Fault(round(at, 4), "fence-race", "all", step="recovery begins asked"), *_split(round(at, 4), targets)]
+
+
+def _split(at: float, targets: Targets) -> list[Fault]:
+    """The first sequencer and the others, or an engine, do not hear each other."""
+    others = targets.sequencers[1:] or targets.engines[:1]
+    pairs = [(targets.sequencers[0], other) for other in others] + [(other, targets.sequencers[0]) for other in others]
+    return [Fault(at, "clog", f"{one}>{other}", 8.0) for one, other in pairs]
+
+
+def _aimed(numbers: random.Random, fault: Fault, allowed: Sequence[str], targets: Targets) -> list[Fault]:
+    """The fault, at a step; and with it, now and then, what leads to that step."""
+    way = numbers.choices(_WAYS, [way.weight for way in _WAYS])[0]
+    amount = float(numbers.randrange(12)) if fault.kind in ("kill", "power", "stop", "crash") else fault.amount
+    at = round(fault.at * EARLY, 4) if way.means else fault.at
+    aimed = replace(fault, at=at, step=numbers.choice(way.steps), nth=numbers.randrange(way.nth) + 1, amount=amount)
+    means = [kind for kind in way.means if kind in allowed or (kind == "split" and "clog" in allowed)]
+    if not means or numbers.random() < 0.2:
+        return [aimed]
+    kind = numbers.choice(means)
+    if kind == "split":
+        return [aimed, *_split(at, targets)]
+    target: str = numbers.choice(getattr(targets, way.role))
+    return [aimed, Fault(at, kind, target, round(numbers.uniform(0.3, 4.0), 3), 0.0)]
 
 
 def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fault:
@@ -167,6 +246,8 @@ def from_text(text: str) -> list[Fault]:
             fault = Fault(**json.loads(line))
         except (ValueError, TypeError) as error:
             raise SimulationError(f"line {number} of the script is no fault: {error}: {line[:200]}") from error
+        if fault.step and fault.step not in STEPS:
+            raise SimulationError(f"line {number} of the script: expected a step of {STEPS}, found {fault.step!r}")
         if fault.kind not in KINDS:
             raise SimulationError(
                 f"line {number} of the script: expected one of {', '.join(KINDS)}, found {fault.kind!r}"

@@ -1,8 +1,10 @@
 """What must hold at every step, watched from outside of the code under test (DESIGN §11).
 
-Two kinds of looks:
+Three kinds of looks:
 - at every change in the metadata store (`metadata_changed`): ledgers and the view only move forward;
-- at marked points (`look`), many times a virtual second and before every fault: LACs, fences, the metalog.
+- after every few callbacks, whatever they did, and before every fault (`look`): writers and their LACs, fences, the content of
+  entries that were just acknowledged, engines at one position. Each costs some microseconds: it looks at what may have changed;
+- at marked points (`compare_verdicts`, many times a virtual second, and `check_copies`, in the end): what takes longer.
 
 What is found wrong is a `Violation`: the number of DESIGN's invariant and the facts. A run goes on after one, to its end.
 
@@ -14,17 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
+from zlib import crc32
 
 from boki_bookie.bookie import Bookie
+from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
 from boki_common.errors import BokiError
+from boki_common.runtime.ports import Buffer
 from boki_ledger.client import LedgerClient
 from boki_logbook.engine import Engine
+from boki_logbook.state import DecisionState
 from boki_metalog.term_record import TERMS_PATH, TermRecord, decode_record
 from boki_metalog.view import VIEW_PATH, View, decode_view
 
 VIOLATIONS_KEPT = 50
+_PAYLOAD_START: Final = v2.ENTRY_HEADER_BYTES + 4
+"""In an entry's body, behind its header and the checksum of all ledgers of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,10 @@ class _Ledger:
     writers: set[str] = field(default_factory=set)
     fenced: set[str] = field(default_factory=set)
     """Bookies (machines) that were seen with a durable fence."""
+    fencing: dict[str, Bookie] = field(default_factory=dict)
+    """Those whose fence is on its way to the disk."""
+    contents: dict[int, int] = field(default_factory=dict)
+    """Acknowledged entry → checksum of its payload."""
 
 
 class Invariants:
@@ -68,6 +80,14 @@ class Invariants:
         self._found = found
         self._machines: dict[str, str] = {}
         self._view: View | None = None
+        self._acked: list[tuple[int, _Ledger, int]] = []
+        """Ledgers whose writers acknowledged more, and what they had acknowledged before."""
+        self._closed: list[int] = []
+        """Closed ledgers, of which each look sees one."""
+        self._verdicts: dict[tuple[int, bytes, int], tuple[int, int]] = {}
+        """(book, writer, number) → verdict and seqnum."""
+        self._compared: dict[tuple[DecisionState, int, bytes], int] = {}
+        """(an engine's state, book, writer) → the number up to which its verdicts were compared."""
 
     def violated(self, rule: str, what: str) -> None:
         if len(self.violations) < VIOLATIONS_KEPT:
@@ -167,7 +187,9 @@ class Invariants:
             self._look_at_writers(name, client)
         for name, bookie in bookies.items():
             self._machines[bookie.bookie_id] = name
-            self._look_at_fences(name, bookie)
+        self._look_at_fences(bookies)
+        if self._acked:
+            self._look_at_contents(bookies)
         self._look_at_engines(engines)
 
     def _look_at_writers(self, name: str, client: LedgerClient) -> None:
@@ -181,7 +203,9 @@ class Invariants:
             acked = writer.last_acked
             if acked < ledger.acked:
                 self.violated("2 LAC", f"LAC of ledger {writer.ledger_id} went from {ledger.acked} to {acked}")
-            ledger.acked = max(acked, ledger.acked)
+            elif acked > ledger.acked:
+                self._acked.append((writer.ledger_id, ledger, ledger.acked))
+                ledger.acked = acked
             closed = ledger.metadata
             if closed.state is LedgerState.CLOSED and acked > closed.last_entry:
                 self.violated(
@@ -189,19 +213,45 @@ class Invariants:
                     f"ledger {writer.ledger_id} is closed at {closed.last_entry}, its writer acknowledged {acked}",
                 )
 
-    def _look_at_fences(self, name: str, bookie: Bookie) -> None:
+    def _look_at_fences(self, bookies: Mapping[str, Bookie]) -> None:
+        """Of ledgers that may be written still, and of one that is closed, each time another one."""
+        if not self._closed:
+            self._closed = [key for key, one in self.ledgers.items() if one.metadata.state is LedgerState.CLOSED]
+        again = self._closed.pop() if self._closed else -1
         for ledger_id, seen in self.ledgers.items():
-            if bookie.storage.is_fenced(ledger_id):
-                if name not in seen.fenced:
-                    bookie.storage.when_durable(partial(_note_fence, seen.fenced, name))
-            elif name in seen.fenced:
-                seen.fenced.discard(name)
-                self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
+            if seen.metadata.state is LedgerState.CLOSED and ledger_id != again:
+                continue
+            for name, bookie in bookies.items():
+                if bookie.storage.is_fenced(ledger_id):
+                    if name not in seen.fenced and seen.fencing.get(name) is not bookie:
+                        seen.fencing[name] = bookie
+                        bookie.storage.when_durable(partial(_note_fence, seen.fenced, name))
+                elif name in seen.fenced:
+                    seen.fenced.discard(name)
+                    self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
+
+    def _look_at_contents(self, bookies: Mapping[str, Bookie]) -> None:
+        """An entry that was just acknowledged is one and the same on every bookie that has it at hand."""
+        fresh, self._acked = self._acked, []
+        for ledger_id, ledger, before in fresh:
+            for entry in range(before + 1, ledger.acked + 1):
+                for name, bookie in bookies.items():
+                    body = bookie.storage.look_up(ledger_id, entry).body
+                    if body is not None:
+                        self._same_content(ledger_id, ledger, entry, name, body)
+
+    def _same_content(self, ledger_id: int, ledger: _Ledger, entry: int, name: str, body: Buffer) -> None:
+        found = crc32(memoryview(body)[_PAYLOAD_START:])
+        if ledger.contents.setdefault(entry, found) != found:
+            self.violated(
+                "3 content", f"entry {entry} of ledger {ledger_id} is acknowledged, and {name} has another one there"
+            )
 
     def forget_disk(self, name: str) -> None:
         """A machine lost its disk: what it had fenced is gone, and nobody promised otherwise."""
         for ledger in self.ledgers.values():
             ledger.fenced.discard(name)
+            ledger.fencing.pop(name, None)
 
     def _look_at_engines(self, engines: Mapping[str, Engine]) -> None:
         """Engines at one position of the log agree on everything that follows from it."""
@@ -218,6 +268,27 @@ class Invariants:
                 self.violated(
                     "7 index", f"at {key}, {other[0]} has {other[1]} (records, rows, writers), {name} {facts}"
                 )
+
+    def compare_verdicts(self, engines: Mapping[str, Engine]) -> None:
+        """(writer, number) has one verdict, for every engine and for ever."""
+        for name, engine in engines.items():
+            state = engine.core.state
+            for (book, writer), known in list(state.verdicts.writers.items()):
+                at = (state, book, writer)
+                upto = self._compared.get(at, 0)
+                if known.last <= upto:
+                    continue
+                self._compared[at] = known.last
+                for run in known.kept:
+                    for number in range(max(run.first, upto + 1), run.first + run.count):
+                        seqnum = run.first_seqnum and run.first_seqnum + number - run.first
+                        told = self._verdicts.setdefault((book, writer, number), (run.verdict, seqnum))
+                        if told != (run.verdict, seqnum):
+                            self.violated(
+                                "5 verdict",
+                                f"number {number} of writer {writer.hex()} in book {book} was {told}, "
+                                f"and is {(run.verdict, seqnum)} for {name} (verdict, seqnum)",
+                            )
 
     def compare_engines(self, engines: Mapping[str, Engine]) -> None:
         """All rows and all verdicts of engines at one position, which costs too much for every look."""
@@ -243,7 +314,7 @@ class Invariants:
             end = metadata.last_entry if metadata.state is LedgerState.CLOSED else seen.acked
             for entry in range(min(end, seen.acked) + 1):
                 holders = [self._machines.get(bookie, bookie) for bookie in metadata.ensemble_of(entry)]
-                having = [name for name in holders if self._holds(bookies.get(name), ledger_id, entry)]
+                having = [name for name in holders if self._holds(bookies.get(name), ledger_id, entry, name)]
                 needed = metadata.ack_quorum - (1 if lossy in holders and lossy not in having else 0)
                 if len(having) < needed:
                     self.violated(
@@ -252,12 +323,16 @@ class Invariants:
                     )
                     break
 
-    @staticmethod
-    def _holds(bookie: Bookie | None, ledger_id: int, entry: int) -> bool:
+    def _holds(self, bookie: Bookie | None, ledger_id: int, entry: int, name: str) -> bool:
         if bookie is None:
             return False
         found = bookie.storage.look_up(ledger_id, entry)
-        return found.body is not None or found.place is not None
+        body = found.body
+        if body is None and found.place is not None:
+            body = bookie.storage.at_hand(ledger_id, found.place)
+        if body is not None:
+            self._same_content(ledger_id, self.ledgers[ledger_id], entry, name, body)
+        return body is not None or found.place is not None
 
 
 def _note_fence(fenced: set[str], name: str, error: BokiError | None) -> None:

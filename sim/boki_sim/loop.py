@@ -42,8 +42,8 @@ SPIN_CALLBACKS: Final = 2_000_000
 """So many callbacks at one moment of virtual time are a spin."""
 COLLECT_EVERY: Final = 400_000
 """Callbacks between two garbage collections, which happen at these moments only: collecting may run code."""
-LOOK_EVERY: Final = 256
-"""Callbacks between two looks whether one of these is due."""
+STEPS_A_LOOK: Final = 16
+"""Callbacks between two looks of `watch`; a spin and the next collection are noticed there too."""
 COMPACT_ABOVE: Final = 4_096
 """Cancelled timers that are kept, at least, before the heap is rebuilt without them."""
 
@@ -123,6 +123,7 @@ class SimLoop(asyncio.BaseEventLoop):
         network: what `create_connection` and `create_server` use; set by `Network`.
         callbacks: how many ran so far.
         serial: numbers given to tasks and futures.
+        watch: called, outside of all processes, after every `STEPS_A_LOOK` callbacks.
         faults: exceptions that no code caught, in the order they were met.
     """
 
@@ -138,7 +139,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard: list[list[asyncio.Task[Any]]] = []
         self._ended = False
         self._last_progress = 0
-        self._next_look = LOOK_EVERY
+        self._next_look = STEPS_A_LOOK
+        self.watch: Callable[[], None] | None = None
         self._next_collection = COLLECT_EVERY
         self.callbacks = 0
         self.serial = 0
@@ -287,8 +289,10 @@ class SimLoop(asyncio.BaseEventLoop):
         )
 
     def _look_around(self, process: SimProcess) -> None:
-        """Now and then: whether somebody spins, and what the interpreter may collect."""
-        self._next_look = self.callbacks + LOOK_EVERY
+        """Now and then: what `watch` sees, whether somebody spins, and what the interpreter may collect."""
+        self._next_look = self.callbacks + STEPS_A_LOOK
+        if self.watch is not None:
+            self.watch()
         if self.callbacks - self._last_progress > SPIN_CALLBACKS:
             names = sorted({task.get_name() for task in process.tasks if not task.done()})
             raise Spinning(

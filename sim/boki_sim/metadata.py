@@ -19,6 +19,7 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import ToldWatch, Versioned
 from boki_sim.loop import SimLoop
 from boki_sim.process import SimProcess, State
+from boki_sim.steps import Steps, of_change
 from boki_sim.trace import Trace
 
 T = TypeVar("T")
@@ -54,7 +55,14 @@ class SimStore:
     """The `MetadataStore` that one process gets."""
 
     def __init__(
-        self, loop: SimLoop, tree: MemoryTree, process: SimProcess, numbers: random.Random, trace: Trace, delay_s: float
+        self,
+        loop: SimLoop,
+        tree: MemoryTree,
+        process: SimProcess,
+        numbers: random.Random,
+        trace: Trace,
+        delay_s: float,
+        steps: Steps | None = None,
     ) -> None:
         self.inner = MemoryStore(tree)
         self.delay_s = delay_s
@@ -64,6 +72,9 @@ class SimStore:
         self._process = process
         self._numbers = numbers
         self._trace = trace
+        self._steps = steps
+        self.answers = 0
+        """Requests that were answered."""
         self._newest = {"request": 0.0, "answer": 0.0}
         self._cut_off = False
         process.on_death.append(self._orphaned)
@@ -86,6 +97,8 @@ class SimStore:
         """The store ends the session; its owner learns it when it runs and can reach the store."""
         self._tree.end_session(self.inner._session)
         self._trace.add(self._process.name, "session", "expired")
+        if self._steps is not None:
+            self._steps.met("session ends", self._process)
         self._process.call_soon(self.inner.catch_up)
 
     def paused(self) -> None:
@@ -128,7 +141,7 @@ class SimStore:
         return await self._round_trip("children", path, lambda: self.inner.children(path))
 
     async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        await self._round_trip("create", path, lambda: self.inner.create(path, value, ephemeral=ephemeral))
+        await self._write("create", path, value, lambda: self.inner.create(path, value, ephemeral=ephemeral))
 
     async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         return await self._round_trip(
@@ -136,16 +149,32 @@ class SimStore:
         )
 
     async def set(self, path: str, value: bytes, *, version: int) -> int:
-        return await self._round_trip("set", path, lambda: self.inner.set(path, value, version=version))
+        return await self._write("set", path, value, lambda: self.inner.set(path, value, version=version))
 
     async def delete(self, path: str, *, version: int) -> None:
-        await self._round_trip("delete", path, lambda: self.inner.delete(path, version=version))
+        await self._write("delete", path, None, lambda: self.inner.delete(path, version=version))
 
     def watch(self, path: str) -> ToldWatch:
         return self.inner.watch(path)
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         self.inner.on_session_lost(callback)
+
+    async def _write(self, operation: str, path: str, value: bytes | None, call: Callable[[], Awaitable[T]]) -> T:
+        """A round trip that changes something: two steps, if the change is one of a protocol."""
+        steps = self._steps
+        before = self._tree.get(path).value if self._tree.exists(path) else None
+        step = of_change(path, value, before)
+        if steps is None or not step:
+            return await self._round_trip(operation, path, call)
+        steps.met(f"{step} asked", self._process, path=path)
+
+        async def changed() -> T:
+            result = await call()
+            steps.met(f"{step} made", self._process, path=path)
+            return result
+
+        return await self._round_trip(operation, path, changed)
 
     async def _round_trip(self, operation: str, path: str, call: Callable[[], Awaitable[T]]) -> T:
         await self._travel("request")
@@ -157,6 +186,7 @@ class SimStore:
             raise
         finally:
             self._trace.add(self._process.name, operation, f"{path} {outcome}")
+            self.answers += 1
             if outcome != "CancelledError":
                 await self._travel("answer")
 

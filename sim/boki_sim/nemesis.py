@@ -1,7 +1,7 @@
 """Applies a script of faults to a cluster, and takes each back when its time is over.
 
-Each fault that really happened is counted, by kind and by what its target was doing at that moment (`activity`): a fault
-that only ever meets idle processes tests nothing.
+Each fault that really happened is counted, by kind and by the step of a protocol that its target took part in at that moment
+(`steps`): a fault that only ever meets idle processes tests nothing. A fault with a step of its own waits for it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from boki_common.metadata.memory import Fault as StoreFault
 from boki_common.runtime.memory_disk import UNLIMITED_BYTES, MemoryDisk
-from boki_sim.activity import activity
 from boki_sim.cluster import Cluster, Node, SimClock
 from boki_sim.disk import flip_bits, misdirect
-from boki_sim.faults import FAILING, Fault
+from boki_sim.faults import DAMAGE, DISKS, FAILING, METADATA, Fault
+from boki_sim.fence_race import find_race, run_race
 from boki_sim.loop import SimulationError
 from boki_sim.process import SimProcess, State
+from boki_sim.steps import Met
 
 Links = list[tuple[str, str]]
 
@@ -29,11 +32,15 @@ _STORE_FAULTS = {
 }
 
 
+NEEDS_NODE = frozenset(("kill", "power", "stop", *METADATA))
+"""Kinds that meet a role, not a client."""
+
+
 class Nemesis:
     """See the module.
 
     Attributes:
-        happened: (kind, activity) → how often.
+        happened: (kind, step) → how often.
         damaged: machines whose disk was damaged or lost.
     """
 
@@ -61,12 +68,52 @@ class Nemesis:
         start = loop.time()
         for fault in script:
             await asyncio.sleep(max(0.0, start + fault.at - loop.time()))
-            self._cluster.look()
-            if self._apply(fault):
-                self._cluster.trace.add("fault", fault.kind, f"{fault.target} {fault.seconds:g} {fault.amount:g}")
+            if fault.step:
+                self._cluster.steps.wait(fault.step, fault.nth, partial(self._met, fault))
+            else:
+                self._inject(fault, self._cluster.steps.of(self._process(fault.target)))
+
+    def _met(self, fault: Fault, met: Met) -> None:
+        """The step that a fault waits for happens: it strikes as soon as what runs now has returned."""
+        aimed = replace(fault, target=self._aim(fault, met))
+        if fault.kind == "fence-race" and find_race(self._cluster, met.path, met.actor.host) is None:
+            self._cluster.steps.wait(fault.step, 1, partial(self._met, fault))  # not this ledger
+            return
+        loop = self._cluster.loop
+        loop.call_soon(self._inject, aimed, fault.step, context=loop.outside.context)
+
+    def _inject(self, fault: Fault, step: str) -> None:
+        self._cluster.look()
+        if self._apply(fault):
+            self.happened[fault.kind, step] += 1
+            self._cluster.trace.add("fault", fault.kind, f"{fault.target} {fault.seconds:g} {fault.amount:g} {step}")
+
+    def _aim(self, fault: Fault, met: Met) -> str:
+        """Whom it meets: one who takes part in the step, if the kind can meet him."""
+        there = [one.name.partition("#")[0] for one in (met.actor, met.peer) if one is not None]
+        there = [name for name in there if name in self._cluster.nodes or name in self._clients]
+        self._numbers.shuffle(there)
+        kind = fault.kind
+        if kind == "fence-race":
+            return f"{met.actor.host} {met.path}"
+        if kind in DAMAGE or kind == "metadata-down":
+            return fault.target
+        if kind in ("clog", "reset"):
+            names = [*there, *(name for name in fault.target.split(">") if name not in there)]
+            return ">".join(names[:2])
+        if kind == "crash":
+            there = [name for name in there if name in self._clients]
+        elif kind in DISKS:
+            there = [name for name in there if name.startswith("bookie-")]
+        elif kind in NEEDS_NODE:
+            there = [name for name in there if name in self._cluster.nodes]
+        if kind == "partition":
+            return ",".join([*there[:1], *(name for name in fault.target.split(",") if name not in there)])
+        return there[0] if there else fault.target
 
     def heal(self) -> None:
         """Takes back everything that still lasts, and starts whoever is down."""
+        self._cluster.steps.forget_waiting()
         for number in list(self._undo):
             self._undo.pop(number)()
         cluster = self._cluster
@@ -85,12 +132,7 @@ class Nemesis:
     def _apply(self, fault: Fault) -> bool:
         """Returns whether it happened: a dead process cannot be killed again."""
         method: Callable[[Fault], bool] = getattr(self, "_" + fault.kind.replace("-", "_"))
-        process = self._process(fault.target)
-        doing = activity(process) if process is not None and process.alive else "down"
-        happened = method(fault)
-        if happened:
-            self.happened[fault.kind, doing] += 1
-        return happened
+        return method(fault)
 
     def _node(self, name: str) -> Node | None:
         return self._cluster.nodes.get(name)
@@ -220,6 +262,30 @@ class Nemesis:
     def _clog(self, fault: Fault) -> bool:
         one, other = map(self._host, fault.target.split(">"))
         return self._blocked([(one, other)], fault.seconds)
+
+    def _fence_race(self, fault: Fault) -> bool:
+        host, _, path = fault.target.partition(" ")
+        race = find_race(self._cluster, path, host)
+        if race is None:
+            return False
+        running = run_race(self._cluster, race, self._numbers, self._hold)
+        self._tasks.append(asyncio.ensure_future(running))
+        return True
+
+    def _hold(self, links: Links) -> Callable[[], None]:
+        """Blocks links until what it returns is called, or everything is healed."""
+        network = self._cluster.network
+        network.block(links)
+        self._number += 1
+        number = self._number
+        self._undo[number] = lambda: network.unblock(links)
+
+        def open_again() -> None:
+            undo = self._undo.pop(number, None)
+            if undo is not None:
+                undo()
+
+        return open_again
 
     def _slow_link(self, fault: Fault) -> bool:
         host, network = self._host(fault.target), self._cluster.network

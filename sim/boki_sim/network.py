@@ -7,7 +7,8 @@ Faults: `block` and `unblock` a link (a partition is a set of links, in one dire
 connection between two machines, `power_off` of a machine (its connections stay half open), duplicate connects (the server
 sees a connection on which nothing ever comes), and pieces cut anywhere.
 
-It knows bytes only; what is carried is none of its business. `took` is told the trace.
+It knows bytes only; what is carried is none of its business. `took` is told the trace, and counts the frames for `steps`, if
+there are any: of the ports that `roles` names, no others.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ import asyncio
 import errno
 import random  # noqa: TID251 - the type; the generators come from the seed
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
+from boki_sim.frames_seen import FramesSeen
 from boki_sim.loop import SimLoop
 from boki_sim.process import CURRENT, SimProcess, State
 from boki_sim.randomness import stream
+from boki_sim.steps import Steps, of_bookie, of_engine, of_sequencer
 from boki_sim.trace import Trace
 from boki_sim.transport import FIN, RST, Pipe, SimServer, SimTransport
 
 FIRST_FREE_PORT: Final = 40_000
+LEAST_HEAD_BYTES: Final = 4
 ANY_HOST: Final = ("0.0.0.0", "::", "")
 
 
@@ -65,6 +69,12 @@ class Network:
         self.loop = loop
         self.weather = weather or Weather()
         self.deliveries = 0
+        """Pieces of streams that were given to protocols."""
+        self.frames = 0
+        """Whole frames in them; a piece to an unknown port is one."""
+        self.steps: Steps | None = None
+        self.roles: Mapping[int, str] = {}
+        """Port → the role that listens there."""
         self.delivered_bytes = 0
         self._seed = seed
         self._trace = trace
@@ -177,6 +187,12 @@ class Network:
         for end in (client, server):
             self._transports[end] = None
             self._watch(end.process)
+            if self.steps is not None and port in self.roles:
+                end.seen = FramesSeen()
+                end.role = self.roles[int(port)]
+        if self.steps is not None:
+            self.steps.met("connects", listener.process, client.process)
+        server.serves = True
         self._trace.add(client.process.name, "connects", f"{listener.process.name} {port}")
         listener.process.call_soon(lambda: server.begin(listener.factory()))
         self._pass(back, 0, lambda: client.process, lambda: _settle(answered, None))
@@ -240,7 +256,30 @@ class Network:
         """A protocol is given a piece."""
         self.deliveries += 1
         self.delivered_bytes += len(piece)
+        seen = transport.seen
+        if seen is None:
+            self.frames += 1
+        else:
+            heads = seen.take(piece)
+            self.frames += len(heads)
+            for head in heads:
+                self._tell(transport, head)
         self._trace.add(transport.process.name, "receives", f"{transport.name} {len(piece)} {zlib.crc32(piece):08x}")
+
+    def _tell(self, transport: SimTransport, head: bytes) -> None:
+        """A frame arrived: a step of a protocol, perhaps."""
+        role, process, peer = transport.role, transport.process, transport.peer.process
+        if len(head) < LEAST_HEAD_BYTES:
+            return
+        if role == "bookie":
+            client = peer if transport.serves else process
+            step = of_bookie(head, not transport.serves, client.name.partition("-")[0])
+        elif role == "engine":
+            step = of_engine(head, not transport.serves)
+        else:
+            step = of_sequencer(head)
+        if step and self.steps is not None:
+            self.steps.met(step, process, peer)
 
     def refuse(self, transport: SimTransport) -> None:
         """Something came to an end that is no more: a machine that is up says so."""

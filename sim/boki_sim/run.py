@@ -49,7 +49,7 @@ SETTLE_S: Final = 90.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one seed. Everything but `wall_s` follows from seed, profile and script."""
+    """What became of one seed. Everything but `cpu_s` follows from seed, profile and script."""
 
     seed: int
     profile: str
@@ -58,15 +58,18 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     digest: str = ""
     happened: dict[str, int] = field(default_factory=dict)
-    """"kind × activity" → how often."""
+    """"kind × step" → how often."""
+    steps: dict[str, int] = field(default_factory=dict)
+    """Step → how often it was taken."""
     operations: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     messages: int = 0
+    """Frames delivered between processes, operations of disks, answers of the metadata store."""
     callbacks: int = 0
     looks: int = 0
     terms: int = 0
     virtual_s: float = 0.0
-    wall_s: float = 0.0
+    cpu_s: float = 0.0
     trace: list[str] = field(default_factory=list)
 
     @property
@@ -89,7 +92,7 @@ def run_seed(
     keep_trace: bool = False,
 ) -> Outcome:
     """Runs one seed. Raises SimulationError for an unknown profile; what the cluster does wrong is in the outcome."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     shape = draw_shape(stream(seed, "shape"))
     targets = shape.targets(stream(seed, "targets"))
     faults = (
@@ -98,7 +101,7 @@ def run_seed(
     run = _Run(seed, shape, faults, targets.lossy, work_s, keep_trace)
     outcome = Outcome(seed, profile, faults, work_s)
     run.go(outcome)
-    outcome.wall_s = time.perf_counter() - begun
+    outcome.cpu_s = time.process_time() - begun
     return outcome
 
 
@@ -157,6 +160,7 @@ class _Run:
     async def _scenario(self) -> None:
         await self.cluster.start()
         watching = asyncio.ensure_future(self._watch())
+        self.loop.watch = self.cluster.look
         self.until = self.loop.time() + self.work_s
         for name in self.clients:
             self._start_client(name)
@@ -168,6 +172,7 @@ class _Run:
         await self._bookies_up()
         watching.cancel()
         self.cluster.look()
+        self.invariants.compare_verdicts(self.cluster.engines())
         self.invariants.compare_engines(self.cluster.engines())
         if books is not None:
             self._judge(books)
@@ -196,7 +201,7 @@ class _Run:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self.cluster.look()
+            self.invariants.compare_verdicts(self.cluster.engines())
 
     async def _bookies_up(self) -> None:
         """Waits for all of them, but not for ever: the damaged one may need a person."""
@@ -274,6 +279,7 @@ class _Run:
 
     def _check_copies(self) -> None:
         lossy = self.cluster.nodes[self.lossy].host
+        self.cluster.disks_at_hand()
         self.invariants.check_copies(self.cluster.bookies(), lossy if lossy in self.nemesis.damaged else "")
 
     def _defects(self) -> None:
@@ -291,7 +297,8 @@ class _Run:
         outcome.operations = len(self.history.operations)
         for operation in self.history.operations:
             outcome.outcomes[operation.outcome] = outcome.outcomes.get(operation.outcome, 0) + 1
-        outcome.messages = self.network.deliveries
+        outcome.steps = dict(self.cluster.steps.counts)
+        outcome.messages = self.cluster.messages()
         outcome.callbacks = self.loop.callbacks
         outcome.looks = self.invariants.looks
         outcome.terms = len(self.invariants.terms) + 1

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
+    from boki_sim.frames_seen import FramesSeen
     from boki_sim.network import Link, Network
     from boki_sim.process import SimProcess
 
@@ -55,6 +56,10 @@ class SimTransport(asyncio.Transport):
         self.peer: SimTransport
         self.out = out
         self.name = f"{local[0]}>{peer[0]}"
+        self.seen: FramesSeen | None = None
+        self.role = ""
+        self.serves = False
+        """Whether this is the end of who listened."""
         self.dead = False
         """The connection does not exist at this end any more, whatever the peer thinks."""
         self._network = network

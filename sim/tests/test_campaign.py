@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import islice
 
 from boki_sim.campaign import Summary, jobs, rules_of
+from boki_sim.faults import KINDS, PROFILES
 from boki_sim.run import Outcome
+from boki_sim.steps import STEPS
 
 
 def test_seeds_go_through_the_profiles_in_turn() -> None:
@@ -24,5 +26,12 @@ def test_a_summary_adds_up() -> None:
     summary.add(Outcome(2, "disk", [], 3.0, ["1 s  [liveness] x"], happened={"kill × checkpoint": 1, "kill × idle": 1}))
     told = summary.as_json(wall_s=4)
     assert (told["seeds"], told["failed"], told["seeds_per_s"], told["operations"]) == (2, 1, 0.5, 5)
-    assert told["faults"] == {"kill": {"checkpoint": 1, "idle": 3}}
+    assert {kind: steps for kind, steps in told["faults"].items() if steps} == {"kill": {"checkpoint": 1, "idle": 3}}
+    assert list(told["faults"]) == [kind for kind in KINDS if kind in PROFILES["disk"]], "empty rows are shown"
+    assert {step: kinds for step, kinds in told["faults_by_step"].items() if kinds} == {
+        "checkpoint": {"kill": 1},
+        "idle": {"kill": 3},
+    }
+    assert list(told["faults_by_step"]) == list(STEPS)
+    assert summary.coverage() == (2, len(PROFILES["disk"]) * len(STEPS))
     assert told["failures"][0]["replay"] == "boki sim replay 2 --profile disk --seconds 3"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from boki_bookie.storage import Storage
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, encode
 from boki_common.ids import BookieId
+from boki_logbook.writers import WriterState
 from boki_metalog.term_record import IN_LEDGERS, Location, TermRecord, encode_record
 from boki_metalog.view import SlotRange, View, encode_view, first_view
+from boki_sim.faults import Fault
 from boki_sim.invariants import VIOLATIONS_KEPT, Invariants, Violation
+from boki_sim.run import run_seed
 
 LEDGER = "/ledgers/00/0000/L0007"
 OPEN = LedgerMetadata(2, 2, 1, ((0, (BookieId("a"), BookieId("b"))),))
@@ -131,3 +136,43 @@ def test_violations_are_bounded(watched: Watched) -> None:
     for _ in range(2 * VIOLATIONS_KEPT):
         watched.invariants.violated("x", "y")
     assert len(watched.invariants.violations) == VIOLATIONS_KEPT
+
+
+def test_an_acknowledged_entry_has_one_content(watched: Watched) -> None:
+    watched.put(LEDGER, encode(OPEN))
+    ledger = watched.invariants.ledgers[7]
+    for name, body in (("bookie-1", b"h" * 36 + b"this"), ("bookie-2", b"H" * 36 + b"this")):
+        watched.invariants._same_content(7, ledger, 0, name, body)
+    assert watched.rules == []
+    watched.invariants._same_content(7, ledger, 0, "bookie-3", b"h" * 36 + b"that")
+    assert watched.rules == ["3 content"]
+
+
+@pytest.mark.blocking_allowed  # the simulator's guard stands in for it
+def test_a_fence_that_lifts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Storage.is_fenced
+    told: list[int] = []
+
+    def is_fenced(self: Storage, ledger_id: int) -> bool:
+        if before(self, ledger_id):
+            told.append(ledger_id)
+        return before(self, ledger_id) and len(told) < 60
+
+    monkeypatch.setattr(Storage, "is_fenced", is_fenced)
+    apart = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]
+    outcome = run_seed(4, "calm", script=apart, work_s=6)
+    assert any("[2 fence]" in text for text in outcome.violations)
+
+
+@pytest.mark.blocking_allowed  # the simulator's guard stands in for it
+def test_engines_that_decide_differently_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = WriterState.decided
+    calls: list[int] = []
+
+    def decided(self: WriterState, first: int, count: int, first_seqnum: int, verdict: int, *actual: Any) -> None:
+        calls.append(first)
+        before(self, first, count, first_seqnum + (len(calls) % 20 == 0), verdict, *actual)
+
+    monkeypatch.setattr(WriterState, "decided", decided)
+    outcome = run_seed(2, "calm", work_s=1.5)
+    assert any("[5 verdict]" in text for text in outcome.violations), outcome.violations

@@ -22,7 +22,7 @@ from boki_sim.workload import SimClient
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
-NOT_OK = ("conflict", "failed", "unknown")
+NOT_OK = ("conflict", "failed", "unknown", "pending")
 
 DIGESTS = """
 import boki_sim.workload as workload
@@ -85,7 +85,7 @@ def test_clusters_hold(seed: int, profile: str) -> None:
     outcome = run_seed(seed, profile, work_s=2)
     assert outcome.ok, f"{outcome.replay}\n" + "\n".join(outcome.violations)
     assert outcome.outcomes["ok"] == outcome.operations - sum(outcome.outcomes.get(one, 0) for one in NOT_OK)
-    assert outcome.outcomes["ok"] > 6
+    assert outcome.outcomes["ok"] > (6 if profile == "calm" else 5), "the last client's own, if nobody else got through"
     assert outcome.looks > 20
 
 
