@@ -12,6 +12,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import pytest
+
 from boki_cli.soak import Soak
 from boki_cli.stopwatch import seconds_now
 
@@ -37,9 +39,19 @@ async def last(seconds: float, heal: Callable[[], Awaitable[object]]) -> None:
 
 
 async def round_under(
-    url: str, strikes: Sequence[Strike], *, seed: int, seconds: float, on_heal: Callable[[], Awaitable[object]]
+    url: str,
+    strikes: Sequence[Strike],
+    *,
+    seed: int,
+    seconds: float,
+    on_heal: Callable[[], Awaitable[object]],
+    describe: Callable[[], Awaitable[str]] | None = None,
 ) -> list[str]:
-    """A round with one fault after another for so many seconds; returns what struck. Asserts that nothing is wrong."""
+    """A round with one fault after another for so many seconds; returns what struck. Fails when anything is wrong.
+
+    Args:
+        describe: says how the cluster is, when calls do not succeed any more.
+    """
     chance = random.Random(seed)
     loop = asyncio.get_running_loop()
     soak = Soak(url, clients=CLIENTS, timeout_s=CALL_TIMEOUT_S, rng=chance, round_calls=ROUND_CALLS)
@@ -60,5 +72,10 @@ async def round_under(
     assert not done.corrupt, f"after {struck}: {done.corrupt[:3]}"
     ended = [one.end for one in done.operations if one.outcome in ("ok", "conflict") and one.end is not None]
     after = sum(end > healed for end in ended)
-    assert after >= CALLS_AFTER, f"{after} calls succeeded after {struck} had healed, {len(ended)} before"
+    if after < CALLS_AFTER:
+        waiting = [one for one in done.operations if one.end is None or one.end > healed]
+        pytest.fail(
+            f"{after} calls succeeded after {struck} had healed, {len(ended) - after} before; under way or after: "
+            f"{waiting[:8]}; {await describe() if describe else ''}"
+        )
     return struck

@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -93,6 +94,13 @@ class Faults:
         await self.hosts.heal()
         await self.revive()
 
+    async def describe(self) -> str:
+        """What `boki status` says."""
+        command = (sys.executable, "-m", "boki_cli.main", "status", "--json", "--metadata", self.cluster.metadata_uri)
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        return said.decode()
+
     def any(self) -> list[Strike]:
         """Faults drawn by chance, of one role or two of different kinds."""
 
@@ -148,12 +156,14 @@ async def faults(tmp_path: Path) -> AsyncIterator[Faults]:
 
 
 async def test_random_losses_break_no_promise(faults: Faults) -> None:
-    await round_under(faults.cluster.url, faults.any(), seed=1, seconds=20, on_heal=faults.heal)
+    await round_under(
+        faults.cluster.url, faults.any(), seed=1, seconds=20, on_heal=faults.heal, describe=faults.describe
+    )
 
 
 async def test_zookeeper_away_for_longer_than_a_session_breaks_no_promise(faults: Faults) -> None:
     strikes: list[Strike] = [lambda _: faults.lose_zookeeper(LONGER_S)]
-    await round_under(faults.cluster.url, strikes, seed=2, seconds=1, on_heal=faults.heal)
+    await round_under(faults.cluster.url, strikes, seed=2, seconds=1, on_heal=faults.heal, describe=faults.describe)
 
 
 @pytest.mark.nightly
@@ -167,11 +177,20 @@ async def test_every_loss_in_turn_breaks_no_promise(faults: Faults) -> None:
         await last(1.0, faults.heal)
         return "nothing"
 
-    await round_under(faults.cluster.url, [next_one], seed=100, seconds=len(left) * SESSION_S * 3, on_heal=faults.heal)
+    await round_under(
+        faults.cluster.url,
+        [next_one],
+        seed=100,
+        seconds=len(left) * SESSION_S * 3,
+        on_heal=faults.heal,
+        describe=faults.describe,
+    )
     assert not left, f"no time for {len(left)} of the faults"
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3, 8))
 async def test_more_random_losses_break_no_promise(faults: Faults, seed: int) -> None:
-    await round_under(faults.cluster.url, faults.any(), seed=seed, seconds=120, on_heal=faults.heal)
+    await round_under(
+        faults.cluster.url, faults.any(), seed=seed, seconds=120, on_heal=faults.heal, describe=faults.describe
+    )
