@@ -251,6 +251,18 @@ async def test_a_waiting_read_hears_of_what_was_trimmed_before_it_could_look(clu
     assert list(reply.gaps) == [GapRow(position + 1, second, GapKind.TRIMMED)]
 
 
+async def test_a_waiting_read_hears_nothing_of_trims_where_it_had_looked(cluster: Any) -> None:
+    core = await cluster.engine()
+    (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
+    waiting = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
+    await cluster.settle()
+    await core.reader.trim(1, [(0, first + 1)], forget=False)
+    assert core.state.mark(1, 5) == first + 1 > first
+    await committed(core, RunSpec(1, ALICE, 2, plain_records("y", tags=(5,))))
+    reply = await waiting
+    assert (data_of(reply), list(reply.gaps)) == ([b"y"], [])
+
+
 async def test_a_linearizable_read_waits_for_what_its_barrier_covers(cluster: Any) -> None:
     core = await cluster.engine()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -94,6 +94,30 @@ async def test_answers_for_unknown_writers_are_ignored(serve: Serve) -> None:
         engine.mute = False
         engine.peers[0].close()
         assert await ticket == engine.model.newest(1, 0)
+
+
+async def test_an_answer_at_the_cut_counts_for_a_first_attempt_only(serve: Serve) -> None:
+    engine, url, _ = await serve()
+
+    def at_the_cut(book: int, writer: bytes) -> list[Any]:
+        row = wire.AnswerRow(book, writer, 1, 5, 5, 1, 0, flags=wire.ROW_AT_CUT)
+        return list(wire.encode_answers({}, [row]))
+
+    async with boki.connect(url) as client:
+        engine.lost_frames = 2
+        once, twice = client.book(1).submit(b"1"), client.book(2).submit(b"2")
+        while not engine.runs:
+            await asyncio.sleep(0)
+        engine.peers[0].push(wire.OP_ANSWERS, *at_the_cut(1, engine.runs[0].writer))
+        assert await once == 5
+        engine.peers[0].close()
+        while len(engine.runs) < 3:
+            await asyncio.sleep(0)
+        engine.peers[1].push(wire.OP_ANSWERS, *at_the_cut(2, engine.runs[1].writer))
+        await client.book(1).read_next()
+        assert not twice.done(), "it was sent twice: only the index can tell"
+        engine.peers[1].close()
+        assert await twice == engine.model.newest(2, 0)
 
 
 async def test_the_next_engine_is_used_when_one_is_down(serve: Serve, tmp_path: Path) -> None:
