@@ -12,12 +12,12 @@ until a shard is open; reads of a session wait until the index has what was orde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
@@ -28,6 +28,7 @@ from boki_common.runtime.ports import Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_list import keep_engine_list
+from boki_logbook.housekeeping import EngineBehind, Housekeeping
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
 from boki_metalog.log_followers import LogFollowers
@@ -41,13 +42,21 @@ class Engine:
     """See the module. Use `start`."""
 
     def __init__(
-        self, core: EngineCore, metadata: MetadataStore, ledgers: LedgerClient, metadata_uri: str = ""
+        self,
+        make_core: Callable[[], EngineCore],
+        metadata: MetadataStore,
+        ledgers: LedgerClient,
+        settings: EngineSettings,
+        metadata_uri: str = "",
     ) -> None:
-        self.core = core
+        self.core = make_core()
+        self._make_core = make_core
+        self._settings = settings
         self.metadata_uri = metadata_uri
         self._metadata = metadata
         self.addresses: list[Address] = []
-        self._followers = LogFollowers(metadata=metadata, ledgers=ledgers, listener=core)
+        self._ledgers = ledgers
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
@@ -75,21 +84,18 @@ class Engine:
         Raises:
             SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.
         """
-        core = EngineCore(
-            ledgers=ledgers,
-            incarnation=rng.token(16).hex(),
-            settings=settings,
-            metrics=Metrics() if metrics is None else metrics,
-        )
-        self = cls(core, metadata, ledgers, metadata_uri)
+        known = Metrics() if metrics is None else metrics
+
+        def make_core() -> EngineCore:
+            return EngineCore(ledgers=ledgers, incarnation=rng.token(16).hex(), settings=settings, metrics=known)
+
+        self = cls(make_core, metadata, ledgers, settings, metadata_uri)
         try:
             for address in addresses:
                 server = await MessageServer.start(address, self._connected)
                 self._servers.append(server)
                 self.addresses.append(server.address)
-            value = msgspec.json.encode({"addresses": [str(address) for address in self.addresses]})
-            path = member_path(ENGINE_ROLE, core.incarnation)
-            self._membership = await Membership.join(metadata, path, value)
+            await self._join()
         except BaseException:
             await self.close()
             raise
@@ -98,6 +104,11 @@ class Engine:
         self._listing = loop.create_task(self._list(), name="engine lists engines")
         return self
 
+    async def _join(self) -> None:
+        value = msgspec.json.encode({"addresses": [str(address) for address in self.addresses]})
+        path = member_path(ENGINE_ROLE, self.core.incarnation)
+        self._membership = await Membership.join(self._metadata, path, value)
+
     @property
     def incarnation(self) -> str:
         return self.core.incarnation
@@ -105,17 +116,20 @@ class Engine:
     @property
     def failed(self) -> asyncio.Future[None]:
         """Gets the error that ended this engine; never a result."""
-        return self.core.failed
+        return self._failed
 
     async def ready(self) -> None:
         """Waits until everything that was ordered before the start is indexed. Raises what ended the engine."""
-        waiting = asyncio.ensure_future(self.core.reader.caught_up())
-        try:
-            await asyncio.wait([waiting, self.failed], return_when=asyncio.FIRST_COMPLETED)
-            if self.failed.done():
-                await self.failed
-        finally:
-            waiting.cancel()
+        while not self.core.ready:
+            core = self.core
+            waiting = asyncio.ensure_future(core.reader.caught_up())
+            try:
+                await asyncio.wait([waiting, core.failed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+                if self.failed.done():
+                    await self.failed
+            finally:
+                waiting.cancel()
+            await asyncio.sleep(0)  # one that begins anew takes a turn
 
     def status(self) -> dict[str, Any]:
         """What `boki status` shows of this engine."""
@@ -145,10 +159,51 @@ class Engine:
         return connection
 
     async def _follow(self) -> None:
+        """Begins with the newest snapshot and follows the logs; anew, with another incarnation, when it fell behind."""
         try:
-            await self._followers.run()
+            while True:
+                try:
+                    await self._follow_once(self.core)
+                except EngineBehind as error:
+                    _log.warning("engine begins anew", incarnation=self.incarnation, error=error)
+                    await self._begin_anew()
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.core.fail(error)
+            if not self._failed.done():
+                self._failed.set_exception(error)
+                self._failed.exception()  # told by `failed`, to whoever asks
+
+    async def _follow_once(self, core: EngineCore) -> None:
+        keeping = Housekeeping(
+            core=core, metadata=self._metadata, ledgers=self._ledgers, settings=self._settings, role=ENGINE_ROLE
+        )
+        await keeping.load()
+        followers = LogFollowers(metadata=self._metadata, ledgers=self._ledgers, listener=core, starts=core.starts())
+        tasks = [asyncio.ensure_future(work) for work in (followers.run(), keeping.run(), _raised(core.failed))]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except NoSuchLedger:
+            await keeping.check_behind()
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _begin_anew(self) -> None:
+        """As if the process had been started again: SDKs connect again, and send again what is undecided."""
+        before, self.core = self.core, self._make_core()
+        for connection in list(self._connections):
+            await connection.close()
+        await before.close()
+        if self._membership is not None:
+            try:
+                await self._membership.leave()
+            except BokiError as error:
+                _log.info("membership vanishes with the session", error=error)
+        await self._join()
 
     async def _list(self) -> None:
         def tell(addresses: list[str]) -> None:
@@ -171,8 +226,16 @@ class Engine:
             await server.close()
         for connection in connections:
             await connection.close()
-        await self.core.close()
+        core = self.core
+        await core.close()
         for task in (self._following, self._listing):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
+        if self.core is not core:  # it was about to begin anew
+            await self.core.close()
+
+
+async def _raised(failed: asyncio.Future[None]) -> None:
+    """Raises what a future gets, without cancelling it with us."""
+    await asyncio.shield(failed)

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from boki_common.errors import BokiError, LedgerDataMissing
+from boki_common.errors import BokiError, LedgerDataMissing, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_logbook.ports import DataLedgers, LedgerWriter
 
@@ -64,8 +64,11 @@ class Sealer:
                     pause_s = min(2 * pause_s, self._retry_limit_s)
 
     async def _close(self, ended: _Ended) -> None:
-        if ended.writer is not None:
-            await ended.writer.close()
-            return
-        reader = await self._ledgers.open(ended.ledger_id, recover=True, floor=ended.floor)
+        try:
+            if ended.writer is not None:
+                await ended.writer.close()
+                return
+            reader = await self._ledgers.open(ended.ledger_id, recover=True, floor=ended.floor)
+        except NoSuchLedger:
+            return  # its term was reclaimed
         await reader.close()

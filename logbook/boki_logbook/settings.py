@@ -54,6 +54,24 @@ class EngineSettings:
     )
     expiry_period_s: float = setting(60.0, unit="s", help="How often idle writers are looked for.", minimum=0.01)
 
+    housekeeping_s: float = setting(
+        1.0, unit="s", help="How often it is looked whether an index snapshot is due, or storage can be reclaimed.",
+        minimum=0.01,
+    )  # fmt: skip
+    snapshot_records: int = setting(
+        262_144, unit="records", minimum=1,
+        help="An index snapshot is written when so many were applied since the last one, and at least half of its rows; "
+        "when a term has ended since, already at half of its rows.",
+    )  # fmt: skip
+    reclaim_grace_s: float = setting(
+        600.0, unit="s", minimum=0.0,
+        help="Ledgers of reclaimed terms and of earlier index snapshots are deleted so much later.",
+    )  # fmt: skip
+    leftover_scan_s: float = setting(
+        3_600.0, unit="s", minimum=0.01,
+        help="How often all ledgers are looked at for index snapshots that were never named.",
+    )  # fmt: skip
+
     def faults(self) -> Iterable[str]:
         if self.acks > self.replicas:
             yield f"acks ({self.acks}) cannot exceed replicas ({self.replicas})"

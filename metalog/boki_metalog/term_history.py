@@ -31,6 +31,16 @@ class TermHistory:
         """Term → its record, and its slots as a bit mask."""
 
     @property
+    def numbers(self) -> list[int]:
+        """All sealed terms, ascending."""
+        return list(self._numbers)
+
+    @property
+    def next_term(self) -> int:
+        """Above all of them."""
+        return self._numbers[-1] + 1 if self._numbers else 1
+
+    @property
     def logs(self) -> list[int]:
         """Logs that have sealed terms, ascending."""
         return sorted(self._logs)

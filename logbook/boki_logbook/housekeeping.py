@@ -1,0 +1,190 @@
+"""What an engine does beside serving: it begins with the newest snapshot, writes new ones, and reclaims storage (DESIGN §7, §8).
+
+Every engine decides by itself when there is something to do. The one with the lowest incarnation among those that are listed
+does it; two at once, or none for a while, do no harm: a snapshot is named by one swap, terms are reclaimed by another.
+
+    round: are we behind what was reclaimed? → is a snapshot due? → reclaim terms → delete old snapshots → look for leftovers
+
+A round that fails is told in the log and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from boki_common.errors import BokiError
+from boki_common.logs import get_logger
+from boki_common.metadata.membership import MEMBERS
+from boki_common.metadata.store import MetadataStore
+from boki_logbook.core import EngineCore
+from boki_logbook.reclaim import Reclaimer, first_missed
+from boki_logbook.settings import EngineSettings
+from boki_logbook.snapshot_rules import NO_SNAPSHOT, SnapshotNode, snapshot_due
+from boki_logbook.snapshots import SnapshotLedgers, SnapshotStore, snapshot_to_start_from
+from boki_metalog.metadata_tree import ensure_view, read_record
+from boki_metalog.term_history import TermHistory
+
+LOOKS_PER_ROUND: Final = 64
+"""Ledgers looked at in one round, for snapshots that were never named."""
+
+_log = get_logger("housekeeping")
+
+
+class EngineBehind(BokiError):
+    """Terms that this engine has not applied yet were reclaimed: it has to begin anew, from the snapshot."""
+
+
+class Housekeeping:
+    """See the module. First `load`, then `run`."""
+
+    def __init__(
+        self,
+        *,
+        core: EngineCore,
+        metadata: MetadataStore,
+        ledgers: SnapshotLedgers,
+        settings: EngineSettings,
+        role: str,
+    ) -> None:
+        self._core = core
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._settings = settings
+        self._members = f"{MEMBERS}/{role}"
+        self._store = SnapshotStore(
+            metadata=metadata,
+            ledgers=ledgers,
+            incarnation=core.incarnation,
+            replicas=settings.replicas,
+            acks=settings.acks,
+        )
+        self._history = TermHistory(metadata)
+        self._node: SnapshotNode = NO_SNAPSHOT
+        self._reclaimer: Reclaimer
+        self._retired: dict[int, float] = {}
+        """Ledgers of earlier snapshots → when they may be deleted."""
+        self._unseen: list[int] = []
+        self._next_scan_s = 0.0
+
+    async def load(self) -> None:
+        """Brings the engine to the newest snapshot, if there is one; before its logs are followed. Raises CorruptData."""
+        snapshot = await snapshot_to_start_from(
+            self._store, whole=self._nothing_reclaimed, retry_s=self._settings.retry_limit_s
+        )
+        if snapshot is not None:
+            self._core.restore(snapshot)
+            _log.info("snapshot loaded", records=snapshot.state.records, terms=len(snapshot.state.terms))
+        self._reclaimer = Reclaimer(
+            state=self._core.state,
+            frontier=self._core.frontier,
+            metadata=self._metadata,
+            ledgers=self._ledgers,
+            grace_s=self._settings.reclaim_grace_s,
+        )
+
+    async def _nothing_reclaimed(self) -> bool:
+        await ensure_view(self._metadata)
+        await self._history.refresh()
+        for number in self._history.numbers:
+            if (await read_record(self._metadata, number)).reclaimed:
+                return False
+        return True
+
+    async def run(self) -> None:
+        """Rounds, until it is cancelled. Raises EngineBehind."""
+        while True:
+            await asyncio.sleep(self._settings.housekeeping_s)
+            try:
+                await self._round()
+            except EngineBehind:
+                raise
+            except (BokiError, TimeoutError) as error:
+                _log.info("housekeeping goes on next round", error=error)
+
+    async def check_behind(self) -> None:
+        """Raises EngineBehind, if this engine is."""
+        core = self._core
+        await self._history.refresh()
+        record = await first_missed(self._metadata, self._history, core.frontier, lambda: sorted(core.logs))
+        if record is not None:
+            raise EngineBehind(
+                f"term {record.term} of log {record.log} was reclaimed before this engine had applied it: beginning anew "
+                "from the snapshot"
+            )
+
+    async def _round(self) -> None:
+        core = self._core
+        if core.pending or not core.ready:
+            await self.check_behind()
+        if not core.ready or not self._anything_due():
+            return
+        leads = (await self._metadata.children(self._members))[:1] == [core.incarnation]
+        self._node, version = await self._store.newest(make=leads)
+        if not leads:
+            return
+        if self._snapshot_due():
+            await self._snapshot(version)
+        await self._reclaimer.run(self._node)
+        await self._delete_retired()
+        await self._look_for_leftovers()
+
+    def _anything_due(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        return (
+            self._snapshot_due()
+            or bool(self._retired or self._unseen or self._reclaimer.due(self._node))
+            or now_s >= self._next_scan_s
+        )
+
+    def _snapshot_due(self) -> bool:
+        core = self._core
+        terms = core.state.places.terms
+        newest: dict[int, int] = {}
+        for term in core.frontier.ended:
+            log = terms[term].log
+            newest[log] = max(term, newest.get(log, 0))
+        return snapshot_due(
+            self._node,
+            records=core.state.records,
+            ended={term: log for log, term in newest.items()},
+            least_records=self._settings.snapshot_records,
+        )
+
+    async def _snapshot(self, version: int) -> None:
+        snapshot = await self._core.snapshot()
+        before = self._node
+        saved = await self._store.save(snapshot, version=version)
+        if saved is None:
+            return
+        self._node = saved
+        until_s = asyncio.get_running_loop().time() + self._settings.reclaim_grace_s
+        self._retired.update(dict.fromkeys(before.ledgers, until_s))
+        _log.info("snapshot written", ledgers=saved.ledgers, rows=saved.rows, bytes=saved.bytes)
+
+    async def _delete_retired(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        due = [ledger_id for ledger_id, until_s in self._retired.items() if until_s <= now_s]
+        await self._store.delete(due)
+        for ledger_id in due:
+            del self._retired[ledger_id]
+
+    async def _look_for_leftovers(self) -> None:
+        """Snapshots whose writers ended before they were named, or before they deleted the one before; some each round."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._unseen and now_s >= self._next_scan_s:
+            self._unseen = (await self._ledgers.list())[::-1]
+            self._next_scan_s = now_s + self._settings.leftover_scan_s
+        if not self._unseen:
+            return
+        node, version = await self._store.newest()
+        for _ in range(min(LOOKS_PER_ROUND, len(self._unseen))):
+            ledger_id = self._unseen.pop()
+            if ledger_id not in self._retired and await self._store.unnamed(ledger_id, node, version):
+                _log.info("snapshot ledger that nobody named deleted", ledger_id=ledger_id)
+                await self._store.delete([ledger_id])
+
+    def status(self) -> dict[str, Any]:
+        """The newest snapshot, as far as this engine knows; values are plain."""
+        node = self._node
+        return {"records": node.records, "rows": node.rows, "bytes": node.bytes, "ledgers": list(node.ledgers)}

@@ -1,0 +1,247 @@
+"""Engines that write snapshots, begin with them, and reclaim terms: real engines, sequencer and ledgers, bookies in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from boki_common.net.connection import Address
+from boki_ledger.testing.ledgers import CountingRandom, Ledgers
+from boki_logbook.engine import Engine
+from boki_logbook.settings import EngineSettings
+from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
+from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query, read, same_state
+from boki_metalog.log_changes import LogChanges
+from boki_metalog.metadata_tree import read_record
+from boki_metalog.metalog_entry import Trim
+from boki_metalog.sequencer import Sequencer
+from boki_metalog.settings import SequencerSettings
+from boki_metalog.term_record import DELETED, IN_LEDGERS, RECLAIMED
+
+ALICE = bytes(15) + b"a"
+ANYWHERE = Address("127.0.0.1", 0)
+SETTINGS = EngineSettings(
+    retry_first_s=0.005, retry_limit_s=0.01, housekeeping_s=0.01, reclaim_grace_s=0.0, leftover_scan_s=0.05
+)
+FOR_EVER = 2**62
+
+
+class FixedClock:
+    """Port `Clock`."""
+
+    def now_ms(self) -> int:
+        return 1_000
+
+
+class Cluster:
+    """A sequencer, engines, and who rolls terms."""
+
+    def __init__(self) -> None:
+        self.ledgers = Ledgers()
+        self.rng = CountingRandom(1_000_000)
+        self.running: list[Engine | Sequencer] = []
+        self.number = 0
+        self.changes: LogChanges
+
+    async def start(self) -> None:
+        await self.ledgers.start()
+        client = await self.ledgers.other_client()
+        sequencer = await Sequencer.start(
+            metadata=self.ledgers.stores[-1],
+            ledgers=client,
+            address=ANYWHERE,
+            clock=FixedClock(),
+            rng=self.rng,
+            settings=SequencerSettings(retry_first_s=0.005, retry_limit_s=0.01),
+        )
+        self.running.append(sequencer)
+        self.changes = LogChanges(self.ledgers.stores[-1], client, self.rng)
+
+    async def engine(self, settings: EngineSettings = SETTINGS) -> Engine:
+        client = await self.ledgers.other_client()
+        store = self.ledgers.stores[-1]
+        engine = await Engine.start(
+            metadata=store, ledgers=client, addresses=[ANYWHERE], rng=self.rng, settings=settings
+        )
+        self.running.append(engine)
+        await engine.ready()
+        return engine
+
+    async def append(self, engine: Engine, data: str, *, tags: tuple[int, ...] = ()) -> int:
+        self.number += 1
+        run = RunSpec(1, ALICE, self.number, plain_records(data, tags=tags))
+        (seqnum,) = await committed(engine.core, run)
+        return seqnum
+
+    async def roll(self, engine: Engine) -> None:
+        """The next term, and the engine is in it."""
+        term = engine.core.frontier.positions[0].term
+        await self.changes.roll(0)
+        await self.until(lambda: engine.core.logs[0].appender.shard is not None)
+        await self.until(lambda: engine.core.frontier.positions[0].term > term)
+
+    async def trim(self, engine: Engine, *, tag: int = 0) -> None:
+        """All that there is, of a tag or of the book."""
+        log, position = await engine.core.order(1, Trim(1, ((tag, FOR_EVER),), False))
+        await self.until(lambda: engine.core.frontier.reached({log: position}))
+
+    async def node(self) -> SnapshotNode:
+        return decode_node((await self.ledgers.store.get(SNAPSHOT_PATH)).value)
+
+    async def until_snapshot(self, holds: Callable[[SnapshotNode], bool]) -> SnapshotNode:
+        async with asyncio.timeout(10):
+            while True:
+                if await self.ledgers.store.exists(SNAPSHOT_PATH):
+                    node = await self.node()
+                    if holds(node):
+                        return node
+                await asyncio.sleep(0)
+
+    async def until_location(self, term: int, kind: str) -> None:
+        async with asyncio.timeout(10):
+            while (await read_record(self.ledgers.store, term)).location.kind != kind:
+                await asyncio.sleep(0)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        for one in reversed(self.running):
+            await one.close()
+        await self.ledgers.close()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def test_an_engine_begins_with_the_snapshot_and_reads_nothing_before_it(cluster: Cluster) -> None:
+    one = await cluster.engine()
+    for data in "abc":
+        await cluster.append(one, data)
+    await cluster.roll(one)
+    await cluster.append(one, "d")
+    node = await cluster.until_snapshot(lambda node: node.covers(1, 0))
+    assert node.writer == one.incarnation
+    await cluster.ledgers.client.delete((await read_record(cluster.ledgers.store, 1)).metalog_ledger)
+    two = await cluster.engine()
+    await cluster.until(lambda: same_state(one.core, two.core))
+    assert data_of(await read(two.core, query())) == [b"a", b"b", b"c", b"d"]
+    assert not two.failed.done()
+
+
+async def test_a_snapshot_in_mid_term_goes_on_with_the_next_entry(cluster: Cluster) -> None:
+    one = await cluster.engine(EngineSettings(housekeeping_s=0.01, snapshot_records=1, retry_first_s=0.005))
+    for data in "abcdef":
+        await cluster.append(one, data)
+    node = await cluster.until_snapshot(lambda node: node.records >= 3)
+    assert not node.covers(1, 0)
+    await cluster.append(one, "g")
+    two = await cluster.engine()
+    await cluster.until(lambda: same_state(one.core, two.core))
+    await cluster.append(two, "h")
+    await cluster.until(lambda: same_state(one.core, two.core))
+    await cluster.roll(two)
+    await cluster.until(lambda: same_state(one.core, two.core))
+    assert b"".join(data_of(await read(two.core, query()))) == b"abcdefgh"
+
+
+async def test_the_first_engine_of_the_list_writes_snapshots(cluster: Cluster) -> None:
+    one, two = await cluster.engine(), await cluster.engine()
+    await cluster.append(two, "a")
+    await cluster.roll(two)
+    assert (await cluster.until_snapshot(lambda node: node.covers(1, 0))).writer == one.incarnation
+    await one.close()
+    await cluster.append(two, "b")
+    await cluster.roll(two)
+    assert (await cluster.until_snapshot(lambda node: node.covers(2, 0))).writer == two.incarnation
+
+
+async def test_a_term_without_live_records_is_deleted_from_the_bookies(cluster: Cluster) -> None:
+    one = await cluster.engine()
+    await cluster.append(one, "a")
+    await cluster.roll(one)
+    await cluster.append(one, "b")
+    record = await read_record(cluster.ledgers.store, 1)
+    data = one.core.state.places.terms[1].shards[0].ledger_id
+    await cluster.until_snapshot(lambda node: node.covers(1, 0))
+    assert {record.metalog_ledger, data} <= set(await cluster.ledgers.client.list())
+    await cluster.trim(one)
+    await cluster.until_location(1, DELETED)
+    assert not {record.metalog_ledger, data} & set(await cluster.ledgers.client.list())
+    two = await cluster.engine()
+    await cluster.until(lambda: same_state(one.core, two.core))
+    assert two.core.state.mark(1, 0) == one.core.state.mark(1, 0) > 0
+    await cluster.append(two, "c")
+    assert data_of(await read(two.core, query(start=two.core.state.mark(1, 0)))) == [b"c"]
+
+
+async def test_a_term_with_a_live_record_stays(cluster: Cluster) -> None:
+    one = await cluster.engine()
+    await cluster.append(one, "a")
+    await cluster.roll(one)
+    await cluster.append(one, "b", tags=(5,))
+    await cluster.trim(one, tag=5)
+    await cluster.roll(one)
+    await cluster.until_location(2, DELETED)
+    assert (await read_record(cluster.ledgers.store, 1)).location.kind == IN_LEDGERS
+
+
+async def test_ledgers_stay_for_a_grace_and_are_found_again_by_the_next_engine(cluster: Cluster) -> None:
+    patient = EngineSettings(housekeeping_s=0.01, reclaim_grace_s=1_000.0, retry_first_s=0.005)
+    one = await cluster.engine(patient)
+    await cluster.append(one, "a")
+    await cluster.roll(one)
+    await cluster.trim(one)
+    await cluster.until_location(1, RECLAIMED)
+    data = one.core.state.places.terms[1].shards[0].ledger_id
+    assert data in await cluster.ledgers.client.list()
+    await one.close()
+    await cluster.engine()
+    await cluster.until_location(1, DELETED)
+    assert data not in await cluster.ledgers.client.list()
+
+
+async def test_old_snapshots_and_those_that_were_never_named_are_deleted(cluster: Cluster) -> None:
+    one = await cluster.engine()
+    orphan = await cluster.ledgers.client.create(
+        custom={"boki.role": b"snapshot", "boki.incarnation": b"x", "boki.snapshot-version": b"0"}
+    )
+    await cluster.append(one, "a")
+    await cluster.roll(one)
+    first = await cluster.until_snapshot(lambda node: node.covers(1, 0))
+    await cluster.append(one, "b")
+    await cluster.roll(one)
+    second = await cluster.until_snapshot(lambda node: node.covers(2, 0))
+    gone = {orphan.ledger_id, *first.ledgers}
+    async with asyncio.timeout(10):
+        while gone & set(await cluster.ledgers.client.list()):
+            await asyncio.sleep(0)
+    assert set((await cluster.node()).ledgers) <= set(await cluster.ledgers.client.list())
+    assert first.ledgers != second.ledgers
+
+
+async def test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew(cluster: Cluster) -> None:
+    one, two = await cluster.engine(), await cluster.engine()
+    before = two.incarnation
+    await cluster.append(one, "a")
+    await cluster.until(lambda: same_state(one.core, two.core))
+    two.core.logs[0].indexer.hold()  # it stands still, whatever it hears
+    await cluster.append(one, "b")
+    await cluster.roll(one)
+    await cluster.trim(one)
+    await cluster.until_location(1, DELETED)
+    await cluster.until(lambda: two.incarnation != before)
+    await two.ready()
+    await cluster.until(lambda: same_state(one.core, two.core))
+    assert not two.failed.done()
+    await cluster.append(two, "c")
+    assert data_of(await read(two.core, query(start=two.core.state.mark(1, 0)))) == [b"c"]
