@@ -96,7 +96,7 @@ class ModelEngine:
             peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.position))
         elif opcode == wire.OP_TRIM:
             _, book, pairs, forget = wire.decode_trim(body)
-            self.model.trim(book, pairs, forget=forget)
+            self.model.trim(book, pairs, self._clock.now_ms(), forget=forget)
             peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.position))
             self._wake()
         elif opcode == wire.OP_SET_AUX:

@@ -26,8 +26,9 @@ ALL: Final = 0
 """The stream of every record of a book."""
 ANSWERS_KEPT: Final = 1_024
 """Of a named writer."""
-FORGET_AFTER_MS: Final = 3_600_000
-"""A stream is forgotten when its newest record is older than this, by the clock of the log (DESIGN §7)."""
+MINUTE_MS: Final = 60_000
+FORGET_MINUTES: Final = 60
+"""A stream is forgotten when its newest record is older than this, by whole minutes of the clock of the log (DESIGN §7)."""
 FORGOTTEN: Final = 2**64 - 1
 """Newest seqnum of a stream that was forgotten, as a conflict tells it."""
 
@@ -167,9 +168,10 @@ class Model:
 
     # -- trimming
 
-    def trim(self, book: int, pairs: Iterable[tuple[int, int]], *, forget: bool) -> None:
+    def trim(self, book: int, pairs: Iterable[tuple[int, int]], now_ms: int, *, forget: bool) -> None:
         """Moves marks; what lies below, and is ordered already, goes."""
         self.entries += 1
+        self._time_ms = max(self._time_ms, now_ms)
         moved: dict[int, None] = {}
         for stream, before in pairs:
             moved[stream] = None
@@ -202,7 +204,8 @@ class Model:
         newest = self.newest(book, stream)
         if not newest or self._streams[book, stream]:
             return False
-        return self._times[newest - pack_seqnum(TERM, 0)] < self._time_ms - FORGET_AFTER_MS
+        ordered_ms = self._times[newest - pack_seqnum(TERM, 0)]
+        return self._time_ms // MINUTE_MS - ordered_ms // MINUTE_MS > FORGET_MINUTES
 
     def _forget(self, book: int, streams: Iterable[int]) -> None:
         """Streams are as if they had never been; the floor keeps what was expected of them from holding."""

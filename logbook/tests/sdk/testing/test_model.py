@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from boki.testing._model import ANSWERS_KEPT, FORGET_AFTER_MS, FORGOTTEN, Append, Model, Outcome
+from hypothesis import given
+from hypothesis import strategies as st
 
+from boki.testing._model import ANSWERS_KEPT, FORGET_MINUTES, FORGOTTEN, MINUTE_MS, Append, Model, Outcome
+from boki_logbook.places import ShardPlace
+from boki_logbook.state import DecisionState
+from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+from boki_metalog.metalog_entry import Trim
+
+AN_HOUR_MS = FORGET_MINUTES * MINUTE_MS
 A, B = b"a" * 16, b"b" * 16
 
 
@@ -82,11 +90,11 @@ def test_a_record_lives_while_the_book_or_one_of_its_tags_holds_it() -> None:
     model = Model()
     both, _, none = tagged(model, 1, 7, 8), tagged(model, 2, 7), tagged(model, 3)
     last = tagged(model, 4, 7)
-    model.trim(1, [(7, last)], forget=False)
+    model.trim(1, [(7, last)], 0, forget=False)
     assert (live(model), live(model, 7), live(model, 8)) == ([both, none, last], [last], [both])
-    model.trim(1, [(8, last)], forget=False)
+    model.trim(1, [(8, last)], 0, forget=False)
     assert live(model) == [none, last]
-    model.trim(1, [(0, last)], forget=False)
+    model.trim(1, [(0, last)], 0, forget=False)
     assert live(model) == [last]
     assert (model.mark(1, 0), model.mark(1, 7), model.mark(1, 8), model.mark(2, 7)) == (last, last, last, 0)
 
@@ -94,25 +102,26 @@ def test_a_record_lives_while_the_book_or_one_of_its_tags_holds_it() -> None:
 def test_a_mark_is_at_most_behind_the_newest_record_of_its_stream() -> None:
     model = Model()
     first, second = tagged(model, 1, 7), tagged(model, 2, 8)
-    model.trim(1, [(7, 2**63 - 1), (9, second)], forget=False)
+    model.trim(1, [(7, 2**63 - 1), (9, second)], 0, forget=False)
     assert (model.mark(1, 7), model.mark(1, 9), model.mark(1, 0)) == (first + 1, 0, 0)
     third = tagged(model, 3, 7)
     assert live(model, 7) == [third]
     before = model.entries
-    model.trim(1, [(7, first)], forget=False)
+    model.trim(1, [(7, first)], 0, forget=False)
     assert model.mark(1, 7) == first + 1
     assert model.entries == before + 1, "every trim is an entry of the metalog"
 
 
 def test_only_old_and_empty_streams_are_forgotten() -> None:
     model = Model()
-    first = tagged(model, 1, 7, now_ms=0)
-    second = tagged(model, 2, 8, now_ms=FORGET_AFTER_MS)
-    model.trim(1, [(7, first + 1)], forget=True)
-    assert model.newest(1, 7) == first, "no hour old"
-    tagged(model, 3, 9, now_ms=FORGET_AFTER_MS + 1)
-    model.trim(1, [(7, first + 1), (8, second)], forget=True)
+    first = tagged(model, 1, 7, now_ms=MINUTE_MS - 1)
+    second = tagged(model, 2, 8, now_ms=AN_HOUR_MS)
+    model.trim(1, [(7, first + 1)], AN_HOUR_MS + MINUTE_MS - 1, forget=True)
+    assert model.newest(1, 7) == first, "60 whole minutes lie between them, not more"
+    model.trim(1, [(7, first + 1), (8, second)], AN_HOUR_MS + MINUTE_MS, forget=True)
     assert (model.newest(1, 7), model.newest(1, 8)) == (0, second)
+    tagged(model, 3, 9)
+    assert model.upwards(1, 9, 0, 2**63, 1)[0].time_ms == AN_HOUR_MS + MINUTE_MS, "a trim moves the log's clock"
     lost = model.append(append(4, expect=((7, first - 1),)), 0)
     assert lost.actual == ((7, FORGOTTEN),), "what lies below the floor is not known any more"
     assert model.append(append(5, expect=((7, 0),)), 0).outcome is Outcome.COMMITTED
@@ -121,8 +130,8 @@ def test_only_old_and_empty_streams_are_forgotten() -> None:
 def test_a_forgotten_book_is_as_if_it_had_never_been() -> None:
     model = Model()
     tagged(model, 1, 7, now_ms=0)
-    model.append(Append(2, B, 1, 1, (), b"x"), 2 * FORGET_AFTER_MS)
-    model.trim(1, [(0, 2**63 - 1)], forget=True)
+    model.append(Append(2, B, 1, 1, (), b"x"), 2 * AN_HOUR_MS)
+    model.trim(1, [(0, 2**63 - 1)], 0, forget=True)
     assert (model.newest(1, 0), model.newest(1, 7), model.mark(1, 7)) == (0, 0, 0)
     assert model.append(append(2, expect=((0, 0), (7, 0))), 0).outcome is Outcome.COMMITTED
 
@@ -159,3 +168,18 @@ def test_seeking_a_time() -> None:
     assert [model.seek(time_ms) for time_ms in (0, 10, 11, 30, 31)] == [
         seqnums[0], seqnums[0], seqnums[1], seqnums[2], seqnums[2] + 1,
     ]  # fmt: skip
+
+
+@given(st.integers(0, 3 * MINUTE_MS), st.integers(-2 * MINUTE_MS, 2 * MINUTE_MS))
+def test_engines_forget_when_the_model_does(ordered_ms: int, beyond_ms: int) -> None:
+    model, state = Model(), DecisionState()
+    places = state.begin_term(1, 0, ((0, 1023),))
+    places.shards[0] = ShardPlace(1, 0, 1, "e")
+    seqnum = tagged(model, 1, 7, now_ms=ordered_ms)
+    batch = make_batch(RunSpec(1, A, 1, (RecordSpec(tags=(7,)),)))
+    state.apply_entry(places, batch, shard=0, entry=0, time_ms=ordered_ms)
+    assert state.newest(1, 7) == seqnum
+    now_ms = ordered_ms + AN_HOUR_MS + beyond_ms
+    model.trim(1, [(7, seqnum + 1)], now_ms, forget=True)
+    state.apply_command(places, Trim(1, ((7, seqnum + 1),), True), time_ms=now_ms)
+    assert model.newest(1, 7) == state.newest(1, 7)
