@@ -242,6 +242,7 @@ class LogFollower:
                 session.raise_fault()
             self._wake.clear()
             if self._is_current(feed, term):
+                feed.hurry()
                 await woken(self._wake, pause_s)
                 pause_s = min(2 * pause_s, self._settings.retry_limit_s)
 

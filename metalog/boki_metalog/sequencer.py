@@ -351,6 +351,7 @@ class Sequencer:
         finally:
             self._metrics_of(self.log).term(0)
             self._began.clear()
+            self._feed.hurry()
             spare.cancel()
             await asyncio.gather(spare, return_exceptions=True)
 

@@ -2,18 +2,26 @@
 
 What was read stays; versions never go back (a store may answer with an old one). A store that cannot be reached is asked
 again, with growing pauses. A view that cannot be read ends the feed: `error`.
+
+A store may tell of changes late (SQLite is polled). Whoever learns that a term is over calls `hurry`: the view is then read
+again every `HURRY_PAUSE_S` until it moves, for `HURRY_S` at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from boki_common.errors import MetadataError, NoNode
 from boki_common.logs import get_logger
-from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.store import MetadataStore, Watch
 from boki_metalog.metadata_tree import read_view
+from boki_metalog.patience import woken
 from boki_metalog.view import VIEW_PATH, View
+
+HURRY_S: Final = 0.5
+HURRY_PAUSE_S: Final = 0.005
 
 _log = get_logger("view_feed")
 
@@ -32,6 +40,8 @@ class ViewFeed:
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
         self._task: asyncio.Task[None] | None = None
+        self._hurried = asyncio.Event()
+        self._hurry_until = 0.0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -47,6 +57,11 @@ class ViewFeed:
         if version > self.version:
             self.view, self.version = view, version
 
+    def hurry(self) -> None:
+        """The view is about to move: it is looked at again and again for a moment."""
+        self._hurry_until = asyncio.get_running_loop().time() + HURRY_S
+        self._hurried.set()
+
     async def _run(self) -> None:
         watch = self._metadata.watch(VIEW_PATH)
         pause_s = self._retry_first_s
@@ -54,7 +69,7 @@ class ViewFeed:
             while True:
                 try:
                     await self._read()
-                    await watch.changed()
+                    await self._moved(watch)
                     pause_s = self._retry_first_s
                 except MetadataError as error:
                     if not error.retryable:
@@ -68,11 +83,27 @@ class ViewFeed:
         finally:
             watch.close()
 
+    async def _moved(self, watch: Watch) -> None:
+        """Returns when the view may have moved: the store says so, or it is time to look again in a hurry."""
+        if asyncio.get_running_loop().time() < self._hurry_until:
+            await woken(self._hurried, HURRY_PAUSE_S)
+            return
+        told, hurried = asyncio.ensure_future(watch.changed()), asyncio.ensure_future(self._hurried.wait())
+        try:
+            await asyncio.wait([told, hurried], return_when=asyncio.FIRST_COMPLETED)
+            if told.done():
+                told.result()
+        finally:
+            told.cancel()
+            hurried.cancel()
+            self._hurried.clear()
+
     async def _read(self) -> None:
         try:
             found = await read_view(self._metadata)
         except NoNode:
             return  # no process has made it yet; the watch tells
         if found.version > self.version:
+            self._hurry_until = 0.0
             self.view, self.version = found
             self._on_change()

@@ -68,3 +68,26 @@ async def test_a_view_that_cannot_be_read_ends_it(cluster: Any) -> None:
     with pytest.raises(CorruptData):
         raise fed.feed.error or AssertionError
     await fed.feed.close()
+
+
+class NeverTold:
+    """A watch of a store that tells nothing."""
+
+    async def changed(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        pass
+
+
+async def test_in_a_hurry_it_looks_before_the_store_tells(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await cluster.store()
+    await ensure_view(store)
+    monkeypatch.setattr(store, "watch", lambda path: NeverTold())
+    fed = Fed(store)
+    await fed.next()
+    fed.feed.hurry()
+    await store.set(VIEW_PATH, encode_view(SECOND), version=0)
+    await fed.next()
+    assert fed.feed.view == SECOND
+    await fed.feed.close()
