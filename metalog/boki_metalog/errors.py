@@ -30,3 +30,9 @@ class SpareTaken(MetalogError):
 
 class TermRecordConflict(MetalogError):
     """A term's record exists and says something else than the closed metalog and the view do: stop and investigate."""
+
+
+class ThinlyServed(MetalogError):
+    """Slots have no engine that indexes them, or only one."""
+
+    retryable = True

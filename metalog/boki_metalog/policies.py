@@ -3,6 +3,7 @@
     KeepTerms       a log without a living sequencer gets one that stands by, if the standbys do not do it themselves
     Balance         slots lie as `/boki/weights` says, if there is such a node: also after logs were added or removed
     GiveUpSpares    ledgers that sequencers made and never used are closed, later deleted
+    WatchEngines    slots that fewer than two engines index are told: engines choose by their settings
 
 A policy keeps in memory only what another leader can find out again; it raises what kept it from being done.
 """
@@ -17,6 +18,7 @@ from typing import Any, Final, Protocol
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import NoSuchLedger
 from boki_common.logs import get_logger
+from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
 from boki_metalog.controller_rules import (
     Absent,
@@ -26,6 +28,8 @@ from boki_metalog.controller_rules import (
     may_delete,
     wanted_weights,
 )
+from boki_metalog.errors import ThinlyServed
+from boki_metalog.index_slots import ENGINE_ROLE, engine_members, thin_slots
 from boki_metalog.ledgers import Ledgers
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import ensure_view, read_record
@@ -86,7 +90,7 @@ class Policy(Protocol):
 
 
 def default_policies() -> Sequence[Policy]:
-    return (KeepTerms(), Balance(), GiveUpSpares())
+    return (KeepTerms(), Balance(), GiveUpSpares(), WatchEngines())
 
 
 class KeepTerms:
@@ -206,3 +210,23 @@ class GiveUpSpares:
             except NoSuchLedger:
                 return
             _log.info("a spare that nobody needs is deleted", ledger_id=spare.ledger_id)
+
+
+class WatchEngines:
+    """See the module. It can only tell: what it raises is shown by `boki status` until it is mended."""
+
+    name = "engines for every slot"
+
+    async def run(self, cluster: Cluster) -> None:
+        """Raises ThinlyServed."""
+        engines = engine_members(await members(cluster.metadata, ENGINE_ROLE))
+        none, one = thin_slots(engines)
+        if none:
+            raise ThinlyServed(
+                f"no engine indexes slots {none}: calls about their books wait; start one with index_slots that has them"
+            )
+        if one:
+            raise ThinlyServed(
+                f"only one engine indexes slots {one}: while it is away, calls about their books wait; give another of the "
+                f"{len(engines)} engines these index_slots too"
+            )

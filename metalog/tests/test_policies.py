@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from boki_common.errors import NoSequencer
+from boki_common.metadata.membership import MEMBERS, member_path
+from boki_common.metadata.store import ensure_path
 from boki_metalog.controller_rules import WEIGHTS_PATH, encode_weights
-from boki_metalog.errors import SpareTaken
+from boki_metalog.errors import SpareTaken, ThinlyServed
+from boki_metalog.index_slots import ENGINE_ROLE
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import ensure_view, read_view
-from boki_metalog.policies import INCARNATION, METALOG, ROLE, Balance, Cluster, GiveUpSpares, KeepTerms
+from boki_metalog.policies import INCARNATION, METALOG, ROLE, Balance, Cluster, GiveUpSpares, KeepTerms, WatchEngines
 from boki_metalog.sequencer_watch import SequencerWatch
 from boki_metalog.settings import ControllerSettings, SequencerSettings
 from boki_metalog.term_change import change_term
@@ -188,4 +192,24 @@ async def test_after_a_lost_session_nobody_is_absent_at_first(cluster: Any) -> N
     for _ in range(3):
         await policy.run(given)
     assert not cluster.ledgers.ledgers[spare].closed
+    await given.watch.close()
+
+
+async def test_slots_without_two_engines_are_told(cluster: Any) -> None:
+    policy, given = WatchEngines(), await led(cluster)
+    await policy.run(given)
+    await ensure_path(given.metadata, f"{MEMBERS}/{ENGINE_ROLE}")
+
+    async def engine(incarnation: str, slots: str) -> None:
+        value = msgspec.json.encode({"addresses": [f"{incarnation}:1"], "index_slots": slots})
+        await given.metadata.create(member_path(ENGINE_ROLE, incarnation), value)
+
+    await engine("a", "0-511")
+    with pytest.raises(ThinlyServed, match="no engine indexes slots 512-1023"):
+        await policy.run(given)
+    await engine("b", "all")
+    with pytest.raises(ThinlyServed, match=r"only one engine indexes slots 512-1023.*2 engines"):
+        await policy.run(given)
+    await engine("c", "512-1023")
+    await policy.run(given)
     await given.watch.close()
