@@ -10,7 +10,8 @@ Rules:
   from the header feed. A term is also blocked until the terms of other logs that it comes after are applied (`frontier`).
 - What is blocked here blocks no other log, but for terms that come after it.
 - The position moves by whole metalog entries, and answers leave only when it has passed their cut, so whoever was
-  answered can read its record here.
+  answered can read its record here. Rows of a cut that is not passed are there, and shown to nobody: a reply claims what
+  is passed, and other engines would be asked for no more.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
 - Entries that a LOST command gave up, and that cannot be had, are passed over; their records keep their positions.
 
@@ -153,6 +154,7 @@ class Indexer:
         self._skipped: int | None = None
         """The first of the entries just passed over as lost; how many records they had is not known yet."""
         self._books: dict[int, None] = {}
+        self._cut_books: dict[int, None] = {}
         self._cut_answers: list[tuple[AppendSource, list[_Given]]] = []
         self._answers: dict[AppendSource, list[_Given]] = {}
         self._turn_due = False
@@ -395,7 +397,9 @@ class Indexer:
                 found=places.end_pos,
             )
         for command in cut.commands:
-            self._books.update(dict.fromkeys(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms))))
+            self._cut_books.update(
+                dict.fromkeys(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms)))
+            )
         return True
 
     def _pass_over(self, cut: _Cut, places: TermPlaces, one: ShardRange, end_pos: int) -> None:
@@ -414,7 +418,7 @@ class Indexer:
         self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None
     ) -> None:
         decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
-        books = self._books
+        books = self._cut_books
         for run in batch.runs:
             books[run.book] = None
         if own is not None:
@@ -456,6 +460,8 @@ class Indexer:
         for source, given in self._cut_answers:
             self._answers.setdefault(source, []).extend(given)
         self._cut_answers.clear()
+        self._books.update(self._cut_books)
+        self._cut_books.clear()
 
     def _tell(self) -> None:
         """Answers and wakes those who waited for the new position."""

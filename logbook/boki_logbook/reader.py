@@ -172,11 +172,15 @@ class Reader:
         return self._reply(seen, columns, seqnums, more=more, gaps=gaps)
 
     def _find(self, query: Query) -> _Found:
+        """Rows of a cut that is passed: a reply does not claim the rows of half a cut, so it must not show them."""
         most = query.max_records
+        covered = self._serving.covered(query.book)
         if query.direction is Direction.NEXT:
-            found = self._index.ascending(query.book, query.tag, query.start, query.stop, most)
+            stop = min(query.stop, covered + 1)
+            found = self._index.ascending(query.book, query.tag, query.start, stop, most)
         else:
-            found = self._index.descending(query.book, query.tag, query.start, query.stop, most)
+            start = min(query.start, covered)
+            found = self._index.descending(query.book, query.tag, start, query.stop, most)
         more = len(found) == most
         if self._cache.aux_count:
             fitting = self._cache.within_aux(found, AUX_REPLY_BYTES)
@@ -239,8 +243,8 @@ class Reader:
             mark = self._state.mark(book, tag)
             if at_most < mark:
                 raise Trimmed(f"the stream is trimmed below {mark}: read from there on", mark=mark, index=at)
-        found = [self._index.prev(book, tag, at_most) for tag, at_most in queries]
         seen = self._seen(book)
+        found = [self._index.prev(book, tag, min(at_most, seen.position)) for tag, at_most in queries]
         columns = RecordColumns(limits.ENTRY_BYTES - AUX_REPLY_BYTES)
         fits = not self._cache.aux_count or len(self._cache.within_aux(found, AUX_REPLY_BYTES)) == len(found)
         _, lost = self._without_lost(_Span(self._places.locate(seqnum), [seqnum]) for seqnum in found if seqnum)
@@ -431,8 +435,8 @@ class Reader:
 
     async def _await_arrival(self, query: Query) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
-        # Whatever is newer than all that is there may be in the range; what is there is not.
-        start = max(query.start, self._index.newest(query.book, query.tag) + 1)
+        # Whatever is newer than all that is shown may be in the range; what is shown is not.
+        start = max(query.start, self._serving.covered(query.book) + 1)
         waiting = self._arrivals.setdefault(query.book, {})
         waiting[future] = query.tag, start
         try:

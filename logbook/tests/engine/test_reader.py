@@ -16,6 +16,7 @@ from boki_logbook.testing import (
     RecordingSource,
     RecordSpec,
     RunSpec,
+    append,
     committed,
     data_of,
     make_batch,
@@ -100,6 +101,56 @@ async def test_a_fresh_engine_shows_nothing_before_it_has_caught_up(cluster: Any
     assert not waiting.done()
     del cluster.ledgers.missing[ledger_id, 0]
     assert data_of(await waiting) == [b"x"]
+
+
+async def test_a_cut_is_shown_whole_or_not_at_all(cluster: Any) -> None:
+    """Half of a cut is applied and the rest is not here yet: a reply does not claim it, so another engine need not have it."""
+    one, two = await cluster.engine(), await cluster.engine()
+    (before,) = await committed(one, RunSpec(1, ALICE, 1, plain_records("before", tags=(5,))))
+    await cluster.settle()
+    gate = cluster.ledgers.gates[two.logs[0].appender.shard.writer.ledger_id, 0] = asyncio.Event()
+    cluster.log.cut_by_itself = False
+    append(one, RecordingSource(), RunSpec(1, ALICE, 2, plain_records("mine", tags=(5,))))
+    append(two, RecordingSource(), RunSpec(1, BOB, 1, plain_records("theirs", tags=(5,))))
+    await cluster.settle()
+    waiting = asyncio.ensure_future(read(one, query(5, start=before + 1, wait_ms=5_000)))
+    await cluster.settle()
+    cluster.log.cut()
+    await cluster.settle()
+    assert len(one.state.index) > 2, "rows of half the cut are there"
+    backwards = query(start=2**63 - 1, stop=0, direction=Direction.PREV)
+    many = await one.reader.prev_many({}, 1, [(5, 2**63 - 1)], Consistency.SESSION)
+    for reply in (await read(one, query()), await read(one, backwards), decode_read_reply(memoryview(b"".join(many)))):
+        assert data_of(reply) == [b"before"]
+        assert reply.position == before
+    assert not waiting.done()
+    gate.set()
+    assert data_of(await waiting) == [b"mine", b"theirs"]
+    assert data_of(await read(one, query())) == [b"before", b"mine", b"theirs"]
+
+
+async def test_a_read_that_waits_hears_of_half_a_cut_when_it_is_whole(cluster: Any) -> None:
+    one, two = await cluster.engine(), await cluster.engine()
+    ledger_id = two.logs[0].appender.shard.writer.ledger_id
+    gates = [cluster.ledgers.gates.setdefault((ledger_id, entry), asyncio.Event()) for entry in range(2)]
+    cluster.log.cut_by_itself = False
+    waiting = asyncio.ensure_future(read(one, query(5, wait_ms=5_000)))
+    append(two, RecordingSource(), RunSpec(2, BOB, 1, plain_records("elsewhere")))
+    await cluster.settle()
+    cluster.log.cut()
+    append(one, RecordingSource(), RunSpec(1, ALICE, 1, plain_records("mine", tags=(5,))))
+    await cluster.settle()
+    append(two, RecordingSource(), RunSpec(2, BOB, 2, plain_records("elsewhere too")))
+    await cluster.settle()
+    cluster.log.cut()
+    gates[0].set()  # in one turn the first cut is passed and half of the second applied
+    await cluster.until(lambda: one.frontier.covered.get(0))
+    await cluster.settle()
+    assert not waiting.done()
+    gates[1].set()
+    await cluster.settle()
+    assert waiting.done(), "woken, and not by its time-out"
+    assert data_of(await waiting) == [b"mine"]
 
 
 async def test_too_many_waiting_reads_are_refused(cluster: Any) -> None:
