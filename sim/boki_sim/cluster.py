@@ -23,7 +23,8 @@ from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_ledger.client import LedgerClient
 from boki_logbook.engine import Engine
-from boki_metalog.metadata_tree import ensure_view
+from boki_metalog.controller import Controller
+from boki_metalog.log_changes import ensure_logs
 from boki_metalog.sequencer import Sequencer
 from boki_sim.disk import DiskPlan
 from boki_sim.guard import EPOCH_S
@@ -40,9 +41,13 @@ from boki_sim.trace import Trace
 BOOKIE_PORT: Final = 3181
 SEQUENCER_PORT: Final = 7041
 ENGINE_PORT: Final = 7040
+CONTROLLER_PORT: Final = 7042
 UP_S: Final = 60
 RESTART_S: Final = (0.2, 2.0)
 """A role that ended by itself is started again after a pause between these."""
+
+
+Role = Bookie | Sequencer | Engine | Controller
 
 
 class SimClock:
@@ -81,7 +86,7 @@ class Node:
         self.plan: DiskPlan | None = None
         self.ledgers: LedgerClient | None = None
         self.main: asyncio.Task[None] | None = None
-        self.role: Bookie | Sequencer | Engine | None = None
+        self.role: Role | None = None
         self.held = 0
         self.ends: list[str] = []
 
@@ -108,7 +113,8 @@ class Cluster:
         self._past_work = 0
         self.nodes: dict[str, Node] = {}
         self._places = iter(range(1, 200))
-        for role, count in (("bookie", shape.bookies), ("sequencer", shape.sequencers), ("engine", shape.engines)):
+        counts = {"bookie": shape.bookies, "sequencer": shape.sequencers, "engine": shape.engines}
+        for role, count in (*counts.items(), ("controller", shape.controllers)):
             for name in names(role, count):
                 self.nodes[name] = Node(name, self.machine(), SimClock(loop), stream(seed, "node", name))
 
@@ -129,7 +135,7 @@ class Cluster:
         store = MemoryStore(self.tree)
         await store.start()
         await init_cluster(store)
-        await ensure_view(store)
+        await ensure_logs(store, self.shape.logs)
         await store.close()
         for node in self.nodes.values():
             self.start_node(node)
@@ -172,7 +178,8 @@ class Cluster:
                 plan.slowness = node.plan.slowness
             node.disk.plan = node.plan = plan
         self.trace.add(process.name, "starts", "")
-        main = {"bookie": self._bookie, "sequencer": self._sequencer, "engine": self._engine}[node.kind]
+        mains = {"bookie": self._bookie, "sequencer": self._sequencer, "engine": self._engine}
+        main = mains.get(node.kind, self._controller)
         node.main = process.start(self._run(node, process, main), name=node.name)
 
     def end_node(self, node: Node, *, power: bool = False) -> None:
@@ -238,7 +245,7 @@ class Cluster:
             self.gone(node, process)
 
     @staticmethod
-    async def _close(role: Bookie | Sequencer | Engine) -> None:
+    async def _close(role: Role) -> None:
         try:
             await role.close()
         except BokiError:
@@ -291,6 +298,17 @@ class Cluster:
             settings=self.shape.engine,
         )
         await engine.failed
+
+    async def _controller(self, node: Node) -> None:
+        ledgers = await self._ledger_client(node)
+        assert node.store is not None
+        node.role = controller = await Controller.start(
+            metadata=node.store,
+            ledgers=ledgers,
+            address=Address(node.host, CONTROLLER_PORT),
+            rng=SimRandom(node.numbers),
+        )
+        await controller.failed
 
     # -- for checks
 

@@ -18,6 +18,7 @@ whoever takes part in the step, as far as its kind can; else its target.
 | clog | "a>b": one direction between two machines, for `seconds` | |
 | slow-link | a machine: its links are `amount` times slower | times |
 | reset | "a>b": every connection between two machines | |
+| roll, move | "all": somebody gives a log its next term, or moves slots between logs (`administrator`) | |
 | fence-race | waits for a recovery whose writer lives, and lets them race (`fence_race`) | |
 | slow-disk, disk-error, disk-full | a bookie | times; which operation fails; bytes left |
 | flip-bits, misdirect, wipe | the seed's one bookie that may lose data | bits |
@@ -69,10 +70,11 @@ class Targets:
     clients: tuple[str, ...]
     lossy: str
     """The one bookie that may lose what it acknowledged: replication promises no more."""
+    controllers: tuple[str, ...] = ()
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return self.bookies + self.sequencers + self.engines
+        return self.bookies + self.sequencers + self.engines + self.controllers
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -85,13 +87,15 @@ DISKS: Final = ("slow-disk", "disk-error", "disk-full")
 DAMAGE: Final = ("flip-bits", "misdirect", "wipe")
 METADATA: Final = ("expire", "cut-off", "metadata-down", "lost-answer", "lost-request", "delayed-write")
 CLOCKS: Final = ("clock",)
-KINDS: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS
+ADMINISTRATION: Final = ("roll", "move")
+"""No faults, but changes that must hold among them."""
+KINDS: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS + ADMINISTRATION
 
 PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
     "calm": (),
     "network": (*CONNECTIONS, "pause", "crash"),
     "disk": (*DISKS, *DAMAGE, "kill", "power"),
-    "metadata": (*METADATA, "kill", "pause", "stop"),
+    "metadata": (*METADATA, *ADMINISTRATION, "kill", "pause", "stop"),
     "harsh": KINDS,
 }
 """Kinds that a profile draws from. Each seed takes some of them."""
@@ -210,7 +214,7 @@ def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fa
         target, amount = numbers.choice(targets.bookies), _disk_amount(numbers, kind)
     elif kind in DAMAGE:
         target, amount = targets.lossy, float(numbers.randrange(1, 20))
-    elif kind == "metadata-down":
+    elif kind == "metadata-down" or kind in ADMINISTRATION:
         target = "all"
     elif kind in METADATA:
         target, amount = numbers.choice(targets.roles), float(numbers.randrange(1, 4))

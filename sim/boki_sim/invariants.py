@@ -262,7 +262,8 @@ class Invariants:
                 continue  # in the middle of a cut
             key = tuple(sorted(core.positions.items()))
             state = core.state
-            facts = (state.records, len(state.index), len(state.verdicts), *core.frontier.covered.values())
+            covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
+            facts = (state.records, len(state.index), len(state.verdicts), *covered)
             other = by_position.setdefault(key, (name, facts))
             if other[1] != facts:
                 self.violated(

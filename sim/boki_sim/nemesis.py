@@ -15,9 +15,10 @@ from functools import partial
 
 from boki_common.metadata.memory import Fault as StoreFault
 from boki_common.runtime.memory_disk import UNLIMITED_BYTES, MemoryDisk
+from boki_sim.administrator import Administrator
 from boki_sim.cluster import Cluster, Node, SimClock
 from boki_sim.disk import flip_bits, misdirect
-from boki_sim.faults import DAMAGE, DISKS, FAILING, METADATA, Fault
+from boki_sim.faults import ADMINISTRATION, DAMAGE, DISKS, FAILING, METADATA, Fault
 from boki_sim.fence_race import find_race, run_race
 from boki_sim.loop import SimulationError
 from boki_sim.process import SimProcess, State
@@ -34,6 +35,10 @@ _STORE_FAULTS = {
 
 NEEDS_NODE = frozenset(("kill", "power", "stop", *METADATA))
 """Kinds that meet a role, not a client."""
+
+
+ADMINISTRATORS = 30
+"""In one run: each is a machine of its own."""
 
 
 class Nemesis:
@@ -61,6 +66,8 @@ class Nemesis:
         self._number = 0
         self._wiped = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._tasks_of_processes: list[asyncio.Task[None]] = []
+        self._administrators = 0
 
     async def run(self, script: Sequence[Fault]) -> None:
         """Injects each fault at its time, counted from now."""
@@ -96,7 +103,7 @@ class Nemesis:
         kind = fault.kind
         if kind == "fence-race":
             return f"{met.actor.host} {met.path}"
-        if kind in DAMAGE or kind == "metadata-down":
+        if kind in (*DAMAGE, *ADMINISTRATION) or kind == "metadata-down":
             return fault.target
         if kind in ("clog", "reset"):
             names = [*there, *(name for name in fault.target.split(">") if name not in there)]
@@ -387,6 +394,18 @@ class Nemesis:
         self.damaged.add(node.host)
         self._cluster.invariants.forget_disk(node.host)
         return True
+
+    # -- administration
+
+    def _administer(self, fault: Fault) -> bool:
+        if self._administrators >= ADMINISTRATORS:
+            return False
+        self._administrators += 1
+        administrator = Administrator(self._cluster, self._administrators)
+        self._tasks_of_processes.append(administrator.process.start(administrator.run(fault.kind)))
+        return True
+
+    _roll = _move = _administer
 
     # -- metadata store and clocks
 

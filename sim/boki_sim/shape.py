@@ -7,7 +7,7 @@ Pure: everything follows from the numbers given.
 from __future__ import annotations
 
 import random  # noqa: TID251 - the type; the generators come from the seed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boki_bookie.settings import BookieSettings
 from boki_common.limits import KIB, MIB
@@ -33,6 +33,8 @@ class Shape:
     weather: Weather
     flush_s: float
     metadata_s: float
+    logs: int = 1
+    controllers: int = 0
 
     def targets(self, numbers: random.Random) -> Targets:
         bookies = names("bookie", self.bookies)
@@ -42,6 +44,7 @@ class Shape:
             names("engine", self.engines),
             names("client", self.clients),
             lossy=numbers.choice(bookies),
+            controllers=names("controller", self.controllers),
         )
 
 
@@ -74,7 +77,7 @@ def draw_shape(numbers: random.Random) -> Shape:
         shard_age_s=pick((2.0, 10.0, 3_600.0)),
         compress=pick((False, True)),
     )
-    return Shape(
+    drawn = Shape(
         bookies=pick((3, 3, 4, 5)),
         sequencers=pick((1, 2, 2, 3)),
         engines=pick((1, 2, 2, 3)),
@@ -94,4 +97,8 @@ def draw_shape(numbers: random.Random) -> Shape:
         ),
         flush_s=pick((0.000_2, 0.002, 0.01)),
         metadata_s=pick((0.000_5, 0.005)),
+        logs=pick((1, 1, 1, 2, 3)),
+        controllers=pick((0, 0, 1, 2)),
     )
+    spare = pick((0, 1)) if drawn.logs > 1 else 0
+    return replace(drawn, sequencers=max(drawn.sequencers, drawn.logs + spare))  # one sequencer serves one log
