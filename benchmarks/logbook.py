@@ -2,7 +2,8 @@
 
     python -m benchmarks.logbook [--quick] [--only PART …] [--json FILE] [--plots DIRECTORY]       (`make bench-logbook`)
 
-Parts, each on a cluster of its own processes on SQLite metadata (three bookies, E = Qw = 3, Qa = 2):
+Parts, each on a cluster of its own processes (three bookies, E = Qw = 3, Qa = 2; metadata in SQLite, for changes of terms in
+ZooKeeper where there is Java):
 
     append      one append at a time beside one durable ledger append at a time, from this process, on the same bookies
     density     100,000 books beside 100, after a warm-up that touches each

@@ -12,14 +12,15 @@ import asyncio
 import os
 import statistics
 from array import array
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import boki
 from benchmarks.logbook_ledger import Terms, ledger_client
+from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
 
 if TYPE_CHECKING:
     from benchmarks.logbook import Bench
@@ -91,7 +92,10 @@ class Load:
 async def part_terms(bench: Bench) -> None:
     events = 2 if bench.quick else EVENTS
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(bench.cluster("terms", engines=2, sequencers=2))
+        metadata_uri = await stack.enter_async_context(zookeeper(bench))
+        cluster = await stack.enter_async_context(
+            bench.cluster("terms", metadata_uri=metadata_uri, engines=2, sequencers=2)
+        )
         urls = cluster.url.split(",")
         client = await stack.enter_async_context(boki.connect(urls[0]))
         terms = Terms(*await stack.enter_async_context(ledger_client(cluster.metadata_uri)))
@@ -134,6 +138,22 @@ async def part_terms(bench: Bench) -> None:
     bench.ratio("sequencer_killed_latency_normal_s", statistics.median(lost), "<=", 1.5)
     bench.ratio("engine_killed_latency_of_others_normal_s", statistics.median(other), "<=", 1.0)
     bench.ratio("throughput_with_a_term_every_3_s_over_without", often / without, ">=", 0.95)
+
+
+@asynccontextmanager
+async def zookeeper(bench: Bench) -> AsyncIterator[str | None]:
+    """A ZooKeeper, as a cluster of several machines has it; None where it cannot be started: then it is a SQLite file."""
+    try:
+        server = await asyncio.to_thread(ZookeeperServer.start, bench.directory / "zookeeper")
+    except ZookeeperMissing as error:
+        bench.facts["metadata of terms"] = f"SQLite, for ZooKeeper is missing: {error}"
+        yield None
+        return
+    bench.facts["metadata of terms"] = "ZooKeeper"
+    try:
+        yield f"zk://{server.hosts}/boki"
+    finally:
+        server.stop()
 
 
 async def serving(terms: Terms, cluster: Any) -> str:

@@ -21,7 +21,7 @@ from boki_metalog.patience import woken
 from boki_metalog.view import VIEW_PATH, View
 
 HURRY_S: Final = 0.5
-HURRY_PAUSE_S: Final = 0.005
+HURRY_PAUSE_S: Final = 0.02
 
 _log = get_logger("view_feed")
 
