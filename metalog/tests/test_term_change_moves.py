@@ -329,6 +329,28 @@ async def test_drivers_that_race_at_every_pair_of_steps(
             await world.check(slots, view.next_term - 1)
 
 
+async def test_a_fail_over_of_a_third_log_never_brings_slots_back(model_ledgers: Any, rng: Any) -> None:
+    """F1: it reads who has which slot, slots of two other logs move, and it goes on; stopped before each of its calls."""
+    for at in CALLS:
+        world = World(type(model_ledgers)(), rng)
+        await world.begin()
+        store = await world.store()
+        view, version = await read_view(store)
+        await store.set(VIEW_PATH, encode_view(view.with_logs([2])), version=version)
+        await world.fail_over(2, 0)
+        gate = Gate(at)
+        failing_over = asyncio.ensure_future(world.fail_over(2, 3, await world.store(gate)))
+        reached = asyncio.ensure_future(gate.reached.wait())
+        await asyncio.wait([failing_over, reached], return_when=asyncio.FIRST_COMPLETED)
+        reached.cancel()
+        await world.move()
+        gate.go_on.set()
+        await failing_over
+        view = (await read_view(store)).view
+        assert view.per_slot == AFTER
+        assert len({3, *(view.term_of(log) for log in (0, 1, 2))}) == 4, "all three have later terms"
+
+
 async def test_a_move_whose_answer_is_lost_or_late(world: World) -> None:
     for fault in (Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.DELAYED):
         store = await world.store()
