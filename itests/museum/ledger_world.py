@@ -264,6 +264,8 @@ def ledger_shape(seed: int) -> Shape:
         bookies=pick((3, 3, 4, 5)),
         sequencers=2,
         engines=pick((1, 2)),
+        controllers=0,
+        logs=1,
         clients=1,
         bookie=replace(
             drawn.bookie,
