@@ -16,7 +16,7 @@ Little endian. The entry's checksum is the digest of the ledger that stores it, 
     kind 2  CLOSE   shard u32 | reserved u32
     kind 3  TRIM    book u64 | pair_count u32 | flags u32: 1 = forget | n × (tag u64 | before u64)
     kind 4  EXPIRE  book u64 | last u64 | writer 16 B
-    kind 5  LOST    term u32 | shard u32 | first_entry u64 | stop_entry u64 | evidence_bytes u32 | reserved u32
+    kind 5  LOST    term u32 | shard u32 | first_entry u64 | stop_entry u64 | evidence_bytes u32 | flags u32: 1 = indexed
                     | evidence, then zeros up to a multiple of 8
 
 Rules:
@@ -59,6 +59,7 @@ _TRIM_PAIR: Final = Struct("<QQ")
 _EXPIRE: Final = Struct("<QQ16s")
 _LOST: Final = Struct("<IIQQII")
 _FORGET: Final = 1
+_INDEXED: Final = 1
 _U32_MAX: Final = 2**32 - 1
 _I63_MAX: Final = 2**63 - 1
 
@@ -106,13 +107,18 @@ class Expire(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Entries `first_entry` to below `stop_entry` of a shard are given up. `evidence`: UTF-8 JSON, for people."""
+    """Entries `first_entry` to below `stop_entry` of a shard are given up. `evidence`: UTF-8 JSON, for people.
+
+    `indexed`: the index snapshot that is named has them, so their rows and verdicts stand and only their data is lost. Else
+    their records join nothing, on every engine.
+    """
 
     term: int
     shard: int
     first_entry: int
     stop_entry: int
     evidence: bytes
+    indexed: bool = False
 
 
 Command = Open | Close | Trim | Expire | Lost
@@ -227,8 +233,8 @@ def encode_command(command: Command) -> bytes:
             kind, body = TRIM, _TRIM.pack(book, len(pairs), _FORGET if forget else 0) + rows
         case Expire(book, writer, last):
             kind, body = EXPIRE, _EXPIRE.pack(book, last, writer)
-        case Lost(term, shard, first_entry, stop_entry, evidence):
-            head = _LOST.pack(term, shard, first_entry, stop_entry, len(evidence), 0)
+        case Lost(term, shard, first_entry, stop_entry, evidence, indexed):
+            head = _LOST.pack(term, shard, first_entry, stop_entry, len(evidence), _INDEXED if indexed else 0)
             kind, body = LOST, head + evidence + bytes(-len(evidence) % 8)
     return _COMMAND.pack(kind, len(body)) + body
 
@@ -309,11 +315,13 @@ def _read_body(kind: int, body: memoryview) -> Command:
         if flags & ~_FORGET or pair_count * _TRIM_PAIR.size != len(rows):
             raise ProtocolError(f"a TRIM of {len(body)} bytes cannot hold {pair_count} pairs, flags {flags:#x}")
         return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), bool(flags & _FORGET))
-    term, shard, first_entry, stop_entry, evidence_bytes, reserved = _LOST.unpack_from(body)
+    term, shard, first_entry, stop_entry, evidence_bytes, flags = _LOST.unpack_from(body)
     evidence, padding = body[_LOST.size : _LOST.size + evidence_bytes], body[_LOST.size + evidence_bytes :]
-    if reserved or len(evidence) != evidence_bytes or bytes(padding) != bytes(-evidence_bytes % 8):
-        raise ProtocolError(f"a LOST of {len(body)} bytes cannot hold {evidence_bytes} bytes of evidence")
-    return Lost(term, shard, first_entry, stop_entry, bytes(evidence))
+    if flags & ~_INDEXED or len(evidence) != evidence_bytes or bytes(padding) != bytes(-evidence_bytes % 8):
+        raise ProtocolError(
+            f"a LOST of {len(body)} bytes cannot hold {evidence_bytes} bytes of evidence, flags {flags:#x}"
+        )
+    return Lost(term, shard, first_entry, stop_entry, bytes(evidence), bool(flags))
 
 
 _LAYOUTS: Final = {OPEN: _OPEN, CLOSE: _CLOSE, TRIM: _TRIM, EXPIRE: _EXPIRE, LOST: _LOST}

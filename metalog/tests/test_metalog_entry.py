@@ -87,8 +87,9 @@ trims = st.builds(
     st.booleans(),
 )
 losts = st.builds(
-    lambda term, shard, first, count, evidence: Lost(term, shard, first, first + count, evidence),
+    lambda term, shard, first, count, evidence, rows: Lost(term, shard, first, first + count, evidence, rows),
     st.integers(1, limits.TERM_MAX), u32, st.integers(0, 2**34), st.integers(1, 2**20), st.binary(max_size=20),
+    st.booleans(),
 )  # fmt: skip
 commands = st.one_of(
     st.builds(Open, u32, incarnations, i63),
@@ -191,8 +192,8 @@ def test_counts_flags_and_numbers_of_a_trim_are_checked(offset: int, value: byte
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(8, b"\0"), (8 + 8, b"\6"), (8 + 24, b"\6"), (8 + 24, b"\xff\xff\xff\xff"), (8 + 28, b"\1"), (8 + 39, b"\1")],
-    ids=["term 0", "no entries", "evidence in the padding", "evidence beyond the end", "reserved", "padding"],
+    [(8, b"\0"), (8 + 8, b"\6"), (8 + 24, b"\6"), (8 + 24, b"\xff\xff\xff\xff"), (8 + 28, b"\2"), (8 + 39, b"\1")],
+    ids=["term 0", "no entries", "evidence in the padding", "evidence beyond the end", "flags", "padding"],
 )
 def test_counts_and_paddings_of_a_lost_are_checked(offset: int, value: bytes) -> None:
     data = bytearray(encode_command(Lost(1, 1, 2, 5, b"abcdefg")))
