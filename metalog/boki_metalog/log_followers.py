@@ -1,7 +1,8 @@
 """Follows all logs of a cluster: finds them, and runs one `LogFollower` for each, over one view and one history of terms.
 
-A log is found when the view names it, or when a sealed term was its; then it is followed for ever. One log that stands still
-holds up no other. What can never be right in one of them ends `run`: whoever indexes all books cannot go on without it.
+A log is found when the view names it, or when a sealed term was its; then it is followed for ever. Who needs some slots only
+follows the logs that have, or ever had, one of them (`foreign` tells which terms are none of its business). One log that stands
+still holds up no other. What can never be right in one of them ends `run`: whoever indexes books cannot go on without it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
+from boki_common.errors import MetadataError
 from boki_common.ids import Position
 from boki_common.metadata.store import MetadataStore
 from boki_metalog.follower import FollowerListener, LogFollower
@@ -17,6 +19,7 @@ from boki_metalog.ledgers import Ledgers
 from boki_metalog.patience import woken
 from boki_metalog.settings import FollowerSettings
 from boki_metalog.term_history import TermHistory
+from boki_metalog.term_order import ALL_SLOTS, slot_mask
 from boki_metalog.view import View
 from boki_metalog.view_feed import ViewFeed
 
@@ -42,14 +45,25 @@ class LogFollowers:
         listener: LogsListener,
         settings: FollowerSettings = FollowerSettings(),  # noqa: B008 - frozen
         starts: Mapping[int, Position] | None = None,
+        slots: int = ALL_SLOTS,
     ) -> None:
-        """`starts`: log → where it is followed from; others are from their beginnings."""
+        """Followers of the logs that have some slots.
+
+        Args:
+            starts: log → where it is followed from; others are from their beginnings.
+            slots: those that are needed, as the bits of one number.
+        """
+        self._slots = slots
+        self._foreign: dict[int, None] = {}
+        """Terms that a view named, and that have no needed slot."""
+        self._learned_below = 0
+        """All records of terms below this were looked for."""
         self._starts = dict(starts or {})
         self._metadata = metadata
         self._ledgers = ledgers
         self._listener = listener
         self._settings = settings
-        self._history = TermHistory(metadata, log_found=self._changed)
+        self._history = TermHistory(metadata, slots=slots, log_found=self._changed)
         self._wake = asyncio.Event()
         self._feed = ViewFeed(
             metadata,
@@ -65,9 +79,11 @@ class LogFollowers:
         """Follows until it is cancelled. Raises what a follower, the view or the listener raises."""
         self._feed.start()
         try:
+            pause_s = None
             while True:
                 self._raise_faults()
-                await woken(self._wake, None)
+                await woken(self._wake, pause_s)
+                pause_s = await self._learn()
         finally:
             await self._feed.close()
             for task in self._running:
@@ -76,18 +92,48 @@ class LogFollowers:
                 await asyncio.wait(list(self._running))
 
     def _changed(self) -> None:
-        """A new view, or its end; or a log was found among the sealed terms, which the view names no more."""
+        """A new view, or its end; or something was found among the sealed terms, which the view names no more."""
         view = self._feed.view
         if self._feed.error is None and view is not None and self._fault is None:
             try:
                 for log in sorted({*view.logs, *self._history.logs} - self._followers.keys()):
-                    self._find(log)
+                    if self._needs(log, view):
+                        self._find(log)
                 self._listener.view_changed(view)
             except Exception as error:  # noqa: BLE001 - raised by `run`
                 self._fault = error
         for follower in self._followers.values():
             follower.view_changed()
         self._wake.set()
+
+    def foreign(self, term: int) -> bool:
+        """Whether the term is known to have no needed slot: nobody here waits for what it ordered."""
+        return term in self._foreign or self._history.foreign(term)
+
+    def _needs(self, log: int, view: View) -> bool:
+        if self._slots == ALL_SLOTS or slot_mask(view.slots_of(log)) & self._slots:
+            return True
+        installed = view.installed(log)
+        if installed is not None:
+            self._foreign[installed.term] = None
+        return self._history.had(log)
+
+    async def _learn(self) -> float | None:
+        """Reads of terms that came and went while their logs were not followed; returns when to try again, if it must."""
+        view = self._feed.view
+        if self._slots == ALL_SLOTS or view is None or view.next_term <= self._learned_below:
+            return None
+        before = self._history.numbers
+        try:
+            await self._history.refresh()
+        except MetadataError as error:
+            if not error.retryable:
+                raise
+            return self._settings.retry_limit_s
+        self._learned_below = view.next_term
+        if self._history.numbers != before and self._feed.error is None:
+            self._listener.view_changed(view)
+        return None
 
     def _find(self, log: int) -> None:
         follower = self._followers[log] = LogFollower(

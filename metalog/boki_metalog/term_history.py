@@ -3,6 +3,8 @@
 Records are created before the view drops their term (DESIGN §8). So once the view was seen to name term t, the records of
 all terms below t that share a slot or the log with it are there to be read.
 
+Who needs some slots only looks at these: terms before another one for them, logs that ever had one of them.
+
 One for all followers of a process. Bounded by the number of terms.
 """
 
@@ -14,18 +16,23 @@ from collections.abc import Callable, Iterable, Iterator
 from boki_common.errors import NoNode
 from boki_common.metadata.store import MetadataStore
 from boki_metalog.metadata_tree import read_record
-from boki_metalog.term_order import slot_mask, terms_before
+from boki_metalog.term_order import ALL_SLOTS, slot_mask, terms_before
 from boki_metalog.term_record import TERMS_PATH, TermRecord
 from boki_metalog.view import SlotRange
 
 
 class TermHistory:
-    """See the module. `log_found` is called when a record is the first one of its log."""
+    """See the module. `log_found` is called when a record is the first one of its log, or the first with needed slots."""
 
-    def __init__(self, metadata: MetadataStore, *, log_found: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, metadata: MetadataStore, *, slots: int = ALL_SLOTS, log_found: Callable[[], None] = lambda: None
+    ) -> None:
+        """`slots`: those that are needed, as the bits of one number."""
         self._metadata = metadata
         self._log_found = log_found
-        self._logs: dict[int, None] = {}
+        self._slots = slots
+        self._logs: dict[int, bool] = {}
+        """Log that has a sealed term → whether one of them had a needed slot."""
         self._numbers: list[int] = []
         self._records: dict[int, tuple[TermRecord, int]] = {}
         """Term → its record, and its slots as a bit mask."""
@@ -58,9 +65,19 @@ class TermHistory:
             if number not in self._records:  # another follower may have been quicker
                 self._records[number] = record, slot_mask(record.slots)
                 insort(self._numbers, number)
-                if record.log not in self._logs:
-                    self._logs[record.log] = None
+                needed = not self.foreign(number)
+                if record.log not in self._logs or needed > self._logs[record.log]:
+                    self._logs[record.log] = needed
                     self._log_found()
+
+    def had(self, log: int) -> bool:
+        """Whether a needed slot was ever in a sealed term of the log; true of every log that has one, if all are needed."""
+        return self._logs.get(log, False)
+
+    def foreign(self, term: int) -> bool:
+        """Whether the term is known to have ordered no needed slot."""
+        known = self._records.get(term)
+        return known is not None and self._slots != ALL_SLOTS and not known[1] & self._slots
 
     def sealed(self, log: int, *, above: int, below: int) -> list[TermRecord]:
         """Records of the log's terms with above < term < below, ascending."""
@@ -69,8 +86,8 @@ class TermHistory:
         return [record for record in records if record.log == log]
 
     def before(self, term: int, log: int, slots: Iterable[SlotRange]) -> tuple[int, ...]:
-        """The terms of *other* logs that this one comes directly after, ascending."""
-        return terms_before(slot_mask(slots), self._below(term), log)
+        """The terms of *other* logs that this one comes directly after for its needed slots, ascending."""
+        return terms_before(slot_mask(slots) & self._slots, self._below(term), log)
 
     def _below(self, term: int) -> Iterator[tuple[int, int, int]]:
         for at in range(bisect_left(self._numbers, term) - 1, -1, -1):

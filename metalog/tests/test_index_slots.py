@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,11 @@ def test_texts_of_any_slots_are_read_as_they_were_written(slots: int) -> None:
 
 
 def test_members_without_slots_index_all_and_strange_ones_none() -> None:
-    listed = {"b": {"addresses": ["b:1"], "index_slots": "0-3"}, "a": {"addresses": ["a:1"]}, "c": {"index_slots": "?"}}
+    listed: dict[str, dict[str, Any]] = {
+        "b": {"addresses": ["b:1"], "index_slots": "0-3"},
+        "a": {"addresses": ["a:1"]},
+        "c": {"index_slots": "?"},
+    }
     assert engine_members(listed) == [
         EngineMember("a", ("a:1",), ALL_SLOTS),
         EngineMember("b", ("b:1",), 0b1111),

@@ -16,6 +16,7 @@ from boki_metalog.log_followers import LogFollowers
 from boki_metalog.metalog_entry import MetalogEntry, Open, ShardEnd, encode
 from boki_metalog.sequencer_link import SequencerLink
 from boki_metalog.settings import FollowerSettings
+from boki_metalog.term_order import ALL_SLOTS
 from boki_metalog.term_record import TERMS_PATH, VERSION, Location, TermRecord, encode_record, term_path
 from boki_metalog.view import VIEW_PATH, SlotRange, View
 
@@ -58,6 +59,7 @@ class Logs:
     def __init__(self) -> None:
         self.found: dict[int, _Log] = {}
         self.views: list[View] = []
+        self.all_needed = True
 
     def log_found(self, log: int) -> FollowerListener:
         assert log not in self.found
@@ -65,7 +67,7 @@ class Logs:
         return self.found[log]
 
     def view_changed(self, view: View) -> None:
-        assert view.logs.keys() <= self.found.keys()
+        assert view.logs.keys() <= self.found.keys() or not self.all_needed
         self.views.append(view)
 
     async def until(self, holds: Any) -> None:
@@ -77,11 +79,14 @@ class Logs:
 class World:
     """A metadata store whose view and terms are written by hand."""
 
-    def __init__(self, cluster: Any, store: MetadataStore) -> None:
+    def __init__(self, cluster: Any, store: MetadataStore, slots: int = ALL_SLOTS) -> None:
         self.cluster = cluster
         self.store = store
         self.logs = Logs()
-        self.followers = LogFollowers(metadata=store, ledgers=cluster.ledgers, listener=self.logs, settings=QUICK)
+        self.logs.all_needed = slots == ALL_SLOTS
+        self.followers = LogFollowers(
+            metadata=store, ledgers=cluster.ledgers, listener=self.logs, settings=QUICK, slots=slots
+        )
         self.task = asyncio.get_running_loop().create_task(self.followers.run())
 
     async def seal(self, term: int, log: int, *slots: tuple[int, int], records: int = 1) -> None:
@@ -94,7 +99,7 @@ class World:
         record = TermRecord(VERSION, term, log, ranges, ledger.ledger_id, 0, records, 7, Location())
         await self.store.create(term_path(term), encode_record(record))
 
-    async def view(self, next_term: int, slots: list[list[int]], logs: dict[int, None]) -> None:
+    async def view(self, next_term: int, slots: list[list[int]], logs: dict[int, Any]) -> None:
         value = msgspec.json.encode({"version": 1, "next_term": next_term, "slots": slots, "logs": logs})
         if await self.store.exists(VIEW_PATH):
             await self.store.set(VIEW_PATH, value, version=(await self.store.get(VIEW_PATH)).version)
@@ -131,6 +136,34 @@ async def test_logs_of_the_view_and_of_records_are_followed(cluster: Any) -> Non
     assert found[0].infos[1].after == ()
     await world.logs.until(lambda: found[0].events[-1] == found[5].events[-1] == "idle")
     assert "idle" not in found[1].events, "it has slots: its next term will come"
+    world.task.cancel()
+    await asyncio.gather(world.task, return_exceptions=True)
+
+
+async def test_only_logs_that_ever_had_a_needed_slot_are_followed(cluster: Any) -> None:
+    """Slots 0-99 are needed. Log 2 had them in a term that no view showed us, log 5 never."""
+    store = await cluster.store()
+    await ensure_path(store, TERMS_PATH)
+    world = World(cluster, store, slots=(1 << 100) - 1)
+    found, followers = world.logs.found, world.followers
+    await world.seal(1, 1, (0, 511))
+    await world.seal(2, 5, (512, 1023))
+    installed = {"term": 3, "metalog_ledger": 90, "sequencer": "ab" * 16, "token": "00" * 16, "start_time_ms": 1}
+    await world.view(4, [[0, 511, 1], [512, 1023, 5]], {1: None, 5: installed})
+    await world.logs.until(lambda: 1 in found and "ended 1" in found[1].events)
+    await world.logs.until(lambda: followers.foreign(2))
+    assert list(found) == [1]
+    assert followers.foreign(3), "the view says so"
+    assert not followers.foreign(1) and not followers.foreign(4), "needed, and not known"
+    views = len(world.logs.views)
+    await world.seal(4, 2, (0, 511))
+    await world.seal(5, 1, (0, 511), (600, 700))
+    await world.seal(6, 3, (600, 700))
+    await world.view(7, [[0, 511, 1], [512, 1023, 5]], {1: None, 2: None, 3: None, 5: installed})
+    await world.logs.until(lambda: 2 in found and "ended 4" in found[2].events and "ended 5" in found[1].events)
+    assert list(found) == [1, 2]
+    assert [info.after for info in found[1].infos] == [(), (4,)]
+    assert followers.foreign(6) and len(world.logs.views) > views
     world.task.cancel()
     await asyncio.gather(world.task, return_exceptions=True)
 
