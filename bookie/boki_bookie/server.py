@@ -28,8 +28,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final
 
-from prometheus_client import Counter
-
 from boki_bookie import metric_definitions
 from boki_bookie.fence_rules import is_possible
 from boki_bookie.intake import Intake, IntakeLimits
@@ -60,7 +58,7 @@ from boki_common.bookkeeper.v2 import (
 )
 from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
-from boki_common.metrics import Metrics
+from boki_common.metrics import Counter, Metrics
 from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Clock
 

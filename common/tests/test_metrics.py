@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition, MetricKind, Metrics
+from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, Counter, MetricDefinition, MetricKind, Metrics
 
 ADDS = MetricDefinition("boki_test_adds_total", COUNTER, "", "Entries added.", labels=("ledger",))
 QUEUE = MetricDefinition("boki_test_queue_bytes", GAUGE, "bytes", "Bytes that wait.")
@@ -60,3 +60,29 @@ def test_rendering() -> None:
     assert "# HELP boki_test_queue_bytes Bytes that wait." in page
     assert 'boki_test_sync_seconds_bucket{le="0.1"} 0.0' in page
     assert 'boki_test_sync_seconds_bucket{le="1.0"} 1.0' in page
+
+
+def test_a_histogram_counts_values_up_to_each_bound() -> None:
+    metrics = Metrics()
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        metrics.histogram(SYNC).observe(seconds)
+    page = metrics.render().decode()
+    for line in (
+        'boki_test_sync_seconds_bucket{le="0.1"} 2.0',
+        'boki_test_sync_seconds_bucket{le="1.0"} 3.0',
+        'boki_test_sync_seconds_bucket{le="+Inf"} 4.0',
+        "boki_test_sync_seconds_count 4.0",
+        "boki_test_sync_seconds_sum 7.65",
+    ):
+        assert line in page.splitlines()
+
+
+def test_labels_name_one_counter_each_by_order_or_by_name() -> None:
+    adds = Metrics().counter(ADDS)
+    adds.labels("7").inc()
+    adds.labels(ledger="7").inc(2)
+    adds.labels("8").inc()
+    assert {values: one.value for values, one in adds.rows().items()} == {("7",): 3, ("8",): 1}
+    for wrong in (lambda: adds.labels("7", "8"), lambda: adds.labels(), lambda: Counter().labels("7")):
+        with pytest.raises(AssertionError, match="expected labels"):
+            wrong()

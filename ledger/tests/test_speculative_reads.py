@@ -34,7 +34,7 @@ def asked(ledgers: Ledgers) -> list[tuple[str, int]]:
 
 
 def speculated(client: LedgerClient) -> float:
-    value: float = client._metrics.speculative_reads._value.get()
+    value: float = client._metrics.speculative_reads.value
     return value
 
 

@@ -12,9 +12,8 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
-from prometheus_client import Counter
-
 from boki_common.errors import BokiError, CorruptData, ProtocolError
+from boki_common.metrics import Counter
 from boki_common.record_batch import RecordBatch
 from boki_logbook.ports import DataLedgers, LedgerReader
 
