@@ -2,7 +2,7 @@
 
 Rules:
 - A snapshot holds the whole state, so it is written at intervals that grow with it: what was applied since the last one is at
-  least half of that one's rows. Bytes written stay a constant factor of what is appended (docs/adr/0013).
+  least half of that one's rows. Bytes written stay a constant factor of what is appended (docs/adr/0012).
 - It holds each log at one metalog position that is applied whole, with the progress vector there. What was received beyond
   is no part of it: two engines at equal positions write equal terms.
 - A term may be reclaimed when it is over, no record of it is live, and the snapshot that is named lies at or behind its end:
