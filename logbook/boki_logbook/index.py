@@ -27,7 +27,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -54,6 +54,17 @@ FIRST_LOOK: Final = 64
 
 _NO_TAG_HOLDS: Final = b"\1" + bytes(range(1, 256))
 """Tag counts to counters: a record without tags is held by its book."""
+
+
+class RunStart(NamedTuple):
+    """Where a run of a batch begins: its number, its first record, its first tag."""
+
+    run: int
+    record: int
+    tag: int
+
+
+BATCH_START: Final = RunStart(0, 0, 0)
 
 
 class _TailBook(NamedTuple):
@@ -116,17 +127,24 @@ class Index:
 
     # -- adding
 
-    def add(self, batch: RecordBatch, first: int, stop: int, first_seqnum: int) -> None:
+    def add(
+        self, batch: RecordBatch, first: int, stop: int, first_seqnum: int, begin: RunStart = BATCH_START
+    ) -> RunStart:
         """Records [first, stop) of a batch join their streams.
 
         Args:
             first_seqnum: seqnum of record 0 of the batch; seqnums of a stream only ever ascend.
+            begin: a run at or before `first`, where the last call for the same batch ended.
+
+        Returns:
+            Where the run begins that the next records belong to.
         """
         tail = self._tail
-        start = 0
-        tag_start = 0
-        for run in batch.runs:
+        at, start, tag_start = begin
+        for run in islice(batch.runs, at, None):
             end = start + run.count
+            if start >= stop:
+                break
             tag_end = tag_start + run.tag_count
             low, high = max(start, first), min(end, stop)
             if low < high:
@@ -152,9 +170,12 @@ class Index:
                     self._add_tags_of_one(book, batch.tags[tags[0] : tags[1]].tolist(), first_seqnum + low)
                 else:
                     self._add_tags(book, batch, low, high, tags, first_seqnum + low)
-            start, tag_start = end, tag_end
+            if end > stop:
+                break  # the rest of the run is for the next call
+            at, start, tag_start = at + 1, end, tag_end
         if self._tail_rows >= self._tail_rows_limit:
             self.freeze()
+        return RunStart(at, start, tag_start)
 
     def _add_tags_of_one(self, book: _TailBook, tags: list[int], seqnum: int) -> None:
         """A single record of a run joins its tags: not worth calling numpy again."""

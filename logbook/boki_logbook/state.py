@@ -20,8 +20,9 @@ import numpy as np
 
 from boki_common import ids, limits
 from boki_common.record_batch import RecordBatch
-from boki_logbook.index import TAIL_ROWS, Index
+from boki_logbook.index import BATCH_START, TAIL_ROWS, Index
 from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
+from boki_logbook.some_slots import indexed, keep_own, own_columns, own_runs
 from boki_logbook.sorted_run import U64
 from boki_logbook.state_snapshot import (
     StateSnapshot,
@@ -36,6 +37,7 @@ from boki_logbook.state_snapshot import (
 from boki_logbook.verdict import Decision, Verdicts
 from boki_logbook.writers import Actual
 from boki_metalog.metalog_entry import Command, Expire, Lost, Trim
+from boki_metalog.term_order import ALL_SLOTS
 
 FORGET_MINUTES: Final = 60
 """`forget` drops an emptied stream when more whole minutes of cut time lie between its newest record and the command."""
@@ -76,22 +78,29 @@ class TermSummary(NamedTuple):
 class _BatchStreams:
     """The index as conditions of one batch see it: its committed records join it on the way."""
 
-    __slots__ = ("_index", "batch", "first_seqnum", "newest")
+    __slots__ = ("_at", "_batch", "_first_seqnum", "_index", "newest")
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self.newest = index.newest
-        self.batch: RecordBatch
-        self.first_seqnum = 0
+        self._batch: RecordBatch
+        self._first_seqnum = 0
+        self._at = BATCH_START
+
+    def begin(self, batch: RecordBatch, first_seqnum: int) -> None:
+        """Commits are of this batch from here on."""
+        self._batch, self._first_seqnum, self._at = batch, first_seqnum, BATCH_START
 
     def commit(self, first: int, stop: int) -> None:
-        self._index.add(self.batch, first, stop, self.first_seqnum)
+        self._at = self._index.add(self._batch, first, stop, self._first_seqnum, self._at)
 
 
 class DecisionState:
     """See the module. Invariant: `records` counts all positions applied, of all terms."""
 
-    def __init__(self, *, tail_rows: int = TAIL_ROWS) -> None:
+    def __init__(self, *, tail_rows: int = TAIL_ROWS, slots: int = ALL_SLOTS) -> None:
+        """`slots`: only books of these are known, the bits of a number; see some_slots.py."""
+        self._slots = slots
         self.index = Index(tail_rows=tail_rows)
         self.verdicts = Verdicts()
         self.places = Places()
@@ -147,10 +156,9 @@ class DecisionState:
         start = places.end_pos
         first_seqnum = ids.seqnum(places.term, start)
         streams = self._streams
-        streams.batch, streams.first_seqnum = batch, first_seqnum
-        decision = self.verdicts.decide(
-            batch.runs, batch.expectations, first_seqnum, streams, time_ms, batch.crc_values
-        )
+        streams.begin(batch, first_seqnum)
+        runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
+        decision = self.verdicts.decide(runs, batch.expectations, first_seqnum, streams, time_ms, batch.crc_values)
         places.add_entry(shard, entry, batch.record_count, time_ms)
         losers = decision.losers
         for first, stop in losers:
@@ -174,6 +182,8 @@ class DecisionState:
         A Trim of n pairs costs some 10 µs a pair, 1 µs per row that dies, for tag 0 a look at each row of the book in memory, and
         now and then the rewriting of one run of the index (`index.MERGED_ROWS` rows at most).
         """
+        if self._slots != ALL_SLOTS and isinstance(command, (Trim, Expire)) and not indexed(command.book, self._slots):
+            return set()
         if isinstance(command, Trim):
             self._trim(command, time_ms)
             return {command.book}
@@ -223,12 +233,17 @@ class DecisionState:
         )
 
     @classmethod
-    def from_snapshot(cls, snapshot: StateSnapshot, *, tail_rows: int = TAIL_ROWS) -> DecisionState:
-        """The state that a snapshot was taken of; it goes on as that one would."""
-        state = cls(tail_rows=tail_rows)
+    def from_snapshot(
+        cls, snapshot: StateSnapshot, *, tail_rows: int = TAIL_ROWS, slots: int = ALL_SLOTS
+    ) -> DecisionState:
+        """The state that a snapshot was taken of, or what it has of some slots; it goes on as that one would."""
+        state = cls(tail_rows=tail_rows, slots=slots)
+        state.verdicts = verdicts_of(snapshot)
+        if slots != ALL_SLOTS:
+            snapshot = own_columns(snapshot, slots)
+            keep_own(state.verdicts, slots)
         state.records = snapshot.records
         state.index = index_of(snapshot, tail_rows=tail_rows)
-        state.verdicts = verdicts_of(snapshot)
         for columns in snapshot.terms:
             places = state.places.terms[columns.term] = places_of(columns)
             if not places.over:
