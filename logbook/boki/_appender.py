@@ -45,6 +45,10 @@ WRITER_IDLE_S: Final = 1_800.0
 WRITER_BYTES: Final = 16
 WAITING_APPENDS: Final = 65_536
 """Calls that may wait for a place in the window of one book."""
+_COMMITTED: Final = int(Verdict.COMMITTED)
+"""A plain int: comparing enum members costs more."""
+_NOBODY: Final[deque[asyncio.Future[None]]] = deque(maxlen=0)
+"""Who waits for a place of a book that never was full; nothing is ever added to it. A deque takes half a kilobyte."""
 
 
 class Appender:
@@ -59,6 +63,11 @@ class Appender:
         stale: this writer takes nothing any more, until `renew`.
     """
 
+    __slots__ = (
+        "_gaps", "_promised", "_replaceable", "_waiting", "_window", "asking", "book", "connection", "dirty", "progressed_at",
+        "stale", "stalled", "view",
+    )  # fmt: skip
+
     def __init__(
         self, connection: Connection, view: View, window: Window | None = None, *, asking: bool = False
     ) -> None:
@@ -72,7 +81,7 @@ class Appender:
         self.progressed_at = 0.0
         self._replaceable = window is None
         self._window = window or Window(connection.new_writer())
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = _NOBODY
         self._promised = 0
         self._gaps = 0
 
@@ -149,6 +158,8 @@ class Appender:
             if len(self._waiting) >= WAITING_APPENDS:
                 raise WindowFull(f"{len(self._waiting)} appends to this book wait for a place already")
             waiter = self.connection.loop.create_future()
+            if self._waiting is _NOBODY:
+                self._waiting = deque()
             self._waiting.append(waiter)
             try:
                 async with asyncio.timeout(timeout):
@@ -216,8 +227,10 @@ class Appender:
             return  # of the first of several attempts: the index will tell
         low = window.low
         verdict = row.verdict
-        if verdict == Verdict.COMMITTED:
-            view.position = max(view.position, row.first_seqnum + row.count - 1)
+        if verdict == _COMMITTED:
+            last_seqnum = row.first_seqnum + row.count - 1
+            if last_seqnum > view.position:
+                view.position = last_seqnum
             window.committed(row.first, row.count, row.first_seqnum)
         elif verdict == Verdict.CONFLICT:
             window.failed(row.first, row.count, self._conflict(row), ordered=False)

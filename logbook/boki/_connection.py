@@ -300,16 +300,16 @@ class Connection:
         self._queued_bytes = 0
         dirty, self._dirty = self._dirty, []
         peer = self._peer
-        builder = BatchBuilder()
+        builder, size = BatchBuilder(), 0
         for appender in dirty:
             appender.dirty = False
             window = appender.window
             while window.queued and not appender.stalled and peer is not None:
-                if builder.size >= FRAME_TARGET_BYTES:
+                if size >= FRAME_TARGET_BYTES:
                     self._send(peer, builder)
-                    builder = BatchBuilder()
-                window.fill(builder, appender.book)
-        if builder.record_count and peer is not None:
+                    builder, size = BatchBuilder(), 0
+                size = window.fill(builder, appender.book, size)
+        if size and peer is not None:
             self._send(peer, builder)
 
     def _send(self, peer: EnginePeer, builder: BatchBuilder) -> None:

@@ -19,7 +19,6 @@ Invariant: `in_flight` and `queued` together cover low … next_number-1 (and fi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, Protocol
@@ -34,6 +33,8 @@ WINDOW_BYTES: Final = 16 * limits.MIB
 FRAME_TARGET_BYTES: Final = 2 * limits.BATCH_FLUSH_BYTES
 """A frame of appends is closed at this size. Above the size at which the engine closes an entry, so that a call of
 `append_many` of about that size stays in one piece."""
+RUN_BYTES: Final = 64
+"""Counted for the start of a run in a frame."""
 FILLED_NUMBERS: Final = limits.BATCH_RECORDS
 """Holes that are filled before the writer is given up."""
 
@@ -115,6 +116,9 @@ class Filler:
 class Window:
     """The undecided numbers of one writer in one book.
 
+    Items are kept in lists: an empty deque takes half a kilobyte, and a client may use 100,000 books. What leaves the front
+    leaves once per frame and per verdict, not item by item.
+
     Args:
         first: its first number; the log has all below.
         flags: of all its runs, as `record_batch` has them.
@@ -136,8 +140,8 @@ class Window:
         self.sent_again = 0
         """Highest number that was, or will be, sent more than once."""
         self.bytes = 0
-        self.in_flight: deque[Pending] = deque()
-        self.queued: deque[Pending] = deque()
+        self.in_flight: list[Pending] = []
+        self.queued: list[Pending] = []
 
     @property
     def undecided(self) -> int:
@@ -169,31 +173,47 @@ class Window:
 
     # -- sending
 
-    def fill(self, builder: BatchBuilder, book: int) -> None:
-        """Moves queued items into a batch, as one run, until the batch has its size. At least one."""
+    def fill(self, builder: BatchBuilder, book: int, size: int = 0) -> int:
+        """Moves queued items into a batch, as one run, until the batch has its size. At least one.
+
+        Args:
+            size: of the batch so far, roughly.
+
+        Returns:
+            Its size now.
+        """
         queued, in_flight = self.queued, self.in_flight
-        assert queued and builder.size < FRAME_TARGET_BYTES
+        assert queued and size < FRAME_TARGET_BYTES
         first = queued[0].first
         builder.start_run(
             book, self.writer, first, min(self.low, first), self.flags | (RUN_RESENT if first <= self.sent else 0)
         )
         named = self.flags & RUN_NAMED
-        size = builder.size
-        while queued and size < FRAME_TARGET_BYTES:
-            item = queued.popleft()
+        size += RUN_BYTES
+        taken = 0
+        for item in queued:
+            if size >= FRAME_TARGET_BYTES:
+                break
             item.encode(builder)
             if named:
                 for crc in item.checksums():
                     builder.checksum(crc)
             size += item.size
-            in_flight.append(item)
-        self.sent = max(self.sent, in_flight[-1].first + in_flight[-1].count - 1)
+            taken += 1
+        if taken == len(queued):
+            in_flight += queued
+            queued.clear()
+        else:
+            in_flight += queued[:taken]
+            del queued[:taken]
+        last = in_flight[-1]
+        self.sent = max(self.sent, last.first + last.count - 1)
+        return size
 
     def connection_lost(self) -> None:
         """All that is undecided has to be sent again."""
         self.sent_again = self.sent
-        self.in_flight.extend(self.queued)
-        self.in_flight, self.queued = self.queued, self.in_flight
+        self.queued[:0] = self.in_flight
         self.in_flight.clear()
 
     # -- verdicts
@@ -202,13 +222,19 @@ class Window:
         """Numbers first … first+count-1 are records with seqnums from `first_seqnum` on."""
         end = first + count
         self._check(first, end)
-        self.ordered = max(self.ordered, end - 1)
-        for item in chain(self.in_flight, self.queued):
-            number = item.first
-            if number >= end:
-                break
-            if number >= first or number + item.count > first:
-                item.committed(first, end, first_seqnum)
+        if end > self.ordered:
+            self.ordered = end - 1
+        in_flight = self.in_flight
+        # The common case: all of the oldest item.
+        if in_flight and in_flight[0].first == first and in_flight[0].count == count:
+            in_flight[0].committed(first, end, first_seqnum)
+        else:
+            for item in chain(in_flight, self.queued):
+                number = item.first
+                if number >= end:
+                    break
+                if number >= first or number + item.count > first:
+                    item.committed(first, end, first_seqnum)
         self._advance()
 
     def failed(self, first: int, count: int, error: BokiError, *, ordered: bool) -> None:
@@ -243,7 +269,7 @@ class Window:
             return False
         self.connection_lost()
         start = self.queued[0].first if self.queued else self.next_number
-        self.queued.extendleft(Filler(number) for number in range(start - 1, last, -1))
+        self.queued[:0] = [Filler(number) for number in range(last + 1, start)]
         return True
 
     def abandon(self) -> list[tuple[Pending, bool]]:
@@ -262,13 +288,18 @@ class Window:
             )
 
     def _advance(self) -> None:
-        in_flight, queued = self.in_flight, self.queued
-        while in_flight and in_flight[0].decided:
-            item = in_flight.popleft()
-            if item.first >= self.low:  # no filler
-                self.bytes -= item.size
-        if not in_flight:
-            while queued and queued[0].decided and queued[0].first >= self.low:
-                self.bytes -= queued.popleft().size
-        head = in_flight[0] if in_flight else queued[0] if queued else None
-        self.low = max(self.low, head.first) if head is not None else self.next_number
+        """Lets go of the items at the front that are decided."""
+        for items in (self.in_flight, self.queued):
+            done = 0
+            for item in items:
+                if not item.decided or (items is self.queued and item.first < self.low):
+                    break
+                done += 1
+                if item.first >= self.low:  # no filler
+                    self.bytes -= item.size
+            if done:
+                del items[:done]
+            if items:
+                self.low = max(self.low, items[0].first)
+                return
+        self.low = self.next_number
