@@ -221,10 +221,12 @@ def merge_tokens(token: dict[int, Position], other: Token) -> None:
 
 
 def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
-    packed = [encode_token(token), _ANSWERS.pack(len(rows), sum(len(row.actual) for row in rows))]
-    packed.extend(_ROW.pack(*row[:7], row.flags, len(row.actual), 0) for row in rows)
-    packed.extend(_PAIR.pack(*pair) for row in rows for pair in row.actual)
-    return [b"".join(packed)]
+    pairs = [_PAIR.pack(*pair) for row in rows for pair in row.actual]
+    packed = [encode_token(token), _ANSWERS.pack(len(rows), len(pairs))]
+    pack = _ROW.pack
+    for book, writer, first, first_seqnum, position, count, verdict, actual, flags in rows:
+        packed.append(pack(book, writer, first, first_seqnum, position, count, verdict, flags, len(actual), 0))
+    return [b"".join(packed + pairs)]
 
 
 def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRow]]:
@@ -236,11 +238,16 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
     size = rows_end + actual_count * _PAIR.size
     _expect(size == len(body), "answers", size, len(body))
     pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
-    rows, used = [], 0
-    for *row, flags, actual, _ in _ROW.iter_unpack(body[_ANSWERS.size : rows_end]):
-        _expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
-        rows.append(AnswerRow._make((*row, tuple(pairs[used : used + actual]), flags)))
-        used += actual
+    rows, used, make = [], 0, AnswerRow._make
+    for book, writer, first, first_seqnum, position, count, verdict, flags, actual, _ in _ROW.iter_unpack(
+        body[_ANSWERS.size : rows_end]
+    ):
+        found: tuple[tuple[int, int], ...] = ()
+        if actual:
+            _expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
+            found = tuple(pairs[used : used + actual])
+            used += actual
+        rows.append(make((book, writer, first, first_seqnum, position, count, verdict, found, flags)))
     return token, rows
 
 

@@ -201,14 +201,17 @@ class RecordBatch:
         fixed, runs = self._fixed, self.runs
         records = tags = expectations = named = 0
         for run in runs:
-            records += run.count
-            tags += run.tag_count
-            expectations += run.expectation_count
-            if run.flags & RUN_NAMED:
-                named += run.count
-            _check(0 < run.low <= run.first, "a run that begins at or above its low", 1, run.first)
-            _check(not run.flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, run.flags)
-            _check(run.count > 0 or bool(run.flags & RUN_END), "records in a run", 1, run.count)
+            _, _, first, low, count, tag_count, expectation_count, flags = run
+            records += count
+            tags += tag_count
+            expectations += expectation_count
+            if flags:
+                named += count if flags & RUN_NAMED else 0
+                _check(not flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, flags)
+            if not count:
+                _check(bool(flags & RUN_END), "records in a run", 1, count)
+            if not 0 < low <= first:
+                _check(False, "a run that begins at or above its low", 1, first)
         _check(records == fixed.record_count, "records in runs", fixed.record_count, records)
         _check(tags == fixed.tag_count, "tags in runs", fixed.tag_count, tags)
         _check(expectations == fixed.expectation_count, "expectations in runs", fixed.expectation_count, expectations)
@@ -229,9 +232,11 @@ class RecordBatch:
         counts = self._column(4, "B")
         start = 0
         for run in self.runs:
-            found, _, _ = _summary(counts[start : start + run.count])
-            _check(found == run.tag_count, "tags of records", run.tag_count, found)
-            start += run.count
+            count = run.count
+            found = counts[start] if count == 1 else _summary(counts[start : start + count])[0]
+            if found != run.tag_count:
+                _check(False, "tags of records", run.tag_count, found)
+            start += count
         if self.tag_count:
             _, least, most = _summary(self._column(0, "Q"))
             _check(least > 0 and most < INVALID_TAG, "a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
