@@ -17,7 +17,6 @@ NOT_YET: Final[tuple[tuple[str, str, str], ...]] = (
     ("Restate", "#2689: repair of what was trimmed", "no trim and no repair yet"),
     ("Restate", "#2615: repair begins one entry too late", "no repair of copies yet"),
     ("Any log", "a trim races a recovery", "no trim yet"),
-    ("Our own drafts", "the number of a term is drawn apart and arrives late", "needs slots that move between two logs"),
 )  # fmt: skip
 """System, issue, why not."""
 

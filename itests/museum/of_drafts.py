@@ -10,6 +10,7 @@ from itests.mutations.mutation import Mutation
 
 _SYSTEM: Final = "Our own drafts"
 _LINK: Final = "../ARCHITECTURE.md"
+_MOVES: Final = "metalog/tests/test_term_change_moves.py"
 
 EXHIBITS: Final[tuple[Exhibit, ...]] = (
     Exhibit(
@@ -195,5 +196,187 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "",
         ),
         found=Hunt("ledgers", "races", ("liveness",)),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="seal without coverage",
+        link=_LINK,
+        lost="acknowledged entries at the end of a ledger, those of metalogs included",
+        story="A ledger counted as sealed when one bookie of each write set had answered the fence, and ended where that one knew "
+        "of nothing more. The writer went on with the two others, had its quorum and acknowledged what the seal left out.",
+        instead="A ledger is sealed when so many bookies answered the fence that no ack quorum is left without one of them; an entry "
+        "is absent only when so many deny it.",
+        mutation=Mutation(
+            "one answer of a write set seals it",
+            "ledger",
+            (
+                (
+                    "        if sum(not answers[slot].definite for slot in window) >= ack_quorum:\n",
+                    "        if all(not answers[slot].definite for slot in window):\n",
+                ),
+                ("return Verdict.ABSENT if negatives >= needed", "return Verdict.ABSENT if negatives >= 1"),
+            ),
+            "",
+        ),
+        found=Hunt("cluster", "harsh", ("1 acked", "1 copies", "2 closed")),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="cut beyond the final vector",
+        link=_LINK,
+        lost="appends that were answered; engines disagreed about where the term ends",
+        story="The metalog was fenced and closed while the sequencer had a cut under way. It took the cut for written, as it had "
+        "taken all before, and pushed it. Engines applied it and answered; the record of the term ends before it.",
+        instead="What a fenced sequencer has under way is nothing until the metalog has it. Who applied more than the term's record "
+        "says stops.",
+        mutation=Mutation(
+            "the last cut of a fenced sequencer is pushed",
+            "metalog",
+            (
+                (
+                    "    def _writer_failed(self, error: BokiError) -> None:\n        self.end(error)\n",
+                    (
+                        "    def _writer_failed(self, error: BokiError) -> None:\n"
+                        "        if self._in_flight is not None and self.over is None:\n"
+                        "            self._acked(self.recent.end)\n"
+                        "        self.end(error)\n"
+                    ),
+                ),
+            ),
+            "metalog/tests/test_sequencer.py::test_a_fenced_sequencer_acknowledges_nothing",
+        ),
+        found=Scenario("Left contains one more item"),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="index row before the cut",
+        link=_LINK,
+        lost="monotonic reads: a record was read, and through another engine was not there a moment later",
+        story="A cut covered entries of two shards, and one of them was not here yet. The rows of the other one were in the index, and "
+        "a read showed them. Its reply claimed the position before the cut, for that was all that had been passed; so the next "
+        "engine did not wait. (Ours did this, and the walk through this museum found it.)",
+        instead="A read shows what lies below the last cut that is applied whole, and that is what its reply claims.",
+        mutation=Mutation(
+            "rows of half a cut are shown",
+            "logbook",
+            (
+                ("            stop = min(query.stop, covered + 1)\n", "            stop = query.stop\n"),
+                ("            start = min(query.start, covered)\n", "            start = query.start\n"),
+            ),
+            "logbook/tests/engine/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",
+        ),
+        found=Scenario("before"),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="placement is read before and written later",
+        link=_LINK,
+        lost="order: two terms served one book",
+        story="Each log had a chain of terms of its own, and a swap of it looked at that log alone. A driver read who has which slot, "
+        "slots of other logs moved, and its swap brought the old placement back.",
+        instead="Slots and terms of all logs are one value, swapped at the version that was read before anything was sealed.",
+        mutation=Mutation(
+            "a swap looks at its own log alone",
+            "metalog",
+            (
+                (
+                    "        wanted = term_plan.next_view(found.view, plan, candidates, sealed, token)\n",
+                    (
+                        "        now = await read_view(metadata)\n"
+                        "        if any(now.view.installed(log) != found.view.installed(log) for log in plan.sealed):\n"
+                        "            continue\n"
+                        "        known = View(1, now.view.next_term, found.view.slots, now.view.logs)\n"
+                        "        wanted = term_plan.next_view(known, plan, candidates, sealed, token)\n"
+                    ),
+                ),
+                ("encode_view(wanted), version=found.version)", "encode_view(wanted), version=now.version)"),
+            ),
+            f"{_MOVES}::test_a_fail_over_of_a_third_log_never_brings_slots_back",
+        ),
+        found=Scenario("the slots of running term"),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="a number that is drawn apart arrives late",
+        link=_LINK,
+        lost="order: a new record had a lower seqnum than an old one",
+        story="A mover drew the numbers of its terms and was slow. A log failed over with the next number and acknowledged records. "
+        "Then the mover came, with the numbers that it had drawn.",
+        instead="The numbers of new terms are in the value that installs them. Nobody has one before.",
+        mutation=Mutation(
+            "the number of a term is drawn before the swap",
+            "metalog",
+            (
+                (
+                    "    while True:\n        found = await ensure_view(metadata)\n        plan = decide(found.view)\n",
+                    (
+                        "    drawn = 0\n    while True:\n        found = await ensure_view(metadata)\n"
+                        "        drawn = drawn or found.view.next_term\n        plan = decide(found.view)\n"
+                    ),
+                ),
+                (
+                    "        wanted = term_plan.next_view(found.view, plan, candidates, sealed, token)\n",
+                    (
+                        "        early = View(1, drawn, found.view.slots, found.view.logs)\n"
+                        "        wanted = term_plan.next_view(early, plan, candidates, sealed, token)\n"
+                        "        next_term = max(found.view.next_term, wanted.next_term)\n"
+                        "        wanted = View(1, next_term, wanted.slots, wanted.logs)\n"
+                    ),
+                ),
+            ),
+            f"{_MOVES}::test_drivers_that_race_at_every_pair_of_steps",
+        ),
+        found=Scenario("was drawn before and arrives late"),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="the target of a move keeps its running term",
+        link=_LINK,
+        lost="order: the book went from a higher term back to a lower one",
+        story="Only the log that gave the slot away was sealed. The log that got it went on in the term it had, whose number was "
+        "lower: what was appended after the move sorted before what was there.",
+        instead="Source and target get new terms in the same swap. The slots of a term never change.",
+        mutation=Mutation(
+            "only the source of a move gets a new term",
+            "metalog",
+            (
+                (
+                    (
+                        "    logs = slot_rules.concerned(view.per_slot, after)\n"
+                        "    return Plan(logs, after) if logs else None\n"
+                    ),
+                    (
+                        "    concerned = slot_rules.concerned(view.per_slot, after)\n"
+                        "    logs = tuple(log for log in concerned if after.count(log) < view.per_slot.count(log))\n"
+                        "    return Plan(logs, after) if logs else None\n"
+                    ),
+                ),
+                (
+                    (
+                        "        for log in slot_rules.concerned(self.per_slot, after):\n"
+                        '            assert log in terms or log in without, f"the slots of log {log} change, so its term must"\n'
+                    ),
+                    "",
+                ),
+            ),
+            f"{_MOVES}::test_slots_move_with_one_swap",
+        ),
+        found=Scenario("the slots of running term"),
+    ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="trim of the future",
+        link=_LINK,
+        lost="records that were appended after the trim",
+        story="Somebody trimmed below a number of another book, or below the largest there is, to mean *all*. The mark was kept as it "
+        "came, and whatever was appended afterwards lay below it.",
+        instead="A trim acts on what is ordered before it: a mark is at most one above the newest record of its stream.",
+        mutation=Mutation(
+            "a mark is kept as it came",
+            "logbook",
+            (("            mark = min(before, self.newest(book, tag) + 1)\n", "            mark = before\n"),),
+            "logbook/tests/engine/test_state.py::test_a_trim_of_the_future_kills_nothing_that_comes_later",
+        ),
+        found=Scenario(),
     ),
 )
