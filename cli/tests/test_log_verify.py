@@ -1,0 +1,131 @@
+"""`boki log verify` on real processes: a whole log is told as such, and what is missing is found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import boki
+from boki_cli.local_cluster import LocalCluster
+from boki_cli.log_verify import _within
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.metadata.open import open_store
+from boki_common.runtime.process import SystemRandom
+from boki_ledger.client import LedgerClient
+from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
+
+if TYPE_CHECKING:
+    from boki_cli.testing import RunCommandLine
+
+SETTINGS = {
+    "BOKI_SEQUENCER_REPLICAS": "1",
+    "BOKI_SEQUENCER_ACKS": "1",
+    "BOKI_ENGINE_REPLICAS": "1",
+    "BOKI_ENGINE_ACKS": "1",
+    "BOKI_ENGINE_HOUSEKEEPING_S": "0.05",
+    "BOKI_ENGINE_RECLAIM_GRACE_S": "0",
+}
+
+
+def test_losers_of_an_entry_are_told_relative_to_it() -> None:
+    losers = [2, 5, 9, 12]
+    assert list(_within(losers, 0, 20)) == [(2, 5), (9, 12)]
+    assert list(_within(losers, 3, 10)) == [(0, 2), (6, 7)]
+    assert list(_within(losers, 5, 9)) == [] == list(_within([], 0, 9))
+    assert list(_within(losers, 4, 5)) == [(0, 1)]
+
+
+class Cluster:
+    """One bookie, a sequencer and an engine, and command lines on them."""
+
+    def __init__(self, processes: LocalCluster, run: RunCommandLine) -> None:
+        self.numbers = 0
+        self._processes = processes
+        self._run = run
+
+    def verify(self, *, code: int = 0) -> tuple[list[dict[str, Any]], str]:
+        arguments = ("log", "verify", "--json", "--metadata", self._processes.metadata_uri)
+        done = self._run(*arguments)
+        assert done.code == code, (done.out, done.err)
+        return [json.loads(line) for line in done.out.splitlines()], done.err
+
+    def command(self, *arguments: str) -> str:
+        done = self._run(*arguments, "--metadata", self._processes.metadata_uri)
+        assert done.code == 0, (arguments, done.out, done.err)
+        return done.out
+
+    async def append(self) -> None:
+        """Plain records, one under a number that was used before, and a conditional one that loses."""
+        async with boki.connect(self._processes.url) as client:
+            book = client.book("orders")
+            for number in range(1, 4):
+                await book.append(b"%d" % number, tags=["a"], writer=("w", self.numbers + number))
+            await book.append(b"1", tags=["a"], writer=("w", self.numbers + 1))
+            self.numbers += 3
+            with pytest.raises(boki.Conflict):
+                await book.append(b"late", tags=["a"], expect={"a": None})
+
+    async def data_ledger(self) -> int:
+        """The first ledger of records that is closed."""
+        store = open_store(self._processes.metadata_uri)
+        await store.start()
+        ledgers = LedgerClient(metadata=store, rng=SystemRandom())
+        await ledgers.start()
+        try:
+            for ledger_id in await ledgers.list():
+                found = await ledgers.metadata_of(ledger_id)
+                if dict(found.custom).get("boki.role") == b"data" and found.state is LedgerState.CLOSED:
+                    return ledger_id
+            raise AssertionError("no ledger of records is closed")
+        finally:
+            await ledgers.close()
+            await store.close()
+
+    async def snapshot(self, term: int) -> SnapshotNode:
+        """Once it has the term to its end."""
+        store = open_store(self._processes.metadata_uri)
+        await store.start()
+        watch = store.watch(SNAPSHOT_PATH)
+        try:
+            while True:
+                if await store.exists(SNAPSHOT_PATH):
+                    node = decode_node((await store.get(SNAPSHOT_PATH)).value)
+                    if node.covers(term, 0):
+                        return node
+                await watch.changed()
+        finally:
+            watch.close()
+            await store.close()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(90)
+def test_a_whole_log_is_proved_and_a_hole_is_found(tmp_path: Path, run_boki: RunCommandLine) -> None:
+    processes = LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)
+    with asyncio.Runner() as runner:
+        runner.run(processes.start())
+        try:
+            cluster = Cluster(processes, run_boki)
+            runner.run(cluster.append())
+            cluster.command("log", "roll", "0")
+            runner.run(cluster.snapshot(1))
+            runner.run(cluster.append())
+            reports, _ = cluster.verify()
+            first, second = reports
+            assert (first["state"], first["verdicts"], first["records"], first["faults"]) == ("sealed", "equal", 5, [])
+            assert (second["state"], second["faults"]) == ("current", []) and 3 <= second["records"] <= 5
+            assert (second["verdicts"], second["why"]) == ("unknown", "it is behind the snapshot")
+            assert first["positions"] == 5 and first["digest"] != "0" * 16
+            table = cluster.command("log", "verify")
+            assert "equal" in table and "unknown" in table
+
+            data = runner.run(cluster.data_ledger())
+            cluster.command("ledger", "delete", str(data), "--yes", "--force")
+            reports, fault = cluster.verify(code=1)
+            assert reports[0]["faults"] and f"ledger {data}" in fault
+        finally:
+            runner.run(processes.stop())
