@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from boki_common import ids
@@ -47,6 +48,28 @@ async def test_a_ledger_below_its_floor_is_not_closed(cluster: Any) -> None:
     assert orphan.closed_at is None
     orphan.entries.append(kept)
     await cluster.until(lambda: orphan.closed_at == 1)
+
+
+async def test_a_lagging_engine_delays_only_those_who_saw_more(cluster: Any) -> None:
+    quick, slow = await cluster.engine(), await cluster.engine()
+    (first,) = await committed(quick, RunSpec(1, ALICE, 1, plain_records("first")))
+    await cluster.settle()
+    before = slow.frontier.seen(1)
+    gate = cluster.ledgers.gates[quick.logs[0].appender.shard.writer.ledger_id, 1] = asyncio.Event()
+    (second,) = await committed(quick, RunSpec(1, ALICE, 2, plain_records("second")))
+    saw_more = quick.frontier.seen(1)
+    assert data_of(await read(quick, query(), saw_more)) == [b"first", b"second"], "the others go on"
+    waiting = asyncio.ensure_future(read(slow, query(), saw_more))
+    own = asyncio.ensure_future(committed(slow, RunSpec(2, BOB, 1, plain_records("own"))))
+    await cluster.settle()
+    for token in (None, before):
+        reply = await read(slow, query(), token)
+        assert (data_of(reply), reply.position) == ([b"first"], first), "who saw no more is not delayed"
+    (third,) = await committed(quick, RunSpec(1, ALICE, 3, plain_records("third")))
+    assert third > second and not waiting.done() and not own.done()
+    gate.set()
+    assert data_of(await waiting)[:2] == [b"first", b"second"]
+    await own
 
 
 async def test_compressed_entries_read_the_same(cluster: Any) -> None:

@@ -29,6 +29,19 @@ def test_one_log() -> None:
     assert frontier.reached({0: Position(1, 2)}) and not frontier.reached({0: Position(1, 3)})
 
 
+def test_each_log_has_to_reach_its_own_position() -> None:
+    """Terms of different logs say nothing about each other: neither the highest nor the lowest of them will do."""
+    frontier = Frontier()
+    frontier.begin(5, 0, ((0, 511),), ())
+    frontier.begin(7, 1, ((512, 1023),), ())
+    frontier.passed(0, Position(5, 899), seqnum(5, 1))
+    frontier.passed(1, Position(7, 10), seqnum(7, 1))
+    seen = {0: Position(5, 900), 1: Position(7, 10)}
+    assert not frontier.reached(seen), "log 1 being at term 7 says nothing about entry 900 of log 0"
+    frontier.passed(0, Position(5, 900), seqnum(5, 2))
+    assert frontier.reached(seen), "log 0 need not come to term 7"
+
+
 def test_a_term_begins_after_the_terms_before_it() -> None:
     frontier = Frontier()
     frontier.begin(1, 0, ALL, ())

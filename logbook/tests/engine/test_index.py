@@ -222,3 +222,22 @@ def test_reads_in_both_directions_end_at_the_mark(frozen: bool) -> None:
     assert (index.prev(1, 5, 11), index.prev(1, 0, 11), index.next(1, 0, 11)) == (0, 10, 12)
     assert index.trim(1, [(0, 13)]).tolist() == [10, 12]
     assert [index.descending(1, tag, 99, 0, 9) for tag in (0, 5, 6)] == [[13], [], [13]]
+
+
+def test_a_hundred_thousand_books_are_apart() -> None:
+    """A record to each, and to every hundredth one more, of a tag that all of these have: none is seen elsewhere."""
+    count, at_once = 100_000, 10_000
+    index = Index()
+    for first in range(0, count, at_once):
+        runs = [RunSpec(book, WRITER, 1, (RecordSpec(),)) for book in range(first, first + at_once)]
+        index.add(make_batch(*runs), 0, at_once, first + 1)
+    again = [RunSpec(book, WRITER, 2, (RecordSpec(tags=(5,)),)) for book in range(0, count, 100)]
+    index.add(make_batch(*again), 0, len(again), count + 1)
+    assert index.book_count == count
+    for book in range(0, count, 50):
+        mine = [book + 1] if book % 100 else [book + 1, count + 1 + book // 100]
+        assert index.ascending(book, 0, 0, 2**63, 10) == mine
+        assert index.descending(book, 0, 2**63, 0, 10) == mine[::-1]
+        assert index.ascending(book, 5, 0, 2**63, 10) == mine[1:]
+    index.trim(100, [(0, 2**63)])
+    assert (index.ascending(100, 0, 0, 2**63, 1), index.ascending(101, 0, 0, 2**63, 1)) == ([], [102])
