@@ -36,8 +36,10 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshot_format import LogPoint, Snapshot
 from boki_logbook.snapshot_rules import as_applied
 from boki_logbook.state import DecisionState
+from boki_metalog.index_slots import index_slots_text, parse_index_slots
 from boki_metalog.metalog_entry import Lost
 from boki_metalog.progress import Order
+from boki_metalog.term_order import ALL_SLOTS
 from boki_metalog.view import FIRST_LOG, View
 
 ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
@@ -63,7 +65,11 @@ class EngineCore:
         self._settings = settings
         self._metrics = metrics
         self._compress = compressor() if settings.compress else None
-        self.state = DecisionState()
+        self.slots: Final = parse_index_slots(settings.index_slots)
+        """What this engine indexes, as the bits of a number; calls about other books do not come here."""
+        self.foreign: Callable[[int], bool] = lambda term: False
+        """Whether a term is known to have none of these slots: then nobody here waits for what it ordered."""
+        self.state = DecisionState(slots=self.slots)
         self.frontier = Frontier()
         self.cache = BatchCache(settings.cache_bytes)
         self._source = EntrySource(ledgers, fetched=metrics.counter(definitions.FETCHED_ENTRIES))
@@ -109,7 +115,7 @@ class EngineCore:
     def restore(self, snapshot: Snapshot) -> None:
         """Goes on from a snapshot; before any log is found."""
         assert not self.logs, "a snapshot is restored before anything is applied"
-        state = self.state = DecisionState.from_snapshot(snapshot.state)
+        state = self.state = DecisionState.from_snapshot(snapshot.state, slots=self.slots)
         self.reader.use(state)
         self._points = {point.log: point for point in snapshot.logs}
         self.frontier.restore(
@@ -254,6 +260,8 @@ class EngineCore:
     def reached(self, token: Token, book: int | None = None) -> bool:
         if not self._ready and not self.ready and (book is None or not self._ready_for(book)):
             return False
+        if self.slots != ALL_SLOTS:
+            token = {log: position for log, position in token.items() if not self.foreign(position.term)}
         return self.frontier.reached(token)
 
     def _ready_for(self, book: int) -> bool:
@@ -321,6 +329,7 @@ class EngineCore:
             "incarnation": self.incarnation,
             "log": first["log"],
             "ready": self.ready,
+            "index_slots": index_slots_text(self.slots),
             "term": first["term"],
             "position": first["position"],
             "lag_entries": self.pending,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -27,13 +27,14 @@ from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.runtime.ports import Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
-from boki_logbook.engine_list import keep_engine_list
+from boki_logbook.engine_list import keep_engine_list, listed_addresses
+from boki_logbook.forwarding import Neighbours
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
+from boki_metalog.index_slots import ENGINE_ROLE, EngineMember, index_slots_text
 from boki_metalog.log_followers import LogFollowers
-
-ENGINE_ROLE: Final = "engine"
+from boki_metalog.term_order import ALL_SLOTS
 
 _log = get_logger("engine")
 
@@ -57,6 +58,8 @@ class Engine:
         self.addresses: list[Address] = []
         self._ledgers = ledgers
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        slots = self.core.slots
+        self._neighbours = None if slots == ALL_SLOTS else Neighbours(slots, lambda: self.incarnation)
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
@@ -105,9 +108,12 @@ class Engine:
         return self
 
     async def _join(self) -> None:
-        value = msgspec.json.encode({"addresses": [str(address) for address in self.addresses]})
+        listed = {
+            "addresses": [str(address) for address in self.addresses],
+            "index_slots": index_slots_text(self.core.slots),
+        }
         path = member_path(ENGINE_ROLE, self.core.incarnation)
-        self._membership = await Membership.join(self._metadata, path, value)
+        self._membership = await Membership.join(self._metadata, path, msgspec.json.encode(listed))
 
     @property
     def incarnation(self) -> str:
@@ -154,6 +160,7 @@ class Engine:
             appender=self.core.appender,
             reader=self.core.reader,
             lost=lambda one: self._connections.pop(one, None),
+            neighbours=self._neighbours,
         )
         self._connections[connection] = None
         return connection
@@ -178,7 +185,10 @@ class Engine:
             core=core, metadata=self._metadata, ledgers=self._ledgers, settings=self._settings, role=ENGINE_ROLE
         )
         await keeping.load()
-        followers = LogFollowers(metadata=self._metadata, ledgers=self._ledgers, listener=core, starts=core.starts())
+        followers = LogFollowers(
+            metadata=self._metadata, ledgers=self._ledgers, listener=core, starts=core.starts(), slots=core.slots
+        )
+        core.foreign = followers.foreign
         tasks = [asyncio.ensure_future(work) for work in (followers.run(), keeping.run(), _raised(core.failed))]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -206,8 +216,10 @@ class Engine:
         await self._join()
 
     async def _list(self) -> None:
-        def tell(addresses: list[str]) -> None:
-            self.core.known_engines = addresses
+        def tell(engines: list[EngineMember]) -> None:
+            self.core.known_engines = listed_addresses(engines)
+            if self._neighbours is not None:
+                self._neighbours.told(engines)
 
         await keep_engine_list(self._metadata, ENGINE_ROLE, tell)
 

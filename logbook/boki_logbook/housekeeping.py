@@ -1,7 +1,8 @@
 """What an engine does beside serving: it begins with the newest snapshot, writes new ones, and reclaims storage (DESIGN §7, §8).
 
 Every engine decides by itself when there is something to do. The one with the lowest incarnation among those that are listed
-does it; two at once, or none for a while, do no harm: a snapshot is named by one swap, terms are reclaimed by another.
+and index all slots does it: one that indexes some has no whole snapshot to write, and cannot say what nobody needs. Two at
+once, or none for a while, do no harm: a snapshot is named by one swap, terms are reclaimed by another.
 
     round: are we behind what was reclaimed? → is a snapshot due? → reclaim terms → delete old snapshots → look for leftovers
 
@@ -15,15 +16,17 @@ from typing import Any, Final
 
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
-from boki_common.metadata.membership import MEMBERS
+from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
 from boki_logbook.core import EngineCore
 from boki_logbook.reclaim import Reclaimer, first_missed
 from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshot_rules import NO_SNAPSHOT, SnapshotNode, snapshot_due
 from boki_logbook.snapshots import SnapshotLedgers, SnapshotStore, snapshot_to_start_from
+from boki_metalog.index_slots import engine_members
 from boki_metalog.metadata_tree import ensure_view, read_record
 from boki_metalog.term_history import TermHistory
+from boki_metalog.term_order import ALL_SLOTS
 
 LOOKS_PER_ROUND: Final = 64
 """Ledgers looked at in one round, for snapshots that were never named."""
@@ -51,7 +54,7 @@ class Housekeeping:
         self._metadata = metadata
         self._ledgers = ledgers
         self._settings = settings
-        self._members = f"{MEMBERS}/{role}"
+        self._role = role
         self._store = SnapshotStore(
             metadata=metadata,
             ledgers=ledgers,
@@ -117,9 +120,10 @@ class Housekeeping:
         core = self._core
         if core.pending or not core.ready:
             await self.check_behind()
-        if not core.ready or not self._anything_due():
+        if core.slots != ALL_SLOTS or not core.ready or not self._anything_due():
             return
-        leads = (await self._metadata.children(self._members))[:1] == [core.incarnation]
+        listed = engine_members(await members(self._metadata, self._role))
+        leads = next((one.incarnation for one in listed if one.slots == ALL_SLOTS), "") == core.incarnation
         self._node, version = await self._store.newest(make=leads)
         if not leads:
             return

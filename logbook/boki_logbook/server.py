@@ -7,6 +7,7 @@ Rules:
 - An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
 - SDKs push appends, so a refusal has no request to fail: it ends the SDK's connection at its end. The SDK connects again
   after a pause and sends everything undecided again under the same numbers; the numbers keep it from being applied twice.
+- An engine that indexes some slots forwards what is about other books (`forwarding`), unless it was forwarded already.
 - While the append queue is crowded, a connection that appended is not read from: its SDK slows down before it is refused.
 - Bounds: requests that wait (`PENDING_READS` a connection), bytes that the peer does not take
   (`limits.CONNECTION_UNSENT_BYTES`). A peer that does not take its verdicts is dropped: it will ask again by resending.
@@ -23,19 +24,41 @@ import msgspec
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.engine_protocol import AnswerRow, Token
-from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, VersionMismatch
+from boki_common.errors import (
+    BokiError,
+    Overloaded,
+    ProtocolError,
+    RecordTooLarge,
+    SlotNotInTerm,
+    VersionMismatch,
+)
+from boki_common.ids import slot_of
 from boki_common.logs import get_logger
 from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
+from boki_logbook.forwarding import FORWARDED, Forwarder, Neighbours, book_of
 from boki_logbook.ports import AppendSource
 from boki_logbook.reader import Reader
+from boki_logbook.some_slots import indexed
 
 PENDING_READS: Final = 4_096
 """Reads of one connection that may wait at the same time."""
 COPIED_BYTES: Final = 32 * limits.KIB
 """Batches below this are copied out of the receive buffer: kept for a while, they would keep all of it."""
 _FLAGS_OFFSET: Final = 1
+_ABOUT_A_BOOK: Final = frozenset(
+    (
+        wire.OP_READ,
+        wire.OP_READ_PREV_MANY,
+        wire.OP_POSITION,
+        wire.OP_TRIM,
+        wire.OP_SET_AUX,
+        wire.OP_WRITER,
+        wire.OP_SEEK,
+    )
+)
+"""Requests that another engine may answer."""
 
 _log = get_logger("engine.server")
 
@@ -77,7 +100,7 @@ class AppendTarget(Protocol):
 
 
 class SdkConnection:
-    """One SDK. Implements MessageHandler and AppendSource."""
+    """One SDK, or an engine that forwards for one. Implements MessageHandler, AppendSource and Asker."""
 
     def __init__(
         self,
@@ -87,8 +110,12 @@ class SdkConnection:
         appender: AppendTarget,
         reader: Reader,
         lost: Callable[[SdkConnection], None],
+        neighbours: Neighbours | None = None,
     ) -> None:
+        """`neighbours`: of an engine that does not index all slots."""
         self._peer = peer
+        self._neighbours = neighbours
+        self._forwarder: Forwarder | None = None
         self._engine = engine
         self._appender = appender
         self._reader = reader
@@ -104,10 +131,12 @@ class SdkConnection:
             self._greet(opcode, request_id, body)
         elif opcode == wire.OP_APPEND:
             self._append(request_id, body)
-        elif opcode == wire.OP_READ:
-            self._read(request_id, body)
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, opcode, msgspec.json.encode(self._engine.status()))
+        elif self._neighbours is not None and self._forwarded(opcode, request_id, body):
+            return
+        elif opcode == wire.OP_READ:
+            self._read(request_id, body)
         else:
             self._call(opcode, request_id, body)
 
@@ -136,20 +165,28 @@ class SdkConnection:
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         for task in list(self._waiting):
             task.cancel()
+        if self._forwarder is not None:
+            self._forwarder.lost()
         self._lost(self)
 
     # -- AppendSource
 
     def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+        if not self._peer.closed:
+            self._push(*wire.encode_answers(token, rows))
+
+    def answers_forwarded(self, body: memoryview) -> None:
+        if not self._peer.closed:
+            self._push(body)
+
+    def _push(self, *answers: Buffer) -> None:
         peer = self._peer
-        if peer.closed:
-            return
         if peer.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
             peer.connection.abort(
                 Overloaded(f"{peer.peer} takes no answers: {peer.unsent_bytes} bytes wait; it may connect again")
             )
             return
-        peer.push(wire.OP_ANSWERS, *wire.encode_answers(token, rows))
+        peer.push(wire.OP_ANSWERS, *answers)
 
     def refused(self, request_id: int, error: BokiError) -> None:
         if not self._peer.closed:
@@ -174,6 +211,8 @@ class SdkConnection:
                 found=list(hello.versions),
             )
         self._greeted = True
+        if self._neighbours is not None and FORWARDED not in hello.features:
+            self._forwarder = self._neighbours.forwarder(self)
         answer = {
             "version": wire.PROTOCOL_VERSION,
             "features": [],
@@ -195,12 +234,57 @@ class SdkConnection:
         batch = RecordBatch.parse(view)
         if view[_FLAGS_OFFSET] & FLAG_ZSTD:
             raise ProtocolError("expected an uncompressed batch from an SDK: the engine compresses")
+        if batch.runs and self._neighbours is not None:
+            rest = self._forward(body[: len(body) - len(view)], batch, request_id)
+            if rest is None:
+                return
+            batch = rest
         if batch.runs:
             self._appender.append(batch, self, request_id)
             if self._appender.crowded and not self._held_back:
-                self._held_back = True
-                self._peer.connection.pause_reading()
-                self._appender.when_room(self._go_on)
+                self._hold_back(self._appender.when_room)
+
+    def _forward(self, token: memoryview, batch: RecordBatch, request_id: int) -> RecordBatch | None:
+        """Sends what is of other slots where it belongs; returns what is left."""
+        forwarder = self._forwarder
+        if forwarder is None:
+            for book in dict.fromkeys(run.book for run in batch.runs):
+                self._check_own(book)
+            return batch
+        rest = forwarder.append(bytes(token), batch, request_id)
+        if forwarder.crowded and not self._held_back:
+            self._hold_back(forwarder.when_room)
+        return rest
+
+    def _forwarded(self, opcode: int, request_id: int, body: memoryview) -> bool:
+        """Has another engine answer, if the call is about a book of its slots."""
+        if opcode not in _ABOUT_A_BOOK:
+            return False
+        book = book_of(opcode, body)
+        forwarder = self._forwarder
+        if forwarder is None:
+            self._check_own(book)
+            return False
+        if not forwarder.is_elsewhere(book):
+            return False
+        self._check_room()
+        self._later(opcode, request_id, forwarder.call(opcode, body, book))
+        return True
+
+    def _check_own(self, book: int) -> None:
+        """What was forwarded once stays here."""
+        assert self._neighbours is not None
+        if not indexed(book, self._neighbours.slots):
+            raise SlotNotInTerm(
+                f"engine {self._engine.incarnation} does not index slot {slot_of(book)}, and forwards nothing that was "
+                "forwarded: ask an engine that indexes it",
+                found=slot_of(book),
+            )
+
+    def _hold_back(self, when_room: Callable[[Callable[[], None]], None]) -> None:
+        self._held_back = True
+        self._peer.connection.pause_reading()
+        when_room(self._go_on)
 
     def _go_on(self) -> None:
         self._held_back = False
@@ -248,3 +332,5 @@ class SdkConnection:
             task.cancel()
         while self._waiting:
             await asyncio.wait(list(self._waiting))
+        if self._forwarder is not None:
+            await self._forwarder.close()

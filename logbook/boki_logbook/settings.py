@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boki_common import limits
+from boki_common.errors import InvalidArgument
 from boki_common.settings import setting
+from boki_metalog.index_slots import EVERY_SLOT, parse_index_slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,12 @@ class EngineSettings:
     )
     expiry_period_s: float = setting(60.0, unit="s", help="How often idle writers are looked for.", minimum=0.01)
 
+    index_slots: str = setting(
+        EVERY_SLOT, unit="slots",
+        help="Slots whose books this engine indexes, such as 0-511,768-1023; calls about others are forwarded to engines that "
+        "index them. Two engines should index each slot.",
+    )  # fmt: skip
+
     housekeeping_s: float = setting(
         1.0, unit="s", help="How often it is looked whether an index snapshot is due, or storage can be reclaimed.",
         minimum=0.01,
@@ -75,3 +83,7 @@ class EngineSettings:
     def faults(self) -> Iterable[str]:
         if self.acks > self.replicas:
             yield f"acks ({self.acks}) cannot exceed replicas ({self.replicas})"
+        try:
+            parse_index_slots(self.index_slots)
+        except InvalidArgument as error:
+            yield f"index_slots: {error}"

@@ -134,7 +134,7 @@ async def test_append_and_read_through_real_parts(cluster: Cluster) -> None:
 async def test_it_lists_itself_and_takes_itself_off(cluster: Cluster) -> None:
     engine = await cluster.engine()
     listed = await members(cluster.ledgers.store, "engine")
-    assert listed == {engine.incarnation: {"addresses": [str(engine.addresses[0])]}}
+    assert listed == {engine.incarnation: {"addresses": [str(engine.addresses[0])], "index_slots": "all"}}
     await engine.close()
     assert await members(cluster.ledgers.store, "engine") == {}
 

@@ -8,7 +8,8 @@ import msgspec
 
 from boki_common.metadata.membership import MEMBERS
 from boki_common.metadata.memory import MemoryStore
-from boki_logbook.engine_list import LISTED_ENGINES, keep_engine_list
+from boki_logbook.engine_list import LISTED_ENGINES, keep_engine_list, listed_addresses
+from boki_metalog.index_slots import EngineMember
 
 
 async def test_members_come_and_go() -> None:
@@ -17,8 +18,8 @@ async def test_members_come_and_go() -> None:
     told: list[list[str]] = []
     news = asyncio.Event()
 
-    def tell(addresses: list[str]) -> None:
-        told.append(addresses)
+    def tell(engines: list[EngineMember]) -> None:
+        told.append(listed_addresses(engines))
         news.set()
 
     async def until(expected: list[str]) -> None:
@@ -49,8 +50,8 @@ async def test_a_store_that_is_away_changes_nothing() -> None:
     told: list[list[str]] = []
     news = asyncio.Event()
 
-    def tell(addresses: list[str]) -> None:
-        told.append(addresses)
+    def tell(engines: list[EngineMember]) -> None:
+        told.append(listed_addresses(engines))
         news.set()
 
     store.reachable = False
