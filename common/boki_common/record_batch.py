@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import operator
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from struct import Struct
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -295,6 +295,19 @@ class RecordBatch:
     def tag_ends(self) -> NDArray[np.int64]:
         """End of each record's tags in the tag column."""
         return np.cumsum(self.tag_counts, dtype=np.int64)
+
+    @cached_property
+    def first_with(self) -> dict[int, int]:
+        """Tag → the first record that has it."""
+        tags = self.tags.tolist()
+        if self.tag_count == self.record_count and self.tag_counts.all():  # one each
+            records: Iterable[int] = range(self.record_count)
+        else:
+            records = np.repeat(np.arange(self.record_count), self.tag_counts).tolist()
+        found: dict[int, int] = {}
+        for tag, record in zip(tags, records, strict=True):
+            found.setdefault(tag, record)
+        return found
 
     @cached_property
     def data(self) -> memoryview:

@@ -130,6 +130,14 @@ def test_a_subset_keeps_the_expectations_of_its_runs() -> None:
 
 
 @given(runs)
+def test_the_first_record_with_each_tag(rows: list[RunOfRecords]) -> None:
+    batch = RecordBatch.parse(build(rows))
+    numbers = [numbers for _, _, records in rows for numbers, _ in records]
+    expected = {tag: record for record in reversed(range(len(numbers))) for tag in numbers[record]}
+    assert batch.first_with == expected
+
+
+@given(runs)
 def test_header_alone_says_all_but_the_data(rows: list[RunOfRecords]) -> None:
     whole = RecordBatch.parse(build(rows))
     header = RecordBatch.parse(whole.header, header_only=True)

@@ -76,23 +76,43 @@ class TermSummary(NamedTuple):
 
 
 class _BatchStreams:
-    """The index as conditions of one batch see it: its committed records join it on the way."""
+    """The index as conditions of one batch see it: its committed records join it on the way.
 
-    __slots__ = ("_at", "_batch", "_first_seqnum", "_index", "newest")
+    They join together, at the end of the batch or before somebody looks at a stream that one of them may have joined: for
+    conditions on streams of their own, which are most, that is once per batch and not once per record.
+    """
+
+    __slots__ = ("_at", "_batch", "_first_seqnum", "_index", "_pending")
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self.newest = index.newest
         self._batch: RecordBatch
         self._first_seqnum = 0
         self._at = BATCH_START
+        self._pending: list[tuple[int, int]] = []
+        """Spans of records that are committed and not in the index yet, ascending."""
 
     def begin(self, batch: RecordBatch, first_seqnum: int) -> None:
         """Commits are of this batch from here on."""
         self._batch, self._first_seqnum, self._at = batch, first_seqnum, BATCH_START
 
     def commit(self, first: int, stop: int) -> None:
-        self._at = self._index.add(self._batch, first, stop, self._first_seqnum, self._at)
+        pending = self._pending
+        if pending and pending[-1][1] == first:
+            first = pending.pop()[0]
+        pending.append((first, stop))
+
+    def newest(self, book: int, tag: int) -> int:
+        pending = self._pending
+        if pending and (not tag or self._batch.first_with.get(tag, limits.BATCH_RECORDS) < pending[-1][1]):
+            self.join()
+        return self._index.newest(book, tag)
+
+    def join(self) -> None:
+        """All that is committed joins the index."""
+        for first, stop in self._pending:
+            self._at = self._index.add(self._batch, first, stop, self._first_seqnum, self._at)
+        self._pending.clear()
 
 
 class DecisionState:
@@ -159,6 +179,7 @@ class DecisionState:
         streams.begin(batch, first_seqnum)
         runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
         decision = self.verdicts.decide(runs, batch.expectations, first_seqnum, streams, time_ms, batch.crc_values)
+        streams.join()
         places.add_entry(shard, entry, batch.record_count, time_ms)
         losers = decision.losers
         for first, stop in losers:
