@@ -145,7 +145,8 @@ class Expectations(NamedTuple):
     @property
     def highest(self) -> int:
         """The highest seqnum expected; 0 when all expect none."""
-        return max(seqnum for _, seqnum in self.pairs)
+        pairs = self.pairs
+        return pairs[0][1] if len(pairs) == 1 else max((seqnum for _, seqnum in pairs), default=0)
 
 
 NO_EXPECTATIONS: Final = Expectations((), {})
@@ -159,7 +160,7 @@ def encode_expectations(expect: Expect | None) -> Expectations:
     """
     if expect is None:
         return NO_EXPECTATIONS
-    if not isinstance(expect, Mapping):
+    if type(expect) is not dict and not isinstance(expect, Mapping):
         raise InvalidArgument(f"expected expect={{tag: seqnum or None}}, found {type(expect).__name__}")
     if len(expect) > limits.RECORD_EXPECTATIONS:
         raise InvalidArgument(
@@ -168,11 +169,15 @@ def encode_expectations(expect: Expect | None) -> Expectations:
     keys: dict[int, Tag] = {}
     pairs = []
     for tag, newest in expect.items():
-        number = stream_number(tag)
+        number = tag_number(tag) if type(tag) is str else stream_number(tag)
         if tag is None or number in keys:
             raise InvalidArgument(f"expect names a stream once, by a name or a number (0 = every record): {tag!r}")
         keys[number] = tag
-        pairs.append((number, 0 if newest is None else check_seqnum(newest, f"expect[{tag!r}]")))
+        if newest is None:
+            newest = 0
+        elif type(newest) is not int or not 0 < newest <= SEQNUM_MAX:
+            check_seqnum(newest, f"expect[{tag!r}]")
+        pairs.append((number, newest))
     return Expectations(tuple(pairs), keys)
 
 

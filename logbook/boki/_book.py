@@ -115,7 +115,9 @@ class Book:
             arguments.check_size(data, encoded)
         expectations = arguments.NO_EXPECTATIONS
         if expect is not None:
-            expectations = await self._expectations(expect)
+            expectations = arguments.encode_expectations(expect)
+            if expectations.highest > self._view.position:
+                await self._see(expectations)
         appender = self._appender
         if timeout is not None:
             return await self._append_in(
@@ -134,7 +136,10 @@ class Book:
             data = arguments.as_bytes(data)
         if len(data) + len(encoded.names) > limits.RECORD_BYTES:
             arguments.check_size(data, encoded)
-        return encoded, data, arguments.NO_EXPECTATIONS if expect is None else await self._expectations(expect)
+        expectations = arguments.encode_expectations(expect)
+        if expectations.highest > self._view.position:
+            await self._see(expectations)
+        return encoded, data, expectations
 
     async def _append_in(
         self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations, timeout_s: float
@@ -157,12 +162,10 @@ class Book:
                 raise unsent from error
             raise self._appender.unknown(f"no verdict within {timeout_s} s", item.first) from error
 
-    async def _expectations(self, expect: Expect) -> Expectations:
-        expectations = arguments.encode_expectations(expect)
-        if expectations.pairs and expectations.highest > self._view.position:
-            await self._reader.refresh(self._connection.give_up_s)
+    async def _see(self, expectations: Expectations) -> None:
+        """Something newer than this session has seen is expected: looks again. Raises InvalidArgument."""
+        await self._reader.refresh(self._connection.give_up_s)
         self._check_past(expectations)
-        return expectations
 
     def _check_past(self, expectations: Expectations, hint: str = "") -> None:
         position = self._view.position
