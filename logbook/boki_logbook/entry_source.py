@@ -2,7 +2,8 @@
 
 Ledgers are opened without recovery: what a cut covers has its ack quorum, so it may be read although the ledger is still
 being written. Open readers are kept, up to `OPEN_READERS`; one that failed is dropped, so that the next try re-reads the
-ledger's metadata (its ensemble may have changed). One call is one try: whether "no such entry" is believed, and how often to
+ledger's metadata (its ensemble may have changed). A reader keeps what it read ahead, up to 1 MiB: so those that are read no
+more in order are closed (`over`). One call is one try: whether "no such entry" is believed, and how often to
 try again, is the caller's business.
 """
 
@@ -86,6 +87,14 @@ class EntrySource:
                 ledger_id=ledger_id,
                 entry=first,
             ) from error
+
+    def over(self, ledger_id: int) -> None:
+        """The ledger will hardly be read on: its reader is closed, once nobody uses it."""
+        opened = self._opened.pop(ledger_id, None)
+        if opened is not None:
+            opened.stale = True
+            if not opened.users:
+                self._close_one(opened.opening)
 
     async def close(self) -> None:
         """Closes all readers. Idempotent."""

@@ -82,6 +82,10 @@ class HeaderFeed:
             del self._ready[ledger_id, entry]
         return lost
 
+    def over(self, ledger_id: int) -> None:
+        """All entries of the ledger were taken."""
+        self._source.over(ledger_id)
+
     def lost(self, ledger_id: int, first: int, stop: int) -> None:
         """A LOST command gives up entries first … stop - 1."""
         self._given_up.setdefault(ledger_id, []).append((first, stop))

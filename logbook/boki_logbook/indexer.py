@@ -352,7 +352,8 @@ class Indexer:
             self._applied = None
             self._frontier.begin(info.term, info.log, info.slots, info.after)
         elif mark.term:
-            del self._terms[mark.term]
+            for shard in self._terms.pop(mark.term).shards.values():
+                self._feed.over(shard.ledger_id)
             self._state.end_term(mark.term)
             self._frontier.end(mark.term, self.log)
             self._term_applied()

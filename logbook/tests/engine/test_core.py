@@ -92,6 +92,16 @@ async def test_status_is_plain_and_complete(cluster: Any) -> None:
     assert status["shard"]["cut_entries"] == 1
 
 
+async def test_ledgers_of_a_term_that_is_applied_are_not_kept_open(cluster: Any) -> None:
+    """A reader keeps what it read ahead: one a term, for ever, would be a leak."""
+    core, other = await cluster.engine(), await cluster.engine()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    await cluster.until(lambda: same_state(core, other))
+    assert [reader.closed for reader in cluster.ledgers.readers] == [False]
+    await cluster.log.next_term()
+    await cluster.until(lambda: cluster.ledgers.readers[0].closed)
+
+
 async def test_readers_of_ledgers_are_few_and_closed(cluster: Any) -> None:
     core, other = await cluster.engine(), await cluster.engine()
     for at in range(5):

@@ -86,3 +86,21 @@ async def test_a_reader_in_use_is_closed_after_its_use(ledgers: ScriptedLedgers,
     gate.set()
     assert len(await reading) == 1
     await closing
+
+
+async def test_a_ledger_that_is_over_is_let_go_after_its_use(ledgers: ScriptedLedgers, source: EntrySource) -> None:
+    ledger = await filled(ledgers)
+    await source.read(ledger.ledger_id, 0, 0)
+    gate = ledgers.gates[ledger.ledger_id, 1] = asyncio.Event()
+    reading = asyncio.ensure_future(source.read(ledger.ledger_id, 1, 1))
+    await asyncio.sleep(0)
+    source.over(ledger.ledger_id)
+    source.over(ledger.ledger_id)
+    assert not ledgers.readers[0].closed
+    gate.set()
+    await reading
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert ledgers.readers[0].closed
+    await source.read(ledger.ledger_id, 0, 0)
+    assert len(ledgers.readers) == 2
