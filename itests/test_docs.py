@@ -1,4 +1,4 @@
-"""README and docs tell the truth: every Python block runs, every link leads somewhere.
+"""README and docs tell the truth: every Python block runs, every link leads somewhere, every test that is named exists.
 
 A line before a block says how it is run:
 
@@ -34,6 +34,8 @@ DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 
 _MARK: Final = re.compile(r"<!-- (needs|not run): (.+?) -->\s*\Z")
 _FENCED: Final = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_TEST: Final = re.compile(r"((?:[\w.]+/)*test_\w+\.py)?(?:::(test_\w+))?")
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -142,6 +144,40 @@ def test_links_lead_somewhere(path: Path) -> None:
         if "://" not in target and not target.startswith("#") and not (path.parent / target.partition("#")[0]).exists()
     ]
     assert not missing, f"{page_name(path)} links to what does not exist: {missing}"
+
+
+def named_tests(line: str) -> Iterator[tuple[str, str]]:
+    """(file, test or "") of each test that a line names; `test_b.py` after `a/test_a.py` is beside that, `::test_c` in it."""
+    folder = file = ""
+    for code in _CODE.findall(line):
+        found = _TEST.fullmatch(code)
+        if found and any(found.groups()):
+            file = found[1] or file
+            if "/" in file:
+                folder = file.rpartition("/")[0]
+            else:
+                file = f"{folder}/{file}"
+            yield file, found[2] or ""
+
+
+def test_tests_that_requirements_name_exist() -> None:
+    missing = []
+    for line in (ROOT / "docs/acceptance.md").read_text().splitlines():
+        for file, name in named_tests(line):
+            path = ROOT / file
+            if not path.is_file() or (name and f"def {name}(" not in path.read_text()):
+                missing.append(f"{file}::{name}")
+    assert not missing, "docs/acceptance.md names tests that are not there: " + ", ".join(missing)
+
+
+def test_a_test_is_named_in_full_beside_the_one_before_or_in_the_same_file() -> None:
+    line = "`a/tests/test_x.py::test_one`, `::test_two`; `test_y.py`, `make test`, `b/test_z.py`"
+    assert list(named_tests(line)) == [
+        ("a/tests/test_x.py", "test_one"),
+        ("a/tests/test_x.py", "test_two"),
+        ("a/tests/test_y.py", ""),
+        ("b/test_z.py", ""),
+    ]
 
 
 def test_an_example_that_fails_is_noticed(tmp_path: Path) -> None:
