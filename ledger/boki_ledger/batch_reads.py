@@ -6,6 +6,10 @@ one replica of the fragment, whose disk then reads on too, until another one ans
 batch ended, and to the next replica where a replica gives nothing; a slow one is not waited for alone
 (`speculative_read_s`).
 
+Ranges that follow one another (`following`) are asked for *ahead*: when the bodies of one have come, the next one is asked
+for before they are checked, so that the bookie works while its reader does. One batch of `AHEAD_BYTES` is kept a ledger;
+it counts only once its turn has come, and is checked like any other.
+
 What is returned was verified. What is missing proves nothing at all: a batch may end early for any reason, so whatever is
 not there is the business of `replica_reads`, entry by entry. It asks nobody again, and knows no pauses.
 """
@@ -13,8 +17,9 @@ not there is the business of `replica_reads`, entry by entry. It asks nobody aga
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from boki_common import limits
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
@@ -29,6 +34,10 @@ from boki_ledger.write_set import write_set
 FRAGMENTS_KEPT: Final = 1_024
 """Fragments of one ledger of which the replica that is kept to is remembered."""
 
+AHEAD_BYTES: Final = 1 * limits.MIB
+"""What one reader has in memory at most that nobody asked it for yet."""
+NOTHING: Final = range(0)
+
 T = TypeVar("T")
 """What is kept of a verified body."""
 
@@ -36,8 +45,16 @@ TakeRun = Callable[[int, Sequence[memoryview], dict[int, T]], None]
 """First entry and bodies of a run; puts what it keeps of those that are sound, by id, into the dict."""
 
 
+class _Ahead(NamedTuple):
+    """A batch that was asked for before anybody wanted it."""
+
+    first: int
+    bookie: BookieId
+    future: asyncio.Future[BatchAnswer]
+
+
 class BatchReads(Generic[T]):
-    """See the module. Stateless but for its ports and the replica that sticky reads keep to, by fragment."""
+    """See the module. Stateless but for its ports, what was asked ahead, and the replicas that sticky reads keep to."""
 
     def __init__(
         self,
@@ -53,15 +70,27 @@ class BatchReads(Generic[T]):
         self._settings = settings
         self._metrics = metrics
         self._kept: dict[int, BookieId] = {}
+        self._ahead: _Ahead | None = None
 
-    async def read(self, first: int, last: int, metadata: LedgerMetadata, *, sticky: bool = False) -> dict[int, T]:
-        """Those of the entries `first` … `last` that batches gave, by id; perhaps none."""
+    async def read(
+        self, first: int, last: int, metadata: LedgerMetadata, *, sticky: bool = False, following: int = 0
+    ) -> dict[int, T]:
+        """Those of the entries `first` … `last` that batches gave, by id; perhaps none.
+
+        The caller expects to read the `following` entries next; they must be acknowledged, too.
+        """
         found: dict[int, T] = {}
         if last == first or metadata.ensemble_size != metadata.write_quorum:
             return found
         chunks = self._chunks(first, last, metadata)
         size = self._settings.batch_read_entries
         workers = min(self._settings.batch_reads_in_flight, (last - first) // size + len(metadata.ensembles))
+        chunk = next(chunks)
+        if chunk.stop > last:
+            after = next(self._chunks(last + 1, last + following, metadata), NOTHING) if following > 1 else NOTHING
+            await self._read_chunk(chunk, metadata, found, sticky, after)
+            return found
+        chunks = itertools.chain((chunk,), chunks)
         if workers == 1:
             await self._work(chunks, metadata, found, sticky)
             return found
@@ -71,6 +100,12 @@ class BatchReads(Generic[T]):
                     self._work(chunks, metadata, found, sticky), name=f"batch reads of ledger {self._ledger_id}"
                 )
         return found
+
+    def forget_ahead(self) -> None:
+        """Gives up what was asked for ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.future.cancel()
 
     def _chunks(self, first: int, last: int, metadata: LedgerMetadata) -> Iterator[range]:
         size = self._settings.batch_read_entries
@@ -85,30 +120,60 @@ class BatchReads(Generic[T]):
         for chunk in chunks:
             await self._read_chunk(chunk, metadata, found, sticky)
 
-    async def _read_chunk(self, chunk: range, metadata: LedgerMetadata, found: dict[int, T], sticky: bool) -> None:
+    async def _read_chunk(
+        self, chunk: range, metadata: LedgerMetadata, found: dict[int, T], sticky: bool, after: range = NOTHING
+    ) -> None:
+        """With `after` the chunk that is wanted next is asked for as soon as this one is there, before it is checked."""
         start = chunk.start
         fragment = fragment_of(metadata.ensembles, start)
         replicas = self._order(start, metadata, sticky)
+        begun: asyncio.Future[BatchAnswer] | None = None
+        if (ahead := self._ahead) is not None and ahead.first == start:
+            self._ahead, begun = None, ahead.future
+            replicas.sort(key=lambda bookie: bookie != ahead.bookie)
+            if replicas[0] != ahead.bookie:
+                replicas.insert(0, ahead.bookie)
         while start < chunk.stop:
-            replicas, bodies = await self._ask(replicas, start, chunk.stop - start)
+            replicas, bodies = await self._ask(replicas, start, chunk.stop - start, begun)
+            begun = None
             if not bodies:
                 break
             if sticky:
                 self._keep(fragment, replicas[0])
+            if after and start + len(bodies) == chunk.stop:
+                await self._begin_ahead(after, metadata, sticky)
             self._take(start, bodies, found)
             start += len(bodies)
 
-    async def _ask(self, replicas: list[BookieId], first: int, count: int) -> tuple[list[BookieId], list[memoryview]]:
-        """The first bodies that a replica gives, and the replicas from that one on; no bodies if none gives any."""
+    async def _begin_ahead(self, chunk: range, metadata: LedgerMetadata, sticky: bool) -> None:
+        self.forget_ahead()
+        bookie = self._order(chunk.start, metadata, sticky)[0]
+        if not self._transport.serves_batches(bookie):
+            return
+        future = self._transport.read_batch(
+            bookie, self._ledger_id, chunk.start, max_count=len(chunk), max_bytes=AHEAD_BYTES
+        )
+        self._ahead = _Ahead(chunk.start, bookie, future)
+        await asyncio.sleep(0)  # a turn of the loop, at whose end the request leaves
+
+    async def _ask(
+        self, replicas: list[BookieId], first: int, count: int, begun: asyncio.Future[BatchAnswer] | None
+    ) -> tuple[list[BookieId], list[memoryview]]:
+        """The first bodies that a replica gives, and the replicas from that one on; no bodies if none gives any.
+
+        With `begun` the first replica was asked already.
+        """
         settings, loop = self._settings, asyncio.get_running_loop()
         serving = [bookie for bookie in replicas if self._transport.serves_batches(bookie)]
+        if begun is not None and serving[:1] != replicas[:1]:
+            serving.insert(0, replicas[0])
         asked: dict[asyncio.Future[BatchAnswer], int] = {}
         pause = settings.speculative_read_s
         try:
             for turn, bookie in enumerate(serving):
                 if asked:
                     self._metrics.speculative_reads.inc()
-                future = self._transport.read_batch(
+                future = (begun if turn == 0 else None) or self._transport.read_batch(
                     bookie, self._ledger_id, first, max_count=count, max_bytes=limits.FRAME_BYTES
                 )
                 asked[future] = turn
@@ -119,13 +184,17 @@ class BatchReads(Generic[T]):
                 pause *= 2
                 while asked:
                     left = max(0.0, give_up_at - loop.time())
-                    if not (await asyncio.wait(asked, timeout=left, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    done_already = future in asked and future.done()
+                    if (
+                        not done_already
+                        and not (await asyncio.wait(asked, timeout=left, return_when=asyncio.FIRST_COMPLETED))[0]
+                    ):
                         break
                     for done in [one for one in asked if one.done()]:
                         given = asked.pop(done)
                         answer = done.result()
                         if answer.status is V2Status.OK and answer.bodies:
-                            return serving[given:], answer.bodies
+                            return serving[given:], answer.bodies[:count]
             return [], []
         finally:
             for future in asked:

@@ -360,15 +360,14 @@ class BookieLink:
         batch = self._batches[request_id]
         assert self.connection is not None and not batch.sent
         batch.sent = True
-        self.connection.send(
-            v2.encode_batch_read(
-                batch.ledger_id,
-                batch.entry_id,
-                request_id=request_id,
-                max_count=batch.max_count,
-                max_bytes=batch.max_bytes,
-            )
+        frame = v2.encode_batch_read(
+            batch.ledger_id,
+            batch.entry_id,
+            request_id=request_id,
+            max_count=batch.max_count,
+            max_bytes=batch.max_bytes,
         )
+        self.connection.send_now((frame,))
         if self._life.ticking is None:
             self._life.start_ticking()
 

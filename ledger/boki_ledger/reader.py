@@ -65,6 +65,8 @@ class LedgerReader:
         self._ended: BokiError | None = None
         self._change: asyncio.Future[None] | None = None
         self._last_entry = floor - 1
+        self._read_up_to: int | None = None
+        """The last entry of the last range that was read."""
         self._seen = seen
         self._take(seen)
         self._task: asyncio.Task[None] | None = None
@@ -95,6 +97,8 @@ class LedgerReader:
     async def read(self, first: int, last: int) -> list[memoryview]:
         """Payloads of the entries `first` … `last`, both inclusive.
 
+        Whoever reads ranges one behind the other finds the next one, if it is small, under way or there already.
+
         Raises:
             InvalidArgument: not 0 <= first <= last.
             NoSuchEntry: beyond the end of a closed ledger, or every replica denies an entry that was acknowledged.
@@ -106,7 +110,9 @@ class LedgerReader:
         self._check_open()
         if last > self._last_entry:
             await self._reach(last)
-        return await self._reads.read(first, last, self._metadata_now, self._refresh)
+        goes_on, self._read_up_to = self._read_up_to == first - 1, last
+        following = min(last + 1 - first, self._last_entry - last) if goes_on else 0
+        return await self._reads.read(first, last, self._metadata_now, self._refresh, following=following)
 
     def read_range(self, first: int, last: int) -> AsyncIterator[tuple[int, memoryview]]:
         """(entry id, payload) of the entries `first` … `last`, both inclusive, with what comes next under way.
@@ -221,6 +227,7 @@ class LedgerReader:
 
     def _end(self, error: BokiError) -> None:
         self._ended = error
+        self._reads.forget_ahead()
         self._tell_change()
 
     def _tell_change(self) -> None:

@@ -83,6 +83,7 @@ class ReplicaReads:
         refresh: Callable[[], Awaitable[None]] = _nothing_newer,
         *,
         sticky: bool = False,
+        following: int = 0,
     ) -> list[memoryview]:
         """Payloads of the entries `first` … `last`, both inclusive.
 
@@ -91,6 +92,7 @@ class ReplicaReads:
             metadata: the metadata as known now.
             refresh: reads it again.
             sticky: the caller reads on from here, see `batch_reads`.
+            following: so many more entries, acknowledged too, the caller will probably ask for next.
 
         Raises:
             NoSuchEntry: every replica denies an entry. DigestMismatch: the copies that exist are damaged.
@@ -98,7 +100,7 @@ class ReplicaReads:
         """
         if first == last:
             return [(await self.read_one(first, metadata, refresh))[1]]
-        found = await self._batches.read(first, last, metadata(), sticky=sticky)
+        found = await self._batches.read(first, last, metadata(), sticky=sticky, following=following)
         wanted = range(first, last + 1)
         if len(found) < len(wanted):
             missing = [entry_id for entry_id in wanted if entry_id not in found]
@@ -108,6 +110,10 @@ class ReplicaReads:
                 await self._read_singly(missing[start : start + step], singly, metadata, refresh)
                 found.update((entry_id, payload) for entry_id, (_, payload) in singly.items())
         return [found[entry_id] for entry_id in wanted]
+
+    def forget_ahead(self) -> None:
+        """The caller reads no more: what was asked for ahead is given up."""
+        self._batches.forget_ahead()
 
     async def read_one(
         self,

@@ -165,3 +165,66 @@ async def test_batches_change_no_answer_about_what_is_missing(ledgers: Ledgers) 
     ledgers.bookies.crash("b3")
     with pytest.raises(EntryUnknown):
         await reader.read(0, 9)
+
+
+async def test_the_range_that_follows_is_asked_for_before_it_is_wanted(ledgers: Ledgers) -> None:
+    await written(ledgers)
+    reader = await opened(ledgers)
+    assert await read(reader, 0, 9) == WANTED[:10]
+    assert [entry_id for _, entry_id, _ in requests(ledgers)] == [0]
+    assert await read(reader, 10, 19) == WANTED[10:20]
+    assert [entry_id for _, entry_id, _ in requests(ledgers)] == [0, 10, 20]
+    assert await read(reader, 20, 31) == WANTED[20:32]
+    assert requests(ledgers)[3:] == [("b1", 30, 2), ("b1", 32, 8)]
+    assert await read(reader, 32, 39) == WANTED[32:]
+    assert len(requests(ledgers)) == 5
+
+
+async def test_nothing_is_asked_ahead_of_who_jumps_or_beyond_the_lac(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create()
+    for payload in WANTED:
+        await writer.append(payload)
+    reader = await opened(ledgers)
+    reader.confirm(25)
+    await read(reader, 0, 9)
+    await read(reader, 11, 19)
+    await read(reader, 0, 9)
+    await read(reader, 10, 19)
+    assert requests(ledgers)[-1] == ("b1", 20, 6)
+    assert len(requests(ledgers)) == 5
+    await reader.close()
+
+
+@pytest.mark.parametrize("damaged", [20, 25])
+async def test_what_was_asked_ahead_is_checked_like_any_other(ledgers: Ledgers, damaged: int) -> None:
+    await written(ledgers)
+    reader = await opened(ledgers)
+    body = bytearray(ledgers.bookies["b1"].entries[0][damaged])
+    body[-1] ^= 1
+    ledgers.bookies["b1"].entries[0][damaged] = bytes(body)
+    for first in range(0, COUNT, 10):
+        assert await read(reader, first, first + 9) == WANTED[first : first + 10]
+
+
+async def test_a_bookie_that_was_asked_ahead_and_does_not_answer_is_passed_over(ledgers: Ledgers) -> None:
+    await written(ledgers)
+    reader = await opened(ledgers, answer_timeout_s=0.01)
+    await read(reader, 0, 9)
+    ledgers.bookies.hold(bookie="b1", kind="read")
+    assert await read(reader, 10, 19) == WANTED[10:20]
+    assert requests(ledgers)[-1] == ("b1", 20, 10)
+    assert await read(reader, 20, 29) == WANTED[20:30]
+    assert ("b2", 20, 10) in requests(ledgers)
+    await reader.close()
+
+
+async def test_a_reader_that_is_closed_gives_up_what_it_asked_ahead(ledgers: Ledgers) -> None:
+    await written(ledgers)
+    reader = await opened(ledgers, answer_timeout_s=0.01)
+    await read(reader, 0, 9)
+    ledgers.bookies.hold(bookie="b1", kind="read")
+    await read(reader, 10, 19)
+    ahead = reader._reads._batches._ahead
+    assert ahead is not None and not ahead.future.done()
+    await reader.close()
+    assert ahead.future.cancelled()
