@@ -27,6 +27,7 @@ from boki_logbook.engine_log import EngineLog
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.expiry import Expiry
 from boki_logbook.frontier import Frontier
+from boki_logbook.given_up import GivenUp
 from boki_logbook.indexer import Indexer
 from boki_logbook.ports import DataLedgers, ShardLink
 from boki_logbook.reader import Reader
@@ -54,8 +55,18 @@ class EngineCore:
     """See the module. Implements `Serving`. `failed` gets what ends the engine; the other attributes are for the server,
     for the simulator and for tests."""
 
-    def __init__(self, *, ledgers: DataLedgers, incarnation: str, settings: EngineSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        ledgers: DataLedgers,
+        incarnation: str,
+        settings: EngineSettings,
+        metrics: Metrics,
+        given_up: GivenUp | None = None,
+    ) -> None:
         self.incarnation = incarnation
+        self.given_up = GivenUp() if given_up is None else given_up
+        """What is known to be lost; one that begins anew knows what the one before it knew."""
         self.known_engines: list[str] = []
         """Addresses of the engines of the cluster, as far as is known."""
         self.logs: dict[int, EngineLog] = {}
@@ -131,6 +142,11 @@ class EngineCore:
                 if shard.closed and state.live(term):
                     self.sealer.seal(shard.ledger_id, shard.entries_end, None)
 
+    def agrees(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has nothing that was given up as never indexed."""
+        state = DecisionState.from_snapshot(snapshot.state) if self.given_up.commands else self.state
+        return all(state.agrees(lost) for lost in self.given_up.commands)
+
     def starts(self) -> dict[int, Position]:
         """Where each log goes on; a log that is not named begins at its beginning."""
         return {
@@ -195,6 +211,7 @@ class EngineCore:
             state=self.state,
             frontier=self.frontier,
             own=appender,
+            given_up=self.given_up,
             source=self._source,
             cache=self.cache,
             advanced=self._advanced,
@@ -222,6 +239,7 @@ class EngineCore:
                 future.set_result(None)
 
     def lost(self, command: Lost) -> None:
+        self.given_up.add(command)
         for log in self.logs.values():
             log.indexer.lost(command)
 
@@ -239,6 +257,15 @@ class EngineCore:
         if len(self.logs) > 1:
             for log in self.logs.values():
                 log.indexer.resume()
+
+    def needing_snapshot(self) -> dict[int, Position]:
+        """Where logs stand that only a snapshot brings on."""
+        nowhere = Position(0, 0)
+        return {
+            number: self.frontier.positions.get(number, nowhere)
+            for number, log in sorted(self.logs.items())
+            if log.indexer.needs_snapshot
+        }
 
     @property
     def pending(self) -> int:

@@ -29,9 +29,11 @@ from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.forwarding import Neighbours
+from boki_logbook.given_up import GivenUp
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
+from boki_logbook.state import StateDisagrees
 from boki_metalog.index_slots import ENGINE_ROLE, EngineMember, index_slots_text
 from boki_metalog.log_followers import LogFollowers
 from boki_metalog.term_order import ALL_SLOTS
@@ -89,8 +91,13 @@ class Engine:
         """
         known = Metrics() if metrics is None else metrics
 
+        given_up = GivenUp()
+
         def make_core() -> EngineCore:
-            return EngineCore(ledgers=ledgers, incarnation=rng.token(16).hex(), settings=settings, metrics=known)
+            incarnation = rng.token(16).hex()
+            return EngineCore(
+                ledgers=ledgers, incarnation=incarnation, settings=settings, metrics=known, given_up=given_up
+            )
 
         self = cls(make_core, metadata, ledgers, settings, metadata_uri)
         try:
@@ -166,12 +173,12 @@ class Engine:
         return connection
 
     async def _follow(self) -> None:
-        """Begins with the newest snapshot and follows the logs; anew, with another incarnation, when it fell behind."""
+        """Begins with the newest snapshot and follows the logs; anew, with another incarnation, when it cannot go on so."""
         try:
             while True:
                 try:
                     await self._follow_once(self.core)
-                except EngineBehind as error:
+                except (EngineBehind, StateDisagrees) as error:
                     _log.warning("engine begins anew", incarnation=self.incarnation, error=error)
                     await self._begin_anew()
         except Exception as error:  # noqa: BLE001 - the engine ends with it
@@ -208,6 +215,7 @@ class Engine:
         for connection in list(self._connections):
             await connection.close()
         await before.close()
+        before.failed.cancel()  # who waits until it is ready, waits for the new one
         if self._membership is not None:
             try:
                 await self._membership.leave()

@@ -7,7 +7,7 @@ a book hears of no trim, and one that was overtaken hears of it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from boki_common.engine_protocol import Direction, GapKind, GapRow, Query
 
@@ -34,3 +34,13 @@ def gaps_of(query: Query, looked: int, mark: int, lost: Iterable[tuple[int, int]
         if first < stop and end > low:
             rows.append(GapRow(max(first, low), min(end, stop) - 1, GapKind.LOST))
     return rows
+
+
+def gaps_before(gaps: Sequence[GapRow], direction: Direction, horizon: int) -> list[GapRow]:
+    """The gaps that a page tells which ends at `horizon`: what is lost beyond is told by the next one, among its records."""
+    upwards = direction is Direction.NEXT
+    return [
+        gap
+        for gap in gaps
+        if gap.kind is not GapKind.LOST or (gap.first <= horizon if upwards else gap.last >= horizon)
+    ]

@@ -7,6 +7,8 @@ once, or none for a while, do no harm: a snapshot is named by one swap, terms ar
     round: are we behind what was reclaimed? → is a snapshot due? → reclaim terms → delete old snapshots → look for leftovers
 
 A round that fails is told in the log and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
+So does one that lacks entries which only the snapshot has, by a LOST command; a snapshot that has what such a command took
+from the log is not begun with, and superseded (docs/adr/0013).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, CorruptData
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
@@ -69,13 +71,17 @@ class Housekeeping:
         """Ledgers of earlier snapshots → when they may be deleted."""
         self._unseen: list[int] = []
         self._next_scan_s = 0.0
+        self._supersede = False
+        """The snapshot that is named has what was given up."""
 
     async def load(self) -> None:
         """Brings the engine to the newest snapshot, if there is one; before its logs are followed. Raises CorruptData."""
         snapshot = await snapshot_to_start_from(
             self._store, whole=self._nothing_reclaimed, retry_s=self._settings.retry_limit_s
         )
-        if snapshot is not None:
+        if snapshot is not None and not self._core.agrees(snapshot):
+            await self._refuse()
+        elif snapshot is not None:
             self._core.restore(snapshot)
             _log.info("snapshot loaded", records=snapshot.state.records, terms=len(snapshot.state.terms))
         self._reclaimer = Reclaimer(
@@ -85,6 +91,15 @@ class Housekeeping:
             ledgers=self._ledgers,
             grace_s=self._settings.reclaim_grace_s,
         )
+
+    async def _refuse(self) -> None:
+        if not await self._nothing_reclaimed():
+            raise CorruptData(
+                "the index snapshot has entries that a LOST command gave up as never indexed, and terms were reclaimed behind "
+                "it, so the index cannot be built without them: restore the metalogs of those terms, or the entries"
+            )
+        _log.warning("the index snapshot has entries that were given up: the index is rebuilt from the metalogs")
+        self._supersede = True
 
     async def _nothing_reclaimed(self) -> bool:
         await ensure_view(self._metadata)
@@ -115,6 +130,14 @@ class Housekeeping:
                 f"term {record.term} of log {record.log} was reclaimed before this engine had applied it: beginning anew "
                 "from the snapshot"
             )
+        stuck = core.needing_snapshot()
+        if stuck:
+            node, _ = await self._store.newest()
+            for point in node.logs:
+                if (point.term, point.entry + point.ended) > stuck.get(point.log, (point.term + 1, 0)):
+                    raise EngineBehind(
+                        f"log {point.log} goes on with entries that only the snapshot has: beginning anew from it"
+                    )
 
     async def _round(self) -> None:
         core = self._core
@@ -143,6 +166,8 @@ class Housekeeping:
 
     def _snapshot_due(self) -> bool:
         core = self._core
+        if self._supersede:
+            return True
         terms = core.state.places.terms
         newest: dict[int, int] = {}
         for term in core.frontier.ended:
@@ -159,6 +184,7 @@ class Housekeeping:
         snapshot = await self._core.snapshot()
         before = self._node
         saved = await self._store.save(snapshot, version=version)
+        self._supersede = False
         if saved is None:
             return
         self._node = saved

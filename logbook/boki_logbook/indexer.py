@@ -13,7 +13,8 @@ Rules:
   answered can read its record here. Rows of a cut that is not passed are there, and shown to nobody: a reply claims what
   is passed, and other engines would be asked for no more.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
-- Entries that a LOST command gave up, and that cannot be had, are passed over; their records keep their positions.
+- Entries that LOST commands gave up, and that no snapshot has, are passed over, also when they can be had: so do all engines.
+  Their records keep their positions.
 
 One turn of the loop applies some `TURN_RECORDS` records at most; nothing here runs per record except appends to arrays.
 """
@@ -33,6 +34,7 @@ from boki_common.record_batch import RecordBatch, Run
 from boki_logbook.cache import BatchCache
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.frontier import Frontier
+from boki_logbook.given_up import GivenUp
 from boki_logbook.header_feed import HeaderFeed
 from boki_logbook.places import ShardPlace, TermPlaces
 from boki_logbook.ports import AppendSource
@@ -120,6 +122,7 @@ class Indexer:
         state: DecisionState,
         frontier: Frontier,
         own: OwnEntries,
+        given_up: GivenUp,
         source: EntrySource,
         cache: BatchCache,
         advanced: Callable[[dict[int, None]], None],
@@ -138,6 +141,7 @@ class Indexer:
         self._state = state
         self._frontier = frontier
         self._own = own
+        self._given_up = given_up
         self._cache = cache
         self._advanced = advanced
         self._term_applied = term_applied
@@ -224,6 +228,8 @@ class Indexer:
         """The term is the one that the snapshot was taken in: its next entries follow."""
         term.places = self._state.places.terms[point.term]
         term.shards = term.places.shards
+        for shard in term.shards.values():
+            self._heed(shard)
         ends = (ShardEnd(*end) for end in point.shards)
         self._vector = ProgressVector(point.end_pos, point.time_ms, ends, point.next_shard)
 
@@ -266,7 +272,8 @@ class Indexer:
         later: list[Order] = []
         for command in metalog_entry.commands:
             if isinstance(command, Open):
-                shards[command.shard] = ShardPlace(term, command.shard, command.ledger_id, command.incarnation)
+                opened = shards[command.shard] = ShardPlace(term, command.shard, command.ledger_id, command.incarnation)
+                self._heed(opened)
                 if command.incarnation == self._incarnation and self._ready_at is None:
                     self._ready_at = Position(term, cut.entry + 1)
             elif isinstance(command, Close):
@@ -276,11 +283,26 @@ class Indexer:
         cut.commands = later
 
     def lost(self, command: Lost) -> None:
-        """A LOST command was ordered: what is waited for in vain need not be waited for any longer."""
+        """A LOST command was ordered, and is among those given up: what is waited for in vain need not be any longer."""
         term = self._terms.get(command.term)
         shard = None if term is None else term.shards.get(command.shard)
         if shard is not None:
-            self._feed.lost(shard.ledger_id, command.first_entry, command.stop_entry)
+            self._heed(shard)
+
+    def _heed(self, shard: ShardPlace) -> None:
+        """What is known to be given up of a shard need not be found."""
+        for command in self._given_up.of(shard.term, shard.number):
+            if not command.indexed:
+                self._feed.lost(shard.ledger_id, command.first_entry, command.stop_entry)
+
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether the next entry was given up, and only a snapshot has what the log decided by it."""
+        cut = self._cuts[0] if self._cuts else None
+        if not isinstance(cut, _Cut) or cut.term.places is None or self._range == len(cut.ranges):
+            return False
+        one = cut.ranges[self._range]
+        return self._given_up.in_snapshot_only(cut.term.info.term, one.shard, one.first_entry + self._entry)
 
     async def room(self, cuts: int = PENDING_CUTS) -> None:
         """Waits until at most so many metalog entries are not applied."""
@@ -372,21 +394,22 @@ class Indexer:
                 entry = one.first_entry + self._entry
                 own = self._own.take(places.term, one.shard, entry)
                 batch = own.batch if own is not None else self._feed.take(ledger_id, entry)
-                if batch is None:
-                    if not self._feed.take_lost(ledger_id, entry):
-                        return False
+                if batch is None and not self._feed.take_lost(ledger_id, entry):
+                    return False
+                if batch is None or self._given_up.joins_nothing(places.term, one.shard, entry):
                     self._skipped = entry if self._skipped is None else self._skipped
                 else:
                     if own is None:
                         self._check(batch, places, one, entry)
                     if self._skipped is not None:
-                        self._pass_over(cut, places, one, batch.first_local_id - one.first_record + one.first_pos)
+                        end_pos = batch.first_local_id - one.first_record + one.first_pos
+                        self._pass_over(cut, places, one, entry, end_pos)
                     if own is not None or self.caching:
                         self._cache.put(ledger_id, entry, batch)
                     self._apply_entry(batch, places, cut.time_ms, one.shard, entry, own)
                 self._entry += 1
             if self._skipped is not None:
-                self._pass_over(cut, places, one, one.first_pos + one.record_count)
+                self._pass_over(cut, places, one, one.first_entry + one.entry_count, one.first_pos + one.record_count)
             self._range += 1
             self._entry = 0
         self._range = 0
@@ -403,8 +426,8 @@ class Indexer:
             )
         return True
 
-    def _pass_over(self, cut: _Cut, places: TermPlaces, one: ShardRange, end_pos: int) -> None:
-        """The records of lost entries keep their positions, up to `end_pos`, and join no stream."""
+    def _pass_over(self, cut: _Cut, places: TermPlaces, one: ShardRange, stop_entry: int, end_pos: int) -> None:
+        """The records of lost entries, up to `stop_entry`, keep their positions, up to `end_pos`, and join no stream."""
         entry, self._skipped = self._skipped, None
         assert entry is not None
         records = end_pos - places.end_pos
@@ -413,7 +436,9 @@ class Indexer:
                 f"lost entries from {entry} on of shard {one.shard} of term {places.term} cannot have {records} records",
                 shard=one.shard,
             )
-        self._state.pass_over(places, records, shard=one.shard, entry=entry, time_ms=cut.time_ms)
+        self._state.pass_over(
+            places, records, shard=one.shard, first_entry=entry, stop_entry=stop_entry, time_ms=cut.time_ms
+        )
 
     def _apply_entry(
         self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None

@@ -69,6 +69,18 @@ class LostEntries(NamedTuple):
     first_entry: int
     stop_entry: int
     evidence: Evidence
+    indexed: bool = False
+
+
+class PassedOver(NamedTuple):
+    """Entries of a shard that were given up before they were applied: their records, at [first_pos, stop_pos), are unknown
+    and joined nothing."""
+
+    shard: int
+    first_entry: int
+    stop_entry: int
+    first_pos: int
+    stop_pos: int
 
 
 class ShardPlace:
@@ -123,6 +135,7 @@ class TermPlaces:
         "log",
         "lost",
         "over",
+        "passed",
         "shards",
         "slots",
         "term",
@@ -147,6 +160,7 @@ class TermPlaces:
         self.over = False
         """Whether nothing more will be ordered in it."""
         self.lost: list[LostEntries] = []
+        self.passed: list[PassedOver] = []
 
     @property
     def entry_count(self) -> int:
@@ -188,6 +202,25 @@ class TermPlaces:
         place.data_bytes += data_bytes
         place.digest = (place.digest * DIGEST_FACTOR + xxh3_64_intdigest(packed)) & _DIGEST_MASK
         self.live += committed
+
+    def pass_over(self, shard: int, first_entry: int, stop_entry: int, record_count: int, time_ms: int) -> None:
+        """Entries that were given up had so many records: these take their positions, and are counted as losers."""
+        first_pos = self.end_pos
+        self.add_entry(shard, first_entry, record_count, time_ms)
+        if record_count:
+            self.add_losers(first_pos, self.end_pos)
+        self.count_entry(shard, first_entry, record_count, [(0, record_count)] if record_count else [], 0)
+        self.shards[shard].entries += stop_entry - first_entry - 1
+        self.passed.append(PassedOver(shard, first_entry, stop_entry, first_pos, self.end_pos))
+
+    def applied(self, shard: int, first_entry: int, stop_entry: int) -> bool:
+        """Whether any of these entries was applied, not passed over. Entries of a shard are applied in their order."""
+        place = self.shards.get(shard)
+        stop = stop_entry if place is None else min(stop_entry, place.entries)
+        for passed in self.passed:
+            if passed.shard == shard and passed.first_entry <= first_entry:
+                first_entry = max(first_entry, passed.stop_entry)
+        return place is not None and first_entry < stop
 
     @property
     def counts(self) -> Counts:
@@ -297,6 +330,8 @@ class Places:
 
     def __init__(self) -> None:
         self.terms: dict[int, TermPlaces] = {}
+        self.passed: dict[int, TermPlaces] = {}
+        """The terms in which entries were passed over."""
 
     def begin(self, term: int, log: int, slots: Sequence[tuple[int, int]] = ()) -> TermPlaces:
         """The rows of a term; a term begins once."""
@@ -333,6 +368,27 @@ class Places:
         places = self.terms[ids.term_of(seqnum)]
         row = places.row(ids.pos_of(seqnum)) if places.lost else None
         return None if row is None else places.evidence(*row)
+
+    def lost_spans(self, book: int, first: int, stop: int) -> list[tuple[int, int]]:
+        """Seqnums in [first, stop) of which nobody knows whether they were records of the book; ascending, not touching."""
+        slot = ids.slot_of(book)
+        spans: list[tuple[int, int]] = []
+        for term in sorted(self.passed):
+            places = self.passed[term]
+            if not any(low <= slot <= high for low, high in places.slots):
+                continue
+            for passed in places.passed:
+                begin, end = (
+                    max(ids.seqnum(term, passed.first_pos), first),
+                    min(ids.seqnum(term, passed.stop_pos), stop),
+                )
+                if begin >= end:
+                    continue
+                if spans and spans[-1][1] == begin:
+                    spans[-1] = spans[-1][0], end
+                else:
+                    spans.append((begin, end))
+        return spans
 
     @property
     def last_time_ms(self) -> int:

@@ -49,7 +49,7 @@ from boki_common.runtime.ports import Buffer
 from boki_logbook.cache import BatchCache, EntryKey
 from boki_logbook.columns import RecordColumns
 from boki_logbook.entry_source import EntrySource
-from boki_logbook.gaps import gaps_of
+from boki_logbook.gaps import gaps_before, gaps_of
 from boki_logbook.places import EntryPlace
 from boki_logbook.serving import Serving
 from boki_logbook.settings import EngineSettings
@@ -140,6 +140,8 @@ class Reader:
         if seqnums and not columns.count:
             return None
         more = not whole or columns.full or found_more
+        if more and gaps:
+            gaps = gaps_before(gaps, query.direction, seqnums[columns.count - 1])
         return self._reply(self._seen(query.book), columns, seqnums, more=more, gaps=gaps)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:
@@ -157,6 +159,7 @@ class Reader:
         seen = self._seen(query.book)
         columns = RecordColumns(query.max_bytes)
         spans, lost = self._without_lost(self._spans(seqnums))
+        last_found = seqnums[-1] if seqnums else 0
         if lost:
             gaps = sorted([*gaps, *lost])
             seqnums = [seqnum for span in spans for seqnum in span.seqnums]
@@ -169,6 +172,9 @@ class Reader:
                 if not columns.full:
                     columns.add(batch, span.place.first_seqnum, span.place.time_ms, span.seqnums)
         more = not whole or columns.full or found_more
+        if more and gaps:
+            horizon = seqnums[columns.count - 1] if columns.count else last_found
+            gaps = gaps_before(gaps, query.direction, horizon)
         return self._reply(seen, columns, seqnums, more=more, gaps=gaps)
 
     def _find(self, query: Query) -> _Found:
@@ -188,8 +194,13 @@ class Reader:
         return _Found(found, more)
 
     def _gaps(self, query: Query, looked: int) -> list[GapRow]:
+        """Of what is trimmed; and, upwards, of what was lost before it was indexed: it may have been of any stream."""
         mark = self._state.mark(query.book, query.tag)
-        return gaps_of(query, looked, mark) if mark else []
+        lost: list[tuple[int, int]] = []
+        if self._places.passed and query.direction is Direction.NEXT:
+            stop = min(query.stop, self._serving.covered(query.book) + 1)
+            lost = self._places.lost_spans(query.book, looked, stop)
+        return gaps_of(query, looked, mark, lost) if mark or lost else []
 
     def _spans(self, seqnums: Sequence[int]) -> Iterator[_Span]:
         """Groups neighbouring seqnums by their entry."""

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
-from boki_logbook.places import Counts, LostEntries
+from boki_logbook.places import Counts, LostEntries, PassedOver
 from boki_logbook.state_snapshot import (
     PairColumns,
     RowColumns,
@@ -123,7 +123,8 @@ class _Term(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     last_time_ms: int
     over: bool
     shards: tuple[tuple[int, int, str, int, int, bool, tuple[int, int, int, int, int]], ...]
-    lost: tuple[tuple[int, int, int, bytes], ...]
+    lost: tuple[tuple[int, int, int, bytes, bool], ...]
+    passed: tuple[tuple[int, int, int, int, int], ...]
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,7 +175,10 @@ def _columns(state: StateSnapshot) -> Iterator[tuple[Column, np.dtype[Any]]]:
 def _head(snapshot: Snapshot) -> bytes:
     state = snapshot.state
     terms = tuple(
-        _Term(one.term, one.log, one.slots, one.end_pos, one.live, one.last_time_ms, one.over, one.shards, one.lost)
+        _Term(
+            *(one.term, one.log, one.slots, one.end_pos, one.live, one.last_time_ms, one.over),
+            *(one.shards, one.lost, one.passed),
+        )
         for one in state.terms
     )
     counts = tuple(len(column) for column, _ in _columns(state))
@@ -350,6 +354,7 @@ class Decoder:
                 *(one.term, one.log, one.slots, one.end_pos, one.live, one.last_time_ms, one.over),
                 tuple(ShardColumns(*shard[:-1], Counts(*shard[-1])) for shard in one.shards),
                 tuple(LostEntries(*lost) for lost in one.lost),
+                tuple(PassedOver(*passed) for passed in one.passed),
                 *_take(columns, len(_TERM)),
             )
             for one in head.terms

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from boki_common import ids, limits
+from boki_common.errors import BokiError
 from boki_common.record_batch import RecordBatch
 from boki_logbook.index import BATCH_START, TAIL_ROWS, Index
 from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
@@ -41,6 +42,10 @@ from boki_metalog.term_order import ALL_SLOTS
 
 FORGET_MINUTES: Final = 60
 """`forget` drops an emptied stream when more whole minutes of cut time lie between its newest record and the command."""
+
+
+class StateDisagrees(BokiError):
+    """Entries are applied that a LOST command gave up: the state has to be built anew, without them."""
 
 
 class ShardSummary(NamedTuple):
@@ -188,20 +193,27 @@ class DecisionState:
         self.records += batch.record_count
         return decision
 
-    def pass_over(self, places: TermPlaces, records: int, *, shard: int, entry: int, time_ms: int) -> None:
-        """Lost entries, from `entry` on, had so many records: these keep their positions and join no stream."""
-        start = places.end_pos
-        places.add_entry(shard, entry, records, time_ms)
-        if records:
-            places.add_losers(start, start + records)
-        places.count_entry(shard, entry, records, [(0, records)] if records else [], 0)
+    def pass_over(
+        self, places: TermPlaces, records: int, *, shard: int, first_entry: int, stop_entry: int, time_ms: int
+    ) -> None:
+        """Lost entries had so many records: these keep their positions and join no stream."""
+        places.pass_over(shard, first_entry, stop_entry, records, time_ms)
+        self.places.passed[places.term] = places
         self.records += records
+
+    def agrees(self, lost: Lost) -> bool:
+        """Whether the state is what it should be behind a LOST command: what it gave up as never indexed is not applied."""
+        places = self.places.terms.get(lost.term)
+        return lost.indexed or places is None or not places.applied(lost.shard, lost.first_entry, lost.stop_entry)
 
     def apply_command(self, places: TermPlaces, command: Command, *, time_ms: int) -> set[int]:
         """Obeys a command of a metalog entry, after the records of its cut; returns the books it touched.
 
         A Trim of n pairs costs some 10 µs a pair, 1 µs per row that dies, for tag 0 a look at each row of the book in memory, and
         now and then the rewriting of one run of the index (`index.MERGED_ROWS` rows at most).
+
+        Raises:
+            StateDisagrees: entries were applied that a Lost gives up.
         """
         if self._slots != ALL_SLOTS and isinstance(command, (Trim, Expire)) and not indexed(command.book, self._slots):
             return set()
@@ -211,11 +223,20 @@ class DecisionState:
         if isinstance(command, Expire):
             return {command.book} if self.verdicts.expire(command.book, command.writer, command.last) else set()
         if isinstance(command, Lost):
-            lost = LostEntries(command.shard, command.first_entry, command.stop_entry, command.evidence)
-            of_term = self.places.terms.get(command.term)
-            if of_term is not None:
-                of_term.lost.append(lost)
+            self._lose(command)
         return set()
+
+    def _lose(self, command: Lost) -> None:
+        places = self.places.terms.get(command.term)
+        if not self.agrees(command):
+            raise StateDisagrees(
+                f"entries {command.first_entry} to below {command.stop_entry} of shard {command.shard} of term {command.term} "
+                "were given up, and are applied here: the state is built anew",
+                term=command.term,
+                shard=command.shard,
+            )
+        if places is not None:
+            places.lost.append(LostEntries(*command[1:]))
 
     def _trim(self, command: Trim, time_ms: int) -> None:
         pairs = command.pairs
@@ -269,6 +290,8 @@ class DecisionState:
             places = state.places.terms[columns.term] = places_of(columns)
             if not places.over:
                 state._current[places.log] = places
+            if places.passed:
+                state.places.passed[columns.term] = places
         state._streams = _BatchStreams(state.index)
         return state
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boki_logbook.index import Index
-from boki_logbook.places import Counts, LostEntries, ShardPlace, TermPlaces
+from boki_logbook.places import Counts, LostEntries, PassedOver, ShardPlace, TermPlaces
 from boki_logbook.sorted_run import U8, U64, SortedRun
 from boki_logbook.trim_marks import MarkColumns, TrimMarks
 from boki_logbook.verdict import Verdicts
@@ -61,6 +61,7 @@ class TermColumns(NamedTuple):
     over: bool
     shards: tuple[ShardColumns, ...]
     lost: tuple[LostEntries, ...]
+    passed: tuple[PassedOver, ...]
     first_positions: U64
     entry_shards: U32
     entries: U64
@@ -178,6 +179,7 @@ def term_columns_of(places: TermPlaces) -> TermColumns:
             for number, one in sorted(places.shards.items())
         ),
         tuple(places.lost),
+        tuple(places.passed),
         *places.columns(),
     )
 
@@ -186,7 +188,7 @@ def places_of(columns: TermColumns) -> TermPlaces:
     """The reverse of `term_columns_of`."""
     places = TermPlaces(columns.term, columns.log, columns.slots)
     places.end_pos, places.live, places.last_time_ms = columns.end_pos, columns.live, columns.last_time_ms
-    places.over, places.lost = columns.over, list(columns.lost)
+    places.over, places.lost, places.passed = columns.over, list(columns.lost), list(columns.passed)
     for number, ledger_id, incarnation, records_end, entries_end, closed, counts in columns.shards:
         shard = places.shards[number] = ShardPlace(columns.term, number, ledger_id, incarnation)
         shard.records_end, shard.entries_end, shard.closed = records_end, entries_end, closed

@@ -322,6 +322,7 @@ def same_state(one: EngineCore, other: EngineCore) -> bool:
 def _same_places(one: TermPlaces, other: TermPlaces) -> bool:
     return (
         one.end_pos == other.end_pos
+        and (one.lost, one.passed, one.counts) == (other.lost, other.passed, other.counts)
         and one.losers() == other.losers()
         and all(one.locate(pos) == other.locate(pos) for pos in range(one.end_pos))
     )

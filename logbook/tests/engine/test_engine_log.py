@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from boki_common.engine_protocol import GapKind, GapRow
 from boki_common.errors import NoSequencer
 from boki_common.ids import slot_of
 from boki_common.metrics import Metrics
 from boki_logbook import core as core_module
 from boki_logbook.core import EngineCore
+from boki_logbook.given_up import GivenUp
 from boki_logbook.settings import EngineSettings
+from boki_logbook.state import StateDisagrees
 from boki_logbook.testing import (
     RecordingSource,
     RunSpec,
@@ -46,9 +49,11 @@ class World:
         self.cores: list[EngineCore] = []
         self.numbers: dict[int, int] = {}
 
-    async def engine(self) -> EngineCore:
+    async def engine(self, given_up: GivenUp | None = None) -> EngineCore:
         incarnation = f"{len(self.cores) + 1:032x}"
-        core = EngineCore(ledgers=self.ledgers, incarnation=incarnation, settings=QUICK, metrics=Metrics())
+        core = EngineCore(
+            ledgers=self.ledgers, incarnation=incarnation, settings=QUICK, metrics=Metrics(), given_up=given_up
+        )
         self.cores.append(core)
         await self.logs.join(core)
         await self.until(lambda: all(log.appender.shard for log in core.logs.values() if log.link))
@@ -262,25 +267,74 @@ async def test_the_loss_of_another_engine_holds_nobody_up(world: World) -> None:
     assert await world.append(core, LOW)
 
 
-async def test_lost_entries_are_passed_over_only_when_a_command_says_so(world: World) -> None:
-    writer, other = await world.engine(), await world.engine()
+async def write_with_lost_entries(world: World, writer: EngineCore) -> tuple[int, list[int]]:
+    """Five entries, of which nobody else can read the second and the third: shard number and seqnums."""
     shard = writer.logs[0].appender.shard
     assert shard is not None
-    ledger_id = shard.writer.ledger_id
     for entry in (1, 2):
-        world.ledgers.missing[ledger_id, entry] = None
+        world.ledgers.missing[shard.writer.ledger_id, entry] = None
     seqnums = []
     for number in range(5):  # each of another writer: after a lost number, the next of its writer is a gap
         seqnums += await committed(writer, RunSpec(LOW, bytes(15) + bytes([number]), 1, plain_records("x", tags=(5,))))
     await world.settle()
-    assert other.state.index.newest(LOW, 5) < seqnums[1]
-    world.logs[0].builder.order(Lost(1, shard.number, 1, 3, b"{}"))
-    world.logs[0].cut()
+    return shard.number, seqnums
+
+
+async def test_lost_entries_that_no_snapshot_has_join_nothing_on_any_engine(world: World) -> None:
+    other, writer = await world.engine(), await world.engine()
+    shard, seqnums = await write_with_lost_entries(world, writer)
+    assert other.state.index.newest(LOW, 5) < seqnums[1], "nobody passes over them unasked"
+    world.logs[0].builder.order(Lost(1, shard, 1, 3, b"{}"))
+    with pytest.raises(StateDisagrees, match="entries 1 to below 3"):
+        world.logs[0].cut()
     await world.until(lambda: not other.pending)
-    assert other.positions == writer.positions
-    assert other.covered(LOW) == writer.covered(LOW) == seqnums[-1]
-    places = other.state.places.terms[1]
-    assert places.end_pos == writer.state.places.terms[1].end_pos
-    assert places.losers() == [(1, 3)]
-    assert other.state.index.streams()[LOW, 0] == [seqnums[0], *seqnums[3:]]
-    assert writer.state.index.streams()[LOW, 0] == seqnums, "who has the entries keeps the rows"
+    assert other.covered(LOW) == seqnums[-1]
+    assert other.state.places.terms[1].losers() == [(1, 3)]
+    assert other.state.index.streams()[LOW, 5] == [seqnums[0], *seqnums[3:]]
+    world.ledgers.missing.clear()
+    anew = await world.engine(given_up=writer.given_up)
+    await world.until(lambda: same_state(anew, other))
+    assert anew.state.index.streams()[LOW, 5] == [seqnums[0], *seqnums[3:]], "also though they can be read again"
+
+
+async def test_what_nobody_indexed_is_a_gap_of_every_stream(world: World) -> None:
+    other, writer = await world.engine(), await world.engine()
+    shard, seqnums = await write_with_lost_entries(world, writer)
+    world.logs[0].builder.order(Lost(1, shard, 1, 3, b"{}"))
+    with pytest.raises(StateDisagrees):
+        world.logs[0].cut()
+    await world.until(lambda: not other.pending)
+    gap = GapRow(seqnums[1], seqnums[2], GapKind.LOST)
+    for tag in (0, 5):
+        reply = await read(other, query(tag, book=LOW))
+        assert (reply.records.seqnums.tolist(), list(reply.gaps)) == ([seqnums[0], *seqnums[3:]], [gap])
+    first = await read(other, query(5, book=LOW)._replace(max_records=1))
+    assert (first.more, list(first.gaps)) == (True, []), "a page tells of no gap behind its last record"
+    assert list((await read(other, query(7, book=LOW))).gaps) == [gap], "it may have had records with the tag"
+    point = await read(other, query(0, book=LOW, start=seqnums[1], stop=seqnums[1] + 1))
+    assert list(point.gaps) == [GapRow(seqnums[1], seqnums[1], GapKind.LOST)]
+    assert list((await read(other, query(0, book=HIGH))).gaps) == [], "the term had none of its books"
+
+
+async def test_lost_entries_that_a_snapshot_has_keep_their_rows_on_every_engine(world: World) -> None:
+    other, writer = await world.engine(), await world.engine()
+    shard, seqnums = await write_with_lost_entries(world, writer)
+    world.logs[0].builder.order(Lost(1, shard, 1, 3, b"{}", True))
+    world.logs[0].cut()
+    await world.settle()
+    assert writer.state.index.streams()[LOW, 5] == seqnums
+    assert other.needing_snapshot() == {0: other.positions[0]}, "who has not indexed them never passes over them"
+    assert writer.needing_snapshot() == {}
+    world.ledgers.missing.clear()
+    await world.until(lambda: same_state(writer, other))
+
+
+async def test_a_loss_is_known_for_shards_that_are_heard_of_later(world: World) -> None:
+    """The command may be in another log, which is ahead; and an engine that begins anew knows of it beforehand."""
+    writer = await world.engine()
+    shard, _ = await write_with_lost_entries(world, writer)
+    given_up = GivenUp()
+    given_up.add(Lost(1, shard, 1, 3, b"{}"))
+    late = await world.engine(given_up=given_up)
+    await world.until(lambda: not late.pending)
+    assert late.state.places.terms[1].losers() == [(1, 3)]

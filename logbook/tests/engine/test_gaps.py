@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow, Query
-from boki_logbook.gaps import gaps_of
+from boki_logbook.gaps import gaps_before, gaps_of
 
 small = st.integers(1, 40)
 
@@ -46,3 +46,9 @@ def test_a_read_downwards_is_trimmed_when_it_begins_below_the_mark() -> None:
         GapRow(20, 24, GapKind.LOST),
         GapRow(28, 30, GapKind.LOST),
     ]
+
+
+def test_a_page_tells_what_is_lost_up_to_its_last_record_and_all_that_is_trimmed() -> None:
+    trimmed, near, far = GapRow(1, 4, GapKind.TRIMMED), GapRow(6, 7, GapKind.LOST), GapRow(9, 9, GapKind.LOST)
+    assert gaps_before([trimmed, near, far], Direction.NEXT, 8) == [trimmed, near]
+    assert gaps_before([trimmed, near, far], Direction.PREV, 8) == [trimmed, far]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from boki_common.engine_protocol import GapKind
 from boki_common.net.connection import Address
 from boki_ledger.testing.ledgers import CountingRandom, Ledgers
 from boki_logbook.engine import Engine
@@ -15,7 +16,7 @@ from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
 from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query, read, same_state
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import read_record
-from boki_metalog.metalog_entry import Trim
+from boki_metalog.metalog_entry import Lost, Trim
 from boki_metalog.sequencer import Sequencer
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.term_record import DELETED, IN_LEDGERS, RECLAIMED
@@ -245,3 +246,43 @@ async def test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew(cluster
     assert not two.failed.done()
     await cluster.append(two, "c")
     assert data_of(await read(two.core, query(start=two.core.state.mark(1, 0)))) == [b"c"]
+
+
+async def test_an_engine_that_had_what_was_given_up_begins_anew_without_it(cluster: Cluster) -> None:
+    one = await cluster.engine()
+    for data in "abc":
+        await cluster.append(one, data)
+    await cluster.roll(one)
+    await cluster.until_snapshot(lambda node: node.covers(1, 0))
+    before = one.incarnation
+    shard = min(one.core.state.places.terms[1].shards)
+    log, position = await one.core.order(1, Lost(1, shard, 2, 3, b"{}"))
+    await cluster.until(lambda: one.incarnation != before and one.core.frontier.reached({log: position}))
+    await one.ready()
+    assert data_of(await read(one.core, query())) == [b"a", b"b"], "the snapshot has it, and was not begun with"
+    again = await cluster.engine()
+    await cluster.until(lambda: same_state(one.core, again.core))
+    node = await cluster.until_snapshot(lambda node: node.writer != before)
+    assert node.covers(1, 0), "superseded at once, whatever its size"
+
+
+async def test_an_engine_without_entries_that_are_indexed_elsewhere_waits_for_a_snapshot(cluster: Cluster) -> None:
+    one = await cluster.engine()
+    for data in "abc":
+        await cluster.append(one, data)
+    (shard,) = one.core.state.places.terms[1].shards.values()
+    await cluster.ledgers.client.delete(shard.ledger_id)
+    client = await cluster.ledgers.other_client()
+    store = cluster.ledgers.stores[-1]
+    two = await Engine.start(metadata=store, ledgers=client, addresses=[ANYWHERE], rng=cluster.rng, settings=SETTINGS)
+    cluster.running.append(two)
+    await one.core.order(1, Lost(1, shard.number, 0, 3, b"{}", True))
+    first = two.core
+    await cluster.until(lambda: list(first.needing_snapshot()) == [0])
+    await cluster.changes.roll(0)
+    await two.ready()
+    assert two.core is not first
+    await cluster.until(lambda: same_state(one.core, two.core))
+    reply = await read(two.core, query())
+    assert [gap.kind for gap in reply.gaps] == [GapKind.LOST] * 3
+    assert len(two.core.state.index.streams()[1, 0]) == 3

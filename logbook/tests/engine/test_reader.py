@@ -265,7 +265,7 @@ async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: An
     for number in range(1, 5):
         seqnums += await committed(core, RunSpec(1, ALICE, number, plain_records("x", tags=(5,))))
     shard = core.logs[0].appender.shard
-    cluster.log.builder.order(Lost(1, shard.number, 1, 3, b"{}"))
+    cluster.log.builder.order(Lost(1, shard.number, 1, 3, b"{}", True))
     cluster.log.cut()
     await cluster.settle()
     reply = await read(core, query(5))

@@ -40,7 +40,9 @@ def some_state(records: Iterable[tuple[int, int, int]], *, tail_rows: int = 4) -
             batch = make_batch(RunSpec(book, bytes(15) + bytes([writer]), number, (record,), 1, flags))
             state.apply_entry(places, batch, shard=0, entry=entry, time_ms=70_000 * entry)
         state.apply_command(places, Trim(1, ((3, places.end_pos // 2),), False), time_ms=0)
-        state.apply_command(places, Lost(term, 0, 1, 2, b"{}"), time_ms=0)
+        state.apply_command(places, Lost(term, 0, 1, 2, b"{}", True), time_ms=0)
+        state.pass_over(places, 2, shard=0, first_entry=len(some), stop_entry=len(some) + 2, time_ms=0)
+        state.apply_command(places, Lost(term, 0, len(some), len(some) + 2, b"[]"), time_ms=0)
     return state
 
 

@@ -15,7 +15,7 @@ from boki_common import ids, limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN, Verdict
 from boki_common.record_batch import RUN_NAMED, RecordBatch
 from boki_logbook.places import ShardPlace, TermPlaces
-from boki_logbook.state import DecisionState
+from boki_logbook.state import DecisionState, StateDisagrees
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 from boki_logbook.writers import Actual
 from boki_metalog.metalog_entry import Command, Expire, Lost, Trim
@@ -201,11 +201,17 @@ def test_lost_entries_are_known_by_the_records_they_had() -> None:
     state = DecisionState()
     places = begun(state)
     (first,) = append(state, places, tagged(5))
-    assert state.apply_command(places, Lost(1, 0, 0, 1, b"{}"), time_ms=0) == set()
+    assert state.apply_command(places, Lost(1, 0, 0, 1, b"{}", True), time_ms=0) == set()
     assert state.apply_command(places, Lost(9, 0, 0, 1, b"{}"), time_ms=0) == set()
     assert state.places.evidence(first) == b"{}"
-    state.pass_over(places, 3, shard=0, entry=1, time_ms=0)
+    state.pass_over(places, 3, shard=0, first_entry=1, stop_entry=3, time_ms=0)
     assert (places.losers(), places.end_pos, places.live) == ([(1, 4)], 4, 1)
+    assert state.places.lost_spans(BOOK, 0, FOR_EVER) == [(first + 1, first + 4)]
+    assert state.places.lost_spans(BOOK, first + 2, first + 3) == [(first + 2, first + 3)]
+    assert state.apply_command(places, Lost(1, 0, 1, 3, b"{}"), time_ms=0) == set()
+    append(state, places, tagged(5))
+    with pytest.raises(StateDisagrees, match="entries 1 to below 4"):
+        state.apply_command(places, Lost(1, 0, 1, 4, b"{}"), time_ms=0)
 
 
 # -- engines and restarts agree
