@@ -7,6 +7,7 @@ used the cluster before it (books are named after the test and a random number),
 - socket: the same model behind a real server, so that every byte passes frames, messages and a Unix socket.
 - dev: `boki dev`, one process, for the whole run.
 - processes: three bookies, a sequencer and an engine as separate processes on a real ZooKeeper, for the whole run.
+- halves: two engines that index half of the slots each, as processes; the client knows one, which forwards half of the books.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import boki
 import boki.testing
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.local_cluster import LocalCluster, Place
 from boki_common.errors import ConnectionLost
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer
@@ -105,6 +106,24 @@ def processes_url(
         runner.run(cluster.stop())
 
 
+@pytest.fixture(scope="session")
+def halves_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One cluster for all tests. Which half is the client's is left to the hash of the books' names."""
+    with asyncio.Runner() as runner:
+        cluster = LocalCluster(
+            tmp_path_factory.mktemp("halves"),
+            bookies=2,
+            engines=2,
+            places={
+                "engine-1": Place(settings={"BOKI_ENGINE_INDEX_SLOTS": "0-255,512-767"}),
+                "engine-2": Place(settings={"BOKI_ENGINE_INDEX_SLOTS": "256-511,768-1023"}),
+            },
+        )
+        runner.run(cluster.start())
+        yield f"boki://{cluster.address('engine-1')}"
+        runner.run(cluster.stop())
+
+
 @asynccontextmanager
 async def served(url: str) -> AsyncIterator[Cluster]:
     yield ClusterAt(url)
@@ -116,6 +135,7 @@ async def served(url: str) -> AsyncIterator[Cluster]:
         "socket",
         pytest.param("dev", marks=pytest.mark.processes),
         pytest.param("processes", marks=[pytest.mark.processes, pytest.mark.zookeeper]),
+        pytest.param("halves", marks=pytest.mark.processes),
     ]
 )
 def provider(request: pytest.FixtureRequest) -> Provider:

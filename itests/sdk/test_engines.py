@@ -1,4 +1,5 @@
-"""Two engines of one cluster, as processes: a client that knows one learns the other, and keeps its view when it moves."""
+"""Engines of one cluster, as processes: a client that knows one learns the others, and keeps its view when it moves; one that
+does not index a book forwards, and nothing is lost or doubled when the engine behind it is killed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.local_cluster import LocalCluster, Place
+from boki_common.ids import slot_of
 
 pytestmark = pytest.mark.processes
 
@@ -80,3 +82,35 @@ async def test_a_client_moves_to_an_engine_that_it_was_told_of(engines: LocalClu
         assert position is not None
         assert (book.position or 0) >= position
         assert await book.append(b"on") > seqnums[-1]
+
+
+@pytest.fixture
+async def some_slots(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    places = {
+        name: Place(settings={"BOKI_ENGINE_INDEX_SLOTS": slots})
+        for name, slots in (("engine-1", "0-511"), ("engine-2", "512-1023"), ("engine-3", "512-1023"))
+    }
+    async with LocalCluster(tmp_path, bookies=2, engines=3, places=places) as cluster:
+        yield cluster
+
+
+async def test_engines_killed_behind_one_that_forwards(some_slots: LocalCluster) -> None:
+    """Both that index the book are killed in turn, while appends are forwarded to them."""
+    number = next(book for book in range(1, 100) if slot_of(book) >= 512)
+    async with boki.connect(f"boki://{some_slots.address('engine-1')}") as client:
+        book = client.book(number)
+        seqnums = [await book.append(b"0")]
+        for killed in ("engine-2", "engine-3", "engine-2"):
+            tickets = []
+            for at in range(100):
+                tickets.append(book.submit(b"%d" % (len(seqnums) + at)))
+                if at == 50:
+                    await asyncio.sleep(0)
+                    await some_slots.kill(killed)
+            seqnums += [await ticket for ticket in tickets]
+            tail = await book.check_tail(consistency="linearizable")
+            assert tail is not None and tail.seqnum == seqnums[-1]
+            await some_slots.restart(killed)
+        found = [item async for item in book.read() if isinstance(item, boki.Record)]
+        assert [record.seqnum for record in found] == seqnums
+        assert [record.data for record in found] == [b"%d" % at for at in range(301)]
