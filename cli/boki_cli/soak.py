@@ -56,8 +56,15 @@ class Soak:
         self._rng = rng
         self._round_calls = round_calls
 
-    async def round(self, book: str, seconds: float, *, progress: Callable[[int], None] = lambda _: None) -> Round:
-        """One round on a new book. Raises what a client cannot go on after."""
+    async def round(
+        self,
+        book: str,
+        seconds: float,
+        *,
+        progress: Callable[[int], None] = lambda _: None,
+        over: Callable[[], bool] = lambda: False,
+    ) -> Round:
+        """One round on a new book, until its time is up or it is `over`. Raises what a client cannot go on after."""
         recorder = Recorder(clock=seconds_now)
         corrupt: list[str] = []
         begun = seconds_now()
@@ -66,7 +73,7 @@ class Soak:
         async with asyncio.TaskGroup() as group:
             for name in names:
                 seed = self._rng.getrandbits(64)
-                group.create_task(self._client(recorder, book, name, random.Random(seed), end, corrupt, progress))
+                group.create_task(self._client(recorder, book, name, random.Random(seed), end, corrupt, progress, over))
         async with boki.connect(self._url, timeout=self._timeout_s) as client:
             last = recorder.book(client.book(book), client_name="last", name=book)
             await last.append(_payload(self._rng, 0))
@@ -85,10 +92,11 @@ class Soak:
         end: float,
         corrupt: list[str],
         progress: Callable[[int], None],
+        over: Callable[[], bool],
     ) -> None:
         async with boki.connect(self._url, timeout=self._timeout_s) as client:
             book = recorder.book(client.book(name), client_name=client_name, name=name)
-            while seconds_now() < end and len(recorder.operations) < self._round_calls:
+            while seconds_now() < end and len(recorder.operations) < self._round_calls and not over():
                 try:
                     _verify(await _call(book, rng), corrupt)
                 except Conflict:

@@ -23,6 +23,7 @@ ROUND_CALLS: Final = 200_000
 CALL_TIMEOUT_S: Final = 15.0
 QUIET_S: Final = 8.0
 """How long a round goes on after the last fault has healed."""
+LONGEST_S: Final = 3_600.0
 MOMENT_S: Final = 0.5
 CALLS_AFTER: Final = 20
 """Successful calls that there must be in that time."""
@@ -58,13 +59,18 @@ async def round_under(
     struck: list[str] = []
     end = loop.time() + seconds
     begun = asyncio.Event()
-    running = asyncio.create_task(soak.round(f"faults-{seed}", seconds + QUIET_S, progress=lambda _: begun.set()))
+    over = asyncio.Event()
+    running = asyncio.create_task(
+        soak.round(f"faults-{seed}", LONGEST_S, progress=lambda _: begun.set(), over=over.is_set)
+    )
     try:
         await asyncio.wait([running, asyncio.ensure_future(begun.wait())], return_when=asyncio.FIRST_COMPLETED)
         while loop.time() < end and not running.done():
             struck.append(await chance.choice(strikes)(chance))
         await on_heal()
         healed = seconds_now()
+        await asyncio.wait([running], timeout=QUIET_S)
+        over.set()
         done = await running
     finally:
         running.cancel()
