@@ -65,7 +65,7 @@ from boki_common.runtime.ports import Clock
 BATCH_READ_ENTRIES: Final = 4_096
 """Entries in one batch read response, whatever its client asks for."""
 LOAD_BYTES: Final = 1 * limits.MIB
-"""What one connection loads at a time."""
+"""What one connection loads at a time, and is answered in one turn of the loop: others have theirs."""
 _BATCH_READ_HEADER_BYTES: Final = 32
 _BATCH_READ_SIZE_BYTES: Final = 4
 _NO_AUTHENTICATION: Final = encode_auth(auth.NO_AUTHENTICATION)
@@ -167,6 +167,8 @@ class BookieConnection:
         self._unanswered = 0
         self._to_load: deque[_Waiting] = deque()
         self._loading = False
+        self._turn_bytes = 0
+        """Bodies that were answered in this turn."""
         self._v3: V3Requests | None = None
 
     def frames_received(self, frames: list[memoryview]) -> None:
@@ -316,7 +318,8 @@ class BookieConnection:
         self._serve(requests)
 
     def _serve(self, requests: list[Read]) -> None:
-        """Answers what is in memory, ours or the system's; the rest goes into one task."""
+        """Answers what is in memory, ours or the system's, as far as one turn goes; the rest goes into one task."""
+        self._turn_bytes = 0
         for request in requests:
             waiting = self._read_at_once(request) if isinstance(request, ReadRequest) else self._read_run(request)
             if waiting is not None:
@@ -331,6 +334,9 @@ class BookieConnection:
         """The client takes its answers more slowly than it asks: it is answered no faster than it reads."""
         return self._connection.unsent_bytes > self._server.intake.unsent_bytes
 
+    def _must_wait(self) -> bool:
+        return self._turn_bytes >= self._server.load_bytes or self._is_crowded()
+
     def _read_at_once(self, request: ReadRequest) -> _Waiting | None:
         """Answers the read, or returns what it has to wait for."""
         storage, ledger_id = self._storage, request.ledger_id
@@ -338,7 +344,7 @@ class BookieConnection:
         if place is not None:
             body = storage.at_hand(ledger_id, place)
         held = place if body is None else body
-        if held is not None and (body is None or self._is_crowded()):
+        if held is not None and (body is None or self._must_wait()):
             return _Waiting(request, [held], len(body) if body is not None else place.body_bytes if place else 0)
         self._answer_read(request, status, body)
         return None
@@ -357,14 +363,17 @@ class BookieConnection:
         if not parts:
             self._answer_batch(request, status, [])
             return None
-        bodies = None if self._is_crowded() else self._storage.run_at_hand(request.ledger_id, parts)
+        bodies = None if self._must_wait() else self._storage.run_at_hand(request.ledger_id, parts)
         if bodies is None:
             return _Waiting(request, parts, LOAD_BYTES)
         self._answer_batch(request, status, bodies)
         return None
 
     async def _load(self) -> None:
-        """Answers what waits for the disk, a bounded amount at a time and no faster than the client reads."""
+        """Answers what waits, a bounded amount a turn.
+
+        Once the client is far behind it is answered no faster than it reads; `Intake` sees how far that is, and for how long.
+        """
         try:
             while self._to_load:
                 first = self._to_load[0]
@@ -372,8 +381,12 @@ class BookieConnection:
                     await self._load_batch(first.request, first)
                 else:
                     await self._load_some()
+                self._intake.look()
                 try:
-                    await self._connection.drain()
+                    if self._is_crowded():
+                        await self._connection.drain()
+                    else:
+                        await asyncio.sleep(0)
                 except BokiError:
                     self._to_load.clear()  # the client is gone, nobody waits for the rest
         finally:
@@ -420,9 +433,12 @@ class BookieConnection:
 
     def _answer_read(self, request: ReadRequest, status: V2Status, body: memoryview | None) -> None:
         self._server.count_read(status)
+        if body is not None:
+            self._turn_bytes += len(body)
         self._connection.send(*encode_read_response(status, request.ledger_id, request.entry_id, body))
 
     def _answer_batch(self, request: BatchReadRequest, status: V2Status, bodies: list[memoryview]) -> None:
         self._server.count_read(status)
         frame = encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
+        self._turn_bytes += sum(map(len, frame))
         self._connection.send(*frame)

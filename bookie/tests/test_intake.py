@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -144,6 +145,25 @@ async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_take
     assert 512 * KIB < most < 1 * MIB + 3 * LOAD_BYTES, "of 150 MB that were asked for"
     client.connection.resume_reading()
     assert set(await client.answers(300)) <= {V2Status.OK, V2Status.TOO_MANY_REQUESTS}
+
+
+async def test_what_is_at_hand_is_answered_a_bounded_amount_a_turn(serve: Serve) -> None:
+    served = await serve(PATIENT._replace(unsent_bytes=64 * MIB))
+    client = await served.connect()
+    for entry_id in range(10):
+        client.connection.send(*served.add(entry_id, 500 * KIB))
+    await client.answers(10)
+    client.connection.pause_reading()
+    await settle(served)
+    for number in range(100):
+        client.connection.send(v2.encode_read(1, number % 10))
+    unsent = [0]
+    while unsent[-1] < 40 * MIB:
+        await asyncio.sleep(0)
+        unsent.append(served.connections[0].unsent_bytes)
+    assert max(after - before for before, after in itertools.pairwise(unsent)) <= 2 * LOAD_BYTES
+    client.connection.resume_reading()
+    assert await client.answers(100) == [V2Status.OK] * 100
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Serve) -> None:
