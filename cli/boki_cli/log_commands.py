@@ -1,4 +1,4 @@
-"""`boki log ls | show | add | remove | roll | move | rebalance | verify`: the physical logs, their terms, slots and sequencers.
+"""`boki log ls | show | add | remove | roll | move | rebalance | verify | lost`: the physical logs, their terms, slots and sequencers.
 
 What changes something needs no controller: the command itself seals the terms concerned and installs the next ones, with
 spare ledgers of sequencers that answer. Each may be repeated, whatever became of it before: what is done is not done again.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.table import Table
 
-from boki_cli import exit_codes, log_verify
+from boki_cli import exit_codes, log_lost, log_verify
 from boki_cli.ledger_options import METADATA
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common.errors import InvalidArgument, NoNode
@@ -47,6 +47,7 @@ def register(group: CommandGroup) -> None:
         add(log)
     _register_rebalance(log)
     log_verify.register(log)
+    log_lost.register(log)
 
 
 # -- what looks

@@ -1,0 +1,98 @@
+"""`boki log lost` on real processes: only what nobody has is declared lost, and readers hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import boki
+from boki_cli.local_cluster import LocalCluster
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.metadata.open import open_store
+from boki_common.runtime.process import SystemRandom
+from boki_ledger.client import LedgerClient
+from boki_logbook.snapshot_rules import SNAPSHOT_PATH, decode_node
+
+if TYPE_CHECKING:
+    from boki_cli.testing import RunCommandLine
+
+SETTINGS = {
+    "BOKI_SEQUENCER_REPLICAS": "1",
+    "BOKI_SEQUENCER_ACKS": "1",
+    "BOKI_ENGINE_REPLICAS": "1",
+    "BOKI_ENGINE_ACKS": "1",
+    "BOKI_ENGINE_HOUSEKEEPING_S": "0.05",
+    "BOKI_ENGINE_CACHE_BYTES": "0",
+}
+
+
+async def data_ledger(uri: str) -> int:
+    """The first ledger of records, once it is closed and the snapshot has its term."""
+    store = open_store(uri)
+    await store.start()
+    ledgers = LedgerClient(metadata=store, rng=SystemRandom())
+    await ledgers.start()
+    watch = store.watch(SNAPSHOT_PATH)
+    try:
+        while not await store.exists(SNAPSHOT_PATH) or not decode_node((await store.get(SNAPSHOT_PATH)).value).covers(
+            1, 0
+        ):
+            await watch.changed()
+        for ledger_id in await ledgers.list():
+            found = await ledgers.metadata_of(ledger_id)
+            if dict(found.custom).get("boki.role") == b"data" and found.state is LedgerState.CLOSED:
+                return ledger_id
+        raise AssertionError("no ledger of records is closed")
+    finally:
+        watch.close()
+        await ledgers.close()
+        await store.close()
+
+
+async def append(url: str) -> list[int]:
+    async with boki.connect(url) as client:
+        return [await client.book("orders").append(b"x", tags=["a"]) for _ in range(3)]
+
+
+async def seen(url: str, seqnums: list[int]) -> list[object]:
+    """What a range reader gets; point reads of lost records raise."""
+    async with boki.connect(url) as client:
+        book = client.book("orders")
+        with pytest.raises(boki.Lost):
+            await book.read_at(seqnums[1])
+        return [
+            item.kind if isinstance(item, boki.Gap) else item.seqnum async for item in book.read("a", start=seqnums[0])
+        ]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(90)
+def test_what_nobody_has_is_declared_lost_and_readers_hear_of_it(tmp_path: Path, run_boki: RunCommandLine) -> None:
+    processes = LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)
+    with asyncio.Runner() as runner:
+        runner.run(processes.start())
+        try:
+            where = ("--metadata", processes.metadata_uri)
+            lost = ("log", "lost", "1", "0", "0", "3", "--reason", "a fire", *where)
+            first = runner.run(append(processes.url))
+            done = run_boki(*lost)
+            assert (done.code, "can be read" in done.err) == (4, True), done.err
+            run_boki("log", "roll", "0", *where)
+            data = runner.run(data_ledger(processes.metadata_uri))
+            second = runner.run(append(processes.url))
+            assert run_boki("ledger", "delete", str(data), "--yes", "--force", *where).code == 0
+            done = run_boki(*lost, "--json")
+            assert done.code == 0, done.err
+            told = json.loads(done.out)
+            assert (told["indexed"], told["ledger"], sorted(told["answers"])) == (True, data, ["0", "1", "2"])
+            assert "NoSuchLedger" in told["answers"]["0"]
+            assert runner.run(seen(processes.url, first)) == [boki.GapKind.LOST] * 3 + second
+            done = run_boki("log", "verify", *where)
+            assert done.code == 0, done.err
+            assert run_boki("log", "lost", "1", "7", "0", "1", "--reason", "x", *where).code == 4, "no such shard"
+        finally:
+            runner.run(processes.stop())
