@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from boki_common import limits
@@ -256,15 +257,27 @@ class Verdicts:
         for record, wanted in _by_record(expectations, fresh - first):
             number = first + record
             decision.commit_before(start + record)
-            newest_of = decision._streams.newest
-            actual = tuple((one.tag, self.seen(run.book, newest_of(run.book, one.tag), one.seqnum)) for one in wanted)
-            if all(newest <= one.seqnum for one, (_, newest) in zip(wanted, actual, strict=True)):
+            holds, newest = self._look(run.book, wanted, decision._streams)
+            if holds:
                 continue
+            actual = tuple(newest)
             self._commit(at, state, number, first, start_seqnum, decision)
             state.decided(number, 1, 0, CONFLICT, actual)
             decision.answers.append(Answer(at, number, 1, 0, CONFLICT, actual))
             decision.lose(start + record, start + record + 1)
         self._commit(at, state, stop, first, start_seqnum, decision)
+
+    def _look(self, book: int, wanted: Sequence[Expectation], streams: Streams) -> tuple[bool, list[tuple[int, int]]]:
+        """Whether all expectations of a record hold, and the newest record of each stream they name."""
+        holds = True
+        actual: list[tuple[int, int]] = []
+        for tag, expected, _, _ in wanted:
+            newest = streams.newest(book, tag)
+            if not newest and expected:
+                newest = self.seen(book, newest, expected)
+            holds = holds and newest <= expected
+            actual.append((tag, newest))
+        return holds, actual
 
     @staticmethod
     def _commit(at: int, state: WriterState, stop: int, first: int, start_seqnum: int, decision: Decision) -> None:
@@ -276,11 +289,18 @@ class Verdicts:
             decision.answers.append(Answer(at, number, stop - number, seqnum, COMMITTED, _NOBODY))
 
 
+_record_of = itemgetter(0)
+
+
 def _by_record(expectations: Sequence[Expectation], fresh: int) -> Iterator[tuple[int, list[Expectation]]]:
     """(record of the run, its expectations) for records from `fresh` on, ascending; expectations come sorted or not."""
     grouped: dict[int, list[Expectation]] = {}
     for expectation in expectations:
-        if expectation.record >= fresh:
-            grouped.setdefault(expectation.record, []).append(expectation)
-    for record in sorted(grouped):
-        yield record, grouped[record]
+        record = expectation.record
+        if record >= fresh:
+            of_record = grouped.get(record)
+            if of_record is None:
+                grouped[record] = [expectation]
+            else:
+                of_record.append(expectation)
+    yield from sorted(grouped.items(), key=_record_of)
