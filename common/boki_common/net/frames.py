@@ -55,7 +55,12 @@ class FrameParser:
 
     def free(self) -> memoryview:
         """Where the next bytes of the stream go: never empty."""
-        if len(self._view) - self._end < self._wanted():
+        view, end = self._view, self._end
+        if self._start == end:  # between frames, as nearly always for small ones
+            if len(view) - end >= _LEAST_FREE_BYTES:
+                return view[end:]
+            self._renew()
+        elif len(view) - end < self._wanted():
             self._renew()
         return self._view[self._end :]
 
