@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -40,4 +41,4 @@ def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() 
         wrong()
     notes = "\n".join(caught.value.__notes__)
     assert "--sim-seed=" in notes
-    assert "isolate program" in notes, "cut off for longer than its patience, and nothing else"
+    assert re.search(r"(isolate|partition) [^\n]*program", notes), "cut off for longer than its patience, and nothing else"
