@@ -20,7 +20,8 @@ A message tells a person what was expected, what was found, and what to do next.
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataUnknown
     ├── LedgerError            NoSuchLedger, NoSuchEntry, EntryUnknown, LedgerFenced, LedgerClosed, NotEnoughBookies, …
     ├── MetalogError           TermOver, NoSequencer, SlotNotInTerm
-    └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten, AnswerForgotten, NumberReused
+    └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten, AnswerForgotten, NumberReused,
+                              TooManyWriters
 
 Errors cross processes by class name and facts (`to_wire`, `from_wire`); an unknown name arrives as `RemoteError`.
 """
@@ -321,6 +322,14 @@ class NumberReused(LogBookError):
 
     Attributes:
         number: of the append. book.
+    """
+
+
+class TooManyWriters(LogBookError):
+    """The book has as many named writers as a book may have, and this would be one more: nothing was appended.
+
+    Attributes:
+        found: named writers of the book. book: its id.
     """
 
 

@@ -274,6 +274,7 @@ class Book:
 
         Raises:
             InvalidArgument: no name of 1 to 255 bytes, or more than 1,024 writers of this book in this session.
+            TooManyWriters: the book has 1,048,576 named writers, and this would be one more.
             Unreachable, CallTimeout, ClosedError.
         """
         writer_id = arguments.writer_id(name)

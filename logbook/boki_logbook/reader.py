@@ -41,6 +41,7 @@ from boki_common.errors import (
     NoSuchEntry,
     NoSuchLedger,
     Overloaded,
+    TooManyWriters,
     Trimmed,
 )
 from boki_common.ids import ALL_RECORDS, Position
@@ -54,6 +55,7 @@ from boki_logbook.places import EntryPlace
 from boki_logbook.serving import Serving
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state import DecisionState
+from boki_logbook.verdict import BOOK_NAMED_WRITERS
 from boki_metalog.metalog_entry import Trim
 
 ENTRIES_PER_READ: Final = 64
@@ -111,6 +113,14 @@ class Reader:
         self._positions: dict[asyncio.Future[None], tuple[Token, int | None]] = {}
         self._arrivals: dict[int, dict[asyncio.Future[None], tuple[int, int]]] = {}
         self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
+
+    def awaited(self) -> dict[int, Position]:
+        """The highest position of each log that reads wait for, and that is not applied here."""
+        found: dict[int, Position] = {}
+        for token, _ in self._positions.values():
+            merge_tokens(found, token)
+        applied = self._serving.positions
+        return {log: found[log] for log in sorted(found) if found[log] > applied.get(log, Position(0, 0))}
 
     def use(self, state: DecisionState) -> None:
         """Answers from another state, which was loaded; before anything is answered."""
@@ -288,8 +298,19 @@ class Reader:
         return encode_found(*seen, self._places.seek(book, time_ms) or max(seen.position + 1, 1))
 
     async def writer_last(self, token: Token, book: int, writer: bytes) -> list[Buffer]:
-        """The last decided number of a writer, as of now."""
+        """The last decided number of a named writer, as of now; asked before the first of its appends is numbered.
+
+        Raises:
+            TooManyWriters: it would be a new one, and the book has no room. Else as `answer`.
+        """
         await self._see(token, book, Consistency.LINEARIZABLE)
+        if not self._state.verdicts.admits(book, writer):
+            raise TooManyWriters(
+                f"the book has {BOOK_NAMED_WRITERS} named writers, which is all it may have: use one of them, or let those that "
+                "are idle expire (setting writer_retention_s of the engines)",
+                found=BOOK_NAMED_WRITERS,
+                book=book,
+            )
         return encode_position(self._serving.seen(book), self._state.writer_last(book, writer))
 
     # -- trim, aux data

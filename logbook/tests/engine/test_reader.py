@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow, decode_position, decode_read_reply
-from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded
+from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded, TooManyWriters
 from boki_common.errors import Lost as LostError
 from boki_common.ids import Position
+from boki_common.record_batch import RUN_NAMED
+from boki_logbook import verdict
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
     RecordingSource,
@@ -329,3 +331,15 @@ async def test_a_linearizable_read_waits_for_what_its_barrier_covers(cluster: An
     core.barrier = counted
     assert data_of(await read(core, query(consistency=Consistency.LINEARIZABLE))) == [b"x"]
     assert barriers == [1, 1]
+
+
+async def test_a_book_full_of_named_writers_takes_no_new_one(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said when the writer's last number is asked for: before anything is numbered."""
+    monkeypatch.setattr(verdict, "BOOK_NAMED_WRITERS", 1)
+    core = await cluster.engine()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x"), 1, RUN_NAMED))
+    await core.reader.writer_last({}, 1, ALICE)
+    await core.reader.writer_last({}, 2, bytes(15) + b"b")
+    with pytest.raises(TooManyWriters) as caught:
+        await core.reader.writer_last({}, 1, bytes(15) + b"b")
+    assert caught.value.definite and not caught.value.retryable

@@ -15,7 +15,7 @@ def test_names() -> None:
         "AnswerForgotten", "BokiError", "Book", "CallTimeout", "Client", "ClosedError", "Committed", "Conflict",
         "ConnectionLost", "Gap", "GapKind", "InvalidArgument", "InvalidTag", "LogBookError", "Lost", "NetworkError",
         "Never", "NumberReused", "Outcome", "OutcomeUnknown", "Overloaded", "ProtocolError", "Record",
-        "RecordIterator", "RecordTooLarge", "RemoteError", "Ticket", "Trimmed", "Unreachable", "UsageError",
+        "RecordIterator", "RecordTooLarge", "RemoteError", "Ticket", "TooManyWriters", "Trimmed", "Unreachable", "UsageError",
         "VersionMismatch", "Why", "WindowFull", "Writer", "WriterForgotten", "connect", "sync", "testing",
     }  # fmt: skip
     assert sorted(boki.sync.__all__) == ["Book", "Client", "RecordIterator", "Ticket", "Writer", "connect"]
