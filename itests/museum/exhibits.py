@@ -14,9 +14,8 @@ NOT_YET: Final[tuple[tuple[str, str, str], ...]] = (
      ("what lives in a file follows from the index, so there is no line to take out; "
      "`bookie/tests/test_compaction.py::test_a_file_whose_header_is_damaged_is_not_empty` holds it")),
     ("Restate", "#4463: a lost node, and repair that never ends", "no repair of copies yet"),
-    ("Restate", "#2689: repair of what was trimmed", "no trim and no repair yet"),
+    ("Restate", "#2689: repair of what was trimmed", "no repair of copies yet; what is trimmed goes by whole terms, whose records say so"),
     ("Restate", "#2615: repair begins one entry too late", "no repair of copies yet"),
-    ("Any log", "a trim races a recovery", "no trim yet"),
 )  # fmt: skip
 """System, issue, why not."""
 

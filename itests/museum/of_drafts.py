@@ -379,4 +379,25 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         ),
         found=Scenario(),
     ),
+    Exhibit(
+        system=_SYSTEM,
+        issue="a metalog goes with the trims that were in it",
+        link=_LINK,
+        lost="trims, verdicts and numbers of writers, for the engine that started next",
+        story="All records of a term were trimmed, and its ledgers were deleted, data and metalog. The trims were in that metalog, the "
+        "answers to writers followed from it, and the only index that knew was on one engine's disk.",
+        instead="A metalog is deleted only when an index snapshot in the bookies, named in the metadata, covers its term to the end.",
+        mutation=Mutation(
+            "a term is reclaimed that no snapshot covers",
+            "logbook",
+            (
+                (
+                    "            if term not in settled and not state.live(term) and node.covers(term, state.places.terms[term].log)\n",
+                    "            if term not in settled and not state.live(term)\n",
+                ),
+            ),
+            "logbook/tests/engine/test_reclaim.py::test_only_dead_terms_that_a_snapshot_covers_are_due",
+        ),
+        found=Scenario(),
+    ),
 )

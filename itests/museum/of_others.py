@@ -289,4 +289,26 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         ),
         found=Hunt("ledgers", "races", ("1 acked", "2 closed")),
     ),
+    Exhibit(
+        system="Any log",
+        issue="a trim races a recovery",
+        link="../ARCHITECTURE.md",
+        lost="nothing, but a reader that had fallen behind stood still for ever",
+        story="A reader was rebuilding its state from the log while others trimmed it, and what it had yet to read was deleted. To it "
+        "that was data that is away for a moment: it tried again, and again.",
+        instead="That a term was reclaimed stands in its record, a grace before anything is deleted. An engine that has yet to apply "
+        "such a term begins anew, with the snapshot that covers it.",
+        mutation=Mutation(
+            "who is behind what was reclaimed waits for it",
+            "logbook",
+            (
+                (
+                    "            if record.reclaimed:\n                return record\n",
+                    "            if record.reclaimed and position is None:\n                return record\n",
+                ),
+            ),
+            "logbook/tests/engine/test_housekeeping.py::test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew",
+        ),
+        found=Scenario("TimeoutError"),
+    ),
 )
