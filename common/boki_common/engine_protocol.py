@@ -83,6 +83,7 @@ Token: TypeAlias = Mapping[int, Position]
 
 _TOKEN_COUNT: Final = Struct("<H")
 _TOKEN_ROW: Final = Struct("<IIQ")
+_TOKEN_OF_ONE: Final = Struct("<HIIQ")
 _ANSWERS: Final = Struct("<II")
 _ROW: Final = Struct("<Q16sQQQIBBxxII")
 _PAIR: Final = Struct("<QQ")
@@ -194,6 +195,9 @@ class ReadReply(NamedTuple):
 
 
 def encode_token(token: Token) -> bytes:
+    if len(token) == 1:  # one log: nearly always
+        ((log, (term, entry)),) = token.items()
+        return _TOKEN_OF_ONE.pack(1, log, term, entry)
     rows = b"".join(_TOKEN_ROW.pack(log, *token[log]) for log in sorted(token))
     return _TOKEN_COUNT.pack(len(token)) + rows
 

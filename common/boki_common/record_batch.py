@@ -123,6 +123,10 @@ class _Fixed(NamedTuple):
     reserved_3: int
 
 
+_PLACE_FIELD: Final = _Fixed._fields.index("term")
+"""Where the fields begin that an engine fills."""
+
+
 class _Ends(NamedTuple):
     """Where each column ends."""
 
@@ -412,6 +416,10 @@ def join(
         The buffers of the batch, one after another. One input batch is passed through without copying anything.
     """
     assert batches and not any(batch._fixed.flags & FLAG_ZSTD for batch in batches)
+    if len(batches) == 1 and compress is None:
+        (only,) = batches
+        start = _FIXED.pack(*only._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
+        return [start, only.header[_FIXED.size :], only.data]
     records = sum(batch.record_count for batch in batches)
     crcs = sum(batch._fixed.crc_count for batch in batches)
     expectations = sum(batch._fixed.expectation_count for batch in batches)
