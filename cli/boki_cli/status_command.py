@@ -14,6 +14,7 @@ from boki_cli import exit_codes
 from boki_cli.book_commands import size_text
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common import ids
+from boki_common.engine_waits import waits_of
 from boki_common.errors import Unreachable
 from boki_common.runtime import process
 from boki_metalog import slot_rules
@@ -34,20 +35,23 @@ def register(group: CommandGroup) -> None:
         metavar="URI",
         help="The metadata store that lists all parts; without it the one that an engine names.",
     )
-    def status(invocation: Invocation, metadata: str | None) -> int:
+    @click.option("--why", is_flag=True, help="Also say what pending operations of each engine wait for.")
+    def status(invocation: Invocation, metadata: str | None, why: bool) -> int:
         """Show who is up, and how far everybody is.
 
         Each part is asked directly, and what does not answer is shown with the reason. Engines are asked at --url;
         bookies and sequencers are known to the metadata store, which an engine names (or --metadata, or
         BOKI_METADATA, when none is up). The exit code is 3 if nothing answers.
+
+        With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
         """
         from boki_cli import roles
 
         settings = roles.process_settings(invocation.config, {"metadata": metadata})
-        return process.run_command(lambda: _status(invocation, settings))
+        return process.run_command(lambda: _status(invocation, settings, why=why))
 
 
-async def _status(invocation: Invocation, settings: ProcessSettings) -> int:
+async def _status(invocation: Invocation, settings: ProcessSettings, *, why: bool) -> int:
     from boki_cli import cluster_status, roles
 
     timeout_s = min(ANSWER_S, invocation.timeout_s)
@@ -62,9 +66,11 @@ async def _status(invocation: Invocation, settings: ProcessSettings) -> int:
         whole: dict[str, Any] = msgspec.to_builtins(found)
         for engine, shown in zip(found.engines, whole["engines"], strict=True):
             shown["lag_entries"] = cluster_status.lag_entries(engine, found.sequencers) if engine.up else None
+            if why and engine.up:
+                shown["waits"] = [wait._asdict() for wait in waits_of(engine.address, engine.status)]
         invocation.emit(whole)
     else:
-        draw(invocation, found)
+        draw(invocation, found, why=why)
     if not found.anything_up:
         raise Unreachable(
             f"nothing answers at {invocation.url}{' nor among what the metadata store lists' if settings.metadata else ''}; "
@@ -73,8 +79,8 @@ async def _status(invocation: Invocation, settings: ProcessSettings) -> int:
     return exit_codes.OK
 
 
-def draw(invocation: Invocation, found: ClusterStatus) -> None:
-    """The status for a person: one line a part."""
+def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> None:
+    """The status for a person: one line a part; with `why` also what waits in each engine, and for what."""
     console = invocation.console()
     for part in found.parts:
         line = Text.assemble(
@@ -83,11 +89,20 @@ def draw(invocation: Invocation, found: ClusterStatus) -> None:
         line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
         console.print(line, soft_wrap=True)
         console.print(Padding(describe(part, found), (0, 0, 0, 16)))
+        if why and part.role == "engine" and part.up:
+            for wait in describe_waits(part):
+                console.print(Padding(Text(wait, "yellow"), (0, 0, 0, 16)))
     if found.view is None:
         console.print("[dim]bookies and sequencers are known to the metadata store: add --metadata URI[/dim]")
         return
     for described in describe_logs(found):
         console.print(described, soft_wrap=True)
+
+
+def describe_waits(engine: Part) -> list[str]:
+    """What pending operations of an engine wait for, a sentence each."""
+    waits = [wait.message for wait in waits_of(f"engine {engine.address}", engine.status)]
+    return waits or ["nothing waits for anything but its turn"]
 
 
 def describe_logs(found: ClusterStatus) -> list[str]:

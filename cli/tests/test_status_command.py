@@ -71,6 +71,24 @@ def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_what_each_engine_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    monkeypatch.setattr(Invocation, "console", lambda self: console)
+    stuck = {**ENGINE, "logs": [{"log": 0, "term": 2, "sequencer": False, "sequencer_away_s": 3.0, "shard": None}]}
+    parts = [
+        Part("engine", "h:1", True, status=stuck),
+        Part("engine", "h:2", True, status=ENGINE),
+        Part("engine", "h:3", False),
+    ]
+    status_command.draw(Invocation(), ClusterStatus(parts), why=True)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert (
+        "engine h:1 (term 2) is connected to no sequencer since 3.0 s: is one up, and has it enough bookies?" in lines
+    )
+    assert lines.count("nothing waits for anything but its turn") == 1, "and of what is down nothing is known"
+
+
 def test_several_logs_standbys_and_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = {"incarnation": "c" * 32, "leading": True, "policies": [{"name": "balance", "fault": "no bookies"}]}
     found = ClusterStatus(

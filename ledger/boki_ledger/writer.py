@@ -158,6 +158,11 @@ class LedgerWriter:
         """How far readers may read: every entry up to it is durable. `last_acked`, or what the last force covered."""
         return self._lac
 
+    @property
+    def failing_bookies(self) -> list[str]:
+        """Bookies of the ensemble that entries are sent to in vain, and that no other one has replaced yet."""
+        return [str(self._adds.ensemble[slot]) for slot in self._adds.failing_slots()]
+
     def submit(self, *payload: Buffer) -> int:
         """Sends the next entry to its replicas and returns its id, without waiting.
 

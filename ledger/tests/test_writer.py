@@ -147,9 +147,11 @@ async def test_without_a_spare_the_ensemble_stays_and_a_returning_bookie_gets_wh
     writer.submit(b"3")
     await turns()
     assert writer.last_acked == 1 and writer.failed is None
+    assert sorted(writer.failing_bookies) == ["b1", "b2"]
     ledgers.bookies.restart("b1")
     await turns()
     assert writer.last_acked == 3
+    assert writer.failing_bookies == ["b2"]
     assert ledgers.bookies.stored("b1", writer.ledger_id) == [0, 2, 3], "entry 1 had its ack quorum: not sent again"
     assert ledgers.store.swaps == 0
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from boki_common.engine_waits import POSITION, waits_of
 from boki_common.errors import Conflict
 
 
@@ -34,7 +35,7 @@ class Why(msgspec.Struct, frozen=True):
     Attributes:
         waits_for: "nothing" (it is decided), "connection" (no engine is connected), "window" (numbers before it),
             "engine" (the engine's index is behind), "sequencer" (the engine has none to order by), "bookies" (its entries
-            are not acknowledged), or "order" (all is up: the answer is on its way).
+            are not acknowledged), "term" (the next one), or "order" (all is up: the answer is on its way).
         message: the same for a person.
         engine: what the engine said of itself, if one answered.
     """
@@ -49,26 +50,9 @@ class Why(msgspec.Struct, frozen=True):
 
 def why_of(engine: str, status: Mapping[str, Any]) -> Why:
     """Reads an engine's status: what an append that it was sent waits for. What it does not say is taken as well."""
+    for wait in waits_of(engine, status):
+        if wait.waits_for != POSITION and wait.log in (None, status.get("log")):
+            return Why(wait.waits_for, wait.message, status)
     term = status.get("term")
     where = f"{engine} (term {term})" if term else engine
-    logs = status.get("logs")
-    if logs and not any(log.get("sequencer") for log in logs):
-        return Why("sequencer", f"{where} is connected to no sequencer: is one up, and has it enough bookies?", status)
-    if status.get("ready") is False:
-        return Why("engine", f"{where} is still reading what was ordered before it started", status)
-    if "shard" in status and status["shard"] is None:
-        return Why(
-            "sequencer", f"{where} has no shard open: it waits for a sequencer, or for bookies to open one", status
-        )
-    shard = status.get("shard") or {}
-    if shard.get("submitted_entries", 0) > shard.get("acked_entries", 0):
-        return Why(
-            "bookies", f"{where} waits for bookies to acknowledge entries of ledger {shard.get('ledger_id')}", status
-        )
-    if shard.get("acked_entries", 0) > shard.get("cut_entries", 0):
-        return Why(
-            "sequencer", f"{where} has reported what is acknowledged; the sequencer has not ordered it yet", status
-        )
-    if status.get("lag_entries"):
-        return Why("engine", f"{where} is {status['lag_entries']} metalog entries behind", status)
     return Why("order", f"{where} has all it needs: the answer should be on its way", status)

@@ -33,6 +33,11 @@ class AppendQueue:
         if self._check is None:
             self._check = self._loop.call_later(self._age_s / _AGE_CHECKS, self._drop_old)
 
+    @property
+    def oldest_s(self) -> float:
+        """How long the oldest one waits; 0 when there is none."""
+        return self._loop.time() - self.pieces[0].arrived_s if self.pieces else 0.0
+
     def put_back(self, pieces: Sequence[Piece]) -> None:
         """What was taken, and is not ordered: before everything else."""
         self.pieces.extendleft(reversed(pieces))

@@ -110,6 +110,26 @@ class Appender:
         """Batches that no active shard has yet."""
         return len(self._queue)
 
+    @property
+    def oldest_s(self) -> float:
+        """How long the oldest of them waits; 0 when there is none."""
+        return self._waiting.oldest_s
+
+    def status(self) -> dict[str, Any] | None:
+        """The active shard, as plain values."""
+        shard = self._shard
+        if shard is None:
+            return None
+        return {
+            "number": shard.number,
+            "ledger_id": shard.writer.ledger_id,
+            "submitted_entries": shard.submitted_entries,
+            "acked_entries": shard.acked_entries,
+            "cut_entries": shard.cut_entries,
+            "unacked_s": None if shard.unacked_since_s is None else self._loop.time() - shard.unacked_since_s,
+            "failing_bookies": shard.writer.failing_bookies,
+        }
+
     def spare_ledgers(self) -> list[int]:
         """Data ledgers made ahead and not in use yet."""
         return [] if self._spare is None else [self._spare.ledger_id]

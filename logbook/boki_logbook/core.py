@@ -379,7 +379,9 @@ class EngineCore:
                 "misses": self.cache.misses,
             },
             "append_queue": {"bytes": appender.queued_bytes, "batches": appender.queued},
+            "between_terms": appender.waiting(),
             "waiting_reads": self.reader.parked,
+            "reads": {"positions": {str(log): one._asdict() for log, one in self.reader.awaited().items()}},
             "ledgers_to_close": self.sealer.waiting,
         }
 

@@ -11,6 +11,7 @@ behind, and nothing waits for it but terms that come after (`frontier`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -55,6 +56,10 @@ class EngineLog:
         self.indexer = make_indexer(self.appender)
         self.link: ShardLink | None = None
         """The connection to the sequencer of the current term, while there is one."""
+        self._loop = asyncio.get_running_loop()
+        self._away_since_s = self._loop.time()
+        self._sealed = self._over = self._idle = False
+        """Of the newest term: whether it was over when it was met, and whether it ended since; whether the log has none."""
         self._owner = owner
         self._frontier = frontier
         self._router = router
@@ -64,6 +69,7 @@ class EngineLog:
     # -- FollowerListener
 
     async def term_started(self, info: TermInfo) -> None:
+        self._sealed, self._over, self._idle = info.sealed, False, False
         self.indexer.term_started(info)
         if not info.sealed:
             self.appender.term_started(info.term, slot_mask(info.slots))
@@ -87,6 +93,7 @@ class EngineLog:
         await self.indexer.room()
 
     async def term_ended(self, record: TermRecord) -> None:
+        self._over = not self._sealed
         self.appender.term_ended(record.term)
         self._router.term_ended(self.log, record.term)
         for number, shard in self.indexer.shards.items():
@@ -104,9 +111,11 @@ class EngineLog:
 
     def sequencer_down(self) -> None:
         self.link = None
+        self._away_since_s = self._loop.time()
         self.appender.link_down()
 
     def idle(self) -> None:
+        self._idle = True
         self.indexer.idle()
 
     def _seal(self, term: int, number: int) -> None:
@@ -119,7 +128,7 @@ class EngineLog:
         """What there is to say about this log; values are plain."""
         received = self._frontier.received.get(self.log, (0, 0))
         applied = self._frontier.positions.get(self.log, (0, 0))
-        shard = self.appender.shard
+        appender = self.appender
         return {
             "log": self.log,
             "ready": self.indexer.ready,
@@ -128,13 +137,11 @@ class EngineLog:
             "lag_entries": self.indexer.pending,
             "seqnum": self._frontier.covered.get(self.log, 0),
             "sequencer": self.link is not None,
-            "shard": None
-            if shard is None
-            else {
-                "number": shard.number,
-                "ledger_id": shard.writer.ledger_id,
-                "submitted_entries": shard.submitted_entries,
-                "acked_entries": shard.acked_entries,
-                "cut_entries": shard.cut_entries,
-            },
+            "sequencer_away_s": None if self.link is not None else self._loop.time() - self._away_since_s,
+            "idle": self._idle,
+            "term_over": self._over,
+            "shard": appender.status(),
+            "queued": {"batches": appender.queued, "oldest_s": appender.oldest_s},
+            "waits_for_terms": self.indexer.waits_for_terms,
+            "unreadable": self.indexer.unreadable,
         }

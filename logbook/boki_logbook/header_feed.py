@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
@@ -57,6 +57,16 @@ class HeaderFeed:
         """Ledger → spans [first, stop) of entries that LOST commands named. One item per command."""
         self._reading: dict[asyncio.Task[None], int] = {}
         self._closed = False
+        self._failing: dict[_Chunk, str] = {}
+        """Reads that failed, and are tried again → why."""
+
+    @property
+    def unreadable(self) -> list[dict[str, Any]]:
+        """Entries that are ordered and cannot be read now, as plain values."""
+        return [
+            {"ledger_id": chunk.ledger_id, "first": chunk.first, "last": chunk.last, "error": error}
+            for chunk, error in self._failing.items()
+        ]
 
     def want(self, ledger_id: int, first: int, count: int) -> None:
         """Entries first … first + count - 1 will be taken, after all that were wanted before."""
@@ -114,6 +124,7 @@ class HeaderFeed:
                 batches = await self._source.read(chunk.ledger_id, chunk.first, chunk.last)
             except BokiError as error:
                 if self._lost_of(chunk):
+                    self._failing.pop(chunk, None)
                     await self._read_what_is_left(chunk)
                     return
                 _log.warning(
@@ -123,9 +134,11 @@ class HeaderFeed:
                     last=chunk.last,
                     error=error,
                 )
+                self._failing[chunk] = str(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._retry_limit_s)
                 continue
+            self._failing.pop(chunk, None)
             for entry, batch in enumerate(batches, chunk.first):
                 self._ready[chunk.ledger_id, entry] = batch
             return

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from boki_common import ids
 from boki_common.engine_protocol import AnswerRow
@@ -294,6 +294,18 @@ class Indexer:
         for command in self._given_up.of(shard.term, shard.number):
             if not command.indexed:
                 self._feed.lost(shard.ledger_id, command.first_entry, command.stop_entry)
+
+    @property
+    def unreadable(self) -> list[dict[str, Any]]:
+        """Entries that are ordered and cannot be read now, as plain values."""
+        return self._feed.unreadable
+
+    @property
+    def waits_for_terms(self) -> list[int]:
+        """Terms of other logs that have to be applied to their ends before anything here is."""
+        mark = self._cuts[0] if self._cuts else None
+        ended = self._frontier.ended
+        return [term for term in mark.term.info.after if term not in ended] if isinstance(mark, _Begin) else []
 
     @property
     def needs_snapshot(self) -> bool:

@@ -22,6 +22,10 @@ class LedgerWriter(Protocol):
     @property
     def ledger_id(self) -> int: ...
 
+    @property
+    def failing_bookies(self) -> list[str]:
+        """Bookies that entries are sent to in vain, and that no other one has replaced yet."""
+
     def submit(self, *payload: Buffer) -> int:
         """Sends the next entry and returns its id; never waits. Raises what failed the writer, ClosedError, Overloaded."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from boki_common.errors import Overloaded
 from boki_common.metrics import Metrics
@@ -61,6 +62,10 @@ class AppendRouter:
     def queued(self) -> int:
         """Batches that no active shard has yet."""
         return len(self._waiting.pieces) + sum(appender.queued for appender in self._appenders.values())
+
+    def waiting(self) -> dict[str, Any]:
+        """What no term orders now, as plain values."""
+        return {"batches": len(self._waiting.pieces), "oldest_s": self._waiting.oldest_s}
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
         """Queues a batch. Raises Overloaded."""

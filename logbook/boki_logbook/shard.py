@@ -95,6 +95,11 @@ class Shard:
         return len(self._unacked)
 
     @property
+    def unacked_since_s(self) -> float | None:
+        """When the oldest of them was sent; None when all are acknowledged."""
+        return self._unacked[0].sent_s if self._unacked else None
+
+    @property
     def accepting(self) -> bool:
         return not self.failed and not self.retiring
 

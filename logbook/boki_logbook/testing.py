@@ -60,6 +60,10 @@ class ScriptedLedger:
 
     # -- LedgerWriter
 
+    @property
+    def failing_bookies(self) -> list[str]:
+        return []
+
     def submit(self, *payload: Buffer) -> int:
         if self.fault is not None:
             raise self.fault

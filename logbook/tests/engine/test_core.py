@@ -6,9 +6,13 @@ import asyncio
 from typing import Any
 
 from boki_common import ids
+from boki_common.engine_waits import waits_of
+from boki_common.ids import Position
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
+    RecordingSource,
     RunSpec,
+    append,
     committed,
     data_of,
     plain_records,
@@ -90,6 +94,51 @@ async def test_status_is_plain_and_complete(cluster: Any) -> None:
     assert status["index"]["rows"] == 3
     assert status["seqnum"] == ids.seqnum(1, 1)
     assert status["shard"]["cut_entries"] == 1
+
+
+async def test_the_status_says_what_pending_operations_wait_for(cluster: Any) -> None:
+    core = await cluster.engine()
+    source = RecordingSource()
+
+    def waits() -> list[str]:
+        return [wait.message for wait in waits_of("e", core.status())]
+
+    assert waits() == []
+    cluster.ledgers.ack_by_itself = False
+    append(core, source, RunSpec(1, ALICE, 1, plain_records("a")))
+    await cluster.settle()
+    (said,) = waits()
+    assert said.startswith("e (term 1) waits for bookies to acknowledge entries of ledger 0, the oldest sent")
+    cluster.log.cut_by_itself = False
+    core.logs[0].appender.shard.writer.ack()
+    assert waits() == ["e (term 1) has reported what is acknowledged; the sequencer has not ordered it yet"]
+    reading = asyncio.ensure_future(read(core, query(), {0: Position(1, 99)}))
+    await asyncio.sleep(0)
+    assert waits()[1:] == ["e has reads that wait for log 0 to be indexed up to term 1 entry 99"]
+    reading.cancel()
+    await asyncio.wait([reading])
+    cluster.log.disconnect(core)
+    assert [said.partition(" since")[0] for said in waits()] == ["e (term 1) is connected to no sequencer"]
+    await cluster.log.end_term()
+    append(core, source, RunSpec(1, ALICE, 2, plain_records("b")))
+    await cluster.settle()
+    assert waits()[0].startswith("e (term 1) waits for the next term: the last one is over")
+    assert "; 2 batches of appends wait, the oldest for" in waits()[0], "the one that was not cut, and the new one"
+
+
+async def test_the_status_says_which_entries_cannot_be_read(cluster: Any) -> None:
+    core, other = await cluster.engine(), await cluster.engine()
+    ledger_id = core.logs[0].appender.shard.writer.ledger_id
+    cluster.ledgers.missing[ledger_id, 0] = None
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("a")))
+    await cluster.until(lambda: other.logs[0].indexer.unreadable)
+    said = [wait.message for wait in waits_of("e", other.status())]
+    assert said[0] == (
+        f"e (term 1) cannot read entries 0 to 0 of ledger {ledger_id}, which are ordered: ledger {ledger_id} has no entry 0"
+    )
+    cluster.ledgers.missing.clear()
+    await cluster.until(lambda: not other.pending)
+    assert waits_of("e", other.status()) == []
 
 
 async def test_ledgers_of_a_term_that_is_applied_are_not_kept_open(cluster: Any) -> None:

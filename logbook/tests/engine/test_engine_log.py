@@ -135,6 +135,7 @@ async def test_a_term_is_applied_only_after_the_terms_it_comes_after(world: Worl
     assert other.positions[1].term == 2, "the new term of the target waits"
     assert other.state.index.newest(LOW, 0) == 0
     assert other.seen(LOW) == {0: other.positions[0]} and not other.reached(token)
+    assert [log["waits_for_terms"] for log in other.status()["logs"]] == [[], [1]]
     gate.set()
     await world.until(lambda: not other.pending)
     assert other.state.index.streams()[LOW, 0] == [first, second]
