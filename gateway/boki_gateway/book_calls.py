@@ -100,7 +100,8 @@ async def read_range(call: Call) -> RecordsAnswer:
         if first is None or (asked.stop is not None and first.seqnum >= asked.stop):
             return RecordsAnswer([], [], str(start or 0), False, position_of(book))
         start = first.seqnum
-    pages = book.read(asked.tag, start=start, stop=asked.stop, consistency=asked.consistency)
+    wanted = asked.limit + 1  # one more tells whether there are more
+    pages = book.read(asked.tag, start=start, stop=asked.stop, limit=wanted, consistency=asked.consistency)
     found = await pages.next_batch()
     taken = found[: asked.limit]
     more = len(found) > len(taken) or bool(await pages.next_batch())

@@ -148,3 +148,10 @@ async def test_any_consistency_reads_what_is_there(book: boki.Book, seqnums: lis
 async def test_tag_zero_and_none_are_every_record(book: boki.Book, seqnums: list[int], collect: Collect) -> None:
     assert [record.seqnum for record in await collect(book.read(0))] == seqnums
     assert seqnum_of(await book.read_next(0)) == seqnum_of(await book.read_next(None)) == seqnums[0]
+
+
+async def test_a_read_ends_at_its_limit(book: boki.Book, collect: Collect) -> None:
+    seqnums = [await book.append(b"%d" % number, tags=["a"]) for number in range(5)]
+    assert [record.seqnum for record in await collect(book.read("a", limit=2))] == seqnums[:2]
+    assert [record.seqnum for record in await collect(book.read("a", start=seqnums[3], limit=9))] == seqnums[3:]
+    assert [record.seqnum for record in await collect(book.read("a", limit=2, follow=True))] == seqnums[:2]

@@ -201,6 +201,15 @@ def check_bound(value: int | None, name: str, default: int) -> int:
     return min(value, SEQNUM_MAX + 1)
 
 
+def check_limit(value: int | None) -> int:
+    """How many records are wanted, at most. Raises InvalidArgument."""
+    if value is None:
+        return U64_MAX
+    if type(value) is not int or value < 1:
+        raise InvalidArgument(f"expected limit to be a number of records from 1 on or None, found {value!r}")
+    return value
+
+
 def check_consistency(name: str) -> Consistency:
     """Raises InvalidArgument naming the choices."""
     consistency = _CONSISTENCIES.get(name) if isinstance(name, str) else None

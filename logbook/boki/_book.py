@@ -415,6 +415,7 @@ class Book:
         start: int | None = None,
         stop: int | None = None,
         follow: bool = False,
+        limit: int | None = None,
         consistency: ConsistencyName = "session",
         timeout: float | None = None,
     ) -> RecordIterator:
@@ -428,6 +429,7 @@ class Book:
             start: first seqnum, inclusive; default: the beginning.
             stop: last seqnum, exclusive; default: what is there when the reading begins.
             follow: wait for new records and never end, or only at `stop`.
+            limit: end after so many records; gaps do not count. No more than these are looked up and sent.
             consistency, timeout: as in `read_next`, for each batch; waiting for new records does not count.
 
         Raises:
@@ -435,16 +437,17 @@ class Book:
         """
         if type(follow) is not bool:
             raise InvalidArgument(f"expected follow to be True or False, found {follow!r}")
+        left = arguments.check_limit(limit)
         query = next_query(
             self.id,
             arguments.stream_number(tag),
             arguments.check_bound(start, "start", 0),
             arguments.check_bound(stop, "stop", SEQNUM_MAX + 1),
             arguments.check_consistency(consistency),
-            max_records=limits.READ_RECORDS,
+            max_records=min(left, limits.READ_RECORDS),
         )
         return RecordIterator(
-            self._reader, query, tag, follow=follow, timeout_s=self._timeout(timeout), bounded=bool(start)
+            self._reader, query, tag, follow=follow, timeout_s=self._timeout(timeout), bounded=bool(start), left=left
         )
 
     async def seek(

@@ -229,7 +229,15 @@ class RecordIterator(AsyncIterator[Record | Gap]):
     """
 
     def __init__(
-        self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float, bounded: bool
+        self,
+        reader: Reader,
+        query: Query,
+        tag: Tag | None,
+        *,
+        follow: bool,
+        timeout_s: float,
+        bounded: bool,
+        left: int,
     ) -> None:
         self._reader = reader
         self._query = query
@@ -237,6 +245,8 @@ class RecordIterator(AsyncIterator[Record | Gap]):
         self._follow = follow
         self._timeout_s = timeout_s
         self._bounded = bounded
+        self._left = left
+        """Records still wanted."""
         self._items: list[Record | Gap] = []
         self._index = 0
         self._first = True
@@ -263,9 +273,10 @@ class RecordIterator(AsyncIterator[Record | Gap]):
             query = self._query._replace(start=page.next, consistency=_later(self._query.consistency))
             if self._first and not self._follow and page.position:
                 query = query._replace(stop=min(query.stop, page.position + 1))
-            self._query = query
+            self._left -= len(page.records)
+            self._query = query = query._replace(max_records=min(self._left, limits.READ_RECORDS))
             self._first = False
-            if query.start >= query.stop or not (page.more or self._follow):
+            if query.start >= query.stop or not self._left or not (page.more or self._follow):
                 self._ended = True
             elif page.more and page.records:
                 self._ahead = self._reader.start_page(query)

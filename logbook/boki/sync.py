@@ -199,10 +199,13 @@ class Book:
         start: int | None = None,
         stop: int | None = None,
         follow: bool = False,
+        limit: int | None = None,
         consistency: ConsistencyName = "session",
         timeout: float | None = None,
     ) -> RecordIterator:
-        records = self._book.read(tag, start=start, stop=stop, follow=follow, consistency=consistency, timeout=timeout)
+        records = self._book.read(
+            tag, start=start, stop=stop, follow=follow, limit=limit, consistency=consistency, timeout=timeout
+        )
         return RecordIterator(self._thread, records)
 
     def seek(self, time_ms: int, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:

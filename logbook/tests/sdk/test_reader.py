@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import boki
 
 if TYPE_CHECKING:
@@ -46,3 +48,17 @@ async def test_answers_that_do_not_fit_are_asked_in_parts(serve: Serve) -> None:
         seqnums = await book.append_many([(bytes([number]) * 900_000, []) for number in range(12)])
         found = await book.read_prev_many([(None, seqnum) for seqnum in seqnums])
         assert [record.seqnum if record else None for record in found] == seqnums
+
+
+async def test_a_small_page_costs_no_more_than_it_holds(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        book = client.book(1)
+        seqnums = await book.append_many([(b"x", [])] * 5_000)
+        engine.queries.clear()
+        assert [record.seqnum async for record in book.read(limit=3)] == seqnums[:3]
+        assert [query.max_records for query in engine.queries] == [3], "nothing is read ahead of what is wanted"
+        assert [record.seqnum async for record in book.read(limit=4_100)] == seqnums[:4_100]
+        assert [query.max_records for query in engine.queries] == [3, 4_096, 4]
+        with pytest.raises(boki.InvalidArgument, match="limit"):
+            book.read(limit=0)
