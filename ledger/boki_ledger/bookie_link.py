@@ -16,7 +16,6 @@ One loop over the frames of a network read; acks of consecutive entries travel a
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -67,11 +66,11 @@ class Lane:
             self.unanswered += 1
             link.send_add(frame)
 
-    def send_all(self, frames: Sequence[Sequence[Buffer]]) -> None:
+    def send_all(self, frames: Sequence[Sequence[Buffer]], buffers: Sequence[Buffer]) -> None:
         link = self._link
         if link.connection is not None:
             self.unanswered += len(frames)
-            link.send_adds(frames)
+            link.send_adds(buffers)
 
     def drop(self, error: BokiError) -> None:
         self._link.drop(error)
@@ -171,10 +170,10 @@ class BookieLink:
         self._adds_sent += 1
         self._look_at_unsent(self.connection, look=not self._adds_sent & UNSENT_CHECK_MASK)
 
-    def send_adds(self, frames: Sequence[Sequence[Buffer]]) -> None:
+    def send_adds(self, buffers: Sequence[Buffer]) -> None:
         """Sends adds of one of the lanes at once; the link must be up."""
         assert self.connection is not None
-        self.connection.send_now(list(itertools.chain.from_iterable(frames)))
+        self.connection.send_now(buffers)
         self._look_at_unsent(self.connection, look=True)
 
     def _look_at_unsent(self, connection: FrameConnection, *, look: bool) -> None:
@@ -266,16 +265,13 @@ class BookieLink:
         )
 
     def take(self, frames: list[memoryview]) -> None:
-        unpack, size = _ANSWER.unpack_from, _ANSWER.size
         runs: dict[int, list[tuple[int, int]]] = {}
         refused: dict[int, list[tuple[int, V2Status]]] = {}
         run_ledger, run_first, run_next = -1, 0, 0
-        for frame in frames:
-            if len(frame) < size:
-                raise ProtocolError(f"expected a response of at least {size} bytes, found {len(frame)}")
-            version, opcode, _, code, ledger_id, entry_id = unpack(frame)
+        columns = v2.answer_columns(frames)
+        for at, (version, opcode, _, code, ledger_id, entry_id) in enumerate(columns):
             if opcode != v2.OP_ADD or version != v2.VERSION:
-                self._other_answer(frame)
+                self._other_answer(frames[at])
             elif code != 0:
                 refused.setdefault(ledger_id, []).append((entry_id, _status(code)))
             elif ledger_id == run_ledger and entry_id == run_next:

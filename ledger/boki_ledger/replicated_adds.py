@@ -14,6 +14,7 @@ long as Qa others acknowledge them. It decides nothing about metadata: the owner
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -32,6 +33,9 @@ from boki_ledger.write_set import write_sets
 
 EARLY_SEND_BYTES: Final = 32 * limits.KIB
 """With so much unsent there is nothing to win by waiting for the end of the turn."""
+
+JOINED_BYTES: Final = 8_192
+"""Entries up to this size, on average, are joined once for all replicas, instead of sent in pieces to each."""
 
 _log = get_logger("ledger")
 
@@ -127,13 +131,20 @@ class ReplicatedAdds:
         self._send_to_slots()
 
     def _send_to_slots(self) -> None:
-        self._unsent_bytes = 0
+        size, self._unsent_bytes = self._unsent_bytes, 0
+        previous: list[Sequence[Buffer]] = []
+        buffers: list[Buffer] = []
         for slot in self._slots:
             frames = slot.unsent
             if frames:
                 slot.unsent = []
                 assert slot.ready and slot.lane is not None
-                slot.lane.send_all(frames)
+                if frames != previous:  # mostly all slots have the same
+                    previous = frames
+                    buffers = list(itertools.chain.from_iterable(frames))
+                    if size <= JOINED_BYTES * len(frames):
+                        buffers = [b"".join(buffers)]
+                slot.lane.send_all(frames, buffers)
 
     def advance(self) -> int:
         """Completes entries; returns by how many LAC moved."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from boki_common.bookkeeper import v2
@@ -52,12 +52,9 @@ from boki_ledger.explicit_lac import ExplicitLac
 from boki_ledger.force import force_all
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
-from boki_ledger.replicated_adds import ReplicatedAdds
+from boki_ledger.replicated_adds import JOINED_BYTES, ReplicatedAdds
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieChooser, BookieTransport
-
-_JOINED_BYTES = 8_192
-"""Frames up to this size are joined once, instead of once per replica."""
 
 _log = get_logger("ledger")
 
@@ -193,10 +190,16 @@ class LedgerWriter:
             )
         self._length += size
         self._lengths.append(self._length)
-        header = v2.EntryHeader(self.ledger_id, acks.last + 1, self._lac, self._length)
-        frame = v2.encode_add(header, self._digest, self._key, payload)
-        if size <= _JOINED_BYTES:
-            frame = [b"".join(frame)]
+        frame: Sequence[Buffer]
+        if size <= JOINED_BYTES:
+            frame = (
+                v2.encode_small_add(
+                    self.ledger_id, acks.last + 1, self._lac, self._length, self._digest, self._key, payload
+                ),
+            )
+        else:
+            header = v2.EntryHeader(self.ledger_id, acks.last + 1, self._lac, self._length)
+            frame = v2.encode_add(header, self._digest, self._key, payload)
         return adds.add(frame, size)
 
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:

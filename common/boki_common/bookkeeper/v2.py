@@ -20,7 +20,7 @@ Source: frames recorded from Apache BookKeeper 4.18.0 (`common/tests/vectors/boo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -47,6 +47,8 @@ LAST_ENTRY: Final = -1
 _LENGTH: Final = Struct(">I")
 _HEADER: Final = Struct(">BBH")
 _ENTRY: Final = Struct(">qqqq")
+_ADD_START: Final = Struct(f">IBBH{MASTER_KEY_BYTES}s")
+"""Length, header and key of a whole add frame."""
 _READ: Final = Struct(">BBHqq")
 _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
@@ -191,6 +193,24 @@ def encode_add(
     return [start + head + digest.compute(head, payload), *payload]
 
 
+def encode_small_add(
+    ledger_id: int, entry_id: int, lac: int, length: int, digest: Digest, master_key: bytes, payload: Sequence[Buffer]
+) -> bytes:
+    """A normal `encode_add` as one buffer: small payloads are copied once rather than sent in pieces to each replica."""
+    head = _ENTRY.pack(ledger_id, entry_id, lac, length)
+    if digest is CRC32C:  # nearly every ledger; a call less
+        value = crc32c(head)
+        for part in payload:
+            value = crc32c(part, value)
+        code = _LENGTH.pack(value)
+    else:
+        code = digest.compute(head, payload)
+    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size
+    for part in payload:
+        size += len(part)
+    return b"".join((_ADD_START.pack(size, VERSION, OP_ADD, 0, master_key), head, code, *payload))
+
+
 def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool = False) -> list[Buffer]:
     """One whole add frame for a body that was read from a bookie."""
     flags = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY if recovery else 0
@@ -309,6 +329,17 @@ def _fence_key(frame: memoryview, flags: int, fixed_bytes: int) -> bytes | None:
 
 
 # -- responses
+
+
+def answer_columns(frames: Sequence[memoryview]) -> Iterable[tuple[int, int, int, int, int, int]]:
+    """What every response begins with: version, opcode, flags, code, ledger, entry. Raises ProtocolError for a short one."""
+    least = _RESPONSE.size
+    sizes = set(map(len, frames))
+    if sizes == {least}:  # acks and refusals alone, as under load: decoded in one call
+        return _RESPONSE.iter_unpack(b"".join(frames))
+    if min(sizes) < least:
+        raise ProtocolError(f"expected a response of at least {least} bytes, found {min(sizes)}")
+    return map(_RESPONSE.unpack_from, frames)
 
 
 def encode_add_response(status: V2Status, ledger_id: int, entry_id: int) -> bytes:

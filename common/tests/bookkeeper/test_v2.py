@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,23 @@ def test_batches_are_the_same_bytes_joined_or_not(bodies: list[bytes], large: bo
     found = v2.decode_response(memoryview(frame)[4:])
     assert isinstance(found, v2.BatchReadResponse)
     assert (found[:4], [bytes(body) for body in found.bodies]) == ((V2Status.OK, 1, 2, 3), bodies)
+
+
+@pytest.mark.parametrize("kind", ["CRC32C", "CRC32", "HMAC", "DUMMY"])
+@pytest.mark.parametrize("payload", [[], [b""], [b"data"], [b"da", bytearray(b"ta"), memoryview(b"more")]])
+def test_a_small_add_is_the_same_frame_in_one_buffer(kind: str, payload: list[bytes]) -> None:
+    digest, header = digest_for(kind, PASSWORD), v2.EntryHeader(7, 9, 5, 99)
+    assert v2.encode_small_add(*header, digest, KEY, payload) == b"".join(v2.encode_add(header, digest, KEY, payload))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**62), st.binary(max_size=3)), min_size=1))
+def test_columns_of_answers_are_their_beginnings(answers: list[tuple[int, int, bytes]]) -> None:
+    expected = [(2, v2.OP_READ, 0, code, 7, entry_id) for code, entry_id, _ in answers]
+    packed = [struct.pack(">BBHIqq", *row) + rest for row, (_, _, rest) in zip(expected, answers, strict=True)]
+    assert list(v2.answer_columns([memoryview(one) for one in packed])) == expected
+
+
+@pytest.mark.parametrize("sizes", [[23], [23, 25], [24, 0], [24, 24, 1, 47]])
+def test_columns_of_answers_that_are_cut_short_are_protocol_errors(sizes: list[int]) -> None:
+    with pytest.raises(ProtocolError, match="at least 24 bytes"):
+        list(v2.answer_columns([memoryview(bytes(size)) for size in sizes]))
