@@ -36,7 +36,7 @@ from boki_bookie.fence_rules import is_possible
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
-from boki_bookie.storage import Found
+from boki_bookie.storage_reads import Found
 from boki_bookie.storage_router import Store
 from boki_common import limits
 from boki_common.bookkeeper import auth, availability, v2, v3

@@ -23,7 +23,8 @@ import crc32c as _crc32c
 
 from boki_bookie.journal import Done
 from boki_bookie.ledger_index import HeldPart, Ledger, Place
-from boki_bookie.storage import Found, FoundRun, Storage
+from boki_bookie.storage import Storage
+from boki_bookie.storage_reads import Found, FoundRun
 from boki_bookie.waiting_adds import AddAnswers
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, AddRun

@@ -1,0 +1,80 @@
+"""Runs of entries out of a store: from memory, from what is at hand, from the disk, and what is missing ends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from boki_bookie.ledger_index import Extent
+from boki_bookie.storage import Storage
+from boki_common.bookkeeper.status import V2Status
+from boki_common.runtime.memory_disk import MemoryDisk
+
+COUNT = 8
+FILE = "entries/0000000001.entries"
+
+
+@pytest.fixture
+async def storage(world: Any, disk: MemoryDisk) -> Storage:
+    """Entries 0 … 7 of ledger 1, the first half stored."""
+    opened: Storage = await world.open(disk)
+    await world.put(opened, *(world.add(1, entry, payload(entry)) for entry in range(COUNT // 2)))
+    await opened.checkpoint()
+    await world.put(opened, *(world.add(1, entry, payload(entry)) for entry in range(COUNT // 2, COUNT)))
+    return opened
+
+
+def payload(entry: int) -> bytes:
+    return b"%d" % entry * 100
+
+
+def bodies(world: Any, *entries: int) -> list[bytes]:
+    return [bytes(world.body(1, entry, payload(entry))) for entry in entries]
+
+
+async def loaded(storage: Storage, first: int, count: int = 100, room: int = 1 << 20) -> list[bytes]:
+    parts = storage.look_up_run(1, first, count=count, room=room, overhead=4).parts
+    return [bytes(body) for body in await storage.load_run(1, parts)]
+
+
+async def test_a_run_goes_from_what_is_stored_to_what_is_cached(world: Any, storage: Storage) -> None:
+    found = storage.look_up_run(1, 0, count=100, room=1 << 20, overhead=4)
+    assert found.status is V2Status.OK
+    assert [isinstance(part, Extent) for part in found.parts] == [True, False]
+    assert await loaded(storage, 0) == bodies(world, *range(COUNT))
+    assert await loaded(storage, 3, count=2) == bodies(world, 3, 4)
+    assert await loaded(storage, 2, room=2 * len(bodies(world, 2)[0]) + 8) == bodies(world, 2, 3)
+
+
+async def test_a_run_that_does_not_begin_says_why(storage: Storage) -> None:
+    def status(ledger_id: int, first: int) -> V2Status:
+        found = storage.look_up_run(ledger_id, first, count=5, room=1 << 20, overhead=4)
+        assert not found.parts
+        return found.status
+
+    assert status(1, COUNT) is V2Status.NO_ENTRY
+    assert status(2, 0) is V2Status.NO_LEDGER
+    assert status(1, -1) is V2Status.BAD_REQUEST
+
+
+async def test_a_run_ends_before_an_entry_that_is_damaged(world: Any, storage: Storage, disk: MemoryDisk) -> None:
+    disk.flip_bit(FILE, disk.contents(FILE).index(payload(2)))
+    assert await loaded(storage, 0) == bodies(world, 0, 1)
+    assert await loaded(storage, 2) == []
+    assert await loaded(storage, 3) == bodies(world, *range(3, COUNT))
+
+
+async def test_what_is_at_hand_is_the_same(world: Any, storage: Storage) -> None:
+    parts = storage.look_up_run(1, 0, count=100, room=1 << 20, overhead=4).parts
+    at_hand = storage.run_at_hand(1, parts)
+    assert at_hand is None or [bytes(body) for body in at_hand] == bodies(world, *range(COUNT))
+    cached = storage.look_up_run(1, COUNT // 2, count=100, room=1 << 20, overhead=4).parts
+    assert [bytes(body) for body in storage.run_at_hand(1, cached) or ()] == bodies(world, *range(COUNT // 2, COUNT))
+
+
+async def test_held_entries_are_those_of_memory_and_disk(storage: Storage) -> None:
+    assert storage.held_entries(1) == list(range(COUNT))
+    assert storage.held_entries(2) is None
+    await storage.checkpoint()
+    assert storage.held_entries(1) == list(range(COUNT))
