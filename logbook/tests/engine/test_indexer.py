@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from boki_common.engine_protocol import Verdict
 from boki_common.errors import CorruptData
 from boki_common.metrics import Metrics
-from boki_common.record_batch import RUN_VOID, join
+from boki_common.record_batch import RUN_END, RUN_VOID, join
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
@@ -235,3 +235,14 @@ async def test_bytes_that_are_no_batch_are_waited_for_and_reported(cluster: Any)
     assert reader.logs[0].indexer.pending == 1
     ledger.entries[0] = good
     await cluster.until(lambda: same_state(writer, reader))
+
+
+async def test_the_end_of_a_writer_is_ordered_without_a_record(cluster: Any) -> None:
+    one, other = await cluster.engine(), await cluster.engine()
+    await committed(one, RunSpec(1, ALICE, 1, plain_records("x")))
+    append(one, RecordingSource(), RunSpec(1, ALICE, 2, (), 2, RUN_END))
+    await cluster.until(lambda: not len(one.state.verdicts))
+    await cluster.until(lambda: same_state(one, other))
+    (seqnum,) = await committed(one, RunSpec(1, ALICE, 1, plain_records("y")))
+    await cluster.until(lambda: same_state(one, other))
+    assert other.state.index.newest(1, 0) == seqnum
