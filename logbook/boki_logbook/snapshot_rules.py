@@ -29,6 +29,8 @@ VERSION: Final = 1
 SNAPSHOT_PATH: Final = "/boki/snapshot"
 ROWS_SHARE: Final = 2
 """What is applied between two snapshots is at least the rows of the first divided by this."""
+SMALL_ROWS: Final = 64 * 1024
+"""A snapshot of no more rows, about 1 MiB, is written after each term, so that terms of a quiet cluster are reclaimed too."""
 RAW_BYTES_LIMIT: Final = 1 << 40
 """No snapshot is larger: a node that says so is damaged."""
 
@@ -95,9 +97,10 @@ def snapshot_due(node: SnapshotNode, *, records: int, ended: Mapping[int, int], 
         least_records: applied since the last one, when no term has ended since: what a start reads anyway.
     """
     applied = records - node.records
-    if applied * ROWS_SHARE < node.rows:
-        return False
-    return applied >= least_records or any(not node.covers(term, log) for term, log in ended.items())
+    enough = applied * ROWS_SHARE >= node.rows
+    if applied >= least_records:
+        return enough
+    return (enough or node.rows <= SMALL_ROWS) and any(not node.covers(term, log) for term, log in ended.items())
 
 
 def as_applied(state: StateSnapshot, logs: Iterable[LogPoint]) -> StateSnapshot:

@@ -23,8 +23,8 @@ NODE = msgspec.structs.replace(
     NO_SNAPSHOT,
     ledgers=(5, 6),
     logs=(SnapshotPoint(0, 3, 9, False), SnapshotPoint(1, 4, 2, True)),
-    rows=1_000,
-    records=5_000,
+    rows=100_000,
+    records=500_000,
     chunks=2,
     raw_bytes=900,
 )
@@ -46,16 +46,23 @@ def test_a_snapshot_covers_terms_up_to_its_points() -> None:
 
 def test_a_snapshot_is_due_when_a_term_ended_or_much_was_applied() -> None:
     ended = {2: 0, 4: 1}
-    assert not snapshot_due(NODE, records=6_000, ended=ended, least_records=2_000)
-    assert snapshot_due(NODE, records=7_000, ended=ended, least_records=2_000)
-    assert snapshot_due(NODE, records=5_500, ended={**ended, 3: 0}, least_records=2_000)
+    assert not snapshot_due(NODE, records=600_000, ended=ended, least_records=200_000)
+    assert snapshot_due(NODE, records=700_000, ended=ended, least_records=200_000)
+    assert snapshot_due(NODE, records=550_000, ended={**ended, 3: 0}, least_records=200_000)
     assert snapshot_due(NO_SNAPSHOT, records=0, ended={1: 0}, least_records=2_000)
     assert not snapshot_due(NO_SNAPSHOT, records=10, ended={}, least_records=2_000)
 
 
 def test_a_snapshot_is_not_due_before_half_of_the_last_one_is_new() -> None:
     """So the bytes of all snapshots stay a constant factor of what was appended."""
-    assert not snapshot_due(NODE, records=5_499, ended={3: 0}, least_records=100)
+    assert not snapshot_due(NODE, records=549_999, ended={3: 0}, least_records=100)
+
+
+def test_a_small_snapshot_is_due_after_each_term() -> None:
+    """So the terms of a cluster that nobody appends to any more are reclaimed as well."""
+    small = msgspec.structs.replace(NODE, rows=1_000)
+    assert snapshot_due(small, records=500_000, ended={3: 0}, least_records=100)
+    assert not snapshot_due(small, records=500_000, ended={2: 0}, least_records=100)
 
 
 def test_a_ledger_whose_version_has_passed_is_never_named() -> None:
