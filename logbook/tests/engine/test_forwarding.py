@@ -319,6 +319,7 @@ async def test_one_of_some_slots_begins_with_the_whole_snapshot_and_never_writes
     async with asyncio.timeout(10):
         while not (await store.newest())[0].ledgers:
             await asyncio.sleep(0)
+    assert (await store.newest())[0].writer == whole.incarnation
     late = await cluster.engine(LOW)
     assert {book for book, _ in late.core.state.index.streams()} == {own}
     assert late.core._points, "it began with the snapshot"
