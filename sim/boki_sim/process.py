@@ -105,8 +105,8 @@ class SimProcess:
         if self.state is State.DEAD:
             return
         self.state = State.DEAD
+        self._loop.bury(self)  # before its turns are dropped: some tasks are known to nothing but their next turn
         self.ready.clear()
-        self._loop.bury(self)
         told, self.on_death = self.on_death, []
         for callback in told:
             callback()

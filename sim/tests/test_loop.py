@@ -93,6 +93,24 @@ def test_a_killed_process_runs_nothing_any_more(simulation: Any) -> None:
     assert seen == ["dead"]
 
 
+def test_a_task_that_only_its_next_turn_knows_dies_in_silence_with_its_process(simulation: Any) -> None:
+    async def scenario() -> None:
+        process = simulation.process("victim")
+
+        async def main() -> None:
+            waiting = asyncio.ensure_future(asyncio.Event().wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            del waiting
+            process.kill()
+
+        process.start(main())
+        await asyncio.sleep(1)
+
+    simulation.run(scenario())
+    assert not simulation.loop.faults
+
+
 def test_a_kill_after_so_many_callbacks_meets_any_await(simulation: Any) -> None:
     steps: list[int] = []
 
