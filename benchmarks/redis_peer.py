@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -18,13 +19,10 @@ START_TIMEOUT_S: Final = 10.0
 async def redis_client(directory: Path) -> AsyncIterator[Any]:
     """A connected client; None where Redis or its Python client is not installed."""
     server = shutil.which("redis-server")
-    try:
-        redis = importlib.import_module("redis.asyncio")
-    except ImportError:
-        server = None
-    if server is None:
+    if server is None or importlib.util.find_spec("redis") is None:
         yield None
         return
+    redis = importlib.import_module("redis.asyncio")
     directory.mkdir()
     socket = directory / "redis.sock"
     command = [

@@ -184,7 +184,9 @@ class Bookie:
         )
         stack.push_async_callback(self._server.close)
         self.address = self._server.address
-        self._service = BookieService(self._settings.host or self.address.host, self._settings.port or self.address.port)
+        self._service = BookieService(
+            self._settings.host or self.address.host, self._settings.port or self.address.port
+        )
         for definition, value in (
             (metric_definitions.CACHED_BYTES, lambda: self.storage.cached_bytes),
             (metric_definitions.LEDGERS, lambda: self.storage.ledger_count),

@@ -100,7 +100,10 @@ async def check(directory: Path, seconds: float) -> None:
         samples, appended = await append_and_trim(cluster, seconds)
         deleted, sealed = await reclaimed_terms(cluster)
         warm, rest = samples[len(samples) // 2], samples[len(samples) // 2 :]
-        shown = " ".join(f"{one.disk_bytes // MIB}+{one.memory_bytes // MIB}" for one in samples) + f" MiB; {appended // MIB} MiB"
+        shown = (
+            " ".join(f"{one.disk_bytes // MIB}+{one.memory_bytes // MIB}" for one in samples)
+            + f" MiB; {appended // MIB} MiB"
+        )
         assert max(one.disk_bytes for one in rest) < DISK_BYTES, shown
         assert max(one.memory_bytes for one in rest) < warm.memory_bytes + GROWTH_BYTES, shown
         assert deleted >= sealed - 6, f"{deleted} of {sealed} terms are deleted"
