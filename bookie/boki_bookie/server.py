@@ -385,7 +385,8 @@ class BookieConnection:
                 try:
                     if self._is_crowded():
                         await self._connection.drain()
-                    else:
+                    elif self._turn_bytes >= self._server.load_bytes:
+                        self._turn_bytes = 0
                         await asyncio.sleep(0)
                 except BokiError:
                     self._to_load.clear()  # the client is gone, nobody waits for the rest
