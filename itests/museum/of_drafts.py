@@ -165,7 +165,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "",
         ),
-        found=Hunt("cluster", "harsh", ("history", "lost")),
+        found=Hunt("cluster", "failovers", ("history", "lost")),
     ),
     Exhibit(
         system=_SYSTEM,

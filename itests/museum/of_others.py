@@ -126,7 +126,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "",
         ),
-        found=Hunt("cluster", "harsh", ("history", "duplicate", "duplicated")),
+        found=Hunt("cluster", "failovers", ("history", "duplicate", "duplicated")),
     ),
     Exhibit(
         system="LogDevice",
@@ -214,7 +214,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "",
         ),
-        found=Hunt("cluster", "harsh", ("history", "crash")),
+        found=Hunt("cluster", "failovers", ("history", "crash")),
     ),
     Exhibit(
         system="Bufstream",
