@@ -79,7 +79,7 @@ def test_what_nobody_has_is_declared_lost_and_readers_hear_of_it(tmp_path: Path,
             where = ("--metadata", processes.metadata_uri)
             lost = ("log", "lost", "1", "0", "0", "3", "--reason", "a fire", *where)
             first = runner.run(append(processes.url))
-            done = run_boki(*lost)
+            done = run_boki("log", "lost", "1", "0", "0", "1", "--reason", "a fire", *where)
             assert (done.code, "can be read" in done.err) == (4, True), done.err
             run_boki("log", "roll", "0", *where)
             data = runner.run(data_ledger(processes.metadata_uri))
