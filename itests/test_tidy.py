@@ -47,6 +47,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "gateway/boki_gateway/call.py": "gateway/tests/test_book_calls.py",
     "gateway/boki_gateway/testing.py": "gateway/tests",
     "logbook/boki_logbook/testing.py": "logbook/tests/engine",
+    "logbook/boki_logbook/testing_engines.py": "logbook/tests/engine/test_forwarding.py",
     "logbook/boki_logbook/testing_logs.py": "logbook/tests/engine/test_engine_log.py",
     "sim/boki_sim/checkers/findings.py": "sim/tests/checkers/test_check.py",
     "sim/boki_sim/checkers/order.py": "sim/tests/checkers/test_check.py",

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import boki
 from boki_common.metadata.open import open_store
+from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
 from boki_metalog.log_changes import LogChanges
@@ -19,12 +20,12 @@ Row = tuple[int, bytes, tuple[str | int, ...]]
 class Administrator:
     """Changes logs, and looks at the view."""
 
-    def __init__(self, changes: LogChanges, metadata: object) -> None:
+    def __init__(self, changes: LogChanges, metadata: MetadataStore) -> None:
         self.changes = changes
         self._metadata = metadata
 
     async def view(self) -> View:
-        return (await read_view(self._metadata)).view  # type: ignore[arg-type]  # a store, whichever
+        return (await read_view(self._metadata)).view
 
 
 @asynccontextmanager

@@ -216,21 +216,18 @@ class _Held:
 
     async def put(self, due: float, chunk: bytes) -> None:
         while self._bytes > HELD_BYTES:
-            await self._wait()
+            await self._moved.wait()
         self._chunks.append((due, chunk))
         self._bytes += len(chunk)
         self._tell()
 
     async def take(self) -> tuple[float, bytes]:
         while not self._chunks:
-            await self._wait()
+            await self._moved.wait()
         due, chunk = self._chunks.popleft()
         self._bytes -= len(chunk)
         self._tell()
         return due, chunk
-
-    async def _wait(self) -> None:
-        await self._moved.wait()
 
     def _tell(self) -> None:
         self._moved.set()

@@ -18,20 +18,13 @@ from boki_ledger.testing.ledgers import CountingRandom, Ledgers
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RunSpec, data_of, make_batch, plain_records, query
+from boki_logbook.testing_engines import ANYWHERE, FixedClock
 from boki_metalog.sequencer import Sequencer
 from boki_metalog.settings import SequencerSettings
 
 ALICE = bytes(15) + b"a"
-ANYWHERE = Address("127.0.0.1", 0)
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)
 NO_TOKEN = wire.encode_token({})
-
-
-class FixedClock:
-    """Port `Clock`."""
-
-    def now_ms(self) -> int:
-        return 1_000
 
 
 class Sdk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -15,9 +15,7 @@ from boki_common import engine_protocol as wire
 from boki_common import ids, limits
 from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError, SlotNotInTerm, Unreachable
 from boki_common.ids import Position
-from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
-from boki_ledger.testing.ledgers import CountingRandom, Ledgers
 from boki_logbook import forwarding
 from boki_logbook.engine import Engine
 from boki_logbook.forwarding import FORWARDED, Neighbours, book_of
@@ -25,12 +23,10 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshots import SnapshotStore
 from boki_logbook.some_slots import indexed
 from boki_logbook.testing import RunSpec, make_batch, plain_records
+from boki_logbook.testing_engines import ANYWHERE, EngineCluster
 from boki_metalog.index_slots import EngineMember, parse_index_slots
 from boki_metalog.log_changes import LogChanges
-from boki_metalog.sequencer import Sequencer
-from boki_metalog.settings import SequencerSettings
 
-ANYWHERE = Address("127.0.0.1", 0)
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01, housekeeping_s=0.02, leftover_scan_s=0.02)
 LOW, HIGH = "0-511", "512-1023"
 ALICE = bytes(15) + b"a"
@@ -42,63 +38,18 @@ def book_in(slots: str, *, after: int = 0) -> int:
     return next(book for book in range(after + 1, after + 10_000) if indexed(book, mask))
 
 
-class FixedClock:
-    """Port `Clock`."""
-
-    def now_ms(self) -> int:
-        return 1_000
-
-
-class Cluster:
+class Cluster(EngineCluster):
     """A sequencer, and engines with slots of their own, in one process."""
 
-    def __init__(self) -> None:
-        self.ledgers = Ledgers()
-        self.rng = CountingRandom(1_000_000)
-        self.running: list[Engine | Sequencer] = []
-
-    async def sequencer(self) -> Sequencer:
-        client = await self.ledgers.other_client()
-        made = await Sequencer.start(
-            metadata=self.ledgers.stores[-1],
-            ledgers=client,
-            address=ANYWHERE,
-            clock=FixedClock(),
-            rng=self.rng,
-            settings=SequencerSettings(retry_first_s=0.005, retry_limit_s=0.01),
-        )
-        self.running.append(made)
-        return made
-
     async def engine(self, index_slots: str = "all", **settings: Any) -> Engine:
-        client = await self.ledgers.other_client()
-        made = await Engine.start(
-            metadata=self.ledgers.stores[-1],
-            ledgers=client,
-            addresses=[ANYWHERE],
-            rng=self.rng,
-            settings=dataclasses.replace(SETTINGS, index_slots=index_slots, **settings),
-        )
-        self.running.append(made)
-        await made.ready()
-        return made
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0)
-
-    async def close(self) -> None:
-        for one in reversed(self.running):
-            await one.close()
-        await self.ledgers.close()
+        return await self.start_engine(dataclasses.replace(SETTINGS, index_slots=index_slots, **settings))
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     made = Cluster()
     await made.ledgers.start()
-    await made.sequencer()
+    await made.start_sequencer()
     yield made
     await made.close()
 
@@ -273,7 +224,7 @@ async def test_an_engine_that_is_listed_no_more_is_left(cluster: Cluster) -> Non
 
 
 async def test_logs_that_never_had_a_needed_slot_are_not_followed_and_not_waited_for(cluster: Cluster) -> None:
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     whole = await cluster.engine()
     store, client = cluster.ledgers.stores[-1], await cluster.ledgers.other_client()
     changes = LogChanges(store, client, cluster.rng, patience_s=10.0, retry_first_s=0.005)

@@ -8,67 +8,38 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from boki_common.engine_protocol import GapKind
-from boki_common.net.connection import Address
-from boki_ledger.testing.ledgers import CountingRandom, Ledgers
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
 from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query, read, same_state
+from boki_logbook.testing_engines import ANYWHERE, EngineCluster
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import read_record
 from boki_metalog.metalog_entry import Lost, Trim
-from boki_metalog.sequencer import Sequencer
-from boki_metalog.settings import SequencerSettings
 from boki_metalog.term_record import DELETED, IN_LEDGERS, RECLAIMED
 
 ALICE = bytes(15) + b"a"
-ANYWHERE = Address("127.0.0.1", 0)
 SETTINGS = EngineSettings(
     retry_first_s=0.005, retry_limit_s=0.01, housekeeping_s=0.01, reclaim_grace_s=0.0, leftover_scan_s=0.05
 )
 FOR_EVER = 2**62
 
 
-class FixedClock:
-    """Port `Clock`."""
-
-    def now_ms(self) -> int:
-        return 1_000
-
-
-class Cluster:
+class Cluster(EngineCluster):
     """A sequencer, engines, and who rolls terms."""
 
     def __init__(self) -> None:
-        self.ledgers = Ledgers()
-        self.rng = CountingRandom(1_000_000)
-        self.running: list[Engine | Sequencer] = []
+        super().__init__()
         self.number = 0
         self.changes: LogChanges
 
     async def start(self) -> None:
         await self.ledgers.start()
-        client = await self.ledgers.other_client()
-        sequencer = await Sequencer.start(
-            metadata=self.ledgers.stores[-1],
-            ledgers=client,
-            address=ANYWHERE,
-            clock=FixedClock(),
-            rng=self.rng,
-            settings=SequencerSettings(retry_first_s=0.005, retry_limit_s=0.01),
-        )
-        self.running.append(sequencer)
-        self.changes = LogChanges(self.ledgers.stores[-1], client, self.rng)
+        await self.start_sequencer()
+        self.changes = LogChanges(self.ledgers.stores[-1], self.ledgers.clients[-1], self.rng)
 
     async def engine(self, settings: EngineSettings = SETTINGS) -> Engine:
-        client = await self.ledgers.other_client()
-        store = self.ledgers.stores[-1]
-        engine = await Engine.start(
-            metadata=store, ledgers=client, addresses=[ANYWHERE], rng=self.rng, settings=settings
-        )
-        self.running.append(engine)
-        await engine.ready()
-        return engine
+        return await self.start_engine(settings)
 
     async def append(self, engine: Engine, data: str, *, tags: tuple[int, ...] = ()) -> int:
         self.number += 1
@@ -104,16 +75,6 @@ class Cluster:
         async with asyncio.timeout(10):
             while (await read_record(self.ledgers.store, term)).location.kind != kind:
                 await asyncio.sleep(0)
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0)
-
-    async def close(self) -> None:
-        for one in reversed(self.running):
-            await one.close()
-        await self.ledgers.close()
 
 
 @pytest.fixture
