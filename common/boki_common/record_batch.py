@@ -166,6 +166,7 @@ class RecordBatch:
         self.first_local_id = fixed.first_local_id
         self.record_count = fixed.record_count
         self.tag_count = fixed.tag_count
+        self.expectation_count = fixed.expectation_count
         self.data_bytes = fixed.data_bytes
         self.raw_data_bytes = fixed.raw_data_bytes
         self.runs: list[Run] = list(map(Run._make, _RUN.iter_unpack(view[_FIXED.size : ends.runs])))

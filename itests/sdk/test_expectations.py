@@ -175,6 +175,31 @@ async def _outcome(ticket: boki.Ticket) -> int | None:
         return None
 
 
+async def test_what_was_outdated_when_it_was_sent_loses_and_its_writer_goes_on(
+    cluster: Cluster, book: boki.Book, collect: Collect
+) -> None:
+    old = await book.append(b"1", tags=["a"])
+    newest = await book.append(b"2", tags=["a"])
+    for size in (0, 1, 100_000):
+        with pytest.raises(boki.Conflict) as caught:
+            await book.append(bytes(size), tags=["a", "b"], expect={"a": old})
+        assert caught.value.actual == {"a": newest}
+        assert caught.value.position >= newest
+    losers = [book.submit(b"lost", tags=["a"], expect={"a": old, "b": None}) for _ in range(50)]
+    behind = [book.submit(b"3", tags=["b"]), book.submit(b"4", tags=["a"], expect={"a": newest})]
+    assert [await _outcome(ticket) for ticket in losers] == [None] * 50
+    kept = [old, newest, *[await ticket for ticket in behind]]
+    for ticket in losers:
+        outcome = await ticket.outcome()
+        assert isinstance(outcome, boki.Conflict)
+        assert outcome.actual["a"] == newest
+    assert [record.seqnum for record in await collect(book.read())] == kept
+    async with await cluster.connect() as other:  # it says the same through another connection
+        assert [record.seqnum for record in await collect(other.book(book.name).read())] == kept
+        last = await other.book(book.name).append(b"5", tags=["a"], expect={"a": kept[-1]})
+    assert last > kept[-1]
+
+
 async def test_books_do_not_see_each_others_streams(client: boki.Client, name: str) -> None:
     await client.book(name).append(b"1", tags=["a"])
     await client.book(name + " other").append(b"1", tags=["a"], expect={"a": None, 0: None})

@@ -19,10 +19,12 @@ from boki_common.errors import BokiError, NetworkError, NoSequencer, SlotNotInTe
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
+from boki_common.record_batch import RecordBatch
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.appender import Appender
 from boki_logbook.cache import BatchCache
 from boki_logbook.compression import compressor
+from boki_logbook.early_conflicts import EarlyConflicts, early_conflicts
 from boki_logbook.engine_log import EngineLog
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.expiry import Expiry
@@ -102,6 +104,7 @@ class EngineCore:
         self._counted_records = 0
         self._indexed = metrics.counter(definitions.INDEXED_RECORDS)
         self._reads = metrics.counter(definitions.READS)
+        self._early = metrics.counter(definitions.EARLY_CONFLICTS)
         metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.state.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
@@ -345,6 +348,13 @@ class EngineCore:
 
     def counted_read(self) -> None:
         self._reads.inc()
+
+    def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
+        """The records of an appended batch that have lost already; the caller orders `batch` and tells `rows`."""
+        found = early_conflicts(batch, token, self.state, self)
+        if found is not None:
+            self._early.inc(len(found.rows))
+        return found
 
     def status(self) -> dict[str, Any]:
         """What there is to say about this engine; values are plain. The first log's facts are also the engine's."""

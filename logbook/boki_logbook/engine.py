@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from boki_common.engine_protocol import Token
 from boki_common.errors import BokiError, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
@@ -24,9 +25,11 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
+from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.forwarding import Neighbours
 from boki_logbook.given_up import GivenUp
@@ -155,6 +158,9 @@ class Engine:
 
     def counted_read(self) -> None:
         self.core.counted_read()
+
+    def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
+        return self.core.early_conflicts(token, batch)
 
     def engines(self) -> list[str]:
         """Addresses of the engines of this cluster, as far as this one knows."""

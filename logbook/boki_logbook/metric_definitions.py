@@ -18,6 +18,12 @@ ACK_SECONDS: Final = MetricDefinition(
 REFUSED_BATCHES: Final = MetricDefinition(
     "boki_engine_refused_batches_total", COUNTER, "", "Appended batches refused or dropped before they were ordered."
 )
+EARLY_CONFLICTS: Final = MetricDefinition(
+    "boki_engine_early_conflicts_total",
+    COUNTER,
+    "",
+    "Appends told to have lost before they were ordered, without payload.",
+)
 SHARDS_OPENED: Final = MetricDefinition("boki_engine_shards_opened_total", COUNTER, "", "Shards opened.")
 INDEXED_RECORDS: Final = MetricDefinition(
     "boki_engine_indexed_records_total", COUNTER, "", "Records decided, losers included."

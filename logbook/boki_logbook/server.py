@@ -5,6 +5,7 @@ Rules:
 - Bytes that cannot be right raise ProtocolError: the peer is told, and its connection ends. What is right but not possible
   (a batch over a limit, a full queue) is refused by name, for that request only.
 - An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
+  What has lost for certain is told at once, and ordered without its payload (`early_conflicts`).
 - SDKs push appends, so a refusal has no request to fail: it ends the SDK's connection at its end. The SDK connects again
   after a pause and sends everything undecided again under the same numbers; the numbers keep it from being applied twice.
 - An engine that indexes some slots forwards what is about other books (`forwarding`), unless it was forwarded already.
@@ -37,6 +38,7 @@ from boki_common.logs import get_logger
 from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
+from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.forwarding import FORWARDED, Forwarder, Neighbours, book_of
 from boki_logbook.ports import AppendSource
 from boki_logbook.reader import Reader
@@ -83,6 +85,9 @@ class EngineState(Protocol):
 
     def engines(self) -> list[str]:
         """Addresses of the engines of this cluster, as far as this one knows."""
+
+    def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
+        """The records of a batch that have lost already."""
 
 
 class AppendTarget(Protocol):
@@ -222,7 +227,7 @@ class SdkConnection:
         self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
 
     def _append(self, request_id: int, body: memoryview) -> None:
-        _, view = wire.decode_token(body)
+        token, view = wire.decode_token(body)
         if len(view) > limits.ENTRY_BYTES:
             raise RecordTooLarge(
                 f"expected at most {limits.ENTRY_BYTES} bytes in one append frame, found {len(view)}: send fewer records at once",
@@ -240,7 +245,10 @@ class SdkConnection:
                 return
             batch = rest
         if batch.runs:
-            self._appender.append(batch, self, request_id)
+            early = self._engine.early_conflicts(token, batch) if batch.expectation_count else None
+            self._appender.append(batch if early is None else early.batch, self, request_id)
+            if early is not None:
+                self.answered(early.token, early.rows)
             if self._appender.crowded and not self._held_back:
                 self._hold_back(self._appender.when_room)
 

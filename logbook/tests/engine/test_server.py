@@ -416,3 +416,20 @@ async def test_bytes_of_another_protocol(served: Served) -> None:
     writer.close()
     sdk = await served.sdk()
     await sdk.peer.call(wire.OP_STATUS)
+
+
+async def test_a_certain_conflict_is_told_while_nothing_is_ordered(served: Served, cluster: Any) -> None:
+    sdk = await served.sdk()
+    sdk.append(run(1, b"x", b"y", tags=(5,)))
+    (row,) = await sdk.answers(1)
+    cluster.ledgers.ack_by_itself = False
+    shard = served.core.logs[0].appender.shard
+    assert shard is not None
+    sdk.append(RunSpec(1, ALICE, 3, (RecordSpec(tags=(5,), data=b"loser", expect=((5, row.first_seqnum),)),)))
+    told = (await sdk.answers(2))[1]
+    assert (told.first, told.verdict, told.actual) == (3, Verdict.CONFLICT, ((5, row.first_seqnum + 1),))
+    assert told.position == served.core.covered(1)
+    assert b"loser" not in cluster.ledgers[shard.writer.ledger_id].entries[-1]
+    cluster.ledgers[shard.writer.ledger_id].ack()
+    ordered = (await sdk.answers(3))[2]
+    assert (ordered.first, ordered.verdict, ordered.actual) == (3, Verdict.CONFLICT, told.actual)

@@ -64,6 +64,11 @@ GOOD = {
         A,
         append("c2", 2, 3, "z", outcome="conflict", expect={"x": None}, actual={"x": 10}),
     ],
+    "a conflict that is certain, told by an engine behind": [
+        A,
+        B,
+        append("c3", 4, 5, "z", outcome="conflict", expect={"x": 5}, actual={"x": 10}),
+    ],
     "a condition that holds": [A, msgspec.structs.replace(B, expect={"x": 10})],
     "trimmed records are not seen": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_B], trimmed=15)],
     "trimmed in one stream, seen in another": [A, B, trim(4, 5, 30, "y"), read("c3", 6, 7, [SEEN_A, SEEN_B], tag="x")],
@@ -90,6 +95,16 @@ BAD = {
     ],
     "wrong verdict, let through": [A, msgspec.structs.replace(B, expect={"x": None})],
     "wrong verdict, refused": [A, append("c2", 2, 3, "z", outcome="conflict", expect={"x": 10})],
+    "wrong verdict, not what its own session has seen": [
+        A,
+        B,
+        append("c2", 4, 5, "z", outcome="conflict", expect={"x": 5}, actual={"x": 10}),
+    ],
+    "wrong verdict, an empty stream is told as it is": [
+        A,
+        B,
+        append("c3", 4, 5, "z", outcome="conflict", expect={"x": None}, actual={"x": 10}),
+    ],
     "wrong verdict, refused too early": [
         append("c2", 0, 0.5, "z", outcome="conflict", expect={"x": None}),
         msgspec.structs.replace(A, start=1, end=2),
