@@ -8,6 +8,8 @@ carry a digest, and the entry is taken if that covers it.
   pauses. While all of them rest the LAC is read from a quorum after each pause: without long polls it is plain polling.
 - The ensemble is the metadata's, which the reader follows: changes, recovery by another and the close are noticed there.
 - At most one poll waits at a bookie, so a slow one is not asked more than it answers.
+- A bookie is asked to tell of more than it told last, not of more than the follower knows: Apache's bookies forget a poll
+  when their LAC moves and is still not above what the poll named, so one that lags would be deaf until the poll's time ends.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from boki_ledger.transport import BookieTransport, PollAnswer
 
 ENTRIES_AT_ONCE: Final = 128
 """Entries that are read together when the follower is behind."""
+NOTHING_TOLD: Final = -1
 
 _log = get_logger("ledger")
 
@@ -80,6 +83,8 @@ class Tail:
         self._wait_s = wait_s
         self._loop = asyncio.get_running_loop()
         self._polls: dict[asyncio.Future[PollAnswer], _Poll] = {}
+        self._told: dict[BookieId, int] = {}
+        """The highest LAC that each told in a long poll; trusted for nothing but the next poll."""
         self._resting: dict[BookieId, float] = {}
         self._pauses: dict[BookieId, float] = {}
 
@@ -105,7 +110,7 @@ class Tail:
 
     async def _wait(self, entry_id: int, changed: asyncio.Future[None]) -> memoryview | None:
         """Returns when there may be news; with the payload of `entry_id` if a bookie brought it."""
-        self._poll(entry_id - 1)
+        self._poll(entry_id)
         until = min(self._resting.values(), default=None)
         left = None if until is None else max(0.0, until - self._loop.time())
         awaited: list[asyncio.Future[Any]] = [*self._polls, changed]
@@ -123,7 +128,7 @@ class Tail:
             brought = await self._answered(poll, future.result(), entry_id) or brought
         return brought
 
-    def _poll(self, previous_lac: int) -> None:
+    def _poll(self, entry_id: int) -> None:
         """Asks every bookie of the last fragment that is not asked and does not rest; forgets the others."""
         _, bookies = self._reader.metadata.ensembles[-1]
         now = self._loop.time()
@@ -134,13 +139,15 @@ class Tail:
         asked = {poll.bookie for poll in self._polls.values()}
         for bookie in bookies:
             if bookie not in asked and bookie not in self._resting:
+                previous_lac = min(self._told.get(bookie, NOTHING_TOLD), entry_id - 1)
                 future = self._transport.wait_for_lac(bookie, self._reader.ledger_id, previous_lac, wait_s=self._wait_s)
                 self._polls[future] = _Poll(bookie, previous_lac, now)
 
     async def _answered(self, poll: _Poll, answer: PollAnswer, entry_id: int) -> memoryview | None:
         reader = self._reader
         if answer.status is V2Status.OK and answer.lac is not None and answer.lac > poll.previous_lac:
-            if reader.last_entry < entry_id:
+            self._told[poll.bookie] = max(answer.lac, self._told.get(poll.bookie, NOTHING_TOLD))
+            if reader.last_entry < min(entry_id, answer.lac):
                 _, lac = self._lacs.take(await self._transport.read_lac(poll.bookie, reader.ledger_id))
                 reader.confirm(lac)
             if reader.last_entry > poll.previous_lac:

@@ -157,6 +157,29 @@ async def test_polls_whose_time_is_over_are_asked_again(ledgers: Ledgers) -> Non
     await follower.task
 
 
+async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_heard(ledgers: Ledgers) -> None:
+    writer, follower = await followed(ledgers)
+    await append(writer, 0, 1)
+    await follower.reaches(1)
+    late = ledgers.bookies["b3"]
+    late.lacs.forgetful = True
+    held = [ledgers.bookies.hold(kind=kind, bookie="b3") for kind in ("add", "write_lac")]
+    await append(writer, 1, 2)
+    await follower.reaches(3)
+    polls = asked(ledgers, "poll")
+    ledgers.bookies.end_polls("b3")  # it is asked again, and still knows nothing of entries 1 and 2
+    await until(lambda: asked(ledgers, "poll") > polls and late.lacs.waiting == 1)
+    for bookie in ("b1", "b2"):
+        ledgers.bookies.hold(kind="poll", answer=True, bookie=bookie)
+    for one in held:
+        one.release()
+    await until(lambda: late.lac(writer.ledger_id) == 2)
+    await append(writer, 3, 1)
+    await follower.reaches(4)
+    await writer.close()
+    await follower.task
+
+
 async def test_the_word_of_one_bookie_about_the_lac_confirms_nothing(ledgers: Ledgers) -> None:
     """A damaged answer must not make an entry that recovery may drop look certain."""
     writer = await ledgers.client.create()

@@ -24,6 +24,9 @@ class ScriptedLacs:
         self.explicit: dict[int, bytes] = {}
         self._lacs: dict[int, int] = {}
         self._polls: dict[int, list[Look]] = {}
+        self.forgetful = False
+        """As Apache's: a poll that is looked at in vain when the LAC moves is not looked at again before its time is over."""
+        self._forgotten: dict[int, list[Look]] = {}
 
     def explicit_lac(self, ledger_id: int) -> int:
         body = self.explicit.get(ledger_id)
@@ -43,16 +46,20 @@ class ScriptedLacs:
             self.look(ledger_id)
 
     def look(self, ledger_id: int) -> None:
-        self._polls[ledger_id] = [look for look in self._polls.get(ledger_id, []) if not look(False)]
+        left = [look for look in self._polls.pop(ledger_id, []) if not look(False)]
+        kept = self._forgotten if self.forgetful else self._polls
+        kept[ledger_id] = [*kept.get(ledger_id, []), *left]
 
     def end_polls(self) -> None:
         polls, self._polls = self._polls, {}
-        for looks in polls.values():
+        forgotten, self._forgotten = self._forgotten, {}
+        for looks in [*polls.values(), *forgotten.values()]:
             for look in looks:
                 look(True)
 
     def forget_polls(self) -> None:
         self._polls.clear()
+        self._forgotten.clear()
 
     @property
     def waiting(self) -> int:
