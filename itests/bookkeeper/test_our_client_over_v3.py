@@ -1,6 +1,10 @@
 """What our client does besides plain adds and reads, on our bookies and on Apache's, and what Java makes of it.
 
 With v2 only what v2 has not goes over v3: LACs, long polls, force.
+
+Java's writer may never tell its last LAC by itself: what it notes as told is read anew after what it sends, so an entry that
+is acknowledged between the two is told with the next entry only. No reader can know better, so only the LAC of a writer's
+first entry is waited for while it is idle.
 """
 
 from __future__ import annotations
@@ -54,10 +58,10 @@ async def test_the_lac_of_an_idle_java_writer_is_read_by_ours(
     java: JavaService, ours: OurClient, placement: Placement
 ) -> None:
     writer = await JavaClient(java, "v3 with explicit LAC").create(placement, "CRC32C")
-    await writer.append(ENTRIES)
+    await writer.append(ENTRIES[:1])
     reader = await ours.open(writer.ledger_id, "CRC32C", recover=False)
-    await until(reader.read_lac, lambda lac: lac == LAST)
-    assert await reader.read(0, LAST) == ENTRIES
+    await until(reader.read_lac, lambda lac: lac == 0)
+    assert await reader.read(0, 0) == ENTRIES[:1]
     await writer.close()
 
 
@@ -69,10 +73,11 @@ async def test_entries_of_a_java_writer_are_followed_to_the_end(
     reader = await ours.ledgers.open(writer.ledger_id, recover=False, password=PASSWORD)
     tail = reader.follow(0, wait_s=5.0)
     async with asyncio.timeout(PATIENCE_S):
-        found = [await anext(tail)]  # the last entry of an idle writer comes too
-        for entry in ENTRIES[1:]:
+        found = [await anext(tail)]  # the first entry of an idle writer comes too
+        await writer.append(ENTRIES[1:2])
+        for entry in ENTRIES[2:]:
             await writer.append([entry])
-            found.append(await anext(tail))
+            found.append(await anext(tail))  # the entry before it, at least, is told with it
         await writer.close()
         found += [one async for one in tail]
     assert [(number, bytes(payload).decode()) for number, payload in found] == list(enumerate(ENTRIES))
