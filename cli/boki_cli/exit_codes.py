@@ -55,7 +55,7 @@ def exit_code(error: BokiError, *, writes: bool) -> int:
         return USAGE
     if isinstance(error, OutcomeUnknown):
         return OUTCOME_UNKNOWN
-    if isinstance(error, (NetworkError, MetadataError)) and not error.definite:
+    if isinstance(error, (NetworkError, MetadataError, NoSequencer)) and not error.definite:
         return OUTCOME_UNKNOWN if writes else UNREACHABLE
     if isinstance(error, (NetworkError, MetadataUnavailable, NoSequencer, NotEnoughBookies)):
         return UNREACHABLE

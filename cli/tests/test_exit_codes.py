@@ -19,6 +19,7 @@ from boki_common import errors
         (errors.Unreachable, 3, 3),
         (errors.MetadataUnavailable, 3, 3),
         (errors.NoSequencer, 3, 3),
+        (errors.OrderUnknown, 3, 5),
         (errors.NotEnoughBookies, 3, 3),
         (errors.ConnectionLost, 3, 5),
         (errors.CallTimeout, 3, 5),

@@ -19,7 +19,7 @@ A message tells a person what was expected, what was found, and what to do next.
     ├── StorageError           CorruptData, DiskFull, DiskFailed, WrongDirectory, DirectoryInUse
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataUnknown
     ├── LedgerError            NoSuchLedger, NoSuchEntry, EntryUnknown, LedgerFenced, LedgerClosed, NotEnoughBookies, …
-    ├── MetalogError           TermOver, NoSequencer, SlotNotInTerm
+    ├── MetalogError           TermOver, NoSequencer (each also with unknown outcome), SlotNotInTerm
     └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten, AnswerForgotten, NumberReused,
                               TooManyWriters
 
@@ -248,15 +248,27 @@ class MetalogError(BokiError):
 
 
 class TermOver(MetalogError):
-    """The term named in the request has ended or is not served here."""
+    """The term named in the request has ended or is not served here: nothing was ordered."""
 
     retryable = True
+
+
+class TermEndedMeanwhile(TermOver):
+    """The term ended while the request was on its way into the metalog: perhaps ordered."""
+
+    definite = False
 
 
 class NoSequencer(MetalogError):
     """No sequencer serves the log now."""
 
     retryable = True
+
+
+class OrderUnknown(NoSequencer):
+    """No sequencer answered in time, and one that was asked may have ordered it; every command may be repeated."""
+
+    definite = False
 
 
 class SlotNotInTerm(MetalogError):

@@ -46,4 +46,5 @@ def test_bytes_that_are_no_error_become_a_protocol_error(body: bytes) -> None:
 def test_whatever_may_have_been_applied_says_so() -> None:
     indefinite = {kind.__name__ for kind in all_errors() if not kind.definite}
     assert {"ConnectionLost", "CallTimeout", "MetadataUnknown", "LedgerFenced", "OutcomeUnknown"} <= indefinite
-    assert not {"Unreachable", "Overloaded", "Conflict", "BadVersion", "LedgerClosed"} & indefinite
+    assert {"TermEndedMeanwhile", "OrderUnknown"} <= indefinite
+    assert not {"Unreachable", "Overloaded", "Conflict", "BadVersion", "LedgerClosed", "TermOver"} & indefinite

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from boki_common import limits
 from boki_common.engine_protocol import Token
-from boki_common.errors import BokiError, NetworkError, NoSequencer, SlotNotInTerm, TermOver
+from boki_common.errors import BokiError, NetworkError, NoSequencer, OrderUnknown, SlotNotInTerm, TermOver
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
@@ -320,6 +320,7 @@ class EngineCore:
         """Asks the sequencer of the book's log, and the next one when it cannot prove that its term goes on."""
         asked: tuple[ShardLink, View | None] | None = None
         fault: BokiError | None = None
+        perhaps = False  # whether a sequencer that was asked may have ordered it
         try:
             async with asyncio.timeout(ORDER_WAIT_S):
                 while True:
@@ -327,18 +328,21 @@ class EngineCore:
                     link = None if log is None else log.link
                     if log is not None and link is not None and (link, self._view) != asked:
                         asked = link, self._view
+                        before, perhaps = perhaps, True
                         try:
                             return log.log, await call(link)
                         except (TermOver, SlotNotInTerm, NetworkError) as error:
                             fault = error
+                            perhaps = before or not error.definite
                     else:
                         moved: asyncio.Future[None] = self._loop.create_future()
                         self._moved.append(moved)
                         await moved
         except TimeoutError:
-            raise NoSequencer(
+            raise (OrderUnknown if perhaps else NoSequencer)(
                 f"no sequencer of log {self.log_of(book)} answered within {ORDER_WAIT_S} s"
-                f"{'' if fault is None else f', the last said: {fault}'}; whether it was ordered is unknown: ask again"
+                f"{'' if fault is None else f', the last said: {fault}'}; "
+                f"{'whether it was ordered is unknown' if perhaps else 'nothing was ordered'}: ask again"
             ) from fault
 
     # -- EngineState

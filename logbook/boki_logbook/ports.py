@@ -87,8 +87,8 @@ class ShardLink(Protocol):
         """The position after the acknowledged entry that has the command.
 
         Raises:
-            TermOver, NetworkError: whether it was ordered is unknown; it may be repeated.
-            SlotNotInTerm, Overloaded, InvalidArgument, ProtocolError: it was refused.
+            TermEndedMeanwhile, ConnectionLost, CallTimeout: whether it was ordered is unknown; it may be repeated.
+            TermOver, SlotNotInTerm, Overloaded, InvalidArgument, ProtocolError: it was refused.
         """
 
     async def barrier(self) -> Position:

@@ -48,7 +48,7 @@ class Serving(Protocol):
         When a term ends in between, the next one is asked.
 
         Raises:
-            NoSequencer: nobody took it in time; whether it was ordered is unknown, all commands may be repeated.
+            NoSequencer: nobody took it in time. OrderUnknown: somebody may have; all commands may be repeated.
             InvalidArgument, Overloaded: it was refused.
         """
 

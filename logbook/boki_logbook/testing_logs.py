@@ -40,6 +40,8 @@ class ScriptedLink:
         self.term = term
         self.up = True
         self.open_faults: list[BokiError] = []
+        self.order_faults: list[BokiError] = []
+        """What the next orders meet instead of an answer; the command is ordered all the same if the fault leaves that open."""
         self._log = log
 
     async def open_shard(self, incarnation: str, ledger_id: int) -> int:
@@ -65,8 +67,12 @@ class ScriptedLink:
     async def order(self, command: Order) -> Position:
         await asyncio.sleep(0)
         self._check()
-        self._log.builder.order(command)
-        self._log.cut()
+        fault = self.order_faults.pop(0) if self.order_faults else None
+        if fault is None or not fault.definite:
+            self._log.builder.order(command)
+            self._log.cut()
+        if fault is not None:
+            raise fault
         return Position(self.term, len(self._log.history[self.term]))
 
     async def barrier(self) -> Position:

@@ -3,7 +3,7 @@
     order, barrier    a request arrived
     taken             an entry begins: it carries the oldest commands, and serves every barrier asked for until now
     acked             that entry is acknowledged: those it served are to be answered
-    clear             the term is over: nobody left will ever be served
+    clear             the term is over: nobody left will ever be served; those of the entry in flight are told apart
 
 Rules:
 - One entry is in flight at a time. A request that comes while one is waits for the next: the one in flight began before
@@ -68,9 +68,10 @@ class EntryWaiters(Generic[W]):
         """Drops the barriers of requesters that are gone."""
         self.barriers = [waiter for waiter in self.barriers if not gone(waiter)]
 
-    def clear(self) -> list[W]:
-        """Everybody who waits, oldest first; nobody does after."""
-        left = [*self._in_flight, *self.orders, *self.barriers]
+    def clear(self) -> tuple[list[W], list[W]]:
+        """Everybody who waits, oldest first; nobody does after. Those of the entry in flight, which recovery may keep or drop;
+        and those whom no entry has."""
+        taken, left = self._in_flight, [*self.orders, *self.barriers]
         self.orders.clear()
         self._in_flight, self.barriers = [], []
-        return left
+        return taken, left

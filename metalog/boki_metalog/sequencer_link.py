@@ -80,7 +80,8 @@ class SequencerLink:
         """Has a TRIM, EXPIRE or LOST ordered; its effect is known once the index passed the position returned.
 
         Raises:
-            TermOver, NetworkError: whether it was ordered is unknown; it may be repeated, each of them is idempotent.
+            TermEndedMeanwhile, ConnectionLost, CallTimeout: whether it was ordered is unknown; it may be repeated, each command
+                is idempotent. TermOver: it was not, by this term.
             SlotNotInTerm: refused, another term orders the book. Read the view again.
             Overloaded: refused, too many wait. InvalidArgument, ProtocolError: refused.
         """

@@ -24,7 +24,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from boki_common import errors, limits
-from boki_common.errors import BokiError, InvalidArgument, Overloaded, ProtocolError, SlotNotInTerm, TermOver
+from boki_common.errors import (
+    BokiError,
+    InvalidArgument,
+    Overloaded,
+    ProtocolError,
+    SlotNotInTerm,
+    TermEndedMeanwhile,
+    TermOver,
+)
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.net import messages
@@ -149,7 +157,7 @@ class TermServer:
         self._advance()
 
     def order(self, peer: MessagePeer, request_id: int, term: int, command: Order) -> None:
-        """Answers once the command's entry is acknowledged.
+        """Answers once the command's entry is acknowledged; with TermEndedMeanwhile when it is in one whose fate is unknown.
 
         Raises:
             TermOver, SlotNotInTerm, InvalidArgument, Overloaded: it is not ordered.
@@ -225,10 +233,13 @@ class TermServer:
             handle.cancel()
         if self._aging is not None:
             self._aging.cancel()
-        left: list[_Asked | _Waiter] = [*self._asked, *self._waiters.clear()]
+        taken, left = self._waiters.clear()
+        perhaps: list[_Asked | _Waiter] = [*self._asked, *taken]
         self._asked = []
-        for one in left:
-            one.peer.respond_error(one.request_id, self._term_over())
+        for one in perhaps:
+            one.peer.respond_error(one.request_id, self._ended_meanwhile())
+        for waiter in left:
+            waiter.peer.respond_error(waiter.request_id, self._term_over())
         for peer in self._peers:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(self.term))
         self._subscribers.clear()
@@ -417,3 +428,10 @@ class TermServer:
 
     def _term_over(self) -> TermOver:
         return TermOver(f"term {self.term} is over; read /boki/view for the next one", term=self.term)
+
+    def _ended_meanwhile(self) -> TermEndedMeanwhile:
+        return TermEndedMeanwhile(
+            f"term {self.term} ended before the entry with the request was known to be durable: recovery may have kept it, or "
+            "not; read /boki/view for the next term and ask again",
+            term=self.term,
+        )

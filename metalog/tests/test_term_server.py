@@ -329,12 +329,16 @@ async def test_all_who_wait_are_told_the_end_of_the_term(cluster: Any) -> None:
     await engine.round_trip()
     cluster.ledgers.hold_acks = False
     await cluster.sequencer(take_over=True)
+    definite = []
     for one in waiting:
-        with pytest.raises(TermOver):
+        with pytest.raises(TermOver) as caught:
             await one
+        definite.append(caught.value.definite)
+    assert definite == [False, True, True], "the first is in an entry that recovery may keep, the others are in none"
     for late in (order(engine, 1, TRIM), barrier(engine, 1)):
-        with pytest.raises(TermOver):
+        with pytest.raises(TermOver) as caught:
             await late
+        assert caught.value.definite
 
 
 async def test_messages_of_another_term_are_refused(cluster: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boki_common.engine_protocol import GapKind, GapRow
-from boki_common.errors import NoSequencer
+from boki_common.errors import NoSequencer, TermEndedMeanwhile, TermOver
 from boki_common.ids import slot_of
 from boki_common.metrics import Metrics
 from boki_logbook import core as core_module
@@ -30,6 +30,7 @@ from boki_logbook.testing import (
     read,
     same_state,
 )
+from boki_logbook.testing_logs import ScriptedLink
 from boki_metalog.metalog_entry import Lost, Trim
 
 WRITER = bytes(15) + b"w"
@@ -243,6 +244,23 @@ async def test_nobody_to_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(core_module, "ORDER_WAIT_S", 0.01)
     with pytest.raises(NoSequencer, match="log 0"):
         await core.barrier(LOW)
+
+
+@pytest.mark.parametrize("fault", [TermOver("over"), TermEndedMeanwhile("in flight")], ids=["refused", "in flight"])
+async def test_a_command_that_may_have_been_ordered_is_told_as_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: TermOver
+) -> None:
+    core = await world.engine()
+    before = await world.append(core, LOW)
+    link = core.logs[0].link
+    assert isinstance(link, ScriptedLink)
+    link.order_faults.append(fault)
+    monkeypatch.setattr(core_module, "ORDER_WAIT_S", 0.01)
+    with pytest.raises(NoSequencer) as caught:
+        await core.order(LOW, Trim(LOW, ((0, before + 1),), False))
+    assert caught.value.definite == fault.definite
+    await world.settle()
+    assert (core.state.mark(LOW, 0) == before + 1) is not fault.definite, "what was told is what became of it"
 
 
 async def test_the_loss_of_another_engine_holds_nobody_up(world: World) -> None:
