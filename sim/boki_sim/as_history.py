@@ -7,10 +7,11 @@ it must see all that was acknowledged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from boki_sim.checkers import history
 from boki_sim.verdict_on_history import Entry
-from boki_sim.workload import CONFLICT, FAILED, OK, PENDING, Operation
+from boki_sim.workload import CONFLICT, FAILED, OK, PENDING, TRIM, Operation
 
 _OUTCOMES: Mapping[str, history.Outcome] = {OK: "ok", CONFLICT: "conflict", FAILED: "never"}
 
@@ -22,6 +23,8 @@ def as_history(
     for one in operations:
         if one.kind == "append":
             yield _append(one)
+        elif one.kind == TRIM:
+            yield _trim(one)
         elif one.outcome == OK:
             yield _read(one)
     for name in sorted(books):
@@ -51,10 +54,14 @@ def _append(one: Operation) -> history.Operation:
 
 
 def _read(one: Operation) -> history.Operation:
-    """`next` covers from its bound to what it found; `prev` and `tail` from what they found to their bound."""
+    """`next` covers from its bound to what it found; `prev` and `tail` from what they found to their bound.
+
+    Who was told that the beginning is trimmed saw nothing at or above the mark.
+    """
     found = one.seqnum
+    how: Any = one.consistency
     if one.kind == "next":
-        low, high = one.bound or 0, None if found is None else found + 1
+        low, high = one.bound or 0, (one.mark or None) if found is None else found + 1
     else:
         low, high = found or 0, None if one.bound is None else one.bound + 1
     return history.Operation(
@@ -67,5 +74,20 @@ def _read(one: Operation) -> history.Operation:
         tag=one.tags[0] if one.tags else history.ALL,
         low=low,
         high=high,
+        trimmed=one.mark,
+        consistency=how,
         rows=() if found is None else ((found, name_of(one.payload)),),
+    )
+
+
+def _trim(one: Operation) -> history.Operation:
+    return history.Operation(
+        client=one.client,
+        kind="trim",
+        book=one.book,
+        start=one.start,
+        end=None if one.outcome == PENDING else one.end,
+        outcome=_OUTCOMES.get(one.outcome, "unknown"),
+        tag=one.tags[0] if one.tags else history.ALL,
+        before=one.bound or 0,
     )

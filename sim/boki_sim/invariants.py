@@ -263,11 +263,12 @@ class Invariants:
             key = tuple(sorted(core.positions.items()))
             state = core.state
             covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
-            facts = (state.records, len(state.index), len(state.verdicts), *covered)
+            live = sum(term.live for term in state.places.terms.values())
+            facts = (state.records, live, len(state.verdicts), *covered)
             other = by_position.setdefault(key, (name, facts))
             if other[1] != facts:
                 self.violated(
-                    "7 index", f"at {key}, {other[0]} has {other[1]} (records, rows, writers), {name} {facts}"
+                    "7 index", f"at {key}, {other[0]} has {other[1]} (records, live, writers), {name} {facts}"
                 )
 
     def compare_verdicts(self, engines: Mapping[str, Engine]) -> None:

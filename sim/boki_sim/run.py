@@ -21,7 +21,7 @@ from typing import Any, Final
 import boki
 from boki_common import logs
 from boki_common.errors import BokiError
-from boki_sim import verdict_on_history
+from boki_sim import named_numbers, verdict_on_history
 from boki_sim.as_history import as_history
 from boki_sim.checkers.check import check
 from boki_sim.checkers.findings import name_of
@@ -269,8 +269,8 @@ class _Run:
 
     def _judge(self, books: dict[str, list[Entry]]) -> None:
         """First call by call, which says best what is wrong; then all calls together."""
-        operations = self.history.operations
-        for text in verdict_on_history.judge(operations, books):
+        operations, faults = named_numbers.merge(self.history.operations)
+        for text in (*faults, *verdict_on_history.judge(operations, books, read_from=self._read_from)):
             self.invariants.violated("history", text)
         now = self.loop.time()
         for finding in check(as_history(operations, books, reader="verifier", start=self._read_from, end=now)):

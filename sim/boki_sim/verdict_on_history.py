@@ -1,23 +1,26 @@
 """Compares what clients were told with the log as it is in the end. Pure, and written without any code of the log.
 
 What it demands, per book (DESIGN §11.5 and §11.6):
-- an append that was acknowledged is there, once, where it was said to be, with its tags; what was refused is not there;
-- nothing is there that nobody appended; seqnums ascend;
+- an append that was acknowledged is there, once, where it was said to be, with its tags, unless trims took it; what was refused
+  is not there;
+- nothing is there that nobody appended, or that was trimmed; seqnums ascend;
 - an append that began after another was acknowledged comes after it;
 - a condition held at the record's own place in the log, and did not where it was refused;
-- a read gave the right record of the final log, and never less than its session knew before.
+- a read gave the right record of the final log, and never less than its session knew before: a linearizable one, than anybody
+  knew; one that takes any engine's word is held to what it shows.
 
 It is quick and local: one violation shows which call is wrong. Linearizability as a whole is the checkers' business.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
-from boki_sim.workload import CONFLICT, FAILED, OK, Operation
+from boki_sim.workload import ANY, CONFLICT, FAILED, LINEARIZABLE, OK, TRIM, Operation
 
 
 class Entry(NamedTuple):
@@ -28,39 +31,95 @@ class Entry(NamedTuple):
     tags: tuple[str, ...]
 
 
-class _Book:
-    """The final log of a book, by stream ("" is all records)."""
+class _Trims:
+    """The trims of a book, by stream ("" is the whole book): what they may have taken, and what they have.
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    Clients trim below what they have seen, so all that is below a bound was in the log before its trim.
+    """
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._of: dict[str, list[Operation]] = defaultdict(list)
+        for one in operations:
+            if one.kind == TRIM and one.outcome != FAILED:
+                self._of[one.tags[0] if one.tags else ""].append(one)
+
+    def may_hide(self, entry: Entry, stream: str, until: float) -> bool:
+        """Whether a read of a stream that ended then may miss a record that was there."""
+        return self._hidden(entry, stream, lambda trim: trim.start <= until)
+
+    def hide(self, entry: Entry, stream: str, since: float) -> bool:
+        """Whether a read of a stream that began then cannot show the record, if it knows what anybody was told."""
+        return self._hidden(entry, stream, lambda trim: trim.outcome == OK and trim.end < since)
+
+    def _hidden(self, entry: Entry, stream: str, counts: Callable[[Operation], bool]) -> bool:
+        if not self._of:
+            return False
+        if self._reached(entry, "", counts):
+            return True
+        tags = (stream,) if stream else entry.tags
+        return bool(tags) and all(self._reached(entry, tag, counts) for tag in tags)
+
+    def _reached(self, entry: Entry, stream: str, counts: Callable[[Operation], bool]) -> bool:
+        return any((trim.bound or 0) > entry.seqnum and counts(trim) for trim in self._of.get(stream, ()))
+
+
+class _Book:
+    """The log of a book, by stream ("" is all records): what is there in the end, and what is known of what trims took."""
+
+    def __init__(self, entries: Sequence[Entry], operations: Sequence[Operation]) -> None:
         self.entries = entries
+        self.trims = _Trims(operations)
         self.by_seqnum = {entry.seqnum: entry for entry in entries}
+        self.gone: dict[bytes, int] = {}
+        """Records that are not there in the end, because of a trim, and where they were."""
+        self._add_gone(operations)
         self.streams: dict[str, list[int]] = defaultdict(list)
-        for entry in entries:
-            for tag in ("", *entry.tags):
-                self.streams[tag].append(entry.seqnum)
+        for seqnum in sorted(self.by_seqnum):
+            for tag in ("", *self.by_seqnum[seqnum].tags):
+                self.streams[tag].append(seqnum)
+
+    def _add_gone(self, operations: Sequence[Operation]) -> None:
+        appends = {one.payload: one for one in operations if one.kind == "append"}
+        there = {entry.payload for entry in self.entries}
+        for one in operations:
+            append = appends.get(one.payload)
+            if one.kind == TRIM or one.outcome != OK or one.seqnum is None or append is None or one.payload in there:
+                continue
+            entry = Entry(one.seqnum, one.payload, append.tags)
+            if append.outcome in (CONFLICT, FAILED) or one.seqnum in self.by_seqnum:
+                continue
+            if self.trims.may_hide(entry, "", inf):
+                self.by_seqnum[one.seqnum] = entry
+                self.gone[one.payload] = one.seqnum
 
     def between(self, tag: str, low: int, high: int) -> list[int]:
         """Seqnums of a stream in [low, high)."""
         rows = self.streams.get(tag, [])
         return rows[bisect_left(rows, low) : bisect_left(rows, high)]
 
+    def shown_between(self, tag: str, low: int, high: int, until: float) -> Iterator[int]:
+        """Those that a read which ended then cannot miss because of a trim."""
+        for seqnum in self.between(tag, low, high):
+            if not self.trims.may_hide(self.by_seqnum[seqnum], tag, until):
+                yield seqnum
 
-def judge(operations: Sequence[Operation], books: dict[str, list[Entry]]) -> Iterator[str]:
-    """What is wrong, as sentences."""
+
+def judge(operations: Sequence[Operation], books: dict[str, list[Entry]], *, read_from: float = -inf) -> Iterator[str]:
+    """What is wrong, as sentences. `read_from`: when the reading of the books began."""
     by_book: dict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
         by_book[operation.book].append(operation)
     for name in sorted(by_book.keys() | books.keys()):
-        book = _Book(books.get(name, []))
         ours = by_book[name]
+        book = _Book(books.get(name, []), ours)
         appends = [one for one in ours if one.kind == "append"]
-        yield from (f"book {name}: {text}" for text in _entries(book, appends))
+        yield from (f"book {name}: {text}" for text in _entries(book, appends, read_from))
         yield from (f"book {name}: {text}" for text in _real_time(appends))
         yield from (f"book {name}: {text}" for text in _conditions(book, appends))
         yield from (f"book {name}: {text}" for text in _reads(book, ours))
 
 
-def _entries(book: _Book, appends: Sequence[Operation]) -> Iterator[str]:
+def _entries(book: _Book, appends: Sequence[Operation], read_from: float) -> Iterator[str]:
     submitted = {one.payload: one for one in appends}
     met: dict[bytes, int] = {}
     last = -1
@@ -76,8 +135,10 @@ def _entries(book: _Book, appends: Sequence[Operation]) -> Iterator[str]:
             yield f"phantom: nobody appended {_short(entry.payload)} at {entry.seqnum}"
         elif sorted(origin.tags) != sorted(entry.tags):
             yield f"{_short(entry.payload)} has tags {entry.tags}, appended with {origin.tags}"
+        if book.trims.hide(entry, "", read_from):
+            yield f"trimmed: {_short(entry.payload)} at {entry.seqnum} is there after its trim was acknowledged"
     for one in appends:
-        found = met.get(one.payload)
+        found = met.get(one.payload, book.gone.get(one.payload))
         if one.outcome == OK and found != one.seqnum:
             yield f"lost: {_short(one.payload)} was acknowledged at {one.seqnum}, and is at {found}"
         if one.outcome in (CONFLICT, FAILED) and found is not None:
@@ -111,53 +172,69 @@ def _conditions(book: _Book, appends: Sequence[Operation]) -> Iterator[str]:
                 yield f"{_short(one.payload)} at {one.seqnum} expected {tag} to end at {expected}, but it had {newer[-1]}"
 
 
+class _Known:
+    """The highest seqnum that somebody knew, by time."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+        self._highest: list[int] = []
+
+    def learn(self, end: float, seqnum: int) -> None:
+        """Calls come in the order of their ends."""
+        self._ends.append(end)
+        self._highest.append(max(seqnum, self._highest[-1] if self._highest else 0))
+
+    def before(self, start: float) -> int:
+        """By answers that came before this time."""
+        at = bisect_left(self._ends, start)
+        return self._highest[at - 1] if at else 0
+
+
 def _reads(book: _Book, operations: Sequence[Operation]) -> Iterator[str]:
-    known: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    """Client → (time, highest seqnum it knew from then on), ascending."""
-    finished = sorted(
-        (one for one in operations if one.outcome == OK and one.seqnum is not None), key=lambda one: one.end
-    )
-    for one in finished:
-        seen = known[one.client]
-        highest = max(one.seqnum or 0, seen[-1][1] if seen else 0)
-        seen.append((one.end, highest))
+    sessions: dict[str, _Known] = defaultdict(_Known)
+    anybody = _Known()
+    for one in sorted((one for one in operations if one.outcome == OK), key=lambda one: one.end):
+        if one.seqnum is not None:
+            anybody.learn(one.end, one.seqnum)
+            if one.consistency != ANY:
+                sessions[one.client].learn(one.end, one.seqnum)
     for one in operations:
-        if one.kind == "append" or one.outcome != OK:
+        if one.kind in ("append", TRIM) or one.outcome != OK:
             continue
-        seen = known[one.client]
-        before = bisect_left(seen, (one.start, 0)) - 1
-        floor = seen[before][1] if before >= 0 else 0
-        yield from _read(book, one, floor)
+        floor = sessions[one.client].before(one.start)
+        if one.consistency == LINEARIZABLE:
+            floor = anybody.before(one.start)
+        yield from _read(book, one, 0 if one.consistency == ANY else floor)
 
 
 def _read(book: _Book, one: Operation, floor: int) -> Iterator[str]:
-    """`floor`: what the session knew when the read began: everything up to there it must see."""
+    """`floor`: what was known when the read began: everything up to there it must see."""
     tag = one.tags[0] if one.tags else ""
-    what = f"{one.client} read {one.kind} of {tag or 'all'} from {one.bound} at {one.start:.4f} s"
+    what = f"{one.client} read {one.kind} of {tag or 'all'} from {one.bound} ({one.consistency}) at {one.start:.4f} s"
+    if one.mark:  # there was nothing to be seen; whether it was trimmed is the checkers' business
+        return
     if one.seqnum is not None:
         entry = book.by_seqnum.get(one.seqnum)
         if entry is None or entry.payload != one.payload or (tag and tag not in entry.tags):
             yield f"{what} and got {one.seqnum} {_short(one.payload)}, which is not in the log"
             return
+        if one.consistency == LINEARIZABLE and book.trims.hide(entry, tag, one.start):
+            yield f"{what} and got {one.seqnum}, after its trim was acknowledged"
     if one.kind == "next":
         low = one.bound or 0
-        missed = book.between(tag, low, one.seqnum if one.seqnum is not None else floor + 1)
-        if missed and (one.seqnum is not None or missed[0] <= floor):
-            yield f"{what} and got {one.seqnum}, passing by {missed[0]}"
+        missed = next(book.shown_between(tag, low, one.seqnum if one.seqnum is not None else floor + 1, one.end), None)
+        if missed is not None:
+            yield f"{what} and got {one.seqnum}, passing by {missed}"
         if one.seqnum is not None and one.seqnum < low:
             yield f"{what} and got {one.seqnum}"
         return
-    rows = book.streams.get(tag, [])
     reach = floor if one.bound is None else min(floor, one.bound)
-    least = rows[bisect_right(rows, reach) - 1] if bisect_right(rows, reach) else None
-    if least is not None and (one.seqnum is None or one.seqnum < least):
-        yield f"{what} and got {one.seqnum}, its session knew of {least}"
-    if one.seqnum is not None and one.bound is not None:
-        if one.seqnum > one.bound:
-            yield f"{what} and got {one.seqnum}"
-        newer = book.between(tag, one.seqnum + 1, min(floor, one.bound) + 1)
-        if newer:
-            yield f"{what} and got {one.seqnum}, passing by {newer[-1]}"
+    low = 0 if one.seqnum is None else one.seqnum + 1
+    newer = max(book.shown_between(tag, low, reach + 1, one.end), default=None)
+    if newer is not None:
+        yield f"{what} and got {one.seqnum}, passing by {newer}, which was known"
+    if one.seqnum is not None and one.bound is not None and one.seqnum > one.bound:
+        yield f"{what} and got {one.seqnum}"
 
 
 def _short(payload: bytes) -> str:

@@ -1,7 +1,10 @@
-"""What simulated clients do: append in every way the SDK offers, read in every way, and write down what they were told.
+"""What simulated clients do: append in every way the SDK offers, read in every way, trim, and write down what they were told.
 
 Each client is a process with one SDK client; its tasks share the session. Payloads are unique, so the final log can be
 compared with what was said (`verdict_on_history`). A client trusts nobody: it notes the call before it makes it.
+
+Of a named writer it notes every record before it is sent first, in a place that outlives the client (`Notes`). So whatever
+became of a number, and whoever comes after a crash, sends the same record under it again until the log has decided it.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_sim.loop import SimLoop
 from boki_sim.process import SimProcess
 
@@ -25,6 +28,13 @@ CONFLICT: Final = "conflict"
 FAILED: Final = "failed"
 """Certainly not applied."""
 UNKNOWN: Final = "unknown"
+TRIM: Final = "trim"
+SESSION: Final = "session"
+LINEARIZABLE: Final = "linearizable"
+ANY: Final = "any"
+NUMBERED_AT_ONCE: Final = 4
+SENT_AGAIN: Final = 20
+"""How far back a decided number of a named writer is sent again; the log keeps 1,024 answers."""
 
 
 @dataclass(slots=True)
@@ -32,10 +42,12 @@ class Operation:
     """One call and what came of it. Times are virtual.
 
     Attributes:
-        kind: append, next, prev or tail.
-        bound: seqnum that a read began at (next) or ended at (prev); None: no bound.
+        kind: append, next, prev, tail or trim; a trim of several streams is an operation for each.
+        bound: seqnum that a read began at (next) or ended at (prev), or that a trim keeps first; None: no bound.
         expect: tag → seqnum or None, of a conditional append; actual: what a conflict met instead.
         seqnum: of the appended or found record; None: a read found nothing.
+        mark: a read was told that everything below is trimmed.
+        writer, number: of a named writer's append; each time it is sent is an operation.
     """
 
     client: str
@@ -51,6 +63,30 @@ class Operation:
     end: float = 0.0
     seqnum: int | None = None
     error: str = ""
+    consistency: str = SESSION
+    mark: int = 0
+    writer: str = ""
+    number: int = 0
+
+
+class Noted(NamedTuple):
+    """A record of a named writer, as it is sent every time."""
+
+    tags: tuple[str, ...]
+    payload: bytes
+    expect: dict[str | int, int | None] | None
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a named writer of one book knows for sure, whatever happens to its process: its records, by number from 1 on.
+
+    Attributes:
+        decided: numbers that were answered; they have no holes.
+    """
+
+    records: list[Noted] = field(default_factory=list)
+    decided: int = 0
 
 
 @dataclass(slots=True)
@@ -66,12 +102,15 @@ class Habits:
     conditional: float
     patience_s: float
     """Time-out of an append: short ones leave the outcome unknown."""
+    consistencies: tuple[str, ...]
+    """One of these is drawn for each read."""
 
 
 def draw_habits(numbers: random.Random) -> Habits:
-    kinds = ("append", "burst", "many", "next", "prev", "tail", "scan", "wait")
+    kinds = ("append", "burst", "many", "next", "prev", "tail", "scan", "wait", "numbered")
     weights = {kind: numbers.choice((0.0, 1.0, 3.0)) for kind in kinds}
     weights["append"] = weights["append"] or 1.0
+    weights[TRIM] = numbers.choice((0.0, 0.1, 0.5))
     return Habits(
         tasks=numbers.choice((1, 2, 4)),
         pause_s=numbers.choice((0.005, 0.02, 0.1)),
@@ -81,6 +120,7 @@ def draw_habits(numbers: random.Random) -> Habits:
         burst=numbers.choice((3, 20, 100)),
         conditional=numbers.choice((0.0, 0.2, 0.8)),
         patience_s=numbers.choice((0.3, 3.0, GIVE_UP_S)),
+        consistencies=numbers.choice(((SESSION,), (SESSION, LINEARIZABLE), (SESSION, LINEARIZABLE, LINEARIZABLE, ANY))),
     )
 
 
@@ -91,6 +131,8 @@ class History:
     operations: list[Operation] = field(default_factory=list)
     defects: list[str] = field(default_factory=list)
     """Errors of clients that are no BokiError."""
+    notes: dict[tuple[str, str], Notes] = field(default_factory=dict)
+    """Of each (named writer, book): what its program would keep on a disk of its own."""
 
 
 class SimClient:
@@ -108,6 +150,8 @@ class SimClient:
         self._payloads = 0
         self._seen: dict[str, int] = {}
         """Book → a recent seqnum, for choosing bounds."""
+        self._numbering: set[str] = set()
+        """Books in which a task of this client uses the named writer: it has one user at a time."""
 
     async def run(self, until: float) -> None:
         """Works until that time; then waits for what is under way."""
@@ -146,6 +190,10 @@ class SimClient:
                 await self._many(book)
             elif kind == "scan":
                 await self._scan(book)
+            elif kind == "numbered":
+                await self._numbered(book)
+            elif kind == TRIM:
+                await self._trim(book)
             else:
                 await self._read(book, kind)
             await asyncio.sleep(numbers.expovariate(1 / habits.pause_s))
@@ -233,6 +281,82 @@ class SimClient:
             for operation, seqnum in zip(operations, seqnums, strict=True):
                 self._told(operation, seqnum)
 
+    # -- named writers
+
+    async def _numbered(self, book: boki.Book) -> None:
+        """The next numbers of this client's writer, or those that are undecided; now and then one that is decided long since."""
+        name, writer = str(book.name), self.process.name.partition("#")[0]
+        if name in self._numbering:
+            return
+        self._numbering.add(name)
+        try:
+            notes = self.history.notes.setdefault((writer, name), Notes())
+            await self._note_next(book, notes)
+            first = notes.decided + 1
+            if first > 1 and self._numbers.random() < 0.2:
+                again = self._numbers.randrange(max(1, first - SENT_AGAIN), first)
+                await self._send(book, writer, again, notes.records[again - 1])
+            calls = [self._send(book, writer, n, notes.records[n - 1]) for n in range(first, len(notes.records) + 1)]
+            for decided in await asyncio.gather(*calls):
+                if not decided:
+                    break
+                notes.decided += 1
+        finally:
+            self._numbering.discard(name)
+
+    async def _note_next(self, book: boki.Book, notes: Notes) -> None:
+        """Notes records until there are some to send."""
+        wanted = self._numbers.randrange(1, NUMBERED_AT_ONCE + 1)
+        while len(notes.records) - notes.decided < wanted:
+            expect = None
+            if self._numbers.random() < self._habits.conditional:
+                expect = await self._expectation(book)
+            notes.records.append(Noted(self._tags(), self._payload(), expect))
+
+    async def _send(self, book: boki.Book, writer: str, number: int, noted: Noted) -> bool:
+        """Sends a record under its number; returns whether the log said what became of it."""
+        operation = self._begin(
+            book, "append", noted.tags, payload=noted.payload, expect=noted.expect, writer=writer, number=number
+        )
+        try:
+            seqnum = await book.append(
+                noted.payload,
+                tags=noted.tags,
+                expect=noted.expect,
+                writer=(writer, number),
+                timeout=self._habits.patience_s,
+            )
+        except BokiError as error:
+            self._refused(operation, error)
+        else:
+            self._told(operation, seqnum)
+        return operation.outcome in (OK, CONFLICT)
+
+    # -- trims
+
+    async def _trim(self, book: boki.Book) -> None:
+        """Below something that this session has seen: a mark above that would be lowered."""
+        seen = self._seen.get(str(book.name))
+        if seen is None:
+            return
+        tags = (
+            ("",)
+            if self._numbers.random() < 0.3
+            else self._numbers.sample(TAGS, self._numbers.randrange(1, len(TAGS) + 1))
+        )
+        operations = [
+            self._begin(book, TRIM, (tag,) if tag else (), bound=max(1, seen + 1 - self._numbers.randrange(100)))
+            for tag in tags
+        ]
+        try:
+            await book.trim([(one.tags[0] if one.tags else None, one.bound or 0) for one in operations])
+        except BokiError as error:
+            for one in operations:
+                self._refused(one, error)
+        else:
+            for one in operations:
+                self._told(one, None)
+
     # -- reads
 
     async def _read(self, book: boki.Book, kind: str) -> None:
@@ -248,14 +372,19 @@ class SimClient:
             "next" if kind == "wait" else kind,
             () if tag is None else (tag,),
             bound=None if kind == "tail" else bound,
+            consistency=self._numbers.choice(self._habits.consistencies),
         )
+        how: Any = operation.consistency
         try:
             if operation.kind == "next":
-                record = await book.read_next(tag, at_least=bound, wait=wait)
+                record = await book.read_next(tag, at_least=bound, wait=wait, consistency=how)
             elif operation.kind == "prev":
-                record = await book.read_prev(tag, at_most=bound)
+                record = await book.read_prev(tag, at_most=bound, consistency=how)
             else:
-                record = await book.check_tail(tag)
+                record = await book.check_tail(tag, consistency=how)
+        except Trimmed as error:
+            self._told(operation, None)
+            operation.mark = error.facts["mark"]
         except BokiError as error:
             self._refused(operation, error)
         else:

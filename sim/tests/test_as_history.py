@@ -6,7 +6,7 @@ from boki_sim.as_history import as_history
 from boki_sim.checkers.check import check
 from boki_sim.checkers.history import Operation as Call
 from boki_sim.verdict_on_history import Entry
-from boki_sim.workload import CONFLICT, FAILED, OK, PENDING, UNKNOWN, Operation
+from boki_sim.workload import CONFLICT, FAILED, LINEARIZABLE, OK, PENDING, TRIM, UNKNOWN, Operation
 
 LOG = {"b": [Entry(10, b"one...", ("a",)), Entry(20, b"two", ())]}
 
@@ -51,3 +51,17 @@ def test_the_last_reading_shows_what_is_lost() -> None:
     good[1].tags = ()
     assert check(calls(*good)) == []
     assert {finding.anomaly for finding in check(calls(*good, appended(b"three", OK, 30, at=8)))} == {"lost"}
+
+
+def test_trims_and_reads_below_them_are_calls_of_their_own() -> None:
+    lowered = Operation("c", TRIM, "b", 3.0, ("a",), bound=11, outcome=OK, end=4.0)
+    perhaps = Operation("c", TRIM, "b", 3.0, (), bound=11)
+    told = Operation("c", "next", "b", 5.0, ("a",), outcome=OK, end=6.0, consistency=LINEARIZABLE, mark=11)
+    one, other, read, _ = calls(lowered, perhaps, told)
+    assert (one.kind, one.tag, one.before, one.outcome, one.end) == ("trim", "a", 11, "ok", 4.0)
+    assert (other.tag, other.outcome, other.end) == ("", "unknown", None)
+    assert (read.low, read.high, read.trimmed, read.consistency, read.rows) == (0, 11, 11, "linearizable", ())
+    good = (appended(b"one...", OK, 10), appended(b"two", OK, 20, at=2))
+    good[1].tags = ()
+    assert check(calls(*good, lowered, told)) == []
+    assert [finding.anomaly for finding in check(calls(*good, told))] == ["wrong trim"]

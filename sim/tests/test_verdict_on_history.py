@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boki_sim.verdict_on_history import Entry, judge
-from boki_sim.workload import CONFLICT, FAILED, OK, UNKNOWN, Operation
+from boki_sim.workload import ANY, CONFLICT, FAILED, LINEARIZABLE, OK, TRIM, UNKNOWN, Operation
 
 LOG = [Entry(10, b"one", ("a",)), Entry(20, b"two", ()), Entry(30, b"three", ("a", "b"))]
 
@@ -22,6 +22,15 @@ def read(kind: str, tag: str, bound: int | None, seqnum: int | None, at: float, 
     found = next((entry.payload for entry in LOG if entry.seqnum == seqnum), payload)
     tags = (tag,) if tag else ()
     return Operation("c", kind, "b", at, tags, found, bound, outcome=OK, end=at + 0.5, seqnum=seqnum)
+
+
+def trim(tag: str, before: int, at: float, outcome: str = OK) -> Operation:
+    return Operation("t", TRIM, "b", at, (tag,) if tag else (), bound=before, outcome=outcome, end=at + 0.5)
+
+
+def by(client: str, operation: Operation, consistency: str) -> Operation:
+    operation.client, operation.consistency = client, consistency
+    return operation
 
 
 GOOD = [append(b"one", 10, 1), append(b"two", 20, 2), append(b"three", 30, 3)]
@@ -64,9 +73,9 @@ def test_a_good_history_passes() -> None:
         ([*GOOD, read("next", "a", 0, 30, 5)], LOG, "got 30, passing by 10"),
         ([*GOOD, read("next", "", 15, None, 5)], LOG, "got None, passing by 20"),
         ([*GOOD, read("next", "", 15, 10, 5)], LOG, "got 10"),
-        ([*GOOD, read("tail", "a", None, 10, 5)], LOG, "got 10, its session knew of 30"),
+        ([*GOOD, read("tail", "a", None, 10, 5)], LOG, "got 10, passing by 30, which was known"),
         ([*GOOD, read("prev", "", 25, 10, 5)], LOG, "passing by 20"),
-        ([*GOOD, read("prev", "", 15, 20, 5)], LOG, "from 15 at 5.0000 s and got 20"),
+        ([*GOOD, read("prev", "", 15, 20, 5)], LOG, "from 15 (session) at 5.0000 s and got 20"),
         ([*GOOD, read("next", "", 40, 41, 5, b"ghost")], LOG, "got 41 ghost, which is not in the log"),
         (GOOD, [LOG[1], LOG[0], LOG[2]], "seqnum 10 comes after 20"),
     ],
@@ -83,3 +92,51 @@ def test_a_session_knows_only_what_it_was_told_before_the_read_began() -> None:
     other = read("tail", "", None, 20, 5)
     other.client = "another"
     assert verdict(*GOOD[:2], late, other) == []
+
+
+def test_what_was_trimmed_may_be_gone_and_nothing_else() -> None:
+    rest = LOG[1:]
+    assert verdict(*GOOD, trim("", 11, 4), log=rest) == []
+    assert verdict(*GOOD, trim("a", 11, 4, UNKNOWN), log=rest) == []
+    assert any("lost: one" in text for text in verdict(*GOOD, trim("", 10, 4), log=rest))
+    assert any("lost: one" in text for text in verdict(*GOOD, trim("b", 31, 4), log=rest))
+    assert any("lost: one" in text for text in verdict(*GOOD, trim("a", 31, 4, FAILED), log=rest))
+    assert any("lost: three" in text for text in verdict(*GOOD, trim("a", 31, 4), log=LOG[1:2])), "b still holds it"
+    assert verdict(*GOOD, trim("a", 31, 4), trim("b", 31, 4), log=LOG[1:2]) == []
+
+
+def test_what_was_trimmed_before_the_books_were_read_is_not_there() -> None:
+    said = list(judge([*GOOD, trim("", 11, 4)], {"b": LOG}, read_from=9))
+    assert said == ["book b: trimmed: one at 10 is there after its trim was acknowledged"]
+    assert list(judge([*GOOD, trim("", 11, 4)], {"b": LOG}, read_from=4.2)) == []
+    assert list(judge([*GOOD, trim("a", 31, 4)], {"b": LOG[1:]}, read_from=9)) == []
+    assert list(judge([*GOOD, trim("", 11, 4, UNKNOWN)], {"b": LOG}, read_from=9)) == []
+
+
+def test_a_condition_is_held_to_records_that_were_trimmed_since() -> None:
+    wrong = append(b"three", 30, 3, expect={"a": None})
+    assert any("but it had 10" in text for text in verdict(GOOD[0], GOOD[1], wrong, trim("", 11, 4), log=LOG[1:]))
+
+
+def test_reads_may_miss_what_is_being_trimmed_and_show_it_no_more_when_they_are_linearizable() -> None:
+    below = trim("", 21, 5)
+    assert verdict(*GOOD, below, read("next", "", 0, 30, 5.2)) == []
+    assert verdict(*GOOD, below, read("next", "", 0, 10, 5.2), log=LOG[2:]) == []
+    assert any("passing by 10" in text for text in verdict(*GOOD, below, read("next", "", 0, 30, 4)))
+    assert any("passing by 30" in text for text in verdict(*GOOD, below, read("tail", "", None, None, 9)))
+    shown = by("x", read("next", "", 0, 10, 7), LINEARIZABLE)
+    assert any("after its trim was acknowledged" in text for text in verdict(*GOOD, below, shown, log=LOG[2:]))
+    assert verdict(*GOOD, below, by("x", read("next", "", 0, 10, 7), "session"), log=LOG[2:]) == []
+    told = read("next", "", 0, None, 7)
+    told.mark = 21
+    assert verdict(*GOOD, below, told, log=LOG[2:]) == []
+
+
+def test_a_linearizable_read_sees_what_anybody_was_told_and_others_need_not() -> None:
+    def late(consistency: str) -> list[str]:
+        return verdict(*GOOD, by("another", read("tail", "", None, 20, 4), consistency))
+
+    assert any("passing by 30, which was known" in text for text in late(LINEARIZABLE))
+    assert late("session") == late(ANY) == []
+    behind = by("c", read("tail", "", None, 20, 4), ANY)
+    assert verdict(*GOOD, behind) == [], "any engine's word may be old, whatever the session knows"
