@@ -12,6 +12,9 @@ are stopped (SIGSTOP), so two cores are not shared with what they still have to 
 bookies have flushed what the case before left, so it does not pay for another. Figures are medians over rounds, ratios
 are of medians. Processor time is per entry (or record), user and system, of the client and of its three bookies together.
 
+A measurement that breaks off ends its pair's part of that round: what was measured stays, the other pairs go on, and the
+output says what was left out and why. A ratio that lacks a figure is left out too.
+
 The exit code is 0 whatever falls short, and 1 where Apache BookKeeper cannot be run.
 """
 
@@ -22,15 +25,18 @@ import asyncio
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from benchmarks import ledger_ours, machine, report, yardsticks
 from benchmarks.ledger_cluster import LedgerCluster, started
-from benchmarks.ledger_ours import Measured, Span
+from benchmarks.ledger_ours import Measured, Span, WrongFigure
 from benchmarks.report import Ratio, Row
+from boki_common.errors import BokiError
 from boki_common.runtime.process import loop_factory, tune_memory
+from itests.bookkeeper.java_service import JavaError
 from itests.support.apache_bookkeeper import BookkeeperMissing
 from itests.support.zookeeper import ZookeeperMissing
 
@@ -94,6 +100,14 @@ READS: Final = (BATCH, LONG_RANGE, RANDOM)
 OURS_ONLY: Final = (RECORDS, SMALL_RECORDS, LONG_RANGE)
 
 
+class NotMeasured(Exception):
+    """A figure that is wanted was left out in every round."""
+
+
+Goal = tuple[str, Callable[[], float], Literal["<=", ">="], float]
+"""Of one ratio: its name, how it is computed, and what it is to reach."""
+
+
 class Bench:
     """All rounds of one run, and what follows from them."""
 
@@ -101,38 +115,66 @@ class Bench:
         self.measured: dict[Line, list[Measured]] = {}
         self.recoveries: dict[str, list[float]] = {OURS.name: [], EAGER.name: []}
         self.resident_mb: dict[str, float] = {}
+        self.left_out: list[str] = []
+        """What broke off, and why."""
         self._cluster = cluster
         self._span = span
 
     async def warm_up(self, seconds: float) -> None:
         """Lets the Java client and all bookies compile what is hot."""
         for pair in PAIRS:
-            self._cluster.run_only(pair.side, java=pair.java)
-            span = Span(0.0, seconds if pair.java else min(1.0, seconds))
-            await self._adds(pair, ADD_64, span)
-            ledger = await self._fill(pair, FILL_ENTRIES // 2)
-            for case in (BATCH, RANDOM):
-                await self._reads(pair, case, ledger, Span(0.0, span.seconds / 4))
-            await self._delete(pair, ledger)
+            await self._part("warming up", pair, partial(self._warm_up, pair, seconds))
 
-    async def round(self) -> None:
+    async def round(self, number: int) -> None:
         for pair in PAIRS:
-            self._cluster.run_only(pair.side, java=pair.java)
-            for case in _chosen(ADDS, pair):
-                await self._cluster.settle(pair.side)
-                span = Span(case.warm_ups * self._span.warm_s, self._span.seconds)
-                self._keep(pair, case, await self._adds(pair, case, span))
-            if pair is not DEFAULT:  # how a journal flushes says nothing about reads
-                ledger = await self._fill(pair, FILL_ENTRIES)
-                for case in _chosen(READS, pair):
-                    await self._cluster.settle(pair.side)
-                    self._keep(pair, case, await self._reads(pair, case, ledger, self._span))
-                await self._delete(pair, ledger)
-            if pair.name in self.recoveries:
-                await self._cluster.settle(pair.side)
-                self.recoveries[pair.name].append(await self._recover(pair))
+            await self._part(f"round {number}", pair, partial(self._measure, pair))
         for name in self._cluster.sides:
             self.resident_mb[name] = self._cluster.resident_mb(name)
+
+    async def _part(self, when: str, pair: Pair, work: Callable[[Callable[[str], None]], Awaitable[None]]) -> None:
+        """What one pair has to do; `work` tells what it is about to do, and breaking off leaves out the rest of it."""
+        doing = ""
+
+        def begin(what: str) -> None:
+            nonlocal doing
+            doing = what
+
+        self._cluster.run_only(pair.side, java=pair.java)
+        try:
+            await work(begin)
+        except (BokiError, JavaError, WrongFigure, EOFError) as error:
+            self.left_out.append(f'{when}, {pair.name}, from "{doing}" on: {error}')
+            _say(f"left out: {self.left_out[-1]}")
+
+    async def _warm_up(self, pair: Pair, seconds: float, begin: Callable[[str], None]) -> None:
+        span = Span(0.0, seconds if pair.java else min(1.0, seconds))
+        begin(ADD_64.name)
+        await self._adds(pair, ADD_64, span)
+        begin("fill a ledger")
+        ledger = await self._fill(pair, FILL_ENTRIES // 2)
+        for case in (BATCH, RANDOM):
+            begin(case.name)
+            await self._reads(pair, case, ledger, Span(0.0, span.seconds / 4))
+        await self._delete(pair, ledger)
+
+    async def _measure(self, pair: Pair, begin: Callable[[str], None]) -> None:
+        for case in _chosen(ADDS, pair):
+            begin(case.name)
+            await self._cluster.settle(pair.side)
+            span = Span(case.warm_ups * self._span.warm_s, self._span.seconds)
+            self._keep(pair, case, await self._adds(pair, case, span))
+        if pair is not DEFAULT:  # how a journal flushes says nothing about reads
+            begin("fill a ledger")
+            ledger = await self._fill(pair, FILL_ENTRIES)
+            for case in _chosen(READS, pair):
+                begin(case.name)
+                await self._cluster.settle(pair.side)
+                self._keep(pair, case, await self._reads(pair, case, ledger, self._span))
+            await self._delete(pair, ledger)
+        if pair.name in self.recoveries:
+            begin("recovery")
+            await self._cluster.settle(pair.side)
+            self.recoveries[pair.name].append(await self._recover(pair))
 
     def _keep(self, pair: Pair, case: Case, found: Measured) -> None:
         self.measured.setdefault((pair.name, case.name), []).append(found)
@@ -190,16 +232,16 @@ class Bench:
         found = await self._java(pair, "recover", ledger=ledger)
         assert isinstance(found, dict)
         if found["last"] != RECOVERED_ENTRIES - 1:
-            raise RuntimeError(
-                f"expected the recovered ledger to end at {RECOVERED_ENTRIES - 1}, found {found['last']}"
-            )
+            raise WrongFigure(f"expected the recovered ledger to end at {RECOVERED_ENTRIES - 1}, found {found['last']}")
         await self._delete(pair, ledger)
         return float(found["seconds"])
 
     # -- what it comes to
 
     def row(self, pair: Pair, case: Case) -> Row:
-        found = self.measured[pair.name, case.name]
+        found = self.measured.get((pair.name, case.name))
+        if not found:
+            raise NotMeasured(f"{case.name}, {pair.name}")
         names = ("client user", "c. system", "bookies user", "b. system")
         return Row(
             f"{case.name:<36} {pair.name}",
@@ -217,47 +259,104 @@ class Bench:
             if (pair.name, case.name) in self.measured
         ]
 
-    def ratios(self) -> list[Ratio]:
-        return [*self._ratios_of_adds(), *self._ratios_of_the_rest()]
+    def ratios(self) -> tuple[list[Ratio], list[str]]:
+        """Every ratio that can be told; and those that cannot, and why."""
+        found: list[Ratio] = []
+        missing: list[str] = []
+        for name, value, comparison, goal in (*self._goals_of_adds(), *self._other_goals()):
+            try:
+                found.append(Ratio(name, value(), comparison, goal))
+            except NotMeasured as error:
+                missing.append(f"ratio {name}: not measured: {error}")
+        return found, missing
 
-    def _ratios_of_adds(self) -> Iterable[Ratio]:
+    def _goals_of_adds(self) -> Iterable[Goal]:
         names = {ADD_64: "64_1KB", SMALL_64: "64_100B", ADD_1024: "1024_1KB", SMALL_1024: "1024_100B"}
         for case, name in names.items():
-            over = self.row(OURS, case).per_s / self._java_best(case)
-            yield Ratio(f"adds_per_s_{name}_over_java", over, ">=", 1.0 if case.outstanding == 64 else 0.8)
-        one = self.row(OURS, ADD_1).p50_ms
-        yield Ratio("add_p50_1_outstanding_over_java_eager", one / self.row(EAGER, ADD_1).p50_ms, "<=", 1.0)
-        yield Ratio("add_p50_1_outstanding_over_java_default", one / self.row(DEFAULT, ADD_1).p50_ms, "<=", 1.0)
-        best = min(self.row(java, ADD_64).p99_ms for java in JAVAS)
-        yield Ratio("add_p99_64_outstanding_over_java", self.row(OURS, ADD_64).p99_ms / best, "<=", 1.0)
-        for records, adds, name in ((RECORDS, ADD_1024, "1KB"), (SMALL_RECORDS, SMALL_1024, "100B")):
-            over = self.row(OURS, records).per_s / self._java_best(adds)
-            yield Ratio(f"records_per_s_1024_{name}_over_java_adds", over, ">=", 5.0)
-        yield Ratio("mb_per_s_16_64KB_over_java", self.row(OURS, LARGE_16).per_s / self._java_best(LARGE_16), ">=", 1.5)
+            goal = 1.0 if case.outstanding == 64 else 0.8
+            yield f"adds_per_s_{name}_over_java", partial(self._rate_over_java, case, case), ">=", goal
+        for java, name in ((EAGER, "eager"), (DEFAULT, "default")):
+            yield (
+                f"add_p50_1_outstanding_over_java_{name}",
+                partial(self._p50_over, java, ADD_1),
+                "<=",
+                1.0,
+            )
+        yield (
+            "add_p99_64_outstanding_over_java",
+            lambda: self.row(OURS, ADD_64).p99_ms / min(self.row(java, ADD_64).p99_ms for java in JAVAS),
+            "<=",
+            1.0,
+        )
+        yield "records_per_s_1024_1KB_over_java_adds", lambda: self._rate_over_java(RECORDS, ADD_1024), ">=", 5.0
+        yield (
+            "records_per_s_1024_100B_over_java_adds",
+            lambda: self._rate_over_java(SMALL_RECORDS, SMALL_1024),
+            ">=",
+            5.0,
+        )
+        yield "mb_per_s_16_64KB_over_java", lambda: self._rate_over_java(LARGE_16, LARGE_16), ">=", 1.5
 
-    def _ratios_of_the_rest(self) -> Iterable[Ratio]:
+    def _other_goals(self) -> Iterable[Goal]:
         for case, name, goal in ((BATCH, "sequential_batch_read", 1.0), (RANDOM, "random_read_64", 1.5)):
-            yield Ratio(f"{name}_over_java", self.row(OURS, case).per_s / self.row(EAGER, case).per_s, ">=", goal)
-        resident = self.resident_mb[OURS.side] / self.resident_mb[EAGER.side]  # both had the whole load, reads too
-        yield Ratio("bookie_resident_memory_over_java", resident, "<=", 0.25)
-        least = min(sum(self.row(java, ADD_1024).cpu_us.values()) for java in JAVAS)
-        ours_us = sum(self.row(OURS, ADD_1024).cpu_us.values())
-        yield Ratio("cpu_us_per_entry_1024_over_java", ours_us / least, "<=", 1.2)
-        ours_s, java_s = (statistics.median(self.recoveries[pair.name]) for pair in (OURS, EAGER))
-        yield Ratio("recovery_10000_entries_times_faster_than_java", java_s / ours_s, ">=", 5.0)
+            yield (
+                f"{name}_over_java",
+                partial(self._rate_over_eager, case),
+                ">=",
+                goal,
+            )
+        # both had the whole load, reads too
+        yield (
+            "bookie_resident_memory_over_java",
+            lambda: self.resident_mb[OURS.side] / self.resident_mb[EAGER.side],
+            "<=",
+            0.25,
+        )
+        yield (
+            "cpu_us_per_entry_1024_over_java",
+            lambda: self._cpu_us(OURS, ADD_1024) / min(self._cpu_us(java, ADD_1024) for java in JAVAS),
+            "<=",
+            1.2,
+        )
+        yield (
+            "recovery_10000_entries_times_faster_than_java",
+            lambda: self._recovery_s(EAGER) / self._recovery_s(OURS),
+            ">=",
+            5.0,
+        )
+
+    def _rate_over_java(self, ours: Case, java: Case) -> float:
+        return self.row(OURS, ours).per_s / self._java_best(java)
+
+    def _rate_over_eager(self, case: Case) -> float:
+        return self.row(OURS, case).per_s / self.row(EAGER, case).per_s
+
+    def _p50_over(self, java: Pair, case: Case) -> float:
+        return self.row(OURS, case).p50_ms / self.row(java, case).p50_ms
 
     def _java_best(self, case: Case) -> float:
         return max(self.row(java, case).per_s for java in JAVAS)
 
+    def _cpu_us(self, pair: Pair, case: Case) -> float:
+        return sum(self.row(pair, case).cpu_us.values())
+
+    def _recovery_s(self, pair: Pair) -> float:
+        if not self.recoveries[pair.name]:
+            raise NotMeasured(f"recovery, {pair.name}")
+        return statistics.median(self.recoveries[pair.name])
+
     def facts(self) -> dict[str, str]:
-        megabytes = self.row(OURS, LARGE_16).per_s / 16, self._java_best(LARGE_16) / 16
         resident = ", ".join(f"{name} {mb:.0f} MB" for name, mb in self.resident_mb.items())
-        recoveries = ", ".join(f"{name} {statistics.median(taken):.3f} s" for name, taken in self.recoveries.items())
-        return {
-            "64 KB adds": f"ours {megabytes[0]:.0f} MB/s, Java {megabytes[1]:.0f} MB/s",
+        taken = {name: statistics.median(seconds) for name, seconds in self.recoveries.items() if seconds}
+        facts = {
             "resident per bookie": resident,
-            f"recovery of {RECOVERED_ENTRIES:,}": recoveries,
+            f"recovery of {RECOVERED_ENTRIES:,}": ", ".join(f"{name} {one:.3f} s" for name, one in taken.items()),
         }
+        try:
+            ours, java = self.row(OURS, LARGE_16).per_s / 16, self._java_best(LARGE_16) / 16
+        except NotMeasured:
+            return facts
+        return {"64 KB adds": f"ours {ours:.0f} MB/s, Java {java:.0f} MB/s", **facts}
 
 
 def _chosen(cases: Iterable[Case], pair: Pair) -> list[Case]:
@@ -274,7 +373,7 @@ async def run(directory: Path, arguments: argparse.Namespace) -> tuple[Bench, li
         for number in range(arguments.rounds):
             _say(f"round {number + 1} of {arguments.rounds}")
             flushes.append(yardsticks.fdatasync_us(directory))
-            await bench.round()
+            await bench.round(number + 1)
     return bench, flushes
 
 
@@ -284,7 +383,12 @@ def _say(what: str) -> None:
 
 def write_json(path: Path, bench: Bench, whole: Mapping[str, object], ratios: list[Ratio]) -> None:
     samples = {" | ".join(line): [one._asdict() for one in found] for line, found in bench.measured.items()}
-    extra = {"samples": samples, "recoveries_s": bench.recoveries, "resident_mb": bench.resident_mb}
+    extra = {
+        "samples": samples,
+        "recoveries_s": bench.recoveries,
+        "resident_mb": bench.resident_mb,
+        "left_out": bench.left_out,
+    }
     report.write_json(path, {**whole, **extra}, bench.rows(), ratios)
 
 
@@ -316,8 +420,10 @@ def main() -> int:
     shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
     shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
     shown["fdatasync 4 KiB p50"] = f"{statistics.median(flushes):.0f} µs"
-    ratios = bench.ratios()
+    ratios, missing = bench.ratios()
     report.draw(title, {**shown, **bench.facts()}, bench.rows(), ratios)
+    for line in (*bench.left_out, *missing):
+        _say(f"left out: {line}")
     if arguments.json:
         whole = {"benchmark": "ledger", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
         write_json(arguments.json, bench, {**whole, "fdatasync_us": flushes}, ratios)

@@ -32,6 +32,10 @@ PIECE_RECORDS: Final = 64
 """Records in one batch of an SDK, of which the engine joins several."""
 
 
+class WrongFigure(Exception):
+    """What was measured did not do what it had to do, or nothing of it was done in time."""
+
+
 class Measured(NamedTuple):
     """One closed loop. Processor time in µs per entry (or record)."""
 
@@ -77,6 +81,8 @@ class Meter:
         self.measuring = self.running = False
 
     def result(self) -> Measured:
+        if not self.taken:
+            raise WrongFigure(f"expected operations within {self._elapsed:.1f} s, found none that ended")
         ordered = sorted(self.taken)
         used = [after - before for before, after in zip(self._before, self._after, strict=True)]
         return Measured(
@@ -262,7 +268,7 @@ async def recover(side: Side, ledger_id: int, entries: int) -> float:
         reader = await client.open(ledger_id, recover=True)
         taken = perf_counter() - started
         if reader.last_entry != entries - 1:
-            raise RuntimeError(f"expected the recovered ledger to end at {entries - 1}, found {reader.last_entry}")
+            raise WrongFigure(f"expected the recovered ledger to end at {entries - 1}, found {reader.last_entry}")
         await reader.close()
         await client.delete(ledger_id)
     return taken

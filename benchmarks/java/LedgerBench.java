@@ -58,12 +58,16 @@ public final class LedgerBench {
                 answer.set("found", JSON.valueToTree(bench.run(command)));
             } catch (Exception error) {
                 error.printStackTrace();
-                answer.put("error", error.getClass().getSimpleName()).put("message", String.valueOf(error));
+                answer.put("error", error.getClass().getSimpleName()).put("message", withCauses(error));
             }
             System.out.println("boki: " + answer);
             System.out.flush();
         }
         Runtime.getRuntime().halt(0); // the clients' threads would keep the process alive
+    }
+
+    private static String withCauses(Throwable error) {
+        return error.getCause() == null ? String.valueOf(error) : error + ", because: " + withCauses(error.getCause());
     }
 
     private Object run(JsonNode command) throws Exception {
@@ -129,8 +133,11 @@ public final class LedgerBench {
             long[] after = processorTicks(command.get("bookies"));
             running = false;
             boolean drained = ended.await(60, TimeUnit.SECONDS);
-            if (failure != null || !drained) {
-                throw new IllegalStateException("an operation failed or did not end", failure);
+            if (failure != null) {
+                throw new IllegalStateException("an operation failed, " + samples.get() + " had ended", failure);
+            }
+            if (!drained || samples.get() == 0) {
+                throw new IllegalStateException(ended.getCount() + " operations did not end within 60 s, " + samples.get() + " had ended");
             }
             long[] ordered = Arrays.copyOf(taken, Math.min(samples.get(), SAMPLES));
             Arrays.sort(ordered);

@@ -40,6 +40,8 @@ class JavaService:
         self._log = log
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._ended = ""
+        """The end of its log, once it is gone."""
         self._task = asyncio.create_task(self._read_answers(), name="answers of the Java client")
 
     @classmethod
@@ -61,6 +63,8 @@ class JavaService:
 
     async def __call__(self, do: str, **arguments: object) -> Any:
         """Runs a command of the program. Raises JavaError, and EOFError with the end of its log when it is gone."""
+        if self._ended:
+            raise EOFError(self._ended)
         number = next(self._numbers)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         assert self._process.stdin is not None
@@ -91,9 +95,10 @@ class JavaService:
             if line.startswith(PREFIX):  # the client logs to standard output too
                 self._take(json.loads(line.removeprefix(PREFIX)))
         tail = (await asyncio.to_thread(self._log.read_text, errors="replace"))[-3_000:]
+        self._ended = f"the Java client ended: {tail}"
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(EOFError(f"the Java client ended: {tail}"))
+                future.set_exception(EOFError(self._ended))
 
     def _take(self, answer: dict[str, Any]) -> None:
         future = self._waiting.get(answer["id"])

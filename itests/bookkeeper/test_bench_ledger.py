@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,32 @@ from benchmarks import ledger
 from benchmarks.ledger import Bench
 from benchmarks.ledger_cluster import LedgerCluster
 from benchmarks.ledger_ours import Measured, Span
+from itests.bookkeeper.java_service import JavaError
 from itests.support.zookeeper import ROOT
 
 
 def figures(per_s: float, p50_ms: float = 1.0, p99_ms: float = 2.0) -> Measured:
     return Measured(per_s, p50_ms, p99_ms, (1.0, 1.0, 2.0, 1.0))
+
+
+class NothingRuns(LedgerCluster):
+    """No processes."""
+
+    def run_only(self, side: str, *, java: bool) -> None: ...
+
+
+class BreaksOff(Bench):
+    """Measures nothing, and fails at one pair."""
+
+    def __init__(self, cluster: LedgerCluster, span: Span) -> None:
+        super().__init__(cluster, span)
+        self.begun: list[str] = []
+
+    async def _measure(self, pair: ledger.Pair, begin: Callable[[str], None]) -> None:
+        begin(ledger.ADD_64.name)
+        self.begun.append(pair.name)
+        if pair is ledger.EAGER:
+            raise JavaError("IllegalStateException", "an operation failed")
 
 
 def made_up() -> Bench:
@@ -38,7 +60,9 @@ def made_up() -> Bench:
 
 
 def test_ratios_are_of_medians_against_the_better_setting_of_java() -> None:
-    ratios = {ratio.name: ratio.value for ratio in made_up().ratios()}
+    found, missing = made_up().ratios()
+    assert not missing
+    ratios = {ratio.name: ratio.value for ratio in found}
     assert ratios["adds_per_s_64_1KB_over_java"] == 1.0
     assert ratios["add_p50_1_outstanding_over_java_eager"] == 1.0
     assert ratios["add_p50_1_outstanding_over_java_default"] == 0.25
@@ -52,6 +76,29 @@ def test_processor_time_of_a_row_is_by_process_and_by_user_and_system() -> None:
     row = made_up().row(ledger.OURS, ledger.ADD_1024)
     assert list(row.cpu_us.values()) == [1.0, 1.0, 2.0, 1.0]
     assert row.per_s == 1_000.0
+
+
+def test_a_ratio_whose_figures_were_left_out_is_named_and_the_others_are_told() -> None:
+    bench = made_up()
+    del bench.measured[ledger.OURS.name, ledger.ADD_64.name]
+    bench.recoveries[ledger.EAGER.name] = []
+    found, missing = bench.ratios()
+    assert len(found) == 12
+    assert missing == [
+        "ratio adds_per_s_64_1KB_over_java: not measured: add 1 KB, 64 outstanding, ours",
+        "ratio add_p99_64_outstanding_over_java: not measured: add 1 KB, 64 outstanding, ours",
+        "ratio recovery_10000_entries_times_faster_than_java: not measured: recovery, Java, eager",
+    ]
+    assert "ours" in bench.facts()["recovery of 10,000"]
+
+
+async def test_a_pair_that_breaks_off_is_left_out_of_its_round_alone() -> None:
+    bench = BreaksOff(NothingRuns(), Span(0.0, 1.0))
+    await bench.round(1)
+    assert bench.begun == [pair.name for pair in ledger.PAIRS]
+    assert bench.left_out == [
+        'round 1, Java, eager, from "add 1 KB, 64 outstanding" on: IllegalStateException: an operation failed'
+    ]
 
 
 @pytest.mark.bookkeeper
