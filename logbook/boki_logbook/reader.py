@@ -6,7 +6,8 @@ terms), for batches from the data ledgers. A reply may hold fewer records than a
 one call reads at most `ENTRIES_PER_READ` entries that are not cached.
 
 A linearizable read first has the book's sequencer acknowledge an entry that began after it, and waits for that position: a
-sequencer that was fenced cannot (DESIGN §7). What was trimmed is told as gaps (`gaps`), or raised by a read of many streams.
+sequencer that was fenced cannot (DESIGN §7). Range reads that ask at once share it (`barrier_reads`). What was trimmed is told
+as gaps (`gaps`), or raised by a read of many streams.
 
 How many reads may wait is bounded; so is how long they wait for their session's position.
 """
@@ -47,6 +48,7 @@ from boki_common.errors import (
 from boki_common.ids import ALL_RECORDS, Position
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
+from boki_logbook.barrier_reads import Asker, BarrierReads
 from boki_logbook.cache import BatchCache, EntryKey
 from boki_logbook.columns import RecordColumns
 from boki_logbook.entry_source import EntrySource
@@ -101,7 +103,7 @@ class Reader:
         source: EntrySource,
         settings: EngineSettings,
     ) -> None:
-        self.parked = 0
+        self._parked = 0
         self._serving = serving
         self._state = state
         self._index = state.index
@@ -113,6 +115,15 @@ class Reader:
         self._positions: dict[asyncio.Future[None], tuple[Token, int | None]] = {}
         self._arrivals: dict[int, dict[asyncio.Future[None], tuple[int, int]]] = {}
         self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
+        self._barrier_reads = BarrierReads(self)
+
+    @property
+    def parked(self) -> int:
+        """Reads that wait."""
+        return self._parked + self._barrier_reads.waiting
+
+    def log_of(self, book: int) -> int:
+        return self._serving.log_of(book)
 
     def awaited(self) -> dict[int, Position]:
         """The highest position of each log that reads wait for, and that is not applied here."""
@@ -127,6 +138,11 @@ class Reader:
         self._state, self._index, self._places = state, state.index, state.places
 
     # -- range reads
+
+    def linearizable(self, asker: Asker, request_id: int, token: Token, query: Query) -> None:
+        """Has the asker answered when all that was acknowledged before is applied here. Raises Overloaded."""
+        self._check_room()
+        self._barrier_reads.add(asker, request_id, token, query)
 
     def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
         """The reply, if nothing has to be waited for."""
@@ -406,50 +422,55 @@ class Reader:
         if consistency is Consistency.ANY:
             return
         if consistency is Consistency.LINEARIZABLE:
-            log, position = await self._barrier(book)
+            async with self._parking():
+                log, position = await self.barrier(book)
             token = dict(token)
             merge_tokens(token, {log: position})
         await self._reach(token, book)
 
-    async def _barrier(self, book: int) -> tuple[int, Position]:
+    async def barrier(self, book: int) -> tuple[int, Position]:
         """A position that covers all that was acknowledged before; asked again while terms end."""
         pause_s = self._settings.retry_first_s
         last: BokiError | None = None
-        async with self._parking():
-            try:
-                async with asyncio.timeout(self._settings.position_wait_s):
-                    while True:
-                        try:
-                            return await self._serving.barrier(book)
-                        except BokiError as error:
-                            if not error.retryable:
-                                raise
-                            last = error
-                        await asyncio.sleep(pause_s)
-                        pause_s = min(2 * pause_s, self._settings.retry_limit_s)
-            except TimeoutError as error:
-                raise Overloaded(
-                    f"no sequencer of the book's log answered within {self._settings.position_wait_s} s ({last}): "
-                    "try again, or read with another consistency"
-                ) from error
+        try:
+            async with asyncio.timeout(self._settings.position_wait_s):
+                while True:
+                    try:
+                        return await self._serving.barrier(book)
+                    except BokiError as error:
+                        if not error.retryable:
+                            raise
+                        last = error
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+        except TimeoutError as error:
+            raise Overloaded(
+                f"no sequencer of the book's log answered within {self._settings.position_wait_s} s ({last}): "
+                "try again, or read with another consistency"
+            ) from error
 
     async def _reach(self, token: Token, book: int) -> None:
+        if not self._serving.reached(token, book):
+            async with self._parking():
+                await self.reach(token, book)
+
+    async def reach(self, token: Token, book: int) -> None:
+        """Waits until a position is applied here. Raises Overloaded."""
         if self._serving.reached(token, book):
             return
         future: asyncio.Future[None] = self._loop.create_future()
-        async with self._parking():
-            self._positions[future] = token, book
-            try:
-                async with asyncio.timeout(self._settings.position_wait_s):
-                    await future
-            except TimeoutError as error:
-                waited = "the session's position" if self._serving.ready else "the log's end: is its sequencer up?"
-                raise Overloaded(
-                    f"the index of this engine is at {_readable(self._serving.positions)} and did not reach {waited} "
-                    f"({_readable(token)}) within {self._settings.position_wait_s} s: try again, or another engine"
-                ) from error
-            finally:
-                del self._positions[future]
+        self._positions[future] = token, book
+        try:
+            async with asyncio.timeout(self._settings.position_wait_s):
+                await future
+        except TimeoutError as error:
+            waited = "the session's position" if self._serving.ready else "the log's end: is its sequencer up?"
+            raise Overloaded(
+                f"the index of this engine is at {_readable(self._serving.positions)} and did not reach {waited} "
+                f"({_readable(token)}) within {self._settings.position_wait_s} s: try again, or another engine"
+            ) from error
+        finally:
+            del self._positions[future]
 
     async def _await_records(self, query: Query) -> tuple[_Found, list[GapRow]]:
         """Waits until the stream has a record in the range, is trimmed beyond what was looked at, or the time is over."""
@@ -480,16 +501,20 @@ class Reader:
 
     @asynccontextmanager
     async def _parking(self) -> AsyncIterator[None]:
-        if self.parked >= self._settings.parked_reads:
-            raise Overloaded(f"{self.parked} reads wait in this engine already: try again later", found=self.parked)
-        self.parked += 1
+        self._check_room()
+        self._parked += 1
         try:
             yield
         finally:
-            self.parked -= 1
+            self._parked -= 1
+
+    def _check_room(self) -> None:
+        if self.parked >= self._settings.parked_reads:
+            raise Overloaded(f"{self.parked} reads wait in this engine already: try again later", found=self.parked)
 
     async def close(self) -> None:
-        """Ends all loads; reads that still wait are cancelled by whoever started them."""
+        """Ends all loads and barriers; reads that still wait are cancelled by whoever started them."""
+        await self._barrier_reads.close()
         for task in list(self._loading.values()):
             task.cancel()
         while self._loading:

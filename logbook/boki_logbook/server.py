@@ -24,7 +24,7 @@ import msgspec
 
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.engine_protocol import AnswerRow, Consistency, Query, Token
 from boki_common.errors import (
     BokiError,
     Overloaded,
@@ -105,7 +105,8 @@ class AppendTarget(Protocol):
 
 
 class SdkConnection:
-    """One SDK, or an engine that forwards for one. Implements MessageHandler, AppendSource and Asker."""
+    """One SDK, or an engine that forwards for one. Implements MessageHandler, AppendSource, forwarding.Asker and
+    barrier_reads.Asker."""
 
     def __init__(
         self,
@@ -128,6 +129,8 @@ class SdkConnection:
         self._greeted = False
         self._held_back = False
         self._waiting: dict[asyncio.Task[None], None] = {}
+        self._in_groups = 0
+        """Reads that wait for a barrier together with others."""
 
     # -- MessageHandler
 
@@ -302,11 +305,38 @@ class SdkConnection:
         token, query = wire.decode_read(body)
         self._check_room()
         self._engine.counted_read()
+        if query.consistency is Consistency.LINEARIZABLE:
+            self._check_pending()
+            self._reader.linearizable(self, request_id, token, query)
+            self._in_groups += 1
+            return
         reply = self._reader.answer_now(token, query)
         if reply is not None:
             self._peer.respond(request_id, wire.OP_READ, *reply)
             return
         self._later(wire.OP_READ, request_id, self._reader.answer(token, query))
+
+    # -- barrier_reads.Asker
+
+    @property
+    def closed(self) -> bool:
+        return self._peer.closed
+
+    def respond_read(self, request_id: int, reply: list[Buffer]) -> None:
+        self._in_groups -= 1
+        self._peer.respond(request_id, wire.OP_READ, *reply)
+
+    def read_later(self, request_id: int, token: Token, query: Query) -> None:
+        self._in_groups -= 1
+        self._start(wire.OP_READ, request_id, self._reader.answer(token, query))
+
+    def read_failed(self, request_id: int, error: BaseException) -> None:
+        self._in_groups -= 1
+        if not isinstance(error, BokiError):
+            _log.error("a read failed inside", peer=self._peer.peer, error=error, exc_info=error)
+        self._peer.respond_error(request_id, error)
+
+    # -- room
 
     def _check_room(self) -> None:
         unsent = self._peer.unsent_bytes
@@ -315,9 +345,19 @@ class SdkConnection:
 
     def _later(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:
         """Answers when the work is done."""
-        if len(self._waiting) >= PENDING_READS:
+        try:
+            self._check_pending()
+        except Overloaded:
             work.close()
-            raise Overloaded(f"{PENDING_READS} reads of this connection wait already", found=len(self._waiting))
+            raise
+        self._start(opcode, request_id, work)
+
+    def _check_pending(self) -> None:
+        waiting = len(self._waiting) + self._in_groups
+        if waiting >= PENDING_READS:
+            raise Overloaded(f"{PENDING_READS} reads of this connection wait already", found=waiting)
+
+    def _start(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:
         task = asyncio.ensure_future(self._answer(opcode, request_id, work))
         self._waiting[task] = None
         task.add_done_callback(lambda done: self._waiting.pop(done, None))

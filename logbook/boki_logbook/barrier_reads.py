@@ -1,0 +1,135 @@
+"""Linearizable reads that wait for the same metalog entry: one barrier serves all that came before it left (DESIGN §7).
+
+Reads of one turn of the loop, about books of one log, form a group. Its barrier leaves in the next turn, and when the index
+has passed it all of the group are answered, without a task, a time-out or a future of each. What then has to wait for
+something else (for records, or for entries that are not cached) goes on as a read of its session from that position.
+
+Rules:
+- A barrier of a log proves nothing about a book that another log orders by now: such a read asks anew, by itself.
+- What fails the barrier fails the whole group, as it would have failed each of them.
+- Reads that wait here count as parked ones (`settings.parked_reads`). Whoever is gone by then is passed over.
+
+It does not know how a barrier is had, nor what a reply looks like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple, Protocol
+
+from boki_common.engine_protocol import Consistency, Query, Token, merge_tokens
+from boki_common.errors import BokiError
+from boki_common.ids import Position
+from boki_common.runtime.ports import Buffer
+
+TURN_READS: Final = 256
+"""Reads of a group that are answered before others get their turn of the loop."""
+
+
+class Asker(Protocol):
+    """The connection of a read."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def respond_read(self, request_id: int, reply: list[Buffer]) -> None: ...
+
+    def read_later(self, request_id: int, token: Token, query: Query) -> None:
+        """Answers when it can, in a task. Raises nothing."""
+
+    def read_failed(self, request_id: int, error: BaseException) -> None: ...
+
+
+class Views(Protocol):
+    """What a group needs of `reader.Reader`."""
+
+    def log_of(self, book: int) -> int: ...
+
+    async def barrier(self, book: int) -> tuple[int, Position]:
+        """A position of the book's log that covers all that was acknowledged before; raises when there is none in time."""
+
+    async def reach(self, token: Token, book: int) -> None:
+        """Waits until the position is applied here."""
+
+    def answer_now(self, token: Token, query: Query) -> list[Buffer] | None: ...
+
+
+class _Read(NamedTuple):
+    asker: Asker
+    request_id: int
+    token: Token
+    query: Query
+
+
+class BarrierReads:
+    """See the module. `waiting` reads are in groups."""
+
+    def __init__(self, views: Views) -> None:
+        self.waiting = 0
+        self._views = views
+        self._forming: dict[int, list[_Read]] = {}
+        """Log → the group whose barrier has not left yet."""
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def add(self, asker: Asker, request_id: int, token: Token, query: Query) -> None:
+        """Answers a read when all that was acknowledged before is applied here."""
+        self.waiting += 1
+        log = self._views.log_of(query.book)
+        group = self._forming.get(log)
+        if group is None:
+            group = self._forming[log] = []
+            task = asyncio.ensure_future(self._serve(log, group, query.book))
+            self._tasks[task] = None
+            task.add_done_callback(self._served)
+        group.append(_Read(asker, request_id, token, query))
+
+    async def _serve(self, log: int, group: list[_Read], book: int) -> None:
+        """A task begins in the next turn: who asks from now on needs a barrier of his own."""
+        del self._forming[log]
+        try:
+            found, position = await self._views.barrier(book)
+            at = {found: position}
+            await self._views.reach(at, book)
+            for start in range(0, len(group), TURN_READS):
+                if start:
+                    await asyncio.sleep(0)
+                for read in group[start : start + TURN_READS]:
+                    self._answer(read, found, at)
+        except BokiError as error:
+            for asker, request_id, _, _ in group:
+                if not asker.closed:
+                    asker.read_failed(request_id, error)
+        finally:
+            self.waiting -= len(group)
+
+    def _answer(self, read: _Read, log: int, at: dict[int, Position]) -> None:
+        asker, request_id, token, query = read
+        if asker.closed:
+            return
+        if self._views.log_of(query.book) != log:
+            asker.read_later(request_id, token, query)
+            return
+        reached = dict(token)
+        merge_tokens(reached, at)
+        query = query._replace(consistency=Consistency.SESSION)
+        try:
+            reply = self._views.answer_now(reached, query)
+        except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
+            asker.read_failed(request_id, error)
+            return
+        if reply is None:
+            asker.read_later(request_id, reached, query)
+        else:
+            asker.respond_read(request_id, reply)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            task.result()
+
+    async def close(self) -> None:
+        """Ends all groups; nobody is answered any more."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))

@@ -1,0 +1,210 @@
+"""Linearizable reads that share a barrier: who shares, who does not, and what becomes of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from boki_common.engine_protocol import Consistency, Query, Token, decode_read_reply
+from boki_common.errors import NoSequencer, Overloaded
+from boki_common.ids import Position
+from boki_common.runtime.ports import Buffer
+from boki_logbook.barrier_reads import TURN_READS, BarrierReads
+from boki_logbook.settings import EngineSettings
+from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query
+
+ALICE = bytes(15) + b"a"
+LINEARIZABLE = Consistency.LINEARIZABLE
+QUICK_AND_FEW = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, parked_reads=2)
+
+
+class ScriptedViews:
+    """Logs whose barriers are answered by hand. Books 1-9 are of log 0, others of log 1."""
+
+    def __init__(self) -> None:
+        self.barriers: list[tuple[int, asyncio.Future[tuple[int, Position]]]] = []
+        self.moved: dict[int, int] = {}
+        self.must_wait: set[int] = set()
+        self.broken: set[int] = set()
+        self.reached: list[Token] = []
+        self.asked: list[tuple[Token, Query]] = []
+
+    def log_of(self, book: int) -> int:
+        return self.moved.get(book, int(book >= 10))
+
+    async def barrier(self, book: int) -> tuple[int, Position]:
+        future: asyncio.Future[tuple[int, Position]] = asyncio.get_running_loop().create_future()
+        self.barriers.append((book, future))
+        return await future
+
+    async def reach(self, token: Token, book: int) -> None:
+        self.reached.append(dict(token))
+
+    def answer_now(self, token: Token, asked: Query) -> list[Buffer] | None:
+        self.asked.append((dict(token), asked))
+        if asked.book in self.broken:
+            raise RuntimeError("inside")
+        return None if asked.book in self.must_wait else [str(asked.book).encode()]
+
+    async def answer(self, at: int, log: int, position: Position) -> None:
+        self.barriers[at][1].set_result((log, position))
+        await turns()
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.closed = False
+        self.replies: dict[int, bytes] = {}
+        self.later: dict[int, tuple[Token, Query]] = {}
+        self.errors: dict[int, BaseException] = {}
+
+    def respond_read(self, request_id: int, reply: list[Buffer]) -> None:
+        self.replies[request_id] = b"".join(reply)
+
+    def read_later(self, request_id: int, token: Token, asked: Query) -> None:
+        self.later[request_id] = token, asked
+
+    def read_failed(self, request_id: int, error: BaseException) -> None:
+        self.errors[request_id] = error
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def views() -> ScriptedViews:
+    return ScriptedViews()
+
+
+@pytest.fixture
+async def reads(views: ScriptedViews) -> AsyncIterator[BarrierReads]:
+    made = BarrierReads(views)
+    yield made
+    await made.close()
+
+
+def of_book(book: int) -> Query:
+    return query(book=book, consistency=LINEARIZABLE)
+
+
+async def test_reads_of_one_turn_share_a_barrier_for_each_log(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection, token = Connection(), {0: Position(3, 9), 5: Position(1, 1)}
+    for book in (1, 2, 10, 3):
+        reads.add(connection, book, token, of_book(book))
+    await turns()
+    assert [book for book, _ in views.barriers] == [1, 10]
+    assert reads.waiting == 4
+    await views.answer(0, 0, Position(3, 7))
+    assert connection.replies == {1: b"1", 2: b"2", 3: b"3"}
+    assert views.reached == [{0: Position(3, 7)}]
+    assert {asked.consistency for _, asked in views.asked} == {Consistency.SESSION}
+    assert views.asked[0][0] == token, "the session has seen more than the barrier"
+    await views.answer(1, 1, Position(2, 1))
+    assert views.asked[-1][0] == {**token, 1: Position(2, 1)}
+    assert connection.replies[10] == b"10"
+    assert reads.waiting == 0
+
+
+async def test_who_asks_when_the_barrier_has_left_needs_another_one(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    reads.add(connection, 1, {}, of_book(1))
+    await turns()
+    reads.add(connection, 2, {}, of_book(1))
+    await turns()
+    assert len(views.barriers) == 2
+    await views.answer(0, 0, Position(1, 1))
+    assert list(connection.replies) == [1]
+
+
+async def test_a_book_that_moved_meanwhile_asks_by_itself(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    for book in (1, 2):
+        reads.add(connection, book, {}, of_book(book))
+    await turns()
+    views.moved[2] = 1
+    await views.answer(0, 0, Position(2, 1))
+    assert connection.replies == {1: b"1"}
+    assert connection.later == {2: ({}, of_book(2))}, "linearizable still"
+
+
+async def test_what_has_to_wait_goes_on_from_the_position(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    views.must_wait.add(1)
+    reads.add(connection, 1, {}, of_book(1))
+    await turns()
+    await views.answer(0, 0, Position(2, 1))
+    assert connection.later == {1: ({0: Position(2, 1)}, of_book(1)._replace(consistency=Consistency.SESSION))}
+
+
+async def test_a_barrier_that_fails_fails_all_who_share_it_and_no_other(
+    views: ScriptedViews, reads: BarrierReads
+) -> None:
+    connection = Connection()
+    for book in (1, 2, 10):
+        reads.add(connection, book, {}, of_book(book))
+    await turns()
+    error = NoSequencer("none")
+    views.barriers[0][1].set_exception(error)
+    await turns()
+    assert connection.errors == {1: error, 2: error}
+    await views.answer(1, 1, Position(1, 1))
+    assert connection.replies == {10: b"10"}
+
+
+async def test_one_that_breaks_and_one_that_is_gone_leave_the_others_alone(
+    views: ScriptedViews, reads: BarrierReads
+) -> None:
+    connection, gone = Connection(), Connection()
+    views.broken.add(1)
+    reads.add(connection, 1, {}, of_book(1))
+    reads.add(gone, 2, {}, of_book(2))
+    reads.add(connection, 3, {}, of_book(3))
+    await turns()
+    gone.closed = True
+    await views.answer(0, 0, Position(1, 1))
+    assert isinstance(connection.errors.pop(1), RuntimeError)
+    assert connection.replies == {3: b"3"}
+    assert not (gone.replies or gone.later or gone.errors)
+
+
+async def test_many_are_answered_in_several_turns(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    for number in range(TURN_READS + 1):
+        reads.add(connection, number, {}, of_book(1))
+    await turns()
+    views.barriers[0][1].set_result((0, Position(1, 1)))
+    while not connection.replies:
+        await asyncio.sleep(0)
+    assert len(connection.replies) == TURN_READS
+    await turns()
+    assert len(connection.replies) == TURN_READS + 1
+    assert reads.waiting == 0
+
+
+async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any) -> None:
+    core = await cluster.engine()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y")))
+    connection = Connection()
+    entries = len(cluster.log.history[cluster.log.term])
+    for number in range(64):
+        core.reader.linearizable(connection, number, {}, query(start=number % 2, consistency=LINEARIZABLE))
+    await cluster.until(lambda: len(connection.replies) == 64)
+    assert len(cluster.log.history[cluster.log.term]) == entries + 1, "one metalog entry for all of them"
+    for reply in connection.replies.values():
+        assert data_of(decode_read_reply(memoryview(reply))) == [b"x", b"y"]
+    assert core.reader.parked == 0
+
+
+async def test_how_many_may_wait_is_bounded(cluster: Any) -> None:
+    core = await cluster.engine(settings=QUICK_AND_FEW)
+    connection = Connection()
+    core.reader.linearizable(connection, 1, {}, query(consistency=LINEARIZABLE))
+    core.reader.linearizable(connection, 2, {}, query(consistency=LINEARIZABLE))
+    with pytest.raises(Overloaded, match="2 reads wait"):
+        core.reader.linearizable(connection, 3, {}, query(consistency=LINEARIZABLE))
+    await cluster.until(lambda: len(connection.replies) == 2)
