@@ -42,11 +42,12 @@ not seen what was there before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,6 +149,10 @@ class AnswerRow(NamedTuple):
     flags: int = 0
 
 
+make_answer_row: Final = cast(Callable[[tuple[Any, ...]], AnswerRow], partial(tuple.__new__, AnswerRow))
+"""`AnswerRow._make` without a frame of Python, for what runs per row; the tuple must have all nine fields."""
+
+
 class GapRow(NamedTuple):
     """Records with seqnums first … last (inclusive) may be missing from the answer."""
 
@@ -242,7 +247,7 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
     size = rows_end + actual_count * _PAIR.size
     _expect(size == len(body), "answers", size, len(body))
     pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
-    rows, used, make = [], 0, AnswerRow._make
+    rows, used, make = [], 0, make_answer_row
     for book, writer, first, first_seqnum, position, count, verdict, flags, actual, _ in _ROW.iter_unpack(
         body[_ANSWERS.size : rows_end]
     ):

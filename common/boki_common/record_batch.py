@@ -48,9 +48,9 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from struct import Struct
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import zstandard
@@ -93,6 +93,10 @@ class Run(NamedTuple):
     tag_count: int
     expectation_count: int
     flags: int
+
+
+_make_run: Final = cast(Callable[[tuple[Any, ...]], Run], partial(tuple.__new__, Run))
+"""`Run._make` without a frame of Python, for what runs per run."""
 
 
 class Expectation(NamedTuple):
@@ -169,7 +173,7 @@ class RecordBatch:
         self.expectation_count = fixed.expectation_count
         self.data_bytes = fixed.data_bytes
         self.raw_data_bytes = fixed.raw_data_bytes
-        self.runs: list[Run] = list(map(Run._make, _RUN.iter_unpack(view[_FIXED.size : ends.runs])))
+        self.runs: list[Run] = list(map(_make_run, _RUN.iter_unpack(view[_FIXED.size : ends.runs])))
 
     @classmethod
     def parse(cls, view: memoryview, *, header_only: bool = False, trusted: bool = False) -> RecordBatch:
@@ -449,14 +453,21 @@ def join(
 class BatchBuilder:
     """Builds a batch on the SDK's side, run after run, record after record.
 
-    `size` grows with each record, so the caller knows when to send. `add` is the only code that runs per record.
+    `size` grows with each record, so the caller knows when to send. `add` and `add_run_of_one` are the only code that runs per
+    record.
     """
 
-    __slots__ = ("_crcs", "_data", "_expectations", "_lengths", "_run", "_runs", "_tag_counts", "_tags", "data_bytes")
+    __slots__ = (
+        "_crcs", "_data", "_expectations", "_lengths", "_run", "_run_expectations", "_run_records", "_run_tags", "_runs",
+        "_tag_count", "_tag_counts", "_tags", "data_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._runs: list[bytes] = []
-        self._run: list[int | bytes] | None = None
+        self._run: tuple[int, bytes, int, int, int] | None = None
+        """Book, writer, first number, low, flags of the open run; it begins at these counts:"""
+        self._run_records = self._run_tags = self._run_expectations = 0
+        self._tag_count = 0
         self._tags: list[bytes] = []
         self._expectations: list[bytes] = []
         self._lengths = array("I")
@@ -477,31 +488,45 @@ class BatchBuilder:
     def start_run(self, book: int, writer: bytes, first: int, low: int, flags: int = 0) -> None:
         """Begins the next run; records added from here on have the numbers first, first+1, …"""
         self._end_run()
-        self._run = [book, writer, first, low, 0, 0, 0, flags]
+        self._run = book, writer, first, low, flags
+        self._run_records, self._run_tags = len(self._lengths), self._tag_count
+        self._run_expectations = len(self._expectations)
 
     def add(self, tags: bytes, tag_count: int, names: bytes, data: Buffer) -> None:
         """Adds a record. `tags` are its u64 tags packed, `names` what `pack_names` made (NO_NAMES for none)."""
-        run = self._run
-        assert run is not None
-        run[4] += 1  # type: ignore[operator]  # a list is what is quick: counts are ints, bytes is the writer
-        run[5] += tag_count  # type: ignore[operator]  # likewise
+        assert self._run is not None
         length = len(names) + len(data)
         self._lengths.append(length)
         self._tag_counts.append(tag_count)
         if tag_count:
+            self._tag_count += tag_count
             self._tags.append(tags)
-        self._data.append(names)
-        self._data.append(data)
+        self._data += names, data
+        self.data_bytes += length
+
+    def add_run_of_one(
+        self, book: int, writer: bytes, first: int, low: int, flags: int,
+        tags: bytes, tag_count: int, names: bytes, data: Buffer,
+    ) -> None:  # fmt: skip
+        """`start_run` and `add`, for a run of one record without expectations, at half their cost."""
+        if self._run is not None:
+            self._end_run()
+        self._runs.append(_RUN.pack(book, writer, first, low, 1, tag_count, 0, flags))
+        length = len(names) + len(data)
+        self._lengths.append(length)
+        self._tag_counts.append(tag_count)
+        if tag_count:
+            self._tag_count += tag_count
+            self._tags.append(tags)
+        self._data += names, data
         self.data_bytes += length
 
     def add_many(
         self, tags: Sequence[bytes], tag_counts: Sequence[int], names: Sequence[bytes], data: Sequence[Buffer]
     ) -> None:
         """Adds records by columns, as `add` would one by one, at a third of its cost."""
-        run = self._run
-        assert run is not None and len(tags) == len(tag_counts) == len(names) == len(data)
-        run[4] += len(data)  # type: ignore[operator]  # as in `add`
-        run[5] += sum(tag_counts)  # type: ignore[operator]  # likewise
+        assert self._run is not None and len(tags) == len(tag_counts) == len(names) == len(data)
+        self._tag_count += sum(tag_counts)
         lengths = list(map(operator.add, map(len, names), map(len, data)))
         self._lengths.extend(lengths)
         self._tag_counts.extend(tag_counts)
@@ -514,10 +539,8 @@ class BatchBuilder:
 
     def expect(self, tag: int, seqnum: int) -> None:
         """Adds an expectation to the record added last; seqnum 0 expects none at all."""
-        run = self._run
-        assert run is not None and isinstance(run[4], int)
-        run[6] += 1  # type: ignore[operator]  # likewise
-        self._expectations.append(_EXPECTATION.pack(tag, seqnum, run[4] - 1, 0))
+        assert self._run is not None
+        self._expectations.append(_EXPECTATION.pack(tag, seqnum, len(self._lengths) - 1 - self._run_records, 0))
 
     def checksum(self, crc: int) -> None:
         """Adds the checksum of the record added last; once per record of a NAMED run."""
@@ -548,7 +571,10 @@ class BatchBuilder:
 
     def _end_run(self) -> None:
         if self._run is not None:
-            self._runs.append(_RUN.pack(*self._run))
+            book, writer, first, low, flags = self._run
+            records = len(self._lengths) - self._run_records
+            tags, expectations = self._tag_count - self._run_tags, len(self._expectations) - self._run_expectations
+            self._runs.append(_RUN.pack(book, writer, first, low, records, tags, expectations, flags))
             self._run = None
 
 

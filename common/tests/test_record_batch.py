@@ -15,6 +15,7 @@ from boki_common.errors import BokiError, CorruptData, ProtocolError, VersionMis
 from boki_common.record_batch import (
     NO_NAMES,
     RUN_NAMED,
+    RUN_RESENT,
     BatchBuilder,
     RecordBatch,
     join,
@@ -77,6 +78,23 @@ def test_records_added_by_columns_are_as_if_added_one_by_one(rows: list[Record])
         one_by_one.add(pack(f"<{len(numbers)}Q", *numbers), len(numbers), NO_NAMES, data)
     assert (builder.size, builder.record_count) == (one_by_one.size, one_by_one.record_count)
     assert b"".join(builder.finish()) == b"".join(one_by_one.finish())
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, RUN_RESENT]), records), min_size=1, max_size=4))
+def test_a_run_of_one_record_is_as_if_added_in_two_calls(rows: list[tuple[int, list[Record]]]) -> None:
+    quick, slow = BatchBuilder(), BatchBuilder()
+    for book, (flags, batch) in enumerate(rows):
+        packed = [(pack(f"<{len(tags)}Q", *tags), len(tags), NO_NAMES, data) for tags, data in batch]
+        slow.start_run(book, b"w" * 16, 9, 7, flags)
+        if len(packed) == 1:
+            quick.add_run_of_one(book, b"w" * 16, 9, 7, flags, *packed[0])
+        else:
+            quick.start_run(book, b"w" * 16, 9, 7, flags)
+            for record in packed:
+                quick.add(*record)
+        for record in packed:
+            slow.add(*record)
+    assert b"".join(quick.finish()) == b"".join(slow.finish())
 
 
 @given(st.lists(runs, min_size=1, max_size=4), st.booleans())

@@ -100,7 +100,7 @@ class Abandoned:
         """What is not decided yet is sent again as voids."""
         window = inquiry.window
         window.flags |= RUN_VOID
-        for item in (*window.in_flight, *window.queued):
+        for item in window.items:
             if isinstance(item, Ticket) and not item.decided:
                 item.become_void(_NO_TAGS)
         inquiry.send_again()

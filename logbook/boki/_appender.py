@@ -21,7 +21,7 @@ from boki._arguments import EncodedTags, Expectations
 from boki._outcome import Why
 from boki._pending import Chunk, Ticket
 from boki._session import Session, View
-from boki._window import Pending, Window
+from boki._window import WINDOW_BYTES, Window
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN, ROW_AT_CUT, AnswerRow, Token, Verdict
 from boki_common.errors import (
@@ -36,6 +36,7 @@ from boki_common.errors import (
     WindowFull,
     WriterForgotten,
 )
+from boki_common.record_batch import RUN_NAMED
 
 if TYPE_CHECKING:
     from boki._connection import Connection
@@ -61,11 +62,12 @@ class Appender:
 
     Attributes:
         stale: this writer takes nothing any more, until `renew`.
+        progressed_at: when the first of its undecided records was numbered, or when a number was decided after that.
     """
 
     __slots__ = (
-        "_gaps", "_promised", "_replaceable", "_waiting", "_window", "asking", "book", "connection", "dirty", "progressed_at",
-        "stale", "stalled", "view",
+        "_gaps", "_promised", "_replaceable", "_waiting", "asking", "book", "connection", "dirty", "progressed_at", "stale",
+        "stalled", "view", "window",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +82,7 @@ class Appender:
         self.stale = False
         self.progressed_at = 0.0
         self._replaceable = window is None
-        self._window = window or Window(connection.new_writer())
+        self.window = window or Window(connection.new_writer())
         self._waiting = _NOBODY
         self._promised = 0
         self._gaps = 0
@@ -95,9 +97,14 @@ class Appender:
         return self.view.position
 
     @property
-    def key(self) -> tuple[int, bytes]:
-        """Book and writer: what rows of verdicts name."""
-        return self.book, self._window.writer
+    def key(self) -> bytes | tuple[int, bytes]:
+        """What finds it when a row of verdicts comes: the writer, which is random, or book and writer of a named one."""
+        window = self.window
+        return (self.book, window.writer) if window.flags & RUN_NAMED else window.writer
+
+    def is_about(self, row: AnswerRow) -> bool:
+        """Whether a row of verdicts is of its writer and book."""
+        return row.writer == self.window.writer and row.book == self.book
 
     def inquiry(self, window: Window) -> Appender:
         """Asks for numbers that were given up."""
@@ -105,20 +112,21 @@ class Appender:
 
     def renew(self, window: Window) -> None:
         """A stale writer goes on from what the log has."""
-        assert not self._window.undecided
-        self._window = window
+        assert not self.window.undecided
+        self.window = window
         self.stale = False
-
-    @property
-    def window(self) -> Window:
-        return self._window
 
     @property
     def free(self) -> int:
         """Places that nobody waits for."""
-        if self._waiting:
-            return 0
-        return self._window.free if not self._promised else max(self._window.free - self._promised, 0)
+        return 0 if self._waiting else max(self.window.free - self._promised, 0)
+
+    def has_place(self) -> bool:
+        """Whether `free` is not 0."""
+        if self._waiting or self._promised:
+            return self.free > 0
+        window = self.window
+        return window.next_number - window.low < limits.WINDOW_RECORDS and window.bytes < WINDOW_BYTES
 
     # -- appending
 
@@ -136,12 +144,13 @@ class Appender:
     def add(self, item: Ticket | Chunk) -> None:
         """Numbers an item and queues it."""
         connection = self.connection
-        window = self._window
-        if not window.undecided:
-            connection.check_open()
+        window = self.window
+        if window.next_number == window.low:  # nothing is undecided
+            if connection.closed:
+                connection.check_open()
             now = connection.now()
             if self._replaceable and window.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
-                window = self._window = Window(connection.new_writer())
+                window = self.window = Window(connection.new_writer())
             self.progressed_at = now
             connection.register(self)
         window.add(item)
@@ -175,7 +184,7 @@ class Appender:
                 raise
             self._promised -= 1
             self.connection.check_open()
-        return max(self._window.free - self._promised, 1)
+        return max(self.window.free - self._promised, 1)
 
     async def ready(self) -> None:
         """Waits until `submit` finds a place."""
@@ -185,10 +194,10 @@ class Appender:
 
     def full(self) -> WindowFull:
         return WindowFull(
-            f"{self._window.undecided} records of this book are undecided (at most {limits.WINDOW_RECORDS}); "
+            f"{self.window.undecided} records of this book are undecided (at most {limits.WINDOW_RECORDS}); "
             "`await book.ready()`, or use `await book.append(...)`, which waits",
             expected=limits.WINDOW_RECORDS,
-            found=self._window.undecided,
+            found=self.window.undecided,
         )
 
     def _leave(self, waiter: asyncio.Future[None]) -> None:
@@ -200,7 +209,7 @@ class Appender:
 
     def _invite(self) -> None:
         """Gives free places to those who wait longest."""
-        free = self._window.free - self._promised
+        free = self.window.free - self._promised
         while free > 0 and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -210,7 +219,7 @@ class Appender:
 
     def withdraw(self, item: Ticket | Chunk, error: BokiError) -> bool:
         """Takes back what was never sent; it ends with `error`. False when it was sent."""
-        if not self._window.withdraw(item):
+        if not self.window.withdraw(item):
             return False
         item.failed(item.first, item.first + item.count, error)
         self._settled()
@@ -220,18 +229,17 @@ class Appender:
 
     def answered(self, row: AnswerRow, token: Token, now: float) -> None:
         """Applies one row of ANSWERS. Raises ProtocolError when it cannot be about this window."""
-        view = self.view
-        view.saw(token, row.position)
-        window = self._window
-        if row.flags & ROW_AT_CUT and row.first <= window.sent_again:
+        _, _, first, first_seqnum, position, count, verdict, _, flags = row
+        view, window = self.view, self.window
+        view.saw(token, position)
+        if flags & ROW_AT_CUT and first <= window.sent_again:
             return  # of the first of several attempts: the index will tell
         low = window.low
-        verdict = row.verdict
         if verdict == _COMMITTED:
-            last_seqnum = row.first_seqnum + row.count - 1
+            last_seqnum = first_seqnum + count - 1
             if last_seqnum > view.position:
                 view.position = last_seqnum
-            window.committed(row.first, row.count, row.first_seqnum)
+            window.committed(first, count, first_seqnum)
         elif verdict == Verdict.CONFLICT:
             window.failed(row.first, row.count, self._conflict(row), ordered=False)
         elif verdict == Verdict.GAP:
@@ -239,13 +247,14 @@ class Appender:
         else:
             window.failed(row.first, row.count, self._failure(row), ordered=True)
         if window.low > low:
-            self.progressed_at = now
+            if window.low < window.next_number:
+                self.progressed_at = now
             self._gaps = 0
             self._settled()
 
     def asked(self, row: AnswerRow, token: Token, now: float) -> None:
         """As `answered`, of rows that may be about more than what is asked for."""
-        window = self._window
+        window = self.window
         first, end = max(row.first, window.low), min(row.first + row.count, window.next_number)
         if first < end:
             seqnum = row.first_seqnum + (first - row.first if row.verdict == Verdict.COMMITTED else 0)
@@ -273,7 +282,7 @@ class Appender:
         raise ProtocolError(f"expected a verdict from 0 to {max(Verdict):d}, found {row.verdict}", found=row.verdict)
 
     def _conflict(self, row: AnswerRow) -> Conflict:
-        item = self._window.find(row.first)
+        item = self.window.find(row.first)
         keys = item.expectations.keys if isinstance(item, Ticket) else {}
         known = [(keys.get(tag, tag), newest) for tag, newest in row.actual]
         forgotten = [tag for tag, newest in known if newest == NEWEST_FORGOTTEN]
@@ -291,13 +300,13 @@ class Appender:
     def _gap(self, row: AnswerRow) -> None:
         if self.stalled:
             return  # everything from there on will be sent again anyway
-        if self._window.gap(row.first_seqnum):
+        if self.window.gap(row.first_seqnum):
             self.stalled = True
             delay = self.connection.backoff_s(self._gaps)
             self._gaps += 1
-            self.connection.loop.call_later(delay, self._resume, self._window)
+            self.connection.loop.call_later(delay, self._resume, self.window)
             return
-        writer = self._window.writer
+        writer = self.window.writer
         self._give_up(
             lambda number: WriterForgotten(
                 f"the log forgot the writer of append {number}: it knows numbers up to {row.first_seqnum}, "
@@ -308,15 +317,16 @@ class Appender:
         )
 
     def _resume(self, window: Window) -> None:
-        if window is self._window:
+        if window is self.window:
             self.stalled = False
-            if window.queued:
+            if window.sent_items < len(window.items):
                 self.connection.wants_flush(self, 0)
 
     def _settled(self) -> None:
         if self._waiting:
             self._invite()
-        if not self._window.undecided:
+        window = self.window
+        if window.next_number == window.low:
             self.connection.unregister(self)
 
     # -- why
@@ -324,8 +334,8 @@ class Appender:
     async def why(self, ticket: Ticket) -> Why:
         """What a record of this writer waits for."""
         why = await self.connection.why()
-        if self._window.low < ticket.first and why.waits_for == "order":
-            ahead = ticket.first - self._window.low
+        if self.window.low < ticket.first and why.waits_for == "order":
+            ahead = ticket.first - self.window.low
             return Why("window", f"{ahead} earlier records of its writer are not decided yet; {why}", why.engine)
         return why
 
@@ -333,28 +343,27 @@ class Appender:
 
     def connection_lost(self) -> None:
         """What is undecided goes back to the queue; answers of the old connection do not count any more."""
-        self._window.connection_lost()
+        self.window.connection_lost()
         self.stalled = False
 
     def send_again(self) -> None:
         """All that is undecided goes once more."""
-        self._window.connection_lost()
-        if self._window.queued and not self.stalled:
+        self.window.connection_lost()
+        if self.window.items and not self.stalled:
             self.connection.wants_flush(self, 0)
 
     def give_up(self, reason: str, cause: BokiError | None = None) -> None:
         """Fails all that is undecided: OutcomeUnknown where it was sent, Unreachable where it was not."""
-        writer = self._window.writer
+        writer = self.window.writer
         self._give_up(lambda number: self._unknown(reason, number, writer), reason, cause)
 
     def _give_up(self, sent: Callable[[int], BokiError], reason: str = "", cause: BokiError | None = None) -> None:
-        connection, window = self.connection, self._window
-        pending: list[Pending] = [*window.in_flight, *window.queued]
-        abandoned = Abandoned(self, window, pending)
+        connection, window = self.connection, self.window
+        abandoned = Abandoned(self, window, list(window.items))
         items = window.abandon()
         connection.unregister(self)
         if self._replaceable:
-            self._window = Window(connection.new_writer())
+            self.window = Window(connection.new_writer())
         else:
             self.stale = True
         self.stalled = False
@@ -368,7 +377,7 @@ class Appender:
 
     def unknown(self, reason: str, number: int) -> OutcomeUnknown:
         """The error of an append that was sent and has no verdict."""
-        return self._unknown(reason, number, self._window.writer)
+        return self._unknown(reason, number, self.window.writer)
 
     def _unknown(self, reason: str, number: int, writer: bytes) -> OutcomeUnknown:
         return OutcomeUnknown(

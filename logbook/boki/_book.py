@@ -123,9 +123,11 @@ class Book:
             return await self._append_in(
                 encoded, data, expectations, arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
             )
-        if not appender.free:
+        if not appender.has_place():
             await appender.place(None)
-        return await appender.submit(encoded, data, expectations)
+        ticket = appender.submit(encoded, data, expectations)
+        await ticket.wait()
+        return ticket.result()
 
     async def encoded(
         self, data: Data, tags: Sequence[Tag], expect: Expect | None
@@ -198,7 +200,7 @@ class Book:
             expectations = arguments.encode_expectations(expect)
             self._check_past(expectations, "; read first, or use `await book.append(...)`")
         appender = self._appender
-        if not appender.free:
+        if not appender.has_place():
             raise appender.full()
         return appender.submit(encoded, data, expectations)
 

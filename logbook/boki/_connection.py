@@ -86,7 +86,7 @@ class Connection:
         self._rng = rng
         self._peer: EnginePeer | None = None
         self._seen: dict[int, Position] = {}
-        self._undecided: dict[tuple[int, bytes], Appender] = {}
+        self._undecided: dict[bytes | tuple[int, bytes], Appender] = {}
         self._inquiries: dict[Appender, None] = {}
         self._dirty: list[Appender] = []
         self._flush_scheduled = False
@@ -99,7 +99,7 @@ class Connection:
         self._probing = False
         self._refusals = 0
         self._attempts = 0
-        self._closed = False
+        self.closed = False
         self._failure: BokiError | None = None
         self._last_error: BokiError | None = None
 
@@ -123,26 +123,22 @@ class Connection:
         """Waits up to `patience_s` for verdicts, then ends everything; what is undecided gets OutcomeUnknown."""
         try:
             async with asyncio.timeout(patience_s):
-                while self._all() and not self._closed:
+                while self._all() and not self.closed:
                     await self._change()
         except TimeoutError:
             pass  # not swallowed: each undecided append hears of it below
         finally:
             self._end(ClosedError("the client is closed"), "the client was closed before the verdict came")
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def check_open(self) -> None:
         """Raises ClosedError, or what ended the client."""
-        if self._closed:
+        if self.closed:
             raise self._failure or ClosedError("the client is closed")
 
     def _end(self, error: BokiError, reason: str) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self._failure = error
         cause = None if isinstance(error, ClosedError) else error
         for appender in self._all():
@@ -228,18 +224,18 @@ class Connection:
         wire.merge_tokens(self._seen, token)
         undecided, now = self._undecided, self.now()
         for row in rows:
-            appender = undecided.get(row[:2])
-            if appender is not None:
+            appender = undecided.get(row[1]) or undecided.get(row[:2])
+            if appender is not None and appender.book == row[0]:
                 appender.answered(row, token, now)
             if self._inquiries:
-                for inquiry in [one for one in self._inquiries if one.key == row[:2]]:
+                for inquiry in [one for one in self._inquiries if one.is_about(row)]:
                     inquiry.asked(row, token, now)
         self._refusals = self._attempts = 0
         if not undecided:
             self._notify()
 
     def peer_lost(self, peer: EnginePeer, error: BokiError | None) -> None:
-        if peer is not self._peer or self._closed:
+        if peer is not self._peer or self.closed:
             return
         self._peer = None
         self._last_error = error
@@ -250,7 +246,7 @@ class Connection:
         if isinstance(error, Overloaded):
             self._attempts = max(self._attempts, OVERLOADED_ATTEMPTS)
         self._notify()
-        if not self._closed:
+        if not self.closed:
             self._reconnecting = self.loop.create_task(self._reconnect(), name="boki reconnects")
 
     # -- appends
@@ -304,7 +300,7 @@ class Connection:
         for appender in dirty:
             appender.dirty = False
             window = appender.window
-            while window.queued and not appender.stalled and peer is not None:
+            while window.sent_items < len(window.items) and not appender.stalled and peer is not None:
                 if size >= FRAME_TARGET_BYTES:
                     self._send(peer, builder)
                     builder, size = BatchBuilder(), 0
@@ -385,7 +381,7 @@ class Connection:
 
     async def _until_lost(self, peer: EnginePeer) -> None:
         """Requests fail a moment before the connection is told lost: waits for that."""
-        while self._peer is peer and not self._closed:
+        while self._peer is peer and not self.closed:
             await self._change()
 
     async def _change(self) -> None:
@@ -405,7 +401,7 @@ class Connection:
     def _watch(self) -> None:
         """Runs every few seconds while something is owed."""
         self._watching = None
-        if self._closed or not (self._undecided or self._inquiries or self._calls):
+        if self.closed or not (self._undecided or self._inquiries or self._calls):
             return
         now = self.now()
         for appender in self._all():

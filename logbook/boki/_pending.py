@@ -74,6 +74,10 @@ class Ticket:
     def __await__(self) -> Generator[Any, None, int]:
         if not self.decided:
             yield from self.wait()
+        return self.result()
+
+    def result(self) -> int:
+        """For the SDK: of a decided record, its seqnum; raises what became of it."""
         outcome = self._outcome
         if type(outcome) is int:
             return outcome
@@ -86,7 +90,8 @@ class Ticket:
 
     def wait(self) -> asyncio.Future[None]:
         """A future that ends when the record is decided. Cancelling it disturbs no other."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop() if self.appender is None else self.appender.connection.loop
+        future: asyncio.Future[None] = loop.create_future()
         if self._waiters is None:
             self._waiters = future
         elif isinstance(self._waiters, list):
@@ -144,10 +149,8 @@ class Ticket:
 
     # -- what the SDK calls: `Pending` of `_window`
 
-    @property
-    def count(self) -> int:
-        """For the SDK: one number."""
-        return 1
+    count: Final = 1
+    """For the SDK: one number."""
 
     def contents(self) -> list[Content]:
         """For the SDK: what would be sent again."""
@@ -173,8 +176,9 @@ class Ticket:
         if not self.decided:
             self.decided = True
             self._outcome = first_seqnum + self.first - first
-            if self._waiters is not None:
-                self._wake(self._waiters)
+            waiters = self._waiters
+            if waiters is not None:
+                self._wake(waiters)
 
     def failed(self, first: int, end: int, error: BokiError) -> None:
         """For the SDK: the verdict."""

@@ -41,6 +41,8 @@ class Page(NamedTuple):
 class Reader:
     """Requests of one book in one session."""
 
+    __slots__ = ("_connection", "_view", "book")
+
     def __init__(self, connection: Connection, view: View, book: str | int) -> None:
         self.book: Final = book
         self._connection = connection

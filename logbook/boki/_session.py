@@ -24,19 +24,22 @@ _CRC_BYTES: Final = 4
 
 
 class Session:
-    """The token of one session. Positions only grow."""
+    """The token of one session. Positions only grow.
 
-    __slots__ = ("_last_merged", "positions")
+    Attributes:
+        last_merged: the token that was merged last; all rows of one ANSWERS share one.
+    """
+
+    __slots__ = ("last_merged", "positions")
 
     def __init__(self, positions: Token | None = None) -> None:
         self.positions: dict[int, Position] = dict(positions or {})
-        self._last_merged: Token | None = None
+        self.last_merged: Token | None = None
 
     def merge(self, token: Token) -> None:
         """Takes note of what a reply has seen."""
-        if token is not self._last_merged:  # the rows of one ANSWERS share one token
-            self._last_merged = token
-            engine_protocol.merge_tokens(self.positions, token)
+        self.last_merged = token
+        engine_protocol.merge_tokens(self.positions, token)
 
 
 class View:
@@ -55,7 +58,9 @@ class View:
 
     def saw(self, token: Token, position: int) -> None:
         """Takes note of what a reply has seen."""
-        self.session.merge(token)
+        session = self.session
+        if token is not session.last_merged:
+            session.merge(token)
         if position > self.position:
             self.position = position
 

@@ -14,16 +14,18 @@ Rules (DESIGN §6.1, §6.6):
 - A gap verdict names the last number the log has decided. It may lie below `low - 1` by numbers that were answered as
   conflicts before they were ordered: these are filled. Below anything that was *ordered*, the writer was forgotten.
 
-Invariant: `in_flight` and `queued` together cover low … next_number-1 (and fillers below `low`) without a hole.
+Invariant: `items` cover low … next_number-1 (and fillers below `low`) in order and without a hole; the first `sent_items` of
+them are on the current connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import islice
 from typing import Final, Protocol
 
-from boki._arguments import EncodedTags, Expectations, encode_tags
+from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations, encode_tags
+from boki._pending import Ticket
 from boki_common import limits
 from boki_common.errors import BokiError, ProtocolError
 from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, BatchBuilder
@@ -113,11 +115,16 @@ class Filler:
     def failed(self, first: int, end: int, error: BokiError) -> None: ...
 
 
+_NOTHING: Final[list[Pending]] = []
+"""The items of all windows that have none; nothing is ever added to it."""
+
+
 class Window:
     """The undecided numbers of one writer in one book.
 
-    Items are kept in lists: an empty deque takes half a kilobyte, and a client may use 100,000 books. What leaves the front
-    leaves once per frame and per verdict, not item by item.
+    A client may use 100,000 books, most of them for one record at a time: then what a window touches is what an append costs.
+    So it has one list of items, and none while nothing is undecided. What leaves the front leaves once per verdict, not item by
+    item.
 
     Args:
         first: its first number; the log has all below.
@@ -125,7 +132,7 @@ class Window:
     """
 
     __slots__ = (
-        "bytes", "flags", "in_flight", "low", "next_number", "ordered", "queued", "sent", "sent_again", "writer",
+        "bytes", "flags", "items", "low", "next_number", "ordered", "sent", "sent_again", "sent_items", "writer",
     )  # fmt: skip
 
     def __init__(self, writer: bytes, first: int = 1, flags: int = 0) -> None:
@@ -140,8 +147,18 @@ class Window:
         self.sent_again = 0
         """Highest number that was, or will be, sent more than once."""
         self.bytes = 0
-        self.in_flight: list[Pending] = []
-        self.queued: list[Pending] = []
+        self.items: list[Pending] = _NOTHING
+        self.sent_items = 0
+
+    @property
+    def in_flight(self) -> list[Pending]:
+        """Items on the current connection."""
+        return self.items[: self.sent_items]
+
+    @property
+    def queued(self) -> list[Pending]:
+        """Items that are not on the current connection."""
+        return self.items[self.sent_items :]
 
     @property
     def undecided(self) -> int:
@@ -157,16 +174,19 @@ class Window:
         item.first = self.next_number
         self.next_number += item.count
         self.bytes += item.size
-        self.queued.append(item)
+        if self.items:
+            self.items.append(item)
+        else:
+            self.items = [item]
 
     def withdraw(self, item: Pending) -> bool:
         """Takes back an item that was never sent; later ones move up. False when it was sent or is decided."""
-        if item.first <= self.sent or item.decided or item not in self.queued:
+        if item.first <= self.sent or item.decided or item not in self.items:
             return False
-        self.queued.remove(item)
+        self.items.remove(item)
         self.bytes -= item.size
         self.next_number -= item.count
-        for later in self.queued:
+        for later in self.items:
             if later.first > item.first:
                 later.first -= item.count
         return True
@@ -182,54 +202,62 @@ class Window:
         Returns:
             Its size now.
         """
-        queued, in_flight = self.queued, self.in_flight
-        assert queued and size < FRAME_TARGET_BYTES
-        first = queued[0].first
-        builder.start_run(
-            book, self.writer, first, min(self.low, first), self.flags | (RUN_RESENT if first <= self.sent else 0)
-        )
-        named = self.flags & RUN_NAMED
+        items, at = self.items, self.sent_items
+        assert at < len(items) and size < FRAME_TARGET_BYTES
+        item = items[at]
+        first, flags = item.first, self.flags
+        low = min(self.low, first)
+        if at + 1 == len(items) and type(item) is Ticket and not flags and item.expectations is NO_EXPECTATIONS:
+            tags = item.tags
+            builder.add_run_of_one(
+                book, self.writer, first, low, RUN_RESENT if first <= self.sent else 0, tags.packed, tags.tag_count, tags.names,
+                item.data,
+            )  # fmt: skip
+            self.sent_items = at + 1
+            if first > self.sent:
+                self.sent = first
+            return size + RUN_BYTES + item.size
+        builder.start_run(book, self.writer, first, low, flags | (RUN_RESENT if first <= self.sent else 0))
         size += RUN_BYTES
-        taken = 0
-        for item in queued:
+        for item in islice(items, at, None):
             if size >= FRAME_TARGET_BYTES:
                 break
             item.encode(builder)
-            if named:
+            if flags & RUN_NAMED:
                 for crc in item.checksums():
                     builder.checksum(crc)
             size += item.size
-            taken += 1
-        if taken == len(queued):
-            in_flight += queued
-            queued.clear()
-        else:
-            in_flight += queued[:taken]
-            del queued[:taken]
-        last = in_flight[-1]
+            at += 1
+        self.sent_items = at
+        last = items[at - 1]
         self.sent = max(self.sent, last.first + last.count - 1)
         return size
 
     def connection_lost(self) -> None:
         """All that is undecided has to be sent again."""
         self.sent_again = self.sent
-        self.queued[:0] = self.in_flight
-        self.in_flight.clear()
+        self.sent_items = 0
 
     # -- verdicts
 
     def committed(self, first: int, count: int, first_seqnum: int) -> None:
         """Numbers first … first+count-1 are records with seqnums from `first_seqnum` on."""
         end = first + count
-        self._check(first, end)
+        if not 0 < first < end <= self.sent + 1:
+            raise self._unsent(first, end)
         if end > self.ordered:
             self.ordered = end - 1
-        in_flight = self.in_flight
-        # The common case: all of the oldest item.
-        if in_flight and in_flight[0].first == first and in_flight[0].count == count:
-            in_flight[0].committed(first, end, first_seqnum)
+        items = self.items
+        # The common cases: all of the only item, or of the oldest.
+        if items and items[0].first == first and items[0].count == count:
+            items[0].committed(first, end, first_seqnum)
+            if len(items) == 1:
+                self.items = _NOTHING
+                self.sent_items = self.bytes = 0
+                self.low = self.next_number
+                return
         else:
-            for item in chain(in_flight, self.queued):
+            for item in items:
                 number = item.first
                 if number >= end:
                     break
@@ -240,10 +268,11 @@ class Window:
     def failed(self, first: int, count: int, error: BokiError, *, ordered: bool) -> None:
         """Numbers first … first+count-1 joined nothing. `ordered`: the log has decided them, not only an engine."""
         end = first + count
-        self._check(first, end)
+        if not 0 < first < end <= self.sent + 1:
+            raise self._unsent(first, end)
         if ordered:
             self.ordered = max(self.ordered, end - 1)
-        for item in chain(self.in_flight, self.queued):
+        for item in self.items:
             if item.first >= end:
                 break
             if item.first + item.count > first:
@@ -252,7 +281,7 @@ class Window:
 
     def find(self, number: int) -> Pending | None:
         """The undecided item that has a number."""
-        for item in chain(self.in_flight, self.queued):
+        for item in self.items:
             if item.first <= number < item.first + item.count:
                 return None if item.decided else item
         return None
@@ -268,38 +297,38 @@ class Window:
         if last < self.ordered or self.low - 1 - last > FILLED_NUMBERS:
             return False
         self.connection_lost()
-        start = self.queued[0].first if self.queued else self.next_number
-        self.queued[:0] = [Filler(number) for number in range(last + 1, start)]
+        start = self.items[0].first if self.items else self.next_number
+        self.items = [*(Filler(number) for number in range(last + 1, start)), *self.items]
         return True
 
     def abandon(self) -> list[tuple[Pending, bool]]:
         """Ends the window: all undecided items, each with whether any of it was ever sent."""
-        items = [(item, item.first <= self.sent) for item in chain(self.in_flight, self.queued) if not item.decided]
-        self.in_flight.clear()
-        self.queued.clear()
+        items = [(item, item.first <= self.sent) for item in self.items if not item.decided]
+        self.items = _NOTHING
+        self.sent_items = 0
         self.low = self.next_number
         self.bytes = 0
         return items
 
-    def _check(self, first: int, end: int) -> None:
-        if not 0 < first < end <= self.sent + 1:
-            raise ProtocolError(
-                f"expected verdicts of numbers 1 to {self.sent}, found {first} to {end - 1}", found=first
-            )
+    def _unsent(self, first: int, end: int) -> ProtocolError:
+        return ProtocolError(f"expected verdicts of numbers 1 to {self.sent}, found {first} to {end - 1}", found=first)
 
     def _advance(self) -> None:
-        """Lets go of the items at the front that are decided."""
-        for items in (self.in_flight, self.queued):
-            done = 0
-            for item in items:
-                if not item.decided or (items is self.queued and item.first < self.low):
-                    break
-                done += 1
-                if item.first >= self.low:  # no filler
-                    self.bytes -= item.size
-            if done:
-                del items[:done]
-            if items:
-                self.low = max(self.low, items[0].first)
-                return
-        self.low = self.next_number
+        """Lets go of the items at the front that are decided, but of fillers only once they are sent."""
+        items, low = self.items, self.low
+        done = 0
+        for item in items:
+            if not item.decided or (done >= self.sent_items and item.first < low):
+                break
+            done += 1
+            if item.first >= low:  # no filler
+                self.bytes -= item.size
+        if done == len(items):
+            self.items = _NOTHING
+            self.sent_items = 0
+            self.low = self.next_number
+            return
+        if done:
+            del items[:done]
+            self.sent_items = max(self.sent_items - done, 0)
+        self.low = max(low, items[0].first)

@@ -67,6 +67,17 @@ def test_verdicts_free_the_window_in_order() -> None:
     assert not window.in_flight
 
 
+def test_windows_without_undecided_records_share_one_list() -> None:
+    window, other = filled(ticket()), filled(ticket(), ticket())
+    sent(window), sent(other)
+    window.committed(1, 1, 100)
+    other.committed(2, 1, 101)
+    other.committed(1, 1, 100)
+    assert window.items is other.items is Window(b"w" * 16).items
+    window.add(ticket())
+    assert (len(window.items), other.items) == (1, [])
+
+
 def test_a_chunk_is_decided_in_parts() -> None:
     item = chunk(10)
     window = filled(item)
