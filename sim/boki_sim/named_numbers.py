@@ -5,7 +5,7 @@ another process. The log decides a number once. So all calls of one number are o
 first of them and ended with the first answer.
 
 What is demanded of them (DESIGN §6.6, §6.9):
-- every answer to a number is the same, whoever asks, however often: one seqnum, or one conflict;
+- every answer to a number is the same, whoever asks, however often: one seqnum, or a conflict (a later one may name newer records);
 - numbers are decided in their order, so seqnums ascend with them;
 - the log knows its writer: nobody who sends the same record is told that it is another one, that the answer is forgotten, or
   that lower numbers are missing which were answered before.
@@ -73,11 +73,7 @@ def _as_one(sent: Sequence[Operation]) -> Operation:
 
 
 def _answers(key: Key, sent: Sequence[Operation]) -> Iterable[str]:
-    told = {
-        (one.outcome, one.seqnum, tuple(sorted((one.actual or {}).items(), key=str)))
-        for one in sent
-        if one.outcome in (OK, CONFLICT)
-    }
+    told = {(one.outcome, one.seqnum) for one in sent if one.outcome in (OK, CONFLICT)}
     if len(told) > 1:
         yield f"{_name(key)} was answered differently: {sorted(told, key=str)}"
     for one in sent:

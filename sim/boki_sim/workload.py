@@ -110,7 +110,7 @@ def draw_habits(numbers: random.Random) -> Habits:
     kinds = ("append", "burst", "many", "next", "prev", "tail", "scan", "wait", "numbered")
     weights = {kind: numbers.choice((0.0, 1.0, 3.0)) for kind in kinds}
     weights["append"] = weights["append"] or 1.0
-    weights[TRIM] = numbers.choice((0.0, 0.1, 0.5))
+    weights[TRIM] = numbers.choice((0.0, 0.3, 1.0))
     return Habits(
         tasks=numbers.choice((1, 2, 4)),
         pause_s=numbers.choice((0.005, 0.02, 0.1)),

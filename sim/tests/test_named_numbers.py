@@ -50,7 +50,6 @@ def test_a_number_without_an_answer_is_as_unknown_as_the_worst_of_its_calls(outc
     [
         ([sent(1, 1, OK, 10), sent(1, 2, OK, 20)], "number 1 of writer w was answered differently"),
         ([sent(1, 1, OK, 10), conflict(1, 2, 5)], "number 1 of writer w was answered differently"),
-        ([conflict(1, 1, 5), conflict(1, 2, 6)], "number 1 of writer w was answered differently"),
         ([sent(1, 1, OK, 20), sent(2, 2, OK, 10)], "number 2 of writer w is at 10, number 1 before it at 20"),
         ([sent(1, 1, UNKNOWN), sent(1, 2, FAILED, error="NumberReused: x")], "was told NumberReused"),
         ([sent(1, 1, OK, 10), sent(1, 2, UNKNOWN, error="AnswerForgotten: x")], "was told AnswerForgotten"),

@@ -137,20 +137,27 @@ class BookOrder:
             self.findings.append(Finding("wrong trim", self._log.book, text, (read, trim)))
 
     def _is_excused(self, seqnum: int, read: Operation) -> bool:
-        """Whether a record that a read did not show may have been trimmed by then; whether it was there is left open."""
-        return any(
-            self._may_take(trim, seqnum, read.tag) and (read.end is None or trim.start <= read.end)
-            for trim in self._trims
-        )
+        """Whether a record that a read did not show may have been trimmed by then; whether it was there is left open.
 
-    def _may_take(self, trim: Operation, seqnum: int, stream: str) -> bool:
-        """Whether a trim can have taken a record from what readers of a stream see: it acts on what was there before it."""
-        append = self._log.stored[seqnum].append
-        if trim.outcome == "never" or seqnum >= trim.before or (trim.end is not None and append.start > trim.end):
+        Of all records of a book, one is missing when the book was trimmed, or every stream that it is in.
+        """
+        if not self._trims:
             return False
-        if trim.tag in (ALL, stream):
+        reached = {
+            trim.tag
+            for trim in self._trims
+            if self._may_reach(trim, seqnum) and (read.end is None or trim.start <= read.end)
+        }
+        if ALL in reached or (read.tag and read.tag in reached):
             return True
-        return stream == ALL and trim.tag in append.tags
+        tags = self._log.stored[seqnum].append.tags
+        return not read.tag and bool(tags) and reached.issuperset(tags)
+
+    def _may_reach(self, trim: Operation, seqnum: int) -> bool:
+        """Whether a trim can have been for a record: it acts on what was there before it."""
+        if trim.outcome == "never" or seqnum >= trim.before:
+            return False
+        return trim.end is None or trim.outcome == "unknown" or self._log.stored[seqnum].append.start <= trim.end
 
     def _must_take(self, trim: Operation, seqnum: int, stream: str) -> bool:
         """Whether whoever reads the stream after the trim cannot see the record any more."""
@@ -161,7 +168,8 @@ class BookOrder:
     def _conflict(self, number: int, append: Operation) -> None:
         """At its place in the order some stream that it names had a record too new for it."""
         losses = self._log.losses(append)
-        if losses:
+        unseen = [one for one in append.actual.values() if one is not None and one not in self._record]
+        if losses and not (unseen and min(unseen) < losses[0]):
             self._graph.before(self._record[losses[0]], _LOSES, number)
         for tag, newest in append.actual.items():
             if newest is not None and newest in self._record:

@@ -35,6 +35,7 @@ class BookLog:
         self._appends: dict[str, Operation] = {}
         self._place: dict[str, int] = {}
         self._shown: dict[int, str] = {}
+        self._trims = [one for one in operations if one.kind == "trim"]
         for operation in operations:
             if operation.kind == "append":
                 self._note_append(operation)
@@ -102,9 +103,17 @@ class BookLog:
                     text = f"{name_of(stored.append)} is in the log, though {tag!r} had {newer[-1]}: {name_of(winner)}"
                     yield Finding("wrong verdict", self.book, text, (stored.append, winner))
         for operation in operations:
-            if operation.outcome == "conflict" and not self.losses(operation):
+            if operation.outcome == "conflict" and not self.losses(operation) and not self._trimmed(operation):
                 text = f"{name_of(operation)} was refused, and no record contradicts its condition"
                 yield Finding("wrong verdict", self.book, text, (operation,))
+
+    def _trimmed(self, conflict: Operation) -> bool:
+        """Whether the record that a conflict names may have been trimmed before anybody saw it."""
+        return any(
+            trim.outcome != "never" and newest is not None and newest < trim.before
+            for newest in conflict.actual.values()
+            for trim in self._trims
+        )
 
     def losses(self, conflict: Operation) -> list[int]:
         """The records that can have made a conditional append lose: the first too new one of each stream it names."""

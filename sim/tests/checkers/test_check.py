@@ -72,11 +72,25 @@ GOOD = {
     "a condition that holds": [A, msgspec.structs.replace(B, expect={"x": 10})],
     "trimmed records are not seen": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_B], trimmed=15)],
     "trimmed in one stream, seen in another": [A, B, trim(4, 5, 30, "y"), read("c3", 6, 7, [SEEN_A, SEEN_B], tag="x")],
+    "trimmed in all of its streams": [A, B, trim(4, 5, 15, "x"), read("c3", 6, 7, [SEEN_B])],
+    "a trim nobody heard of the end of may take effect later": [
+        msgspec.structs.replace(trim(0, 1, 15), outcome="unknown"),
+        msgspec.structs.replace(A, start=2, end=3),
+        read("c3", 4, 5, []),
+    ],
+    "a conflict with what was trimmed before anybody saw it": [
+        append("c2", 0, 1, "u", tags=["x"]),
+        append("c3", 2, 3, "z", outcome="conflict", expect={"x": None}, actual={"x": 7}),
+        trim(4, 5, 8),
+        msgspec.structs.replace(A, start=6, end=7),
+        read("c4", 8, 9, [SEEN_A]),
+    ],
     "a trim beside a read": [A, B, trim(4, 6, 15), read("c3", 5, 7, [SEEN_A, SEEN_B])],
 }
 
 BAD = {
     "lost": [A, B, read("c3", 4, 5, [SEEN_A])],
+    "lost, one of its streams holds it still": [A, B, trim(4, 5, 30, "y"), read("c3", 6, 7, [SEEN_A])],
     "lost, by tag": [A, B, read("c3", 4, 5, [], tag="y")],
     "stale": [A, B, read("c3", 4, 5, [SEEN_A]), read("c3", 6, 7, [SEEN_A, SEEN_B])],
     "stale, own append": [A, read("c1", 2, 3, [], consistency="session"), read("c3", 6, 7, [SEEN_A])],
@@ -95,6 +109,10 @@ BAD = {
     ],
     "wrong verdict, let through": [A, msgspec.structs.replace(B, expect={"x": None})],
     "wrong verdict, refused": [A, append("c2", 2, 3, "z", outcome="conflict", expect={"x": 10})],
+    "wrong verdict, what it lost to was not below any trim": [
+        append("c3", 2, 3, "z", outcome="conflict", expect={"x": None}, actual={"x": 7}),
+        trim(4, 5, 7),
+    ],
     "wrong verdict, not what its own session has seen": [
         A,
         B,
