@@ -23,7 +23,8 @@ first column only says what it comes to. A read-only bookie refuses a new ledger
 A recoverer sends the payload it read under its own LAC, so header and digest may differ; ledger, entry, cumulative length
 and payload may not. An add that contradicts the held entry is refused as BAD_REQUEST and logged: one incarnation writes a
 ledger, so somebody broke that rule; neither replacing what was perhaps acknowledged nor acknowledging what is not stored
-is right, and repeating the request is of no use. What is held stays.
+is right, and repeating the request is of no use. What is held stays. (A held copy that is damaged holds nothing any more:
+a recovery add of the same length takes its place, see `waiting_adds`.)
 """
 
 from __future__ import annotations

@@ -62,6 +62,12 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
         if ledger is not None and not ledger.holds(entry_id):
             index.put(ledger, entry_id, body)
         return
+    if kind == RecordKind.REPLACED:
+        ledger_id, entry_id = journal_format.entry_ids(body)
+        ledger = _known(index, ledger_id)
+        if ledger is not None and ledger.cached(entry_id) is None:
+            index.replace(ledger, entry_id, body)
+        return
     if kind == RecordKind.FENCE:
         ledger = _known(index, journal_format.decode_fence(body))
         if ledger is not None and not ledger.fenced:

@@ -38,6 +38,7 @@ All integers are little endian. A segment is a file of fixed size, zero-filled o
     | 4 TOMBSTONE | ledger i64, day u32 (since 1970, UTC) on which it was deleted: as if it had never been here, and never again |
     | 5 LAC | an explicit LAC as its writer sent it: ledger i64 big endian, LAC i64 big endian, digest |
     | 6 EMPTIED | ledger i64: its entries are others' business; it is fenced |
+    | 7 REPLACED | an entry body as of 1, of an entry whose stored copy is damaged: this one counts instead |
 
 What stale bytes of an earlier use look like: generation and salt differ, so their checksums fail. The salt never leaves
 the disk: nobody can send a body that looks like a group of a segment to come.
@@ -101,6 +102,7 @@ class RecordKind(IntEnum):
     TOMBSTONE = 4
     LAC = 5
     EMPTIED = 6
+    REPLACED = 7
 
 
 class SegmentHeader(NamedTuple):
@@ -222,7 +224,7 @@ def decode_tombstone(body: memoryview) -> tuple[int, int]:
 
 
 def entry_ids(body: Buffer) -> tuple[int, int]:
-    """Ledger and entry of an ENTRY record; ledger and LAC of a LAC record."""
+    """Ledger and entry of an ENTRY or REPLACED record; ledger and LAC of a LAC record."""
     ledger_id, entry_id = _ENTRY_IDS.unpack_from(body)
     return ledger_id, entry_id
 

@@ -209,6 +209,17 @@ class Ledger:
             self.body_bytes = array("I", sizes[kept].tobytes())
         self.last_entry = max(self.last_entry, self.entries[-1])
 
+    def forget_place(self, entry_id: int) -> bool:
+        """The entry is not stored any more, as far as is known here; whether it was. Its caller puts it into `fresh`."""
+        at = bisect_left(self.entries, entry_id)
+        if at == len(self.entries) or self.entries[at] != entry_id:
+            return False
+        # new arrays: somebody may look at the old ones as numpy does, and those cannot change their length
+        self.entries = self.entries[:at] + self.entries[at + 1 :]
+        self.locations = self.locations[:at] + self.locations[at + 1 :]
+        self.body_bytes = self.body_bytes[:at] + self.body_bytes[at + 1 :]
+        return True
+
     def move(self, entries: array[int], old: array[int], new: array[int]) -> tuple[array[int], array[int], array[int]]:
         """Stored entries, ascending, lie at `new` from now on, if they still lie at `old`; returns the columns of those."""
         if not len(self.entries) or not len(entries):
@@ -331,6 +342,11 @@ class LedgerIndex:
         if entry_id > ledger.last_entry:
             ledger.last_entry = entry_id
         self.fresh_bytes += len(body) + CACHED_OVERHEAD_BYTES
+
+    def replace(self, ledger: Ledger, entry_id: int, body: memoryview) -> None:
+        """`put` for an entry whose stored copy, if there is one, is of no use: the next checkpoint names the new place."""
+        self.stored_entries -= ledger.forget_place(entry_id)
+        self.put(ledger, entry_id, body)
 
     def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], body_bytes: int) -> None:
         """`put` for ascending entries above all that are held."""

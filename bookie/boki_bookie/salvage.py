@@ -45,7 +45,7 @@ from boki_common.runtime.ports import Disk, Random
 SCAN_BYTES: Final = 4 * MIB
 """Of an entry log file, read at a time; and as much again as one entry may have."""
 
-_ADDS: Final = frozenset({RecordKind.ENTRY, RecordKind.LAC})
+_ADDS: Final = frozenset({RecordKind.ENTRY, RecordKind.REPLACED, RecordKind.LAC})
 _TELLS: Final = frozenset({RecordKind.LEDGER, RecordKind.TOMBSTONE})
 
 _log = get_logger("bookie")

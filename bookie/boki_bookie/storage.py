@@ -52,6 +52,7 @@ from boki_common.metrics import Metrics
 from boki_common.runtime.ports import Clock, Disk, Random
 
 _ENTRY: Final = int(RecordKind.ENTRY)
+_REPLACED: Final = int(RecordKind.REPLACED)
 
 _log = get_logger("bookie")
 
@@ -88,7 +89,7 @@ class Storage(StorageReads):
         self._closing = False
         self._tasks = Tasks()
         self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
-        self._repeats = RepeatedAdds(self._ledgers, self.load, self._tasks)
+        self._repeats = RepeatedAdds(self, self._ledgers, self.load, self._tasks)
         self._checkpoints = CheckpointLoop(self, checkpointer, journal, settings, metrics)
         journal.failed.add_done_callback(self._journal_failed)
 
@@ -277,6 +278,22 @@ class Storage(StorageReads):
             return False
         self._index.put_run(ledger, run.entry_ids, run.bodies, size)
         return True
+
+    def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status:
+        """Stores an entry again whose stored copy is damaged.
+
+        Returns:
+            OK: answer it when `when_durable` calls back. Else: refused.
+        """
+        try:
+            self.journal.append(_REPLACED, request.body)
+        except Overloaded:
+            return V2Status.TOO_MANY_REQUESTS
+        except BokiError:
+            return V2Status.IO_ERROR
+        self._index.replace(ledger, request.entry_id, request.body)
+        _log.info("replaced a damaged entry", ledger_id=request.ledger_id, entry_id=request.entry_id)
+        return V2Status.OK
 
     def when_durable(self, done: Done) -> None:
         """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full."""

@@ -4,7 +4,9 @@
 is added like any other. One question per ledger, however many adds wait for it.
 
 *Repeats*: an add of an entry that the entry log holds is compared with what is read from there; whether a repeat is
-accepted is `fence_rules`'s business.
+accepted is `fence_rules`'s business. Where the held copy is damaged, a recovery add takes its place: whoever recovers or
+repairs has verified what it sends, and of what is held nothing is left to contradict it. A copy that only cannot be read
+now (an error of the disk) may come back: any add of it is answered as unknown.
 
 Both are bounded; what does not fit is refused with TOO_MANY_REQUESTS. Whoever sent an add hears of it through its
 `AddAnswers`, once.
@@ -22,7 +24,7 @@ from boki_bookie.ledger_index import Ledger, Place
 from boki_bookie.settings import BookieSettings
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest
-from boki_common.errors import BokiError, StorageError
+from boki_common.errors import BokiError, CorruptData, StorageError
 from boki_common.logs import get_logger
 
 REPEATS_WAITING: Final = 65_536
@@ -52,6 +54,14 @@ class AddsAgain(Protocol):
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None: ...
 
     def note_sight(self, ledger_id: int, master_key: bytes) -> V2Status: ...
+
+    def when_durable(self, done: Callable[[BokiError | None], None]) -> None: ...
+
+
+class Replaces(Protocol):
+    """What is done with an entry whose held copy is damaged: a storage."""
+
+    def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status: ...
 
     def when_durable(self, done: Callable[[BokiError | None], None]) -> None: ...
 
@@ -122,7 +132,8 @@ class UnsightedAdds:
 class RepeatedAdds:
     """Adds of entries that are held."""
 
-    def __init__(self, ledgers: dict[int, Ledger], load: Load, tasks: Tasks) -> None:
+    def __init__(self, storage: Replaces, ledgers: dict[int, Ledger], load: Load, tasks: Tasks) -> None:
+        self._storage = storage
         self._ledgers = ledgers
         self._load = load
         self._tasks = tasks
@@ -156,20 +167,46 @@ class RepeatedAdds:
                     repeats.append((request, answers))
                     wanted.append((request.ledger_id, place))
             bodies = await self._load(wanted)
+            replaced: list[tuple[AddRequest, AddAnswers]] = []
             for (request, answers), body in zip(repeats, bodies, strict=True):
-                status = V2Status.IO_ERROR if isinstance(body, StorageError) else _judge(body, request)
-                answers.add_answered(status, request.ledger_id, request.entry_id)
+                damaged = isinstance(body, StorageError)
+                status = self._replace(request, body) if isinstance(body, StorageError) else _judge(body, request)
+                if damaged and status is V2Status.OK:
+                    replaced.append((request, answers))
+                else:
+                    answers.add_answered(status, request.ledger_id, request.entry_id)
+            if replaced:
+                self._storage.when_durable(partial(_answer_accepted, replaced))
             del self._waiting[:count]
+
+    def _replace(self, request: AddRequest, error: StorageError) -> V2Status:
+        """What an add of an entry comes to whose held copy cannot be read. OK: answer it when it is durable."""
+        ledger = self._ledgers.get(request.ledger_id)
+        if ledger is None:
+            return V2Status.FENCED
+        held = ledger.cached(request.entry_id)
+        if held is not None:  # another add replaced it meanwhile
+            return _judge(held, request)
+        place = ledger.place(request.entry_id)
+        if not isinstance(error, CorruptData) or not request.recovery or place is None:
+            return V2Status.IO_ERROR
+        if place.body_bytes != len(request.body):
+            return _contradicts(place.body_bytes, request)
+        return self._storage.replace_damaged(ledger, request)
 
 
 def _judge(held: memoryview, request: AddRequest) -> V2Status:
     if compare_repeat(held, request.body) is Repeat.SAME:
         return V2Status.OK
+    return _contradicts(len(held), request)
+
+
+def _contradicts(held_bytes: int, request: AddRequest) -> V2Status:
     _log.error(
         "refused an add that contradicts a held entry: more than one writer uses this ledger",
         ledger_id=request.ledger_id,
         entry_id=request.entry_id,
-        held_bytes=len(held),
+        held_bytes=held_bytes,
         sent_bytes=len(request.body),
         recovery=request.recovery,
     )

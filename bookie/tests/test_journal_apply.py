@@ -64,6 +64,16 @@ def test_applying_a_record_twice_changes_nothing(world: Any) -> None:
     assert index.cut() == [ledger]
 
 
+def test_a_replaced_entry_counts_instead_of_the_stored_one(world: Any) -> None:
+    index = LedgerIndex()
+    ledger = index.restore(1, world.key)
+    index.restore_places(ledger, [0, 1], [10, 20], [39, 39])
+    for _ in range(2):
+        apply(index, RecordKind.REPLACED, world.body(1, 1))
+        assert (ledger.place(1), ledger.cached(1)) == (None, world.body(1, 1))
+    assert index.cut() == [ledger]
+
+
 def test_a_tombstone_ends_a_ledger_and_what_is_replayed_of_it_is_nothing(world: Any) -> None:
     index = LedgerIndex()
     ledger = memoryview(encode_ledger(LedgerRecord(1, True, world.key)))

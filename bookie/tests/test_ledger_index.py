@@ -139,6 +139,27 @@ def test_moves_of_an_emptied_ledger_are_forgotten() -> None:
     ledger.check_invariants()
 
 
+def test_a_replaced_entry_is_in_memory_alone_until_the_next_checkpoint_stores_it() -> None:
+    index = LedgerIndex()
+    ledger = index.create(1, b"key")
+    for entry_id in range(3):
+        index.put(ledger, entry_id, memoryview(bytes(8)))
+    index.cut()
+    index.store(ledger, [10, 20, 30])
+    index.cut_is_stored()
+    seen = memoryview(ledger.entries)  # as who looks through the index holds it
+    index.replace(ledger, 1, memoryview(bytes(8)))
+    assert list(seen) == [0, 1, 2]
+    assert (ledger.place(1), index.stored_entries, ledger.held_entries) == (None, 2, 3)
+    ledger.check_invariants()
+    index.cut()
+    index.store(ledger, [40])
+    index.cut_is_stored()
+    assert list(ledger.locations) == [10, 40, 30]
+    assert index.stored_entries == 3
+    ledger.check_invariants()
+
+
 def test_a_run_is_put_as_its_entries_would_be() -> None:
     bodies = [memoryview(b"a" * size) for size in (1, 20, 300)]
     one, other = LedgerIndex(), LedgerIndex()

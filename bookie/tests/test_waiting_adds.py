@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import CorruptData
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
@@ -51,6 +52,60 @@ async def test_a_repeat_is_acknowledged_only_when_the_first_is_durable(world: An
     assert not again.done()
     disk.release("sync")
     assert [await first, await again] == [OK, OK]
+
+
+async def damaged_entry(world: Any, disk: MemoryDisk) -> Any:
+    """A storage whose entry 1 of ledger 1 is stored and damaged."""
+    storage = await world.open(disk)
+    await world.put(storage, *(world.add(1, entry, b"%d" % entry * 100) for entry in range(3)))
+    await storage.checkpoint()
+    contents = disk.contents("entries/0000000001.entries")
+    disk.flip_bit("entries/0000000001.entries", contents.index(b"1" * 100))
+    assert isinstance(await world.read(storage, 1, 1), CorruptData)
+    return storage
+
+
+@pytest.mark.parametrize("then", ["nothing", "crash", "checkpoint", "checkpoint and crash"])
+async def test_a_recovery_add_takes_the_place_of_a_damaged_copy(world: Any, disk: MemoryDisk, then: str) -> None:
+    storage = await damaged_entry(world, disk)
+    again = world.add(1, 1, b"1" * 100, lac=2, recovery=True)
+    assert await world.put(storage, again, again) == [OK, OK]
+    if "checkpoint" in then:
+        await storage.checkpoint()
+    if "crash" in then:
+        storage = await world.open(disk.crash(world.seeded(1)))
+    assert await world.read(storage, 1, 1) == bytes(again.body)
+    assert [await world.read(storage, 1, entry) for entry in (0, 2)] == [
+        bytes(world.body(1, entry, b"%d" % entry * 100)) for entry in (0, 2)
+    ]
+    assert storage.held_entries(1) == [0, 1, 2]
+    storage.ledger(1).check_invariants()
+
+
+async def test_it_is_acknowledged_when_it_is_durable(world: Any, disk: MemoryDisk) -> None:
+    storage = await damaged_entry(world, disk)
+    disk.hold("sync")
+    answered = world.submit(storage, world.add(1, 1, b"1" * 100, recovery=True))
+    await turns(100)
+    assert storage.ledger(1).cached(1) is not None and not answered.done()
+    disk.release("sync")
+    assert await answered is OK
+
+
+async def test_nobody_else_replaces_a_damaged_copy(world: Any, disk: MemoryDisk) -> None:
+    storage = await damaged_entry(world, disk)
+    assert await world.put(storage, world.add(1, 1, b"1" * 100)) == [V2Status.IO_ERROR]
+    assert await world.put(storage, world.add(1, 1, b"1" * 99, recovery=True)) == [V2Status.BAD_REQUEST]
+    assert isinstance(await world.read(storage, 1, 1), CorruptData)
+
+
+async def test_a_copy_that_cannot_be_read_now_may_come_back_and_stays(world: Any, disk: MemoryDisk) -> None:
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0))
+    await storage.checkpoint()
+    disk.fail("read")
+    assert await world.put(storage, world.add(1, 0, recovery=True)) == [V2Status.IO_ERROR]
+    assert storage.ledger(1).place(0) is not None
 
 
 async def test_first_sight_is_asked_once_and_remembered(world: Any, disk: MemoryDisk) -> None:
