@@ -205,6 +205,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             error = ConnectionLost(f"the connection to {self.peer} broke: {exc}", peer=self.peer)
         self._error = error
         self.closed = True
+        self._parser.release()  # an ended connection lives in cycles until the collector comes by, which may take hours
         self._queue.clear()
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)

@@ -28,6 +28,8 @@ _LEAST_FREE_BYTES: Final = 8 * limits.KIB
 _FRAMES_A_BUFFER: Final = 4
 _LARGE_BUFFER_BYTES: Final = 2 * limits.MIB
 
+_NO_BUFFER: Final = memoryview(b"")
+
 prefix = _LENGTH.pack
 """The four bytes before a frame of the given length."""
 
@@ -89,6 +91,11 @@ class FrameParser:
             start = stop
         self._start = start
         return frames
+
+    def release(self) -> None:
+        """Lets go of the buffer: nothing more will come. Whoever has views of it keeps them."""
+        self._view = _NO_BUFFER
+        self._start = self._end = 0
 
     def _wanted(self) -> int:
         """Free bytes that make the next read worth its while: the rest of a known frame, if there is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ async def test_close_of_the_server_ends_connections_and_both_hear_it(address: Ad
     with pytest.raises(ConnectionLost):
         await connection.drain()
     connection.send(b"ignored after the end")
+
+
+async def test_an_ended_connection_keeps_no_receive_buffer(address: Address) -> None:
+    server = await FrameServer.start(address, Echo)
+    connection = await connect(server.address, Collector)
+    buffer = weakref.ref(connection.get_buffer(-1).obj)
+    connection.close()
+    await connection.ended()
+    assert buffer() is None
+    await server.close()
 
 
 async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() -> None:
