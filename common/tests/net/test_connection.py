@@ -72,8 +72,8 @@ async def test_an_ended_connection_keeps_no_receive_buffer(address: Address) -> 
     buffer = weakref.ref(connection.get_buffer(-1).obj)
     connection.close()
     await connection.ended()
-    assert buffer() is None
     await server.close()
+    assert buffer() is None
 
 
 async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() -> None:
