@@ -230,12 +230,14 @@ def merge_tokens(token: dict[int, Position], other: Token) -> None:
 
 
 def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
-    pairs = [_PAIR.pack(*pair) for row in rows for pair in row.actual]
-    packed = [encode_token(token), _ANSWERS.pack(len(rows), len(pairs))]
+    pairs: list[bytes] = []
+    packed: list[bytes] = []
     pack = _ROW.pack
     for book, writer, first, first_seqnum, position, count, verdict, actual, flags in rows:
         packed.append(pack(book, writer, first, first_seqnum, position, count, verdict, flags, len(actual), 0))
-    return [b"".join(packed + pairs)]
+        if actual:
+            pairs += [_PAIR.pack(*pair) for pair in actual]
+    return [b"".join([encode_token(token), _ANSWERS.pack(len(rows), len(pairs)), *packed, *pairs])]
 
 
 def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRow]]:

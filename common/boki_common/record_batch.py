@@ -74,7 +74,21 @@ _FIXED: Final = Struct("<BBHIIIIIIIIIIIQQ")
 _RUN: Final = Struct("<Q16sQQIIII")
 _EXPECTATION: Final = Struct("<QQII")
 _NAMES_BYTES: Final = Struct("<H")
+_RUN_COLUMNS: Final = np.dtype(
+    [
+        ("book", "<u8"),
+        ("writer", "V16"),
+        ("first", "<u8"),
+        ("low", "<u8"),
+        ("count", "<u4"),
+        ("tag_count", "<u4"),
+        ("expectation_count", "<u4"),
+        ("flags", "<u4"),
+    ]
+)
 _FEW_ITEMS: Final = 128
+_FEW_RUNS: Final = 48
+"""Up to so many runs are checked one by one; calling numpy for fewer costs more."""
 NO_NAMES: Final = _NAMES_BYTES.pack(0)
 """What comes before the data of a record whose tags have no names."""
 
@@ -208,19 +222,10 @@ class RecordBatch:
 
     def _check_columns(self) -> None:
         fixed, runs = self._fixed, self.runs
-        records = tags = expectations = named = 0
-        for run in runs:
-            _, _, first, low, count, tag_count, expectation_count, flags = run
-            records += count
-            tags += tag_count
-            expectations += expectation_count
-            if flags:
-                named += count if flags & RUN_NAMED else 0
-                _check(not flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, flags)
-            if not count:
-                _check(bool(flags & RUN_END), "records in a run", 1, count)
-            if not 0 < low <= first:
-                _check(False, "a run that begins at or above its low", 1, first)
+        columns = (
+            np.frombuffer(self._view[_FIXED.size : self._ends.runs], _RUN_COLUMNS) if len(runs) > _FEW_RUNS else None
+        )
+        records, tags, expectations, named = _sums_of_runs(runs) if columns is None else _sums_of_columns(columns)
         _check(records == fixed.record_count, "records in runs", fixed.record_count, records)
         _check(tags == fixed.tag_count, "tags in runs", fixed.tag_count, tags)
         _check(expectations == fixed.expectation_count, "expectations in runs", fixed.expectation_count, expectations)
@@ -230,25 +235,39 @@ class RecordBatch:
         if records:
             _check(least >= _NAMES_BYTES.size, "bytes in a payload", _NAMES_BYTES.size, least)
             _check(most <= limits.RECORD_BYTES, "bytes in a payload", limits.RECORD_BYTES, most)
-        self._check_tags()
+        self._check_tags(columns)
         start = 0
         for run in runs if expectations else ():
             for expectation in self.expectations[start : start + run.expectation_count]:
                 _check(expectation.record < run.count, "a record of the run", run.count, expectation.record)
             start += run.expectation_count
 
-    def _check_tags(self) -> None:
+    def _check_tags(self, columns: NDArray[np.void] | None) -> None:
+        """`columns`: of the runs, where there are many."""
         counts = self._column(4, "B")
-        start = 0
-        for run in self.runs:
-            count = run.count
-            found = counts[start] if count == 1 else _summary(counts[start : start + count])[0]
-            if found != run.tag_count:
-                _check(False, "tags of records", run.tag_count, found)
-            start += count
-        if self.tag_count:
-            _, least, most = _summary(self._column(0, "Q"))
-            _check(least > 0 and most < INVALID_TAG, "a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
+        if not self.tag_count:  # the sum over the runs is right, so no run has any
+            found = _summary(counts)[0]
+            _check(not found, "tags of records", 0, found)
+            return
+        if columns is not None and columns["count"].all():
+            starts = np.cumsum(columns["count"], dtype=np.int64) - columns["count"]
+            sums = np.add.reduceat(np.frombuffer(counts, np.uint8), starts, dtype=np.uint32)
+            _check(
+                bool((sums == columns["tag_count"]).all()),
+                "tags of the records of a run",
+                "as many as it has",
+                "others",
+            )
+        else:
+            start = 0
+            for run in self.runs:
+                count = run.count
+                found = counts[start] if count == 1 else _summary(counts[start : start + count])[0]
+                if found != run.tag_count:
+                    _check(False, "tags of records", run.tag_count, found)
+                start += count
+        _, least, most = _summary(self._column(0, "Q"))
+        _check(least > 0 and most < INVALID_TAG, "a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
 
     def _column(self, at: int, code: Literal["B", "I", "Q"]) -> memoryview[int]:
         """A column after the runs, as items of that type."""
@@ -392,6 +411,38 @@ class RecordBatch:
         )  # fmt: skip
         parts = [fixed, *(part for column in columns for part in column), bytes(ends.padded - ends.tag_counts), *data]
         return RecordBatch.parse(memoryview(b"".join(parts)), trusted=True)
+
+
+def _sums_of_runs(runs: Sequence[Run]) -> tuple[int, int, int, int]:
+    """Checks each run by itself; sums of records, tags, expectations, and records of NAMED runs."""
+    records = tags = expectations = named = 0
+    for _, _, first, low, count, tag_count, expectation_count, flags in runs:
+        records += count
+        tags += tag_count
+        expectations += expectation_count
+        if flags:
+            named += count if flags & RUN_NAMED else 0
+            _check(not flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, flags)
+        if not count:
+            _check(bool(flags & RUN_END), "records in a run", 1, count)
+        if not 0 < low <= first:
+            _check(False, "a run that begins at or above its low", 1, first)
+    return records, tags, expectations, named
+
+
+def _sums_of_columns(runs: NDArray[np.void]) -> tuple[int, int, int, int]:
+    """`_sums_of_runs` for many, by columns."""
+    counts, flags, lows = runs["count"], runs["flags"], runs["low"]
+    _check(bool(((lows > 0) & (lows <= runs["first"])).all()), "a run that begins at or above its low", 1, "another")
+    named = 0
+    if flags.any():
+        _check(not (flags & ~np.uint32(_RUN_FLAGS)).any(), "run flags", _RUN_FLAGS, int(flags.max()))
+        named = int(counts[flags & RUN_NAMED != 0].sum(dtype=np.uint64))
+    _check(bool(((counts > 0) | (flags & RUN_END != 0)).all()), "records in a run", 1, 0)
+    records, tags, expectations = (
+        int(runs[name].sum(dtype=np.uint64)) for name in ("count", "tag_count", "expectation_count")
+    )
+    return records, tags, expectations, named
 
 
 def _summary(column: memoryview[int]) -> tuple[int, int, int]:

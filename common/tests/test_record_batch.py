@@ -241,6 +241,44 @@ def test_names_that_do_not_fit_are_refused(payload: bytes) -> None:
         split_payload(memoryview(payload))
 
 
+MANY: list[RunOfRecords] = [(book, 7, [([book + 1] * (book % 3), b"x")] * (1 + book % 2)) for book in range(100)]
+RUN_BYTES, COUNT, TAG_COUNT, LOW, FIRST = 56, 40, 44, 32, 24
+
+
+def test_many_runs_are_checked_as_few_are() -> None:
+    batch = RecordBatch.parse(build(MANY))
+    assert contents(batch) == [record for _, _, rows in MANY for record in rows]
+    assert len(RecordBatch.parse(build(MANY, RUN_NAMED)).crcs) == 150
+
+
+@pytest.mark.parametrize("runs", [MANY[:10], MANY])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({FIRST: 6}, "at or above its low"),
+        ({LOW: 0}, "at or above its low"),
+        ({LOW: 8}, "at or above its low"),
+        ({52: 16}, "run flags"),
+        ({52: RUN_NAMED}, "checksums"),
+        ({COUNT: 0}, "records in a run"),
+        ({COUNT: 2}, "records in runs"),
+        ({COUNT: 2, RUN_BYTES + COUNT: 1}, "tags of"),
+        ({TAG_COUNT: 1}, "tags in runs"),
+        ({TAG_COUNT: 1, 2 * RUN_BYTES + TAG_COUNT: 1}, "tags of"),
+        ({48: 1}, "expectations in runs"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_among_few_and_among_many(
+    runs: list[RunOfRecords], changes: dict[int, int], message: str
+) -> None:
+    """The records of run 1 have a tag each, those of runs 0 and 3 none, that of run 2 two."""
+    view = bytearray(build([(book, 7, [(tags, b"x") for tags, _ in rows]) for book, _, rows in runs]))
+    for offset, value in changes.items():
+        pack_into("<Q" if offset % RUN_BYTES in (FIRST, LOW) else "<I", view, 64 + offset, value)
+    with pytest.raises(ProtocolError, match=message):
+        RecordBatch.parse(memoryview(view))
+
+
 def test_large_records_are_not_copied_into_the_frame() -> None:
     data = bytes(1_000_000)
     builder = BatchBuilder()

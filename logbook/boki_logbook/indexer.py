@@ -22,12 +22,15 @@ One turn of the loop applies some `TURN_RECORDS` records at most; nothing here r
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from boki_common import ids
-from boki_common.engine_protocol import AnswerRow
+from boki_common.engine_protocol import AnswerRow, make_answer_row
 from boki_common.errors import CorruptData
 from boki_common.ids import Position
 from boki_common.record_batch import RecordBatch, Run
@@ -50,6 +53,8 @@ TURN_RECORDS: Final = 16_384
 """Records applied before others get their turn; one metalog entry may exceed it."""
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
+_book_of = attrgetter("book")
+_run_of = attrgetter("run")
 
 
 class OwnEntries(Protocol):
@@ -101,10 +106,10 @@ class _End(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """An answer on its way to who sent the run."""
+    """Answers on their way to who sent the runs: each names its run by its place in the entry."""
 
-    run: Run
-    answer: Answer
+    runs: Sequence[Run]
+    answers: Sequence[Answer]
 
 
 class Indexer:
@@ -159,7 +164,7 @@ class Indexer:
         """The first of the entries just passed over as lost; how many records they had is not known yet."""
         self._books: dict[int, None] = {}
         self._cut_books: dict[int, None] = {}
-        self._cut_answers: list[tuple[AppendSource, list[_Given]]] = []
+        self._cut_answers: list[tuple[AppendSource, _Given]] = []
         self._answers: dict[AppendSource, list[_Given]] = {}
         self._turn_due = False
         self._closed = False
@@ -456,23 +461,19 @@ class Indexer:
         self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None
     ) -> None:
         decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
-        books = self._cut_books
-        for run in batch.runs:
-            books[run.book] = None
+        self._cut_books.update(zip(map(_book_of, batch.runs), repeat(None)))
         if own is not None:
             self._keep_answers(own, batch.runs, decision.answers)
 
     def _keep_answers(self, own: OwnEntry, runs: Sequence[Run], answers: Sequence[Answer]) -> None:
         """Sorts the answers on an entry by who sent the runs; they stay here until the cut is passed."""
-        at = runs_stop = 0
+        begin = runs_stop = 0
         for piece in own.pieces:
             runs_stop += len(piece.batch.runs)
-            begin = at
-            while at < len(answers) and answers[at].run < runs_stop:
-                at += 1
-            if begin < at:
-                given = [_Given(runs[answer.run], answer) for answer in answers[begin:at]]
-                self._cut_answers.append((piece.source, given))
+            end = bisect_left(answers, runs_stop, begin, key=_run_of)
+            if begin < end:
+                self._cut_answers.append((piece.source, _Given(runs, answers[begin:end])))
+            begin = end
 
     def _check(self, batch: RecordBatch, places: TermPlaces, one: ShardRange, entry: int) -> None:
         """An entry must be the one that the cut means, and begin where the one before it ended."""
@@ -496,7 +497,7 @@ class Indexer:
         if self._ready_at is not None and not self.ready:
             self.ready = position >= self._ready_at
         for source, given in self._cut_answers:
-            self._answers.setdefault(source, []).extend(given)
+            self._answers.setdefault(source, []).append(given)
         self._cut_answers.clear()
         self._books.update(self._cut_books)
         self._cut_books.clear()
@@ -508,22 +509,15 @@ class Indexer:
             position = self._frontier.covered[self.log]
             token = {self.log: self._frontier.positions[self.log]}
             for source, given in answers.items():
-                source.answered(
-                    token,
-                    [
-                        AnswerRow(
-                            run.book,
-                            run.writer,
-                            answer.first,
-                            answer.first_seqnum,
-                            position,
-                            answer.count,
-                            answer.verdict,
-                            answer.actual,
+                rows: list[AnswerRow] = []
+                for runs, of_runs in given:
+                    rows += [
+                        make_answer_row(
+                            ((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual, 0)
                         )
-                        for run, answer in given
-                    ],
-                )
+                        for at, first, count, seqnum, verdict, actual in of_runs
+                    ]
+                source.answered(token, rows)
         books, self._books = self._books, {}
         self._advanced(books)
         if self._room:

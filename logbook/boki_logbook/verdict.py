@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, Expectation, Run
-from boki_logbook.writers import COMMITTED, CONFLICT, GAP, NEVER, WriterState
+from boki_logbook.writers import COMMITTED, CONFLICT, GAP, NEVER, WriterState, make_answer
 from boki_logbook.writers import NOBODY as _NOBODY
 from boki_logbook.writers import Answer as Answer
 
@@ -202,10 +202,22 @@ class Verdicts:
                     if state.named:
                         self._named[book] = self._named.get(book, 0) + 1
             state.time_ms = time_ms
+            if (
+                first == low == state.last + 1
+                and 0 < count <= limits.WINDOW_RECORDS
+                and not flags
+                and not expectation_count
+            ):
+                seqnum = first_seqnum + start
+                if not state.named:
+                    state.committed_last(first, count, seqnum)
+                    answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
+                    start += count
+                    continue
             if first == state.last + 1 and count and not expectation_count and not flags & RUN_VOID:
                 seqnum = first_seqnum + start
                 state.decided(first, count, seqnum, COMMITTED)
-                answers.append(Answer(at, first, count, seqnum, COMMITTED, _NOBODY))
+                answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
             elif count:
                 wanted = expectations[expected : expected + expectation_count]
                 of_run = crcs[checked : checked + count] if flags & RUN_NAMED else ()

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from boki_common import limits
 from boki_common.engine_protocol import Verdict
@@ -53,6 +54,9 @@ class Kept(NamedTuple):
     actual: Actual
 
 
+make_answer: Final = cast(Callable[[tuple[Any, ...]], Answer], partial(tuple.__new__, Answer))
+"""`Answer._make` without a frame of Python, for what runs per run."""
+_make_kept: Final = cast(Callable[[tuple[Any, ...]], Kept], partial(tuple.__new__, Kept))
 _first_of = itemgetter(0)
 _NO_CRCS: Final = array("I")
 NOBODY: Final[Actual] = ()
@@ -88,7 +92,19 @@ class WriterState:
             ):
                 kept[-1] = Kept(before.first, before.count + count, before.first_seqnum, verdict, actual)
                 return
-        kept.append(Kept(first, count, first_seqnum, verdict, actual))
+        kept.append(_make_kept((first, count, first_seqnum, verdict, actual)))
+
+    def committed_last(self, first: int, count: int, first_seqnum: int) -> None:
+        """`decided` and `forget` for the next numbers, all committed, of a session writer that awaits nothing before them: what
+        a run of nearly every book with one record at a time is."""
+        assert first == self.last + 1 and 0 < count <= limits.WINDOW_RECORDS and not self.named
+        self.last = first + count - 1
+        self.floor = first
+        only = _make_kept((first, count, first_seqnum, COMMITTED, NOBODY))
+        if len(self.kept) == 1:
+            self.kept[0] = only
+        else:
+            self.kept = [only]
 
     def forget(self, low: int) -> None:
         """Raises the floor to what the writer awaits, and to its window; drops the answers below it."""

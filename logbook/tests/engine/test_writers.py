@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from boki_common import limits
-from boki_logbook.writers import COMMITTED, CONFLICT, FORGOTTEN, NEVER, NOBODY, REUSED, Answer, WriterState
+from boki_logbook.writers import COMMITTED, CONFLICT, FORGOTTEN, NEVER, NOBODY, REUSED, Answer, Kept, WriterState
 
 
 def writer(*, named: bool) -> WriterState:
@@ -37,6 +39,17 @@ def test_what_a_session_writer_awaits_no_more_is_forgotten() -> None:
     assert [answer.verdict for answer in state.recall(0, 1, 9)] == [FORGOTTEN, NEVER, COMMITTED]
     state.forget(99)
     assert (state.floor, state.kept) == (9, [])
+
+
+@pytest.mark.parametrize("seqnum", [201, 500])
+def test_a_writer_that_awaits_nothing_before_is_told_the_same_by_either_way(seqnum: int) -> None:
+    one, other = writer(named=False), writer(named=False)
+    one.decided(9, 2, seqnum, COMMITTED)
+    one.forget(9)
+    other.committed_last(9, 2, seqnum)
+    assert list(one.recall(0, 1, 11)) == list(other.recall(0, 1, 11))
+    assert (one.last, one.floor) == (other.last, other.floor) == (10, 9)
+    assert other.kept == [Kept(9, 2, seqnum, COMMITTED, NOBODY)]
 
 
 def test_checksums_are_noted_once_and_leave_with_their_answers() -> None:
