@@ -262,6 +262,7 @@ async def running_engine(
             settings=settings.engine,
             metrics=parts.metrics,
             metadata_uri=metadata_uri(settings.metadata),
+            clock=parts.clock,
         )
         try:
             yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)

@@ -89,6 +89,8 @@ def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> 
         line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
         console.print(line, soft_wrap=True)
         console.print(Padding(describe(part, found), (0, 0, 0, 16)))
+        for text in clock_warnings(part):
+            console.print(Padding(Text(text, "yellow"), (0, 0, 0, 16)))
         if why and part.role == "engine" and part.up:
             for wait in describe_waits(part):
                 console.print(Padding(Text(wait, "yellow"), (0, 0, 0, 16)))
@@ -97,6 +99,13 @@ def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> 
         return
     for described in describe_logs(found):
         console.print(described, soft_wrap=True)
+
+
+def clock_warnings(part: Part) -> list[str]:
+    """What an engine found of the sequencers' clocks, where they differ from its own."""
+    logs = part.status.get("logs") or () if part.role == "engine" else ()
+    found = [(log.get("log"), (log.get("clock") or {}).get("warning")) for log in logs]
+    return [f"log {number}: {warning}" for number, warning in found if warning]
 
 
 def describe_waits(engine: Part) -> list[str]:

@@ -71,6 +71,18 @@ def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_clocks_that_differ_are_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = [
+        {"log": 0, "clock": {"ahead_ms": 9_000, "warning": "the sequencer's clock is 9.0 s ahead"}},
+        {"log": 1, "clock": {"ahead_ms": 2, "warning": None}},
+        {"log": 2, "clock": None},
+        {"log": 3},
+    ]
+    text = drawn(ClusterStatus([Part("engine", "e1", True, status={**ENGINE, "logs": logs})]), monkeypatch)
+    assert "log 0: the sequencer's clock is 9.0 s ahead" in text
+    assert not any(f"log {number}: " in text for number in (1, 2, 3))
+
+
 def test_what_each_engine_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=200)
     monkeypatch.setattr(Invocation, "console", lambda self: console)

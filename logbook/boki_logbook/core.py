@@ -20,9 +20,11 @@ from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.record_batch import RecordBatch
+from boki_common.runtime.ports import Clock
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.appender import Appender
 from boki_logbook.cache import BatchCache
+from boki_logbook.clock_watch import ClockWatch
 from boki_logbook.compression import compressor
 from boki_logbook.early_conflicts import EarlyConflicts, early_conflicts
 from boki_logbook.engine_log import EngineLog
@@ -65,6 +67,7 @@ class EngineCore:
         settings: EngineSettings,
         metrics: Metrics,
         given_up: GivenUp | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.incarnation = incarnation
         self.given_up = GivenUp() if given_up is None else given_up
@@ -109,7 +112,11 @@ class EngineCore:
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
         expiry = Expiry(lambda: self.state, self.order, settings)
-        self._tasks = [self._loop.create_task(self._run(work)) for work in (self.sealer.run, expiry.run)]
+        works = [self.sealer.run, expiry.run]
+        self._clock_watch = None if clock is None else ClockWatch(clock, self._links, settings, metrics)
+        if self._clock_watch is not None:
+            works.append(self._clock_watch.run)
+        self._tasks = [self._loop.create_task(self._run(work)) for work in works]
 
     def fail(self, error: BaseException) -> None:
         """Ends the engine: what it knows cannot be trusted or continued."""
@@ -123,6 +130,9 @@ class EngineCore:
             await work()
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.fail(error)
+
+    def _links(self) -> dict[int, ShardLink]:
+        return {number: log.link for number, log in self.logs.items() if log.link is not None}
 
     # -- snapshots
 
@@ -364,6 +374,8 @@ class EngineCore:
         """What there is to say about this engine; values are plain. The first log's facts are also the engine's."""
         appender, index = self.appender, self.state.index
         logs = [self.logs[log].status() for log in sorted(self.logs)]
+        for log in logs if self._clock_watch is not None else ():
+            log["clock"] = self._clock_watch.status(log["log"])
         first = logs[0] if logs else {"log": FIRST_LOG, "term": 0, "position": {}, "seqnum": 0, "shard": None}
         return {
             "role": "engine",

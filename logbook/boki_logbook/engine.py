@@ -26,7 +26,7 @@ from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.record_batch import RecordBatch
-from boki_common.runtime.ports import Random
+from boki_common.runtime.ports import Clock, Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.core import EngineCore
 from boki_logbook.early_conflicts import EarlyConflicts
@@ -83,11 +83,13 @@ class Engine:
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
         metadata_uri: str = "",
+        clock: Clock | None = None,
     ) -> Engine:
         """Listens, lists itself, and begins to follow the logs; `ready` tells when it has caught up.
 
         Args:
             metadata_uri: told to whoever asks for the status, so that people find the rest of the cluster.
+            clock: compared with those of the sequencers, which people are warned of if they differ; nothing else reads it.
 
         Raises:
             SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.
@@ -99,7 +101,12 @@ class Engine:
         def make_core() -> EngineCore:
             incarnation = rng.token(16).hex()
             return EngineCore(
-                ledgers=ledgers, incarnation=incarnation, settings=settings, metrics=known, given_up=given_up
+                ledgers=ledgers,
+                incarnation=incarnation,
+                settings=settings,
+                metrics=known,
+                given_up=given_up,
+                clock=clock,
             )
 
         self = cls(make_core, metadata, ledgers, settings, metadata_uri)

@@ -36,4 +36,11 @@ CACHE_BYTES: Final = MetricDefinition("boki_engine_cache_bytes", GAUGE, "bytes",
 QUEUE_BYTES: Final = MetricDefinition(
     "boki_engine_append_queue_bytes", GAUGE, "bytes", "Appended batches that are not indexed yet."
 )
+CLOCK_AHEAD_SECONDS: Final = MetricDefinition(
+    "boki_engine_sequencer_clock_ahead_seconds",
+    GAUGE,
+    "seconds",
+    "The clock of a log's sequencer minus this machine's; negative when it is behind.",
+    ("log",),
+)
 READS: Final = MetricDefinition("boki_engine_reads_total", COUNTER, "", "Read requests answered.")

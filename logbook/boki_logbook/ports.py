@@ -14,6 +14,7 @@ from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_metalog.progress import Order
+from boki_metalog.sequencer_link import SequencerTime
 
 
 class LedgerWriter(Protocol):
@@ -93,6 +94,9 @@ class ShardLink(Protocol):
 
     async def barrier(self) -> Position:
         """The position after an acknowledged entry that began after this call. Raises TermOver, NetworkError, Overloaded."""
+
+    async def clock(self) -> SequencerTime | None:
+        """The sequencer's wall clock now, and the time of its newest cut; None if it does not tell. Raises as `order`."""
 
 
 class AppendSource(Protocol):

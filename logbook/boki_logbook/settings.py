@@ -56,6 +56,14 @@ class EngineSettings:
     )
     expiry_period_s: float = setting(60.0, unit="s", help="How often idle writers are looked for.", minimum=0.01)
 
+    clock_check_s: float = setting(
+        60.0, unit="s", help="How often this machine's clock is compared with the sequencers'.", minimum=0.01
+    )
+    clock_bound_s: float = setting(
+        5.0, unit="s", help="Clocks that certainly differ by more are warned of: times of records are the sequencer's.",
+        minimum=0.0,
+    )  # fmt: skip
+
     index_slots: str = setting(
         EVERY_SLOT, unit="slots",
         help="Slots whose books this engine indexes, such as 0-511,768-1023; calls about others are forwarded to engines that "

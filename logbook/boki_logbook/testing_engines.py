@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from boki_common.net.connection import Address
+from boki_common.runtime.ports import Clock
 from boki_ledger.testing.ledgers import CountingRandom, Ledgers, until
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
@@ -43,11 +44,16 @@ class EngineCluster:
         self.running.append(made)
         return made
 
-    async def start_engine(self, settings: EngineSettings) -> Engine:
-        """An engine that has caught up."""
+    async def start_engine(self, settings: EngineSettings, *, clock: Clock | None = None) -> Engine:
+        """An engine that has caught up. With a `clock` it is compared with the sequencer's, which stands at 1 s."""
         client = await self.ledgers.other_client()
         made = await Engine.start(
-            metadata=self.ledgers.stores[-1], ledgers=client, addresses=[ANYWHERE], rng=self.rng, settings=settings
+            metadata=self.ledgers.stores[-1],
+            ledgers=client,
+            addresses=[ANYWHERE],
+            rng=self.rng,
+            settings=settings,
+            clock=clock,
         )
         self.running.append(made)
         await made.ready()

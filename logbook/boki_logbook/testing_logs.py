@@ -23,6 +23,7 @@ from boki_common.ids import Position
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import MetalogEntry
 from boki_metalog.progress import CutBuilder, Order
+from boki_metalog.sequencer_link import SequencerTime
 from boki_metalog.slot_rules import to_ranges
 from boki_metalog.term_order import slot_mask, terms_before
 from boki_metalog.term_record import VERSION, Location, TermRecord
@@ -81,6 +82,11 @@ class ScriptedLink:
         self._log.builder.barrier()
         self._log.cut()
         return Position(self.term, len(self._log.history[self.term]))
+
+    async def clock(self) -> SequencerTime | None:
+        await asyncio.sleep(0)
+        self._check()
+        return self._log.clock
 
     def _check(self) -> None:
         if self.term != self._log.term or self._log.sealed:
@@ -183,6 +189,8 @@ class ScriptedLog:
         self.time_ms = 1_000
         self.cut_by_itself = True
         self.builder = CutBuilder()
+        self.clock: SequencerTime | None = None
+        """What the sequencer says of time, when it is asked."""
         self.history: dict[int, list[MetalogEntry]] = {}
         self.infos: dict[int, TermInfo] = {}
         self.members: dict[EngineCore, ScriptedLink] = {}

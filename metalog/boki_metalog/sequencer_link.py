@@ -8,6 +8,9 @@ barrier in one turn share one request, which leaves after the last of them asked
 from __future__ import annotations
 
 import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
 
 from boki_common import limits
 from boki_common.errors import Overloaded
@@ -15,6 +18,15 @@ from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.progress import Order
+
+
+class SequencerTime(NamedTuple):
+    """What a sequencer says of time."""
+
+    now_ms: int
+    """Its wall clock."""
+    cut_ms: int
+    """Of its newest entry."""
 
 
 class ShardsOfTerm:
@@ -103,6 +115,18 @@ class SequencerLink:
     async def _ask_for_barrier(self) -> Position:
         self._barrier = None  # a task begins in the next turn: who asks from now on needs a request of his own
         return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
+
+    async def clock(self) -> SequencerTime | None:
+        """The sequencer's wall clock, for comparing; None if its version does not tell, or it serves no term now.
+
+        Raises:
+            NetworkError: no answer.
+        """
+        status = msgspec.json.decode(await self._peer.call(protocol.OP_STATUS), type=dict[str, Any])
+        term = status.get("term") or {}
+        if "now_ms" not in term:
+            return None
+        return SequencerTime(int(term["now_ms"]), int(term["time_ms"]))
 
     def repeat_reports(self) -> None:
         """On a new connection: says again what was reported, since the end of the old one may have lost it."""

@@ -255,6 +255,7 @@ class TermServer:
             "entries": self.recent.end,
             "end_pos": self.vector.end_pos,
             "time_ms": self.vector.time_ms,
+            "now_ms": self._clock.now_ms(),
             "orders_waiting": len(self._waiters.orders),
             "barriers_waiting": len(self._waiters.barriers),
             "subscribers": len(self._subscribers),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from boki_common import limits
@@ -14,7 +15,7 @@ from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.metalog_entry import ShardEnd, Trim
-from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
+from boki_metalog.sequencer_link import SequencerLink, SequencerTime, ShardsOfTerm
 
 A = "aa" * 16
 
@@ -25,11 +26,14 @@ class Keeper:
     def __init__(self) -> None:
         self.messages: list[tuple[int, memoryview]] = []
         self.lost = asyncio.Event()
+        self.status: dict[str, object] = {}
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         self.messages.append((opcode, body))
         if opcode in (protocol.OP_ORDER, protocol.OP_BARRIER):
             peer.respond(request_id, opcode, protocol.encode_position(Position(3, 12)))
+        elif opcode == protocol.OP_STATUS:
+            peer.respond(request_id, opcode, msgspec.json.encode(self.status))
         elif request_id:
             peer.respond(request_id, opcode, protocol.encode_shard(7))
 
@@ -126,3 +130,12 @@ async def test_shards_are_bounded(ends: Ends, monkeypatch: pytest.MonkeyPatch) -
     ends.link.report(1, 2, 2)
     with pytest.raises(Overloaded):
         ends.link.report(2, 1, 1)
+
+
+async def test_a_sequencer_tells_its_clock_if_it_can(ends: Ends) -> None:
+    ends.server.status = {"role": "sequencer", "term": {"term": 3, "time_ms": 40, "now_ms": 50}}
+    assert await ends.link.clock() == SequencerTime(now_ms=50, cut_ms=40)
+    ends.server.status = {"role": "sequencer", "term": {"term": 3, "time_ms": 40}}
+    assert await ends.link.clock() is None, "of a version that does not tell"
+    ends.server.status = {"role": "sequencer", "term": None}
+    assert await ends.link.clock() is None, "it stands by"

@@ -58,6 +58,7 @@ async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
     ledger = sequencer.status()["term"]["metalog_ledger"]
     cluster.clock.ms = 5_000
+    assert sequencer.status()["term"]["now_ms"] == 5_000, "for engines that compare clocks"
     engine.report(1, s0=(3, 1))
     await engine.round_trip()
     assert len(cluster.ledgers.ledgers[ledger].entries) == 2, "submitted at once"
