@@ -179,12 +179,14 @@ class _Run:
         self._check_copies()
 
     def _start_client(self, name: str) -> None:
-        """A client begins to work, as a session of its own."""
+        """A client begins to work, as a session of its own; which engine it tries first is its own matter."""
         process = self.clients[name][0]
+        engines = self.cluster.url.split(",")
+        stream(self.seed, "engines", process.name).shuffle(engines)
         client = SimClient(
             self.loop,
             process,
-            self.cluster.url,
+            ",".join(engines),
             stream(self.seed, "client", process.name),
             draw_habits(stream(self.seed, "habits", name)),
             self.history,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from boki_common.engine_protocol import Consistency
+from boki_common.ids import Position
 from boki_common.record_batch import RUN_NAMED
+from boki_logbook.core import EngineCore
 from boki_logbook.index import Index
-from boki_logbook.reader import Reader
 from boki_logbook.state import DecisionState
 from boki_logbook.verdict import Verdicts
 from boki_metalog.metalog_entry import Trim
@@ -115,12 +115,11 @@ def test_a_number_that_is_accepted_twice_is_found(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("busy")
 def test_a_linearizable_read_of_an_engines_own_position_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Reader._see
+    async def barrier(self: EngineCore, book: int) -> tuple[int, Position]:
+        log = self.log_of(book)
+        return log, self.positions.get(log, Position(0, 0))
 
-    async def see(self: Reader, token: Any, book: int, consistency: Consistency) -> None:
-        own = Consistency.SESSION if consistency is Consistency.LINEARIZABLE else consistency
-        await before(self, token, book, own)
-
-    monkeypatch.setattr(Reader, "_see", see)
-    outcome = found("(linearizable)", seeds=range(1, 20))
+    monkeypatch.setattr(EngineCore, "barrier", barrier)
+    behind = [Fault(0.8, "clog", "sequencer-1>engine-1", 1.0)]
+    outcome = found("(linearizable)", seeds=range(1, 20), faults=behind)
     assert any("which was known" in text for text in outcome.violations), outcome.violations
