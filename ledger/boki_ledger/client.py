@@ -211,7 +211,7 @@ class LedgerClient:
                 f"the password is not that of ledger {ledger_id}; nothing was fenced", ledger_id=ledger_id
             )
         if recover and seen.metadata.state is not LedgerState.CLOSED:
-            seen = await self._recover(ledger_id, floor, transport)
+            seen = await self._recover(ledger_id, seen, floor, transport)
         if seen.metadata.state is LedgerState.CLOSED:
             check_floor(ledger_id, seen.metadata.last_entry, floor)
         return LedgerReader(
@@ -255,7 +255,9 @@ class LedgerClient:
             return healthy
         return (*healthy, *self._rng.shuffled(self._chooser.quarantined()))
 
-    async def _recover(self, ledger_id: int, floor: int, transport: BookieTransport) -> SeenMetadata:
+    async def _recover(
+        self, ledger_id: int, known: SeenMetadata, floor: int, transport: BookieTransport
+    ) -> SeenMetadata:
         recovery = LedgerRecovery(
             ledger_id,
             floor=floor,
@@ -265,6 +267,7 @@ class LedgerClient:
             rng=self._rng,
             settings=self._settings,
             metrics=self._metrics,
+            known=known,
         )
         return await recovery.run()
 

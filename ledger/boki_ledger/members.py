@@ -7,6 +7,7 @@ bookie serves in its place. All others are read each time, since their cookies m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -34,10 +35,14 @@ class Members:
 
     async def look(self, bookies: Iterable[BookieId], *, fresh: bool = False) -> dict[BookieId, Member]:
         """What is known about bookies; `fresh`: as it is now. Raises MetadataUnavailable."""
+        bookies = tuple(bookies)
         if fresh:
             for bookie in bookies:
                 self._ours.pop(bookie, None)
-        return {bookie: await self._look(bookie) for bookie in bookies}
+        if all(bookie in self._ours for bookie in bookies):
+            return {bookie: Member(ours=True, made=None) for bookie in bookies}
+        found = await asyncio.gather(*(self._look(bookie) for bookie in bookies))
+        return dict(zip(bookies, found, strict=True))
 
     async def remember(self, before: LedgerMetadata | None, after: LedgerMetadata) -> LedgerMetadata:
         """`after` with the cookies of the bookies that join by it. Raises MetadataUnavailable.

@@ -88,8 +88,11 @@ class LedgerRecovery:
         rng: Random,
         settings: LedgerSettings,
         metrics: LedgerMetrics,
+        known: SeenMetadata | None = None,
     ) -> None:
+        """`known`: the ledger's metadata as its opener read them, which saves reading them again."""
         self._ledger_id = ledger_id
+        self._known = known
         self._floor = floor
         self._transport = transport
         self._chooser = chooser
@@ -135,7 +138,9 @@ class LedgerRecovery:
         return seen
 
     async def _recover(self) -> SeenMetadata:
-        seen = await self._updates.change(self._ledger_id, _to_recovery, patience_s=self._settings.patience_s)
+        seen = await self._updates.change(
+            self._ledger_id, _to_recovery, known=self._known, patience_s=self._settings.patience_s
+        )
         metadata = seen.metadata
         if metadata.state is LedgerState.CLOSED:
             return seen

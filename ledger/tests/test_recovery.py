@@ -514,3 +514,19 @@ async def test_a_striped_ledger_needs_an_answer_in_every_window(ledgers: Ledgers
     reader = await recovered(ledgers, ledger_id)
     assert reader.last_entry == 4
     assert len(await payloads_of(reader)) == 5
+
+
+async def test_opening_reads_the_metadata_once(ledgers: Ledgers) -> None:
+    writer = await written(ledgers, b"one")
+    client = await ledgers.other_client()
+    calls: list[tuple[str, str]] = []
+
+    def seen(operation: str, path: str) -> Fault:
+        if path == layout.LedgerLayout.HIERARCHICAL.path(writer.ledger_id):
+            calls.append((operation, path))
+        return Fault.NONE
+
+    ledgers.stores[-1].faults = seen
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert [operation for operation, _ in calls] == ["get", "set", "set"], "into recovery, closed"
+    await reader.close()
