@@ -73,11 +73,11 @@ class LogChanges:
             InvalidArgument: no such log. NoSequencer, SpareTaken, RecoveryFailed, MetadataUnavailable, …: not within
                 the patience. TermRecordConflict, …: a person must look.
         """
-        view = (await ensure_view(self._metadata)).view
-        if log not in view.logs:
-            raise InvalidArgument(f"expected one of the logs {sorted(view.logs)}, found {log}", found=log)
-        term = view.term_of(log) if suspect is None else suspect
-        return await self._change(partial(term_plan.replace, log=log, suspect=term))
+        found = await ensure_view(self._metadata)
+        if log not in found.view.logs:
+            raise InvalidArgument(f"expected one of the logs {sorted(found.view.logs)}, found {log}", found=log)
+        term = found.view.term_of(log) if suspect is None else suspect
+        return await self._change(partial(term_plan.replace, log=log, suspect=term), known=found)
 
     async def move(self, slots: Iterable[int], to: int) -> VersionedView:
         """These slots go to one log. Raises as `roll`."""
@@ -117,17 +117,22 @@ class LogChanges:
             _log.info("log added", log=number)
             return number
 
-    async def _change(self, decide: Decide) -> VersionedView:
-        return await self._in_time(
-            partial(
-                change_terms,
+    async def _change(self, decide: Decide, *, known: VersionedView | None = None) -> VersionedView:
+        """`known`: the view as it was read just now; good for one attempt."""
+
+        async def attempt() -> VersionedView:
+            nonlocal known
+            start, known = known, None
+            return await change_terms(
                 metadata=self._metadata,
                 ledgers=self._ledgers,
                 rng=self._rng,
                 decide=decide,
                 choose=self._choose,
+                known=start,
             )
-        )
+
+        return await self._in_time(attempt)
 
     async def _choose(self, view: View, logs: tuple[int, ...]) -> Mapping[int, Candidate]:
         if not logs:

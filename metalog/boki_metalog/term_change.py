@@ -3,14 +3,15 @@
     1  read the view. If nothing is left of what is wanted, it is done: somebody else did it.
     2  take a living sequencer's spare for each log; fence, recover and close the metalogs of all terms that end.
        This decides these terms.
-    3  create their records `/boki/terms/<t>`: the same bytes from anybody, "exists" is success.
-    4  one compare-and-swap of the view at the version of step 1 sets the slots and all new terms; their numbers are its
-       `next_term` and those after it. Another version: from step 1.
+    3  one compare-and-swap of the view at the version of step 1 sets the slots and all new terms; their numbers are its
+       `next_term` and those after it. The same write creates the records `/boki/terms/<t>` of those that end. Another
+       version: from step 1. A record that is there already has the same bytes from anybody: then they are made one by one
+       before the swap, "exists" is success.
 
 Rules:
 - A driver may stop after any step; another one, or the same again, goes from step 1 and meets what was done as done. A
   move that stopped leaves closed metalogs, which plain next terms replace: nothing has moved before the swap.
-- Nobody can order between 2 and 4: the old metalogs are closed and the new ones are not in the view.
+- Nobody can order between 2 and 3: the old metalogs are closed and the new ones are not in the view.
 - The numbers come from the swap itself, so none can arrive late. A swap whose answer is lost is settled only by a later
   version (`compare_and_set`).
 - A spare that ever was a metalog is refused, whoever lists it still: the metalog of a replaced term was closed before the
@@ -21,11 +22,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
-from boki_common.errors import BadVersion, NoSuchLedger
+from boki_common.errors import BadVersion, NodeExists, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
@@ -33,10 +34,10 @@ from boki_common.runtime.ports import Random
 from boki_metalog import term_plan
 from boki_metalog.errors import SpareTaken
 from boki_metalog.ledgers import Ledgers
-from boki_metalog.metadata_tree import VersionedView, create_record, ensure_view, read_view
+from boki_metalog.metadata_tree import VersionedView, create_record, ensure_view
 from boki_metalog.metalog_entry import decode
 from boki_metalog.term_plan import Candidate, Plan
-from boki_metalog.term_record import TermRecord, record_of
+from boki_metalog.term_record import TermRecord, encode_record, record_of, term_path
 from boki_metalog.view import VIEW_PATH, View, encode_view
 
 TOKEN_BYTES: Final = 16
@@ -72,9 +73,18 @@ async def change_term(
 
 
 async def change_terms(
-    *, metadata: MetadataStore, ledgers: Ledgers, rng: Random, decide: Decide, choose: Choose
+    *,
+    metadata: MetadataStore,
+    ledgers: Ledgers,
+    rng: Random,
+    decide: Decide,
+    choose: Choose,
+    known: VersionedView | None = None,
 ) -> VersionedView:
     """Does what `decide` finds left to do, until it finds nothing. Safe to repeat and to race.
+
+    Args:
+        known: the view as it was read just now, which saves reading it again.
 
     Returns:
         A view at which nothing is left.
@@ -84,7 +94,7 @@ async def change_terms(
     """
     token = rng.token(TOKEN_BYTES).hex()
     while True:
-        found = await ensure_view(metadata)
+        found, known = known or await ensure_view(metadata), None
         plan = decide(found.view)
         if plan is None:
             return found
@@ -92,16 +102,29 @@ async def change_terms(
         term_plan.check_candidates(found.view, plan, candidates)
         for log in plan.logs:
             await _check_spare(ledgers, candidates[log])
-        sealed = await _seal_all(metadata, ledgers, found.view, plan)
+        sealed = await _seal_all(ledgers, found.view, plan)
         wanted = term_plan.next_view(found.view, plan, candidates, sealed, token)
         try:
-            await compare_and_set(metadata, VIEW_PATH, encode_view(wanted), version=found.version)
+            version = await _swap(metadata, wanted, found.version, list(sealed.values()))
         except BadVersion:
             _log.debug("the view moved, again", logs=plan.sealed, version=found.version)
             continue
         for log in plan.logs:
             _log.info("term installed", log=log, term=wanted.term_of(log), metalog_ledger=candidates[log].ledger_id)
-        return await read_view(metadata)
+        return VersionedView(wanted, version)
+
+
+async def _swap(metadata: MetadataStore, wanted: View, version: int, sealed: Sequence[TermRecord]) -> int:
+    """Step 3. Returns the new version. Raises BadVersion; TermRecordConflict."""
+    value = encode_view(wanted)
+    records = {term_path(record.term): encode_record(record) for record in sealed}
+    try:
+        return await compare_and_set(metadata, VIEW_PATH, value, version=version, creating=records)
+    except NodeExists:
+        # A driver that makes them one by one was here, and perhaps stopped before its swap.
+        for record in sealed:
+            await create_record(metadata, record)
+        return await compare_and_set(metadata, VIEW_PATH, value, version=version)
 
 
 async def _check_spare(ledgers: Ledgers, candidate: Candidate) -> None:
@@ -124,10 +147,10 @@ def _refuse(candidate: Candidate, why: str) -> NoReturn:
     )
 
 
-async def _seal_all(metadata: MetadataStore, ledgers: Ledgers, view: View, plan: Plan) -> dict[int, TermRecord]:
-    """Steps 2 and 3 for all terms that end, at once; the first error is raised after all came to an end."""
+async def _seal_all(ledgers: Ledgers, view: View, plan: Plan) -> dict[int, TermRecord]:
+    """Step 2 for all terms that end, at once; the first error is raised after all came to an end."""
     logs = [log for log in plan.sealed if view.installed(log) is not None]
-    found = await asyncio.gather(*(_seal(metadata, ledgers, view, log) for log in logs), return_exceptions=True)
+    found = await asyncio.gather(*(_seal(ledgers, view, log) for log in logs), return_exceptions=True)
     records = {}
     for log, record in zip(logs, found, strict=True):
         if isinstance(record, BaseException):
@@ -136,7 +159,7 @@ async def _seal_all(metadata: MetadataStore, ledgers: Ledgers, view: View, plan:
     return records
 
 
-async def _seal(metadata: MetadataStore, ledgers: Ledgers, view: View, log: int) -> TermRecord:
+async def _seal(ledgers: Ledgers, view: View, log: int) -> TermRecord:
     installed = view.installed(log)
     assert installed is not None
     reader = await ledgers.open(installed.metalog_ledger, recover=True)
@@ -147,6 +170,5 @@ async def _seal(metadata: MetadataStore, ledgers: Ledgers, view: View, log: int)
     finally:
         await reader.close()
     record = record_of(log, installed, view.slots_of(log), last_entry, last)
-    await create_record(metadata, record)
     _log.info("term sealed", log=log, term=record.term, last_entry=last_entry, end_pos=record.end_pos)
     return record

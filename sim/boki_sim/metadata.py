@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from boki_common import limits
 from boki_common.metadata.memory import MemoryStore, MemoryTree
-from boki_common.metadata.store import ToldWatch, Versioned
+from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
 from boki_sim.loop import SimLoop
 from boki_sim.process import SimProcess, State
 from boki_sim.steps import Steps, of_change
@@ -39,9 +39,9 @@ class ObservedTree(MemoryTree):
         super().create(path, value, session)
         self._observer(path, None, value)
 
-    def set(self, path: str, value: bytes, version: int) -> int:
+    def set(self, path: str, value: bytes, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         before = self.get(path).value
-        result = super().set(path, value, version)
+        result = super().set(path, value, version, creating)
         self._observer(path, before, value)
         return result
 
@@ -148,8 +148,14 @@ class SimStore:
             "create_sequential", prefix, lambda: self.inner.create_sequential(prefix, value, ephemeral=ephemeral)
         )
 
-    async def set(self, path: str, value: bytes, *, version: int) -> int:
-        return await self._write("set", path, value, lambda: self.inner.set(path, value, version=version))
+    async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
+        return await self._write(
+            "set",
+            path,
+            value,
+            lambda: self.inner.set(path, value, version=version, creating=creating),
+            besides=creating,
+        )
 
     async def delete(self, path: str, *, version: int) -> None:
         await self._write("delete", path, None, lambda: self.inner.delete(path, version=version))
@@ -160,18 +166,28 @@ class SimStore:
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         self.inner.on_session_lost(callback)
 
-    async def _write(self, operation: str, path: str, value: bytes | None, call: Callable[[], Awaitable[T]]) -> T:
-        """A round trip that changes something: two steps, if the change is one of a protocol."""
+    async def _write(
+        self,
+        operation: str,
+        path: str,
+        value: bytes | None,
+        call: Callable[[], Awaitable[T]],
+        besides: Mapping[str, bytes] = NOTHING,
+    ) -> T:
+        """A round trip that changes something: two steps for each change that is one of a protocol; `besides`: new nodes."""
         steps = self._steps
         before = self._tree.get(path).value if self._tree.exists(path) else None
-        step = of_change(path, value, before)
-        if steps is None or not step:
+        changes = [(new, of_change(new, one, None)) for new, one in besides.items()]
+        changes = [(one, step) for one, step in (*changes, (path, of_change(path, value, before))) if step]
+        if steps is None or not changes:
             return await self._round_trip(operation, path, call)
-        steps.met(f"{step} asked", self._process, path=path)
+        for one, step in changes:
+            steps.met(f"{step} asked", self._process, path=one)
 
         async def changed() -> T:
             result = await call()
-            steps.met(f"{step} made", self._process, path=path)
+            for one, step in changes:
+                steps.met(f"{step} made", self._process, path=one)
             return result
 
         return await self._round_trip(operation, path, changed)

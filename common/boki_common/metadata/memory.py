@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -39,7 +39,7 @@ from boki_common.errors import (
     Overloaded,
 )
 from boki_common.metadata import paths
-from boki_common.metadata.store import ToldWatch, Versioned
+from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
 
 T = TypeVar("T")
 
@@ -165,9 +165,7 @@ class MemoryTree:
     def create(self, path: str, value: bytes, session: int) -> None:
         if session and session not in self._sessions:
             raise MetadataUnavailable(f"{path} was not made: the session expired before the request arrived", path=path)
-        parent = self._parent(path)
-        if path in self._nodes:
-            raise NodeExists(f"{path} exists already", path=path)
+        parent = self._check_absent(path)
         self._last_created += 1
         self._nodes[path] = _Node(value, session, created=self._last_created)
         parent.children.add(paths.name_of(path))
@@ -183,8 +181,12 @@ class MemoryTree:
         self.create(path, value, session)
         return path
 
-    def set(self, path: str, value: bytes, version: int) -> int:
+    def set(self, path: str, value: bytes, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         node = self._at_version(path, version)
+        for new in creating:
+            self._check_absent(new)
+        for new, new_value in creating.items():
+            self.create(new, new_value, 0)
         node.value = value
         node.version += 1
         self._tell(path)
@@ -219,6 +221,13 @@ class MemoryTree:
         parent = self._node(paths.parent_of(path))
         if parent.session:
             raise paths.no_children_allowed(path)
+        return parent
+
+    def _check_absent(self, path: str) -> _Node:
+        """The parent of a node that may be made."""
+        parent = self._parent(path)
+        if path in self._nodes:
+            raise NodeExists(f"{path} exists already", path=path)
         return parent
 
     def _at_version(self, path: str, version: int) -> _Node:
@@ -338,11 +347,12 @@ class MemoryStore:
             "create_sequential", prefix, lambda: self.tree.create_sequential(prefix, value, session)
         )
 
-    async def set(self, path: str, value: bytes, *, version: int) -> int:
+    async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         paths.check_path(path)
         paths.check_value(value, path)
         paths.check_version(version, path)
-        return await self._write("set", path, lambda: self.tree.set(path, value, version))
+        paths.check_created(creating)
+        return await self._write("set", path, lambda: self.tree.set(path, value, version, creating))
 
     async def delete(self, path: str, *, version: int) -> None:
         paths.check_new_path(path)

@@ -8,6 +8,7 @@ implementation refuses, all refuse, so that a program which runs on SQLite also 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from boki_common import limits
@@ -17,6 +18,9 @@ ROOT: Final = "/"
 PATH_BYTES: Final = 1_024
 """A bound of ours: the longest path Boki makes has about 100 bytes."""
 SEQUENCE_DIGITS: Final = 10
+
+CREATED_MAX: Final = 256
+"""Nodes that one write may make: a request stays small."""
 
 _REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
@@ -47,6 +51,17 @@ def check_value(value: bytes, path: str) -> None:
             path=path,
             found=len(value),
         )
+
+
+def check_created(created: Mapping[str, bytes]) -> None:
+    """Raises InvalidArgument unless one write may make these nodes."""
+    if len(created) > CREATED_MAX:
+        raise InvalidArgument(
+            f"expected at most {CREATED_MAX} nodes in one write, found {len(created)}: make them in several"
+        )
+    for path, value in created.items():
+        check_new_path(path)
+        check_value(value, path)
 
 
 def check_version(version: int, path: str) -> None:

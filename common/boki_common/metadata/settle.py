@@ -11,11 +11,12 @@ believe that they won. A node that is settled this way must not be deleted and m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from boki_common import limits
 from boki_common.errors import BadVersion, MetadataUnavailable, MetadataUnknown, NodeExists, NoNode
-from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.store import NOTHING, MetadataStore
 
 DEADLINE_S: Final = 4 * limits.CALL_TIMEOUT_S
 """How long a write is repeated by default."""
@@ -33,11 +34,18 @@ class Superseded(BadVersion):
 
 
 async def compare_and_set(
-    store: MetadataStore, path: str, value: bytes, *, version: int, deadline_s: float = DEADLINE_S
+    store: MetadataStore,
+    path: str,
+    value: bytes,
+    *,
+    version: int,
+    creating: Mapping[str, bytes] = NOTHING,
+    deadline_s: float = DEADLINE_S,
 ) -> int:
     """`store.set`, with an outcome. `value` must contain an owner token. Returns the new version.
 
     Raises:
+        NodeExists: of a node of `creating`, at the version: nothing was done, and as long as it is there nothing will be.
         BadVersion: another write took the version; ours certainly did not. Superseded: it cannot be told any more.
         NoNode: the node is gone.
         MetadataUnavailable: nothing was ever sent. MetadataUnknown: not settled within `deadline_s`.
@@ -45,7 +53,7 @@ async def compare_and_set(
     attempts = _Attempts(deadline_s)
     while True:
         try:
-            return await store.set(path, value, version=version)
+            return await store.set(path, value, version=version, creating=creating)
         except MetadataUnknown as error:
             await attempts.again(error, unknown=True)
         except MetadataUnavailable as error:

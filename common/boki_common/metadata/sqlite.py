@@ -27,7 +27,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -43,7 +43,7 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
-from boki_common.metadata.store import ToldWatch, Versioned
+from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
 
 T = TypeVar("T")
 
@@ -123,11 +123,12 @@ class SqliteStore:
             lambda tree, session: tree.create_sequential(prefix, value, session if ephemeral else None)
         )
 
-    async def set(self, path: str, value: bytes, *, version: int) -> int:
+    async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         paths.check_path(path)
         paths.check_value(value, path)
         paths.check_version(version, path)
-        return await self._write(lambda tree, _session: tree.set(path, value, version))
+        paths.check_created(creating)
+        return await self._write(lambda tree, _session: tree.set(path, value, version, creating))
 
     async def delete(self, path: str, *, version: int) -> None:
         paths.check_new_path(path)

@@ -19,7 +19,7 @@ It knows no thread, no clock and no process: the caller hands in what these say.
 from __future__ import annotations
 
 import sqlite3  # noqa: TID251  # one of the two modules of this port's implementation
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from boki_common.errors import (
@@ -34,7 +34,7 @@ from boki_common.errors import (
     WrongDirectory,
 )
 from boki_common.metadata import paths
-from boki_common.metadata.store import Versioned
+from boki_common.metadata.store import NOTHING, Versioned
 
 T = TypeVar("T")
 
@@ -257,10 +257,7 @@ class SqliteTree:
         return None if row is None else Stamp(*row)
 
     def create(self, path: str, value: bytes, session: str | None) -> None:
-        parent = paths.parent_of(path)
-        self._require_parent(path, parent)
-        if self.exists(path):
-            raise NodeExists(f"{path} exists already", path=path)
+        parent = self._require_absent(path)
         change = self._next_change()
         self._connection.execute(
             "INSERT INTO nodes VALUES (?, ?, ?, 0, ?, 0, ?, ?)", (path, parent, value, session, change, change)
@@ -276,8 +273,12 @@ class SqliteTree:
         self.create(path, value, session)
         return path
 
-    def set(self, path: str, value: bytes, version: int) -> int:
+    def set(self, path: str, value: bytes, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         self._require_version(path, version)
+        for new in creating:
+            self._require_absent(new)
+        for new, new_value in creating.items():
+            self.create(new, new_value, None)
         self._connection.execute(
             "UPDATE nodes SET value = ?, version = version + 1, changed = ? WHERE path = ?",
             (value, self._next_change(), path),
@@ -313,6 +314,14 @@ class SqliteTree:
         owned = self._connection.execute("SELECT path FROM nodes WHERE session = ? ORDER BY path", (session,))
         for (path,) in owned.fetchall():
             self._remove(path)
+
+    def _require_absent(self, path: str) -> str:
+        """The parent of a node that may be made."""
+        parent = paths.parent_of(path)
+        self._require_parent(path, parent)
+        if self.exists(path):
+            raise NodeExists(f"{path} exists already", path=path)
+        return parent
 
     def _require_parent(self, path: str, parent: str) -> int:
         row = self._connection.execute("SELECT session, next_number FROM nodes WHERE path = ?", (parent,)).fetchone()

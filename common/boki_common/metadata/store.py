@@ -8,6 +8,7 @@ Rules:
 - A new node has version 0; each `set` adds one. `version` is compared, never ignored.
 - A write whose answer was lost raises `MetadataUnknown`; a re-read does not settle it, only a later version does (DESIGN §4
   rule 4): repeat the same write at the same version until the version moves, then compare what is there.
+- A `set` may make nodes besides; all of it happens, or nothing. The version is compared first.
 - Ephemeral nodes belong to the session of the store object that made them and vanish with it; they have no children.
   After an expired session the store opens a new one by itself and calls the `on_session_lost` callbacks.
 """
@@ -15,10 +16,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from boki_common.errors import ClosedError, NodeExists
+
+NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 class Versioned(NamedTuple):
@@ -94,8 +98,13 @@ class MetadataStore(Protocol):
     async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         """Creates `prefix` + ten digits, a number that its parent has not given before; returns the path."""
 
-    async def set(self, path: str, value: bytes, *, version: int) -> int:
-        """Compare-and-swap; returns the new version. Raises BadVersion, NoNode."""
+    async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
+        """Compare-and-swap; returns the new version. Raises BadVersion, NoNode.
+
+        Args:
+            creating: path → value of nodes that are made in the same write, or else nothing is done: NodeExists, if one is
+                there already and the version is the expected one. Their parents exist. At most `paths.CREATED_MAX`.
+        """
 
     async def delete(self, path: str, *, version: int) -> None:
         """Raises BadVersion, NoNode, NotEmpty."""

@@ -36,7 +36,7 @@ from boki_common.errors import (
 )
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
-from boki_common.metadata.store import Versioned
+from boki_common.metadata.store import NOTHING, Versioned
 
 RETRY_DELAY_S: Final = 0.05
 RECONNECT_DELAY_MAX_S: Final = 1.0
@@ -44,6 +44,8 @@ CLOSE_TIMEOUT_S: Final = 5.0
 CALLS: Final = 4_096
 """Bound of the calls under way."""
 WATCHES: Final = 65_536
+SET_AND_CREATE: Final = "set and create"
+"""In the place of a method of kazoo's: one request of several parts."""
 
 _log = get_logger("metadata")
 
@@ -185,11 +187,15 @@ class ZookeeperStore:
         )
         return made
 
-    async def set(self, path: str, value: bytes, *, version: int) -> int:
+    async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         paths.check_path(path)
         paths.check_value(value, path)
         paths.check_version(version, path)
-        stat = await self._write("set", path, "set_async", value, version=version)
+        paths.check_created(creating)
+        if creating:
+            stat = await self._write("set", path, SET_AND_CREATE, value, version=version, creating=creating)
+        else:
+            stat = await self._write("set", path, "set_async", value, version=version)
         found: int = stat.version
         return found
 
@@ -401,8 +407,30 @@ class _KazooLink:
     ) -> None:
         if not self._client.connected:
             raise _NotSent()
-        result = getattr(self._client, method)(*args, **options)
-        result.rawlink(lambda done: self._on_loop(_resolve, answer, done.exception, done.value))
+        if method == SET_AND_CREATE:
+            result = self._set_and_create(*args, **options)
+            result.rawlink(lambda done: self._on_loop(_resolve, answer, *self._outcome(done.exception, done.value)))
+        else:
+            result = getattr(self._client, method)(*args, **options)
+            result.rawlink(lambda done: self._on_loop(_resolve, answer, done.exception, done.value))
+
+    def _set_and_create(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes]) -> Any:
+        """One request, all or nothing; the first of its parts that is refused is the error, so the version comes first."""
+        request = self._client.transaction()
+        request.set_data(path, value, version=version)
+        for new, new_value in creating.items():
+            request.create(self._chroot + new, new_value)
+        return request.commit_async()
+
+    def _outcome(self, error: BaseException | None, results: Any) -> tuple[BaseException | None, Any]:
+        """Of a request of several parts: what refused it, or the result of the first."""
+        if error is not None:
+            return error, None
+        beside = (self._errors.RolledBackError, self._errors.RuntimeInconsistency)
+        refusals = [result for result in results if isinstance(result, BaseException)]
+        return next(
+            (one for one in refusals if not isinstance(one, beside)), refusals[0] if refusals else None
+        ), results[0]
 
     async def close(self, timeout_s: float) -> None:
         """Ends the session, or gives up after the time-out and lets kazoo's threads end by themselves."""

@@ -56,6 +56,45 @@ async def test_a_stale_version_is_refused_and_changes_nothing(world: Any) -> Non
     assert await store.get("/a") == Versioned(b"two", 1)
 
 
+async def test_a_swap_makes_nodes_besides_or_does_nothing(world: Any) -> None:
+    store, other = await world.session(), await world.session()
+    await store.create("/a", b"one")
+    await store.create("/terms")
+    assert await store.set("/a", b"two", version=0, creating={"/terms/1": b"first", "/terms/2": b"second"}) == 1
+    assert await other.get("/a") == Versioned(b"two", 1)
+    assert await other.get("/terms/1") == Versioned(b"first", 0)
+    assert await other.children("/terms") == ["1", "2"]
+    refused: list[tuple[int, dict[str, bytes], type[Exception]]] = [
+        (1, {"/terms/3": b"", "/terms/2": b"again"}, NodeExists),
+        (1, {"/terms/3": b"", "/nowhere/4": b""}, NoNode),
+        (0, {"/terms/3": b"", "/terms/2": b"again"}, BadVersion),
+        (0, {"/terms/3": b""}, BadVersion),
+    ]
+    for version, creating, error in refused:
+        with pytest.raises(error):
+            await store.set("/a", b"three", version=version, creating=creating)
+    with pytest.raises(NoNode):
+        await store.set("/b", b"", version=0, creating={"/terms/3": b""})
+    for creating in ({"/": b""}, {"/terms/3": b"x" * (limits.METADATA_VALUE_BYTES + 1)}):
+        with pytest.raises(InvalidArgument):
+            await store.set("/a", b"three", version=1, creating=creating)
+    assert await store.get("/a") == Versioned(b"two", 1)
+    assert await store.children("/terms") == ["1", "2"]
+
+
+async def test_nodes_made_by_a_swap_are_told(world: Any, tools: Any) -> None:
+    store = await world.session()
+    await store.create("/a")
+    await store.create("/terms")
+    watches = [store.watch(path) for path in ("/a", "/terms", "/terms/1")]
+    for watch in watches:
+        await tools.quiet(watch)
+    await store.set("/a", b"", version=0, creating={"/terms/1": b""})
+    for watch in watches:
+        await asyncio.wait_for(watch.changed(), 10)
+        watch.close()
+
+
 async def test_what_is_not_there(world: Any) -> None:
     store = await world.session()
     assert not await store.exists("/a")

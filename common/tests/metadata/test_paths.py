@@ -24,6 +24,12 @@ def test_parts_of_a_path() -> None:
     assert paths.sequential_path("/a/ID-", 7) == "/a/ID-0000000007"
 
 
+def test_nodes_made_by_one_write_are_bounded() -> None:
+    paths.check_created({f"/a/{number}": b"" for number in range(paths.CREATED_MAX)})
+    with pytest.raises(InvalidArgument, match="at most 256 nodes"):
+        paths.check_created({f"/a/{number}": b"" for number in range(paths.CREATED_MAX + 1)})
+
+
 def test_bounds() -> None:
     paths.check_value(b"x" * limits.METADATA_VALUE_BYTES, "/a")
     with pytest.raises(InvalidArgument, match="at most"):

@@ -61,6 +61,21 @@ async def test_against_another_writer_one_wins_and_both_know(stores: Any, fault:
     assert won == [value == b"mine", value == b"other"]
 
 
+@pytest.mark.parametrize("fault", [Fault.NONE, *LOSSES])
+async def test_a_swap_that_makes_a_node_does_both_or_neither(stores: Any, fault: Fault) -> None:
+    mine, other = stores
+    await mine.create("/a", b"old")
+    mine.fail_next_write(fault)
+    assert await compare_and_set(mine, "/a", b"mine", version=0, creating={"/new": b"1"}) == 1
+    mine.tree.deliver_delayed()
+    assert (await other.get("/new")).value == b"1"
+    mine.fail_next_write(fault)
+    with pytest.raises(NodeExists):
+        await compare_and_set(mine, "/a", b"again", version=1, creating={"/new": b"2"})
+    mine.tree.deliver_delayed()
+    assert (await other.get("/a"), await other.get("/new")) == (Versioned(b"mine", 1), Versioned(b"1", 0))
+
+
 async def test_a_write_under_way_cannot_land_after_the_verdict(stores: Any) -> None:
     mine, other = stores
     await mine.create("/a", b"old")

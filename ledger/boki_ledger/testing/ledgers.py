@@ -8,7 +8,7 @@ await turns()                                       # all that can happen withou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from boki_common.bookkeeper import layout
@@ -16,7 +16,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
-from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.store import NOTHING, MetadataStore
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
@@ -67,10 +67,10 @@ class GatedStore(MemoryStore):
         self.gate.set()
         self.swaps = 0
 
-    async def set(self, path: str, value: bytes, *, version: int) -> int:
+    async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
         await self.gate.wait()
         self.swaps += 1
-        return await super().set(path, value, version=version)
+        return await super().set(path, value, version=version, creating=creating)
 
 
 async def make_cookie(store: MetadataStore, bookie: str, *, ours: bool = True) -> None:
