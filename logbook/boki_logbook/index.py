@@ -9,15 +9,17 @@ the newest record of a live stream is the last item of an array. Tag 0 holds eve
 never come here; what is read and marked depends on the log alone, not on which parts rows lie in.
 
 The only work per record is appending to arrays. The tail is frozen when it has `TAIL_ROWS` rows: arrays are fast to append
-to but cost some 200 bytes a stream. Neighbouring runs of like size are merged, so there are few. A rebuild takes the same
-way: collecting columns and sorting them was measured 4 times slower for streams of many records, and no faster else.
+to but cost some 200 bytes a stream. Neighbouring runs of like size are merged, so there are few, a slice of `SLICE_ROWS` rows
+at a time (run_merge.py): each batch that is added pays for the work it will make, and each trim does one slice. What is left
+is done by whoever calls `tidy` when there is time. A rebuild takes the same way: collecting columns and sorting them was
+measured 4 times slower for streams of many records, and no faster else.
 
 **Trim.** A mark is at most one above the newest record of its stream, so a trim never reaches what is ordered later. A record
 is live while it is above the book's mark and has no tags, or one of its tags still holds it. That is a counter of one byte
 per record, beside its row of tag 0: trimming a tag counts down, whatever else the book has, and nothing is looked up per
 record as long as nobody trims. (Counting again from the tag rows instead costs the whole book at each trim.) Dead rows leave
-the tail at once, but for those of tag 0, which leave when it is frozen; a run is written anew when `1 / DEAD_SHARE` of it is
-dead. One call rewrites one run, of at most `MERGED_ROWS` rows; `tidy` does the next step when there is time.
+the tail at once, but for those of tag 0; a run is written anew when `1 / DEAD_SHARE` of it is dead. So once `tidy` says that
+all is in order, less than that share of each run is dead, besides the last rows of dead streams.
 
 The newest record that a stream ever had is, besides the last row, never below its mark - 1; that outlives its rows.
 """
@@ -35,15 +37,19 @@ from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX
 from boki_common.record_batch import RecordBatch
-from boki_logbook.sorted_run import LIVE, NO_ROWS, U64, SortedRun, merge
+from boki_logbook.run_merge import RunMerge, merged, next_merge
+from boki_logbook.sorted_run import LIVE, NO_ROWS, U64, SortedRun
 from boki_logbook.trim_marks import TrimMarks
 
-TAIL_ROWS: Final = 256 * 1024
-"""Rows at which the tail is frozen; freezing stops the engine for some 5-50 ms."""
+TAIL_ROWS: Final = 16 * 1024
+"""Rows at which the tail is frozen, which takes 1 ms, and 6 ms when each is of a stream of its own."""
 MERGED_ROWS: Final = 4 * 1024 * 1024
-"""No merge makes a run larger than this: it would stop the engine for too long."""
-DEAD_SHARE: Final = 4
-"""A run is written anew when a row in so many is dead."""
+"""No merge makes a run larger than this: what it needs besides its sources is so much again."""
+SLICE_ROWS: Final = 16 * 1024
+"""Rows that are merged at once: 1-2 ms."""
+LEAST_SLICE_ROWS: Final = 256
+WORK_PER_ROW: Final = 8
+"""Each row is merged so often, at most: a merge at least doubles the largest of its runs, up to `MERGED_ROWS`."""
 TAIL_STREAM_BYTES: Final = 200
 """What a stream of the tail costs besides its rows, roughly: array, dict item, key."""
 
@@ -96,10 +102,15 @@ class Index:
 
     def __init__(self, *, tail_rows: int = TAIL_ROWS) -> None:
         self._tail_rows_limit = tail_rows
+        self._slice_rows = min(SLICE_ROWS, max(tail_rows, LEAST_SLICE_ROWS))
         self._runs: list[SortedRun] = []
         self._tail: dict[int, _TailBook] = {}
         self._tail_rows = 0
-        self._tail_holes = False
+        self._tail_holes = 0
+        """Rows of tag 0 in the tail that are dead."""
+        self._merge: RunMerge | None = None
+        self._owed = 0
+        """Rows of merges that are not looked at yet, for what was added."""
         self.books: dict[int, None] = {}
         self.marks = TrimMarks()
         """Of streams of tags."""
@@ -114,7 +125,12 @@ class Index:
     def bytes(self) -> int:
         """Memory of all rows and marks, roughly."""
         streams = sum(len(one.streams) for one in self._tail.values())
-        rows = sum(run.bytes for run in self._runs) + 9 * self._tail_rows + TAIL_STREAM_BYTES * streams
+        rows = (
+            sum(run.bytes for run in self._runs)
+            + (self._merge.bytes if self._merge else 0)
+            + 9 * self._tail_rows
+            + TAIL_STREAM_BYTES * streams
+        )
         return rows + self.marks.bytes + TAIL_STREAM_BYTES * len(self.book_marks)
 
     @property
@@ -139,7 +155,7 @@ class Index:
         Returns:
             Where the run begins that the next records belong to.
         """
-        tail = self._tail
+        tail, tail_rows = self._tail, self._tail_rows
         at, start, tag_start = begin
         for run in islice(batch.runs, at, None):
             end = start + run.count
@@ -173,6 +189,7 @@ class Index:
             if end > stop:
                 break  # the rest of the run is for the next call
             at, start, tag_start = at + 1, end, tag_end
+        self._pay(self._tail_rows - tail_rows)
         if self._tail_rows >= self._tail_rows_limit:
             self.freeze()
         return RunStart(at, start, tag_start)
@@ -237,7 +254,7 @@ class Index:
             seqnum += 1
         self._tail_rows += len(tags)
 
-    # -- freezing
+    # -- freezing and merging
 
     def freeze(self) -> None:
         """Makes a run of the tail; done by itself above a size."""
@@ -245,7 +262,6 @@ class Index:
             return
         tail, self._tail = self._tail, {}
         self._tail_rows = 0
-        holes, self._tail_holes = self._tail_holes, False
         streams = [len(one.streams) for one in tail.values()]
         count = sum(streams)
         books = np.repeat(np.fromiter(tail.keys(), np.uint64, len(tail)), streams)
@@ -257,52 +273,50 @@ class Index:
         held[np.repeat(tags == ALL_RECORDS, lengths)] = np.frombuffer(
             b"".join(one.held for one in tail.values()), np.uint8
         )
-        run: SortedRun | None = SortedRun.from_segments(books, tags, lengths, seqnums, held)
-        if holes and run is not None:
-            run = run.compacted()
-        if run is not None:
-            self._runs.append(run)
-        self._merge_newest()
-        self.tidy()
+        run = SortedRun.from_segments(books, tags, lengths, seqnums, held)
+        run.dead, self._tail_holes = self._tail_holes, 0
+        self._runs.append(run)
+
+    def tidy(self) -> bool:
+        """One slice of putting in order: runs with many dead rows are written anew, neighbours of like size are merged.
+
+        Returns:
+            Whether there is more to do.
+        """
+        merge = self._merge
+        if merge is None:
+            runs = self._runs
+            due = next_merge([len(run) for run in runs], [run.dead for run in runs], largest=MERGED_ROWS)
+            if due is None:
+                return False
+            self._merge = merge = RunMerge(runs[due[0] : due[1]])
+        if not merge.work(self._slice_rows):
+            at = self._runs.index(merge.runs[0])
+            self._runs[at : at + len(merge.runs)] = [] if merge.result is None else [merge.result]
+            self._merge = None
+        elif merge.overrun:
+            self._merge = None
+        return True
+
+    def _pay(self, rows: int) -> None:
+        """Does the part of putting in order that new rows owe, so that what is added never outruns it."""
+        self._owed += WORK_PER_ROW * rows
+        while self._owed >= self._slice_rows:
+            self._owed = self._owed - self._slice_rows if self.tidy() else 0
 
     def frozen(self) -> list[SortedRun]:
-        """All rows, without the dead ones: the tail is frozen for it."""
+        """All rows; some may be dead, but no stream is forgotten. The tail is frozen for it."""
         self.freeze()
-        whole = [run.compacted() if run.dead else run for run in self._runs]
-        return [run for run in whole if run is not None]
+        if any(run.has_forgotten for run in self._runs):
+            self._merge = None
+            whole = [merged([run]) if run.has_forgotten else run for run in self._runs]
+            self._runs = [run for run in whole if run is not None]
+        return list(self._runs)
 
     def restore(self, runs: Sequence[SortedRun]) -> None:
         """Takes the rows of an index that was frozen, oldest first."""
         assert not len(self), "rows are restored into an empty index"
         self._runs = list(runs)
-
-    def _merge_newest(self) -> None:
-        runs = self._runs
-        while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]) and len(runs[-2]) + len(runs[-1]) <= MERGED_ROWS:
-            self._replace(len(runs) - 2, 2)
-
-    def _replace(self, at: int, count: int) -> None:
-        """Makes one run, without dead rows, of `count` neighbours."""
-        merged = merge(self._runs[at : at + count])
-        self._runs[at : at + count] = [] if merged is None else [merged]
-
-    def tidy(self) -> bool:
-        """One step of putting in order: rewrites the run with most dead rows, if it is due, or merges two that shrank.
-
-        Returns:
-            Whether something was done: there may be more. Takes as long as `MERGED_ROWS` rows do, at most.
-        """
-        runs = self._runs
-        worst = max(range(len(runs)), key=lambda at: runs[at].dead, default=-1)
-        if worst >= 0 and runs[worst].dead * DEAD_SHARE >= len(runs[worst]):
-            self._replace(worst, 1)
-            return True
-        for at in range(len(runs) - 2, -1, -1):
-            both = len(runs[at]) + len(runs[at + 1])
-            if len(runs[at]) < 2 * len(runs[at + 1]) and both <= MERGED_ROWS:
-                self._replace(at, 2)
-                return True
-        return False
 
     # -- trimming
 
@@ -331,6 +345,8 @@ class Index:
         tail = self._tail.get(book)
         if of_book:
             died += [run.trim_book(book, of_book) for run in self._runs if run.oldest < of_book]
+            if self._merge is not None:
+                self._merge.trim_book(book, of_book)
             if tail is not None:
                 died.append(self._trim_tail_book(book, tail, of_book))
         self.book_marks[book] = max(of_book, self.book_marks.get(book, 0))
@@ -339,6 +355,8 @@ class Index:
             ordered = [marks[tag] for tag in tags]
             column, highest = np.array(tags, np.uint64), max(ordered)
             died += [run.trim(book, column, ordered) for run in self._runs if run.oldest < highest]
+            if self._merge is not None:
+                self._merge.trim(book, column, ordered)
             for tag, mark in zip(tags, ordered, strict=True):
                 self.marks.put(book, tag, mark)
             if tail is not None:
@@ -356,8 +374,8 @@ class Index:
         del row[:gone], held[:gone]
         self._tail_rows -= gone
         if gone < count:
+            self._tail_holes += held[0] > 0
             held[0] = 0
-            self._tail_holes = True
         for tag in [tag for tag in streams if tag != ALL_RECORDS]:
             row = streams[tag]
             count = bisect_left(row, mark)
@@ -385,7 +403,6 @@ class Index:
         if not fallen:
             return NO_ROWS
         self._tail_rows -= len(fallen)
-        self._tail_holes = True
         row = streams[ALL_RECORDS]
         if len(fallen) < FEW_SEQNUMS:
             died = array("Q")
@@ -394,12 +411,14 @@ class Index:
                 held[at] -= 1
                 if not held[at]:
                     died.append(seqnum)
+            self._tail_holes += len(died)
             return np.array(died, np.uint64)
         counters = np.frombuffer(held, np.uint8)
         seqnums, counts = np.unique(np.frombuffer(fallen, np.uint64), return_counts=True)
         rows: NDArray[np.int64] = np.searchsorted(np.frombuffer(row, np.uint64), seqnums)
         counters[rows] -= counts.astype(np.uint8)
         rows = rows[counters[rows] == 0]
+        self._tail_holes += len(rows)
         return np.frombuffer(row, np.uint64)[rows]
 
     def forget(self, book: int, tags: Sequence[int], is_old: Callable[[int], bool]) -> int:
@@ -421,15 +440,19 @@ class Index:
                     self._forget_book(book)
                     return newest
             elif newest < self.mark(book, tag):
-                for run in self._runs:
-                    run.drop(book, tag)
+                self._drop(book, tag)
                 self.marks.drop(book, tag)
                 newest_of_all = max(newest_of_all, newest)
         return newest_of_all
 
-    def _forget_book(self, book: int) -> None:
+    def _drop(self, book: int, tag: int) -> None:
         for run in self._runs:
-            run.drop(book, ALL_RECORDS)
+            run.drop(book, tag)
+        if self._merge is not None:
+            self._merge.drop(book, tag)
+
+    def _forget_book(self, book: int) -> None:
+        self._drop(book, ALL_RECORDS)
         tail = self._tail.pop(book, None)
         if tail is not None:
             self._tail_rows -= sum(map(len, tail.streams.values()))

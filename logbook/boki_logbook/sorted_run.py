@@ -38,24 +38,35 @@ class SortedRun:
     the record has no tags and is above the book's mark."""
 
     __slots__ = (
-        "_books", "_gone", "_offsets", "_tags", "books", "dead", "held", "held_view", "newest", "offsets", "oldest", "rows",
-        "seqnums", "stale", "tags",
+        "_books", "_gone", "_shared", "_tags", "books", "dead", "held", "held_view", "newest", "offset_view", "offsets",
+        "oldest", "rows", "seqnums", "stale", "tags",
     )  # fmt: skip
 
-    def __init__(self, books: U64, tags: U64, offsets: NDArray[np.uint32], seqnums: U64, held: U8) -> None:
+    def __init__(
+        self,
+        books: U64,
+        tags: U64,
+        offsets: NDArray[np.uint32],
+        seqnums: U64,
+        held: U8,
+        *,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        """`span`: the lowest and the highest seqnum, where they are known."""
         assert len(books) == len(tags) == len(offsets) - 1 and 0 < len(seqnums) == len(held)
         self.books, self.tags, self.offsets, self.seqnums, self.held = books, tags, offsets, seqnums, held
         # Bisection of a memoryview costs a microsecond; numpy's search costs several, mostly in converting its argument.
-        self._books, self._tags, self._offsets = books.data, tags.data, offsets.data
+        self._books, self._tags, self.offset_view = books.data, tags.data, offsets.data
         self.rows, self.held_view = seqnums.data, held.data
-        self.oldest = int(seqnums.min())
-        self.newest = int(seqnums.max())
+        self.oldest, self.newest = span or (int(seqnums.min()), int(seqnums.max()))
         self.dead = 0
         """Rows that died since the run was made."""
         self.stale = False
         """Whether rows were dead when it was made: the last ones of dead streams."""
         self._gone: bytearray | None = None
         """One byte per stream: forgotten, as if it had never been."""
+        self._shared = False
+        """Whether somebody else has `held` and `_gone`, and counts on their staying as they are."""
 
     def __len__(self) -> int:
         """Rows."""
@@ -75,7 +86,7 @@ class SortedRun:
         at = bisect_left(self._tags, tag, low, high)
         if at == high or self._tags[at] != tag or (self._gone is not None and self._gone[at]):
             return None
-        return self._offsets[at], self._offsets[at + 1]
+        return self.offset_view[at], self.offset_view[at + 1]
 
     def _streams_of(self, book: int) -> tuple[int, int] | None:
         """The streams of a book, [first, stop), or None."""
@@ -83,6 +94,38 @@ class SortedRun:
         if low == len(self._books) or self._books[low] != book:
             return None
         return low, bisect_right(self._books, book, low)
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether streams are forgotten that are still here."""
+        return self._gone is not None
+
+    def key(self, at: int) -> tuple[int, int]:
+        """Book and tag of a stream."""
+        return self._books[at], self._tags[at]
+
+    def span(self, at: int) -> tuple[int, int]:
+        """Where the rows of a stream are, [first, stop)."""
+        return self.offset_view[at], self.offset_view[at + 1]
+
+    def streams_below(self, key: tuple[int, int], low: int, high: int) -> int:
+        """The first stream in [low, high) that is not below a key, or `high`."""
+        book, tag = key
+        first = bisect_left(self._books, book, low, high)
+        return bisect_left(self._tags, tag, first, bisect_right(self._books, book, first, high))
+
+    def share(self) -> tuple[U8, bytearray | None]:
+        """`held`, and which streams are forgotten, as they are now: from here on only copies of them are changed."""
+        self._shared = True
+        return self.held, self._gone
+
+    def _own(self) -> None:
+        """What changes is nobody else's."""
+        if self._shared:
+            self._shared = False
+            self.held = self.held.copy()
+            self.held_view = self.held.data
+            self._gone = None if self._gone is None else bytearray(self._gone)
 
     # -- dying
 
@@ -99,9 +142,10 @@ class SortedRun:
         if streams is None:
             return NO_ROWS
         low, high = streams
+        self._own()
         here = self.tags[low:high]
         places = np.minimum(np.searchsorted(here, tags), high - low - 1)
-        offsets, held, fallen = self._offsets, self.held, []
+        offsets, held, fallen = self.offset_view, self.held, []
         for one in np.flatnonzero(here[places] == tags).tolist():
             stream = low + int(places[one])
             first = offsets[stream]
@@ -126,10 +170,11 @@ class SortedRun:
         if streams is None:
             return NO_ROWS
         low, high = streams
-        first, tagged, end = self._offsets[low], self._offsets[low + 1], self._offsets[high]
+        first, tagged, end = self.offset_view[low], self.offset_view[low + 1], self.offset_view[high]
         stop = bisect_left(self.rows, mark, first, tagged)
         if first == stop:
             return NO_ROWS
+        self._own()
         died = self.seqnums[first:stop][self.held[first:stop] > 0]
         self.held[first:stop] = 0
         part = self.held[tagged:end]
@@ -149,28 +194,11 @@ class SortedRun:
             if low == high or self._tags[low] != tag:
                 return
             high = low + 1
+        self._own()
         if self._gone is None:
             self._gone = bytearray(len(self.books))
         self._gone[low:high] = b"\1" * (high - low)
         self.dead += high - low
-
-    def compacted(self) -> SortedRun | None:
-        """A run without the rows that are dead, or None if nothing is left."""
-        lengths = lengths_of(self.offsets)
-        of_all = self.tags == 0
-        keep = np.where(np.repeat(of_all, lengths), self.held > 0, self.held == LIVE)
-        last = self.offsets[1:].astype(np.int64) - 1
-        keep[last] |= of_all | (self.held[last] != CUT)
-        if self._gone is not None:
-            keep &= ~np.repeat(np.frombuffer(self._gone, np.bool_), lengths)
-        lengths = np.add.reduceat(keep, self.offsets[:-1].astype(np.int64), dtype=np.int64)
-        streams = lengths > 0
-        if not streams.any():
-            return None
-        offsets = np.append(0, np.cumsum(lengths[streams])).astype(np.uint32)
-        return SortedRun.of_columns(
-            self.books[streams], self.tags[streams], offsets, self.seqnums[keep], self.held[keep]
-        )
 
     # -- making
 
@@ -178,7 +206,12 @@ class SortedRun:
     def of_columns(cls, books: U64, tags: U64, offsets: NDArray[np.uint32], seqnums: U64, held: U8) -> SortedRun:
         """A run of columns that are as described above; some rows may be dead."""
         run = cls(books, tags, offsets, seqnums, held)
-        run.stale = not held.all() or bool((held[np.repeat(tags != 0, lengths_of(offsets))] != LIVE).any())
+        of_all = tags == 0
+        live = np.where(np.repeat(of_all, lengths_of(offsets)), held > 0, held == LIVE)
+        last = offsets[1:].astype(np.int64) - 1
+        kept = int(np.count_nonzero(~live[last] & (of_all | (held[last] != CUT))))
+        run.stale = kept > 0
+        run.dead = len(live) - int(np.count_nonzero(live)) - kept
         return run
 
     @classmethod
@@ -190,39 +223,35 @@ class SortedRun:
             lengths: rows of each segment, none of them 0.
             seqnums, held: of all segments, one after another.
         """
-        if len(books) and (books == books[0]).all():
-            order = np.argsort(tags, kind="stable")
-        else:
-            order = np.lexsort((tags, books))
-        books, tags, moved = books[order], tags[order], lengths[order]
-        begins = np.cumsum(lengths) - lengths
-        ends = np.cumsum(moved)
-        rows = np.repeat(begins[order] - (ends - moved), moved) + np.arange(len(seqnums))
-        first = np.ones(len(books), np.bool_)
-        first[1:] = (books[1:] != books[:-1]) | (tags[1:] != tags[:-1])
-        offsets = np.append((ends - moved)[first], len(seqnums)).astype(np.uint32)
-        return cls(books[first], tags[first], offsets, seqnums[rows], held[rows])
+        books, tags, lengths, rows = segment_rows(books, tags, lengths)
+        offsets = np.append(0, np.cumsum(lengths)).astype(np.uint32)
+        return cls(books, tags, offsets, seqnums[rows], held[rows])
+
+
+def segment_rows(
+    books: U64, tags: U64, lengths: NDArray[np.int64]
+) -> tuple[U64, U64, NDArray[np.int64], NDArray[np.int64]]:
+    """Sorts segments of streams; of one stream, the earlier one comes first.
+
+    Returns:
+        Books, tags and lengths of the streams, and from which row each row of theirs is taken.
+    """
+    if (books == books[0]).all():
+        order = np.argsort(tags, kind="stable")
+    else:
+        order = np.lexsort((tags, books))
+    books, tags, moved = books[order], tags[order], lengths[order]
+    begins = np.cumsum(lengths) - lengths
+    ends = np.cumsum(moved)
+    rows = np.repeat(begins[order] - (ends - moved), moved) + np.arange(ends[-1])
+    first = np.ones(len(books), np.bool_)
+    first[1:] = (books[1:] != books[:-1]) | (tags[1:] != tags[:-1])
+    if first.all():
+        return books, tags, moved, rows
+    return books[first], tags[first], np.add.reduceat(moved, np.flatnonzero(first)), rows
 
 
 def lengths_of(offsets: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Rows of each stream."""
     wide = offsets.astype(np.int64)
     return wide[1:] - wide[:-1]
-
-
-def merge(runs: Sequence[SortedRun]) -> SortedRun | None:
-    """One run of several, without their dead rows; of one stream, earlier runs have the lower seqnums."""
-    stale = any(run.stale for run in runs)
-    whole = [run.compacted() if run.dead else run for run in runs]
-    kept = [run for run in whole if run is not None]
-    if not kept:
-        return None
-    stale = stale or any(run.stale for run in kept)
-    merged = SortedRun.from_segments(
-        np.concatenate([run.books for run in kept]),
-        np.concatenate([run.tags for run in kept]),
-        np.concatenate([lengths_of(run.offsets) for run in kept]),
-        np.concatenate([run.seqnums for run in kept]),
-        np.concatenate([run.held for run in kept]),
-    )
-    return merged.compacted() if stale else merged

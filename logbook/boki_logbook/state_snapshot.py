@@ -4,15 +4,15 @@
       records      positions applied, of all terms
       terms        per term: its rows of entries, its losers, its shards, its counts
       rows         runs of the index, oldest first: of one stream, earlier runs have the lower seqnums. A start takes them as
-                   they are, merging nothing; what is indexed later are further runs behind them
+                   they are, merging nothing; what is indexed later are further runs behind them. Some rows may be dead
       books        u64, every book with a row
       marks        (book, tag) → up to where a tag is trimmed
       book_marks   book → up to where it is trimmed, 0 for one that was only trimmed by tags
       floors       book → the newest record of its forgotten streams
       writers      one row per (book, writer); their answers and checksums one after another, counted per writer
 
-Columns are little-endian numpy arrays that share nothing with what goes on changing; the rest are small tuples. Rows are
-copied by numpy, never one by one; writers and terms are walked, there being at most some for each session.
+Columns are little-endian numpy arrays that never change; the rest are small tuples. Rows are not copied; writers and terms are
+walked, there being at most some for each session.
 """
 
 from __future__ import annotations
@@ -128,14 +128,17 @@ class StateSnapshot:
 
 
 def rows_of(index: Index) -> tuple[RowColumns, ...]:
-    """The rows of an index, run by run. Only `held` ever changes, so only that is copied."""
-    return tuple(RowColumns(run.books, run.tags, run.offsets, run.seqnums, run.held.copy()) for run in index.frozen())
+    """The rows of an index, run by run. Only `held` ever changes; who changes it makes a copy first."""
+    return tuple(RowColumns(run.books, run.tags, run.offsets, run.seqnums, run.share()[0]) for run in index.frozen())
 
 
 def index_of(snapshot: StateSnapshot, *, tail_rows: int) -> Index:
     """An index with the rows and marks of a snapshot."""
     index = Index(tail_rows=tail_rows)
-    index.restore([SortedRun.of_columns(*rows._replace(held=rows.held.copy())) for rows in snapshot.rows])
+    runs = [SortedRun.of_columns(*rows) for rows in snapshot.rows]
+    for run in runs:
+        run.share()
+    index.restore(runs)
     index.books = dict.fromkeys(snapshot.books.tolist())
     index.marks = TrimMarks(snapshot.marks)
     index.book_marks = mapping_of(snapshot.book_marks)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from boki_logbook.sorted_run import LIVE, SortedRun, merge
+from boki_logbook.run_merge import merged
+from boki_logbook.sorted_run import LIVE, SortedRun
 
 BIG = 2**64 - 3
 BOOKS = st.sampled_from([0, 1, 2**64 - 1])
@@ -29,12 +30,12 @@ def test_merging_runs_concatenates_their_streams(parts: list[dict[tuple[int, int
         for key, count in part.items():
             model.setdefault(key, []).extend(range(seqnum, seqnum + count))
             seqnum += count
-    merged = merge(runs)
-    assert merged is not None
-    assert len(merged) == seqnum - 1
-    assert (merged.oldest, merged.newest) == (1, seqnum - 1)
+    whole = merged(runs)
+    assert whole is not None
+    assert len(whole) == seqnum - 1
+    assert (whole.oldest, whole.newest) == (1, seqnum - 1)
     for book, tag in [*model, (5, 5)]:
-        assert rows_of(merged, book, tag) == model.get((book, tag), [])
+        assert rows_of(whole, book, tag) == model.get((book, tag), [])
 
 
 def rows_of(run: SortedRun | None, book: int, tag: int) -> list[int]:
@@ -78,7 +79,7 @@ def test_a_record_dies_with_the_last_tag_that_holds_it() -> None:
     assert run.trim(1, *marks(t6=12)).tolist() == []
     assert run.trim(2, *marks(t6=99)).tolist() == []
     assert run.dead == 3 + 2
-    whole = run.compacted()
+    whole = merged([run])
     assert rows_of(whole, 1, 0) == rows_of(whole, 1, 6) == [12]
     assert rows_of(whole, 1, 5) == []
 
@@ -92,22 +93,22 @@ def test_what_falls_with_its_book_leaves_its_newest_row() -> None:
     run = run_of({0: [10, 11, 12], 5: [10, 11], 6: [12]}, [1, 1, 1])
     assert run.trim_book(1, 12).tolist() == [10, 11]
     assert run.trim_book(1, 12).tolist() == []
-    whole = run.compacted()
+    whole = merged([run])
     assert rows_of(whole, 1, 5) == [11]
     assert rows_of(whole, 1, 0) == rows_of(whole, 1, 6) == [12]
     assert whole is not None and whole.stale and not whole.dead
     assert whole.trim(1, *marks(t5=12)).tolist() == []
-    assert rows_of(whole.compacted(), 1, 5) == []
+    assert rows_of(merged([whole]), 1, 5) == []
 
 
 def test_of_the_stream_of_all_records_the_newest_row_stays_though_dead() -> None:
     run = run_of({0: [10, 11], 5: [11]}, [1, 1])
     assert run.trim(1, *marks(t5=12)).tolist() == [11]
-    whole = run.compacted()
+    whole = merged([run])
     assert rows_of(whole, 1, 0) == [10, 11]
     newer = run_of({0: [12]}, [1])
     assert whole is not None
-    assert rows_of(merge([whole, newer]), 1, 0) == [10, 12]
+    assert rows_of(merged([whole, newer]), 1, 0) == [10, 12]
 
 
 def test_a_forgotten_stream_is_not_found_and_leaves() -> None:
@@ -121,5 +122,5 @@ def test_a_forgotten_stream_is_not_found_and_leaves() -> None:
     run.trim_book(1, 12)
     run.drop(1, 0)
     assert run.find(1, 0) is run.find(1, 6) is None
-    assert run.compacted() is None
-    assert merge([run]) is None
+    assert merged([run]) is None
+    assert merged([run]) is None

@@ -54,12 +54,15 @@ def test_a_snapshot_never_changes_while_the_state_goes_on() -> None:
     assert plain(state.snapshot_state()) != before
 
 
-def test_rows_are_given_as_runs_oldest_first_and_dead_ones_are_left_out() -> None:
+def test_rows_are_given_as_runs_oldest_first_and_it_is_known_which_are_dead() -> None:
     state, _ = filled()
     snapshot = state.snapshot_state()
     rows = [rows.seqnums for rows in snapshot.rows]
     assert all(one.max() < other.min() for one, other in pairwise(rows))
-    assert sum(map(len, rows)) == sum(map(len, state.index.streams().values()))
+    dead = sum(run.dead for run in state.index.frozen())
+    assert sum(map(len, rows)) - dead == sum(map(len, state.index.streams().values()))
+    again = DecisionState.from_snapshot(snapshot)
+    assert sum(run.dead for run in again.index.frozen()) == dead > 0
     assert snapshot.marks.tags.tolist() == [5]
     assert (snapshot.records, snapshot.terms[0].end_pos, snapshot.terms[0].live) == (24, 24, state.places.terms[3].live)
 
