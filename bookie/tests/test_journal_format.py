@@ -100,6 +100,20 @@ def test_damage_of_the_last_group_is_the_torn_end() -> None:
     assert "group 6" in end.fault
 
 
+@pytest.mark.parametrize(("size", "count"), [(1, 3), (1_000, 3), (8_000, 3), (9_000, 3), (9_000, 600)])
+def test_small_bodies_are_one_buffer_and_large_ones_are_not_copied(size: int, count: int) -> None:
+    bodies = [bytes([number % 251]) * size for number in range(count)]
+    header = HEADER._replace(segment_bytes=8 * 2**20)
+    data = bytearray(encode_segment_header(header).ljust(header.segment_bytes, b"\0"))
+    buffers, length = encode_group(header, 5, [1] * count, bodies)
+    data[PAGE_BYTES : PAGE_BYTES + length] = b"".join(buffers)
+    assert [len(records) for _, records in scan(data, header)[0]] == [count]
+    if size <= 8_000:
+        assert len(buffers) == 1
+    else:
+        assert all(any(buffer is body for buffer in buffers) for body in bodies)
+
+
 def test_a_missing_group_is_corruption() -> None:
     data = segment([[(1, b"x")]])
     buffers, size = encode_group(HEADER, 7, [1], [b"z"])

@@ -20,6 +20,8 @@ BULK_PIECE_BYTES: Final = 1 * limits.MIB
 """One write to a bulk file is made in pieces of this: what waits behind it on the device waits for no more."""
 SMALL_BYTES: Final = 16 * limits.KIB
 """Up to this a plain copy is over before another thread could take the interpreter."""
+JOINED_BYTES: Final = 2 * limits.MIB
+"""Small buffers are copied twice up to this: holding them costs no more than the pages themselves."""
 IOV_MAX: Final = 1_024
 """Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
 
@@ -34,6 +36,9 @@ class DirectWriter:
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Copies and writes piece by piece; the sum of the lengths is a multiple of the page."""
+        sizes = list(map(len, buffers))
+        if len(sizes) > 1 and max(sizes) <= SMALL_BYTES and sum(sizes) <= JOINED_BYTES:
+            buffers = (b"".join(buffers),)  # one call for all instead of one for each
         pages, filled = self._pages, 0
         pages.seek(0)
         for buffer in buffers:

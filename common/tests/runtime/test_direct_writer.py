@@ -50,6 +50,18 @@ def cut(data: bytes, lengths: Sequence[int]) -> list[Buffer]:
     return [*buffers, data]
 
 
+@pytest.mark.parametrize("each", [1, 1_024, 16_384, 16_385])
+@pytest.mark.parametrize("pages", [1, 256, 600])
+def test_buffers_of_one_size_are_written_one_after_another(
+    path: Path, direct: DirectWriter, each: int, pages: int
+) -> None:
+    data = pattern(pages * BULK_PAGE_BYTES)
+    if each == 1:
+        data = data[:BULK_PAGE_BYTES]
+    direct.write(0, [data[at : at + each] for at in range(0, len(data), each)])
+    assert path.read_bytes() == data
+
+
 @pytest.mark.parametrize(
     "size", [0, BULK_PAGE_BYTES, BULK_PIECE_BYTES - BULK_PAGE_BYTES, BULK_PIECE_BYTES, 2 * BULK_PIECE_BYTES + 4_096]
 )
