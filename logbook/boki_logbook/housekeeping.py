@@ -4,7 +4,7 @@ Every engine decides by itself when there is something to do. The one with the l
 and index all slots does it: one that indexes some has no whole snapshot to write, and cannot say what nobody needs. Two at
 once, or none for a while, do no harm: a snapshot is named by one swap, terms are reclaimed by another.
 
-    round: are we behind what was reclaimed? → is a snapshot due? → reclaim terms → delete old snapshots → look for leftovers
+    round: index in order? → are we behind what was reclaimed? → is a snapshot due? → reclaim terms → delete old snapshots → look for leftovers
 
 A round that fails is told in the log and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
 So does one that lacks entries which only the snapshot has, by a LOST command; a snapshot that has what such a command took
@@ -113,12 +113,18 @@ class Housekeeping:
         """Rounds, until it is cancelled. Raises EngineBehind."""
         while True:
             await asyncio.sleep(self._settings.housekeeping_s)
+            await self._tidy()
             try:
                 await self._round()
             except EngineBehind:
                 raise
             except (BokiError, TimeoutError) as error:
                 _log.info("housekeeping goes on next round", error=error)
+
+    async def _tidy(self) -> None:
+        """Puts the index in order, a slice a turn: rows that trims left dead go also when nothing is added."""
+        while self._core.state.index.tidy():  # noqa: ASYNC110 - nothing is waited for: others have their turn
+            await asyncio.sleep(0)
 
     async def check_behind(self) -> None:
         """Raises EngineBehind, if this engine is."""

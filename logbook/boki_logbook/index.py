@@ -111,6 +111,8 @@ class Index:
         self._merge: RunMerge | None = None
         self._owed = 0
         """Rows of merges that are not looked at yet, for what was added."""
+        self.merged_rows = 0
+        """Rows that merges have looked at."""
         self.books: dict[int, None] = {}
         self.marks = TrimMarks()
         """Of streams of tags."""
@@ -189,9 +191,11 @@ class Index:
             if end > stop:
                 break  # the rest of the run is for the next call
             at, start, tag_start = at + 1, end, tag_end
-        self._pay(self._tail_rows - tail_rows)
+        self._owed += WORK_PER_ROW * (self._tail_rows - tail_rows)
         if self._tail_rows >= self._tail_rows_limit:
             self.freeze()
+        elif self._owed >= self._slice_rows:
+            self._pay()
         return RunStart(at, start, tag_start)
 
     def _add_tags_of_one(self, book: _TailBook, tags: list[int], seqnum: int) -> None:
@@ -290,7 +294,10 @@ class Index:
             if due is None:
                 return False
             self._merge = merge = RunMerge(runs[due[0] : due[1]])
-        if not merge.work(self._slice_rows):
+        looked_at = merge.looked_at
+        more = merge.work(self._slice_rows)
+        self.merged_rows += merge.looked_at - looked_at
+        if not more:
             at = self._runs.index(merge.runs[0])
             self._runs[at : at + len(merge.runs)] = [] if merge.result is None else [merge.result]
             self._merge = None
@@ -298,9 +305,8 @@ class Index:
             self._merge = None
         return True
 
-    def _pay(self, rows: int) -> None:
+    def _pay(self) -> None:
         """Does the part of putting in order that new rows owe, so that what is added never outruns it."""
-        self._owed += WORK_PER_ROW * rows
         while self._owed >= self._slice_rows:
             self._owed = self._owed - self._slice_rows if self.tidy() else 0
 

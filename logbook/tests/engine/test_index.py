@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from boki_logbook.index import Index
+from boki_logbook.index import WORK_PER_ROW, Index
+from boki_logbook.run_merge import DEAD_SHARE
 from boki_logbook.testing import RecordSpec, RunSpec, books_of, make_batch
 
 WRITER = bytes(16)
@@ -119,6 +120,10 @@ class IndexMachine(RuleBasedStateMachine):
         self.index.freeze()
 
     @rule()
+    def one_slice(self) -> None:
+        self.index.tidy()
+
+    @rule()
     def tidy(self) -> None:
         while self.index.tidy():
             pass
@@ -190,6 +195,45 @@ def test_a_tag_named_twice_by_a_record_counts_once() -> None:
     index.add(make_batch(RunSpec(1, WRITER, 1, (RecordSpec(tags=(5, 6, 5)), RecordSpec(tags=(5, 5))))), 0, 2, 10)
     assert index.streams() == {(1, 0): [10, 11], (1, 5): [10, 11], (1, 6): [10]}
     assert len(index) == 5
+
+
+def test_no_batch_pays_for_more_than_a_few_slices_and_all_pay_enough() -> None:
+    """Each record has a tag of its own, which is the worst there is: what merges look at comes in small parts."""
+    index = Index(tail_rows=1_024)
+    records, most = 100, 0
+    for at in range(400):
+        tags = range(1 + records * at, 1 + records * (at + 1))
+        batch = make_batch(RunSpec(1, WRITER, 1, tuple(RecordSpec(tags=(tag,)) for tag in tags)))
+        before = index.merged_rows
+        index.add(batch, 0, records, 1 + records * at)
+        most = max(most, index.merged_rows - before)
+    assert 0 < most <= 2 * WORK_PER_ROW * 2 * records + 1_024
+    assert index.run_count <= 24
+    assert all(index.ascending(1, tag, 0, 2**63, 9) == [tag] for tag in range(1, 40_001, 997))
+
+
+@pytest.mark.parametrize("by_tags", [False, True])
+def test_rows_that_died_leave_memory_when_there_is_time(by_tags: bool) -> None:
+    """Of a million rows some hundreds live: nearly nothing else is left, though nobody adds any more."""
+    index = Index(tail_rows=2_000)
+    records = tuple(RecordSpec(tags=(1 + at % 5,)) for at in range(500))
+    batch = make_batch(RunSpec(1, WRITER, 1, records))
+    for at in range(200):
+        index.add(batch, 0, 500, 1 + 500 * at)
+    last = 200 * 500
+    pairs = [(tag, last - 99) for tag in range(1, 6)] if by_tags else [(0, last - 99)]
+    assert len(index.trim(1, pairs)) == last - 100
+    while index.tidy():
+        pass
+    live = sum(map(len, index.streams().values()))
+    tail = 2_000
+    assert live == 200
+    assert len(index) <= live * DEAD_SHARE / (DEAD_SHARE - 1) + tail + 6 * index.run_count
+    index.freeze()
+    while index.tidy():
+        pass
+    assert len(index) <= live * DEAD_SHARE / (DEAD_SHARE - 1) + 6 * index.run_count
+    assert index.bytes <= 40 * len(index) + 1_000
 
 
 @pytest.mark.parametrize("tag", [0, 5])
