@@ -27,8 +27,8 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "metalog",
             (
                 (
-                    "encode_view(wanted), version=found.version)",
-                    "encode_view(wanted), version=(await read_view(metadata)).version)",
+                    "await _swap(metadata, wanted, found.version, ",
+                    "await _swap(metadata, wanted, (await ensure_view(metadata)).version, ",
                 ),
             ),
             "",
@@ -282,14 +282,14 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                 (
                     "        wanted = term_plan.next_view(found.view, plan, candidates, sealed, token)\n",
                     (
-                        "        now = await read_view(metadata)\n"
+                        "        now = await ensure_view(metadata)\n"
                         "        if any(now.view.installed(log) != found.view.installed(log) for log in plan.sealed):\n"
                         "            continue\n"
-                        "        known = View(1, now.view.next_term, found.view.slots, now.view.logs)\n"
-                        "        wanted = term_plan.next_view(known, plan, candidates, sealed, token)\n"
+                        "        merged = View(1, now.view.next_term, found.view.slots, now.view.logs)\n"
+                        "        wanted = term_plan.next_view(merged, plan, candidates, sealed, token)\n"
                     ),
                 ),
-                ("encode_view(wanted), version=found.version)", "encode_view(wanted), version=now.version)"),
+                ("await _swap(metadata, wanted, found.version, ", "await _swap(metadata, wanted, now.version, "),
             ),
             f"{_MOVES}::test_a_fail_over_of_a_third_log_never_brings_slots_back",
         ),
@@ -308,9 +308,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "metalog",
             (
                 (
-                    "    while True:\n        found = await ensure_view(metadata)\n        plan = decide(found.view)\n",
+                    "    token = rng.token(TOKEN_BYTES).hex()\n",
+                    "    token = rng.token(TOKEN_BYTES).hex()\n    drawn = 0\n",
+                ),
+                (
+                    "        found, known = known or await ensure_view(metadata), None\n        plan = decide(found.view)\n",
                     (
-                        "    drawn = 0\n    while True:\n        found = await ensure_view(metadata)\n"
+                        "        found, known = known or await ensure_view(metadata), None\n"
                         "        drawn = drawn or found.view.next_term\n        plan = decide(found.view)\n"
                     ),
                 ),

@@ -99,7 +99,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "a term that was sealed by another driver is an error",
             "metalog",
             (("        if not found.same_term_as(record):\n", "        if found.term == record.term:\n"),),
-            "metalog/tests/test_term_change.py::test_a_driver_that_stops_at_any_metadata_call",
+            "metalog/tests/test_term_change.py::test_a_record_that_is_there_already_is_taken_as_it_is",
         ),
         found=Scenario("TermRecordConflict"),
     ),
@@ -248,11 +248,11 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             (
                 (
                     (
-                        "            return await store.set(path, value, version=version)\n        except MetadataUnknown as error:\n"
+                        "            return await store.set(path, value, version=version, creating=creating)\n        except MetadataUnknown as error:\n"
                         "            await attempts.again(error, unknown=True)\n"
                     ),
                     (
-                        "            return await store.set(path, value, version=version)\n        except MetadataUnknown as error:\n"
+                        "            return await store.set(path, value, version=version, creating=creating)\n        except MetadataUnknown as error:\n"
                         "            raise BadVersion('taken for lost') from error\n"
                     ),
                 ),
