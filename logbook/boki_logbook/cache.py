@@ -33,6 +33,8 @@ class BatchCache:
         self.hits = 0
         self.misses = 0
         self.aux_count = 0
+        self.aux_changes = 0
+        """How often aux data was set to something else than it was."""
         self._kept: OrderedDict[EntryKey | int, tuple[RecordBatch | bytes, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -57,7 +59,18 @@ class BatchCache:
 
     def put_aux(self, seqnum: int, data: bytes) -> bool:
         """Keeps aux data of a record, instead of what it had; whether it did."""
+        if self.aux(seqnum) != data:
+            self.aux_changes += 1
         return self._put(seqnum, data, len(data) + AUX_ITEM_BYTES)
+
+    def aux(self, seqnum: int) -> bytes | None:
+        """Aux data of a record, which does not count as using it."""
+        found = self._kept.get(seqnum)
+        return None if found is None else found[0]  # type: ignore[return-value]  # as in `get`
+
+    def aux_seqnums(self) -> list[int]:
+        """The records that have aux data, most recently used first."""
+        return [key for key in reversed(self._kept) if type(key) is int]
 
     def aux_rows(self, seqnums: Iterable[int]) -> dict[int, bytes]:
         """Aux data by row, of the records that have some; it becomes the most recently used."""

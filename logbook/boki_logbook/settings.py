@@ -56,6 +56,14 @@ class EngineSettings:
     )
     expiry_period_s: float = setting(60.0, unit="s", help="How often idle writers are looked for.", minimum=0.01)
 
+    aux_backup_s: float = setting(
+        0.0, unit="s", minimum=0.0,
+        help="Aux data that changed is written to the bookies so often, and read again when an engine starts; 0: never.",
+    )  # fmt: skip
+    aux_backup_bytes: int = setting(
+        64 * limits.MIB, unit="bytes", help="Aux data of one backup; what was used last goes first.", minimum=1
+    )
+
     clock_check_s: float = setting(
         60.0, unit="s", help="How often this machine's clock is compared with the sequencers'.", minimum=0.01
     )

@@ -86,7 +86,7 @@ class SnapshotLedgers(Protocol):
         """Raises NoSuchLedger."""
 
 
-class _Upload:
+class Upload:
     """The chunks of one ledger on their way. Raises in `put` and `end` what failed its writer."""
 
     def __init__(self, writer: LedgerWriter) -> None:
@@ -229,7 +229,7 @@ class SnapshotStore:
 
     async def _write(self, snapshot: Snapshot, version: int, written: list[int]) -> SnapshotNode:
         digest, size, chunks = xxh3_64(), 0, 0
-        upload: _Upload | None = None
+        upload: Upload | None = None
         try:
             for chunk in snapshot_format.encode(snapshot):
                 if upload is None or upload.full:
@@ -259,7 +259,7 @@ class SnapshotStore:
             self._incarnation,
         )
 
-    async def _begin(self, version: int, written: list[int]) -> _Upload:
+    async def _begin(self, version: int, written: list[int]) -> Upload:
         custom = {
             ROLE_KEY: ROLE,
             INCARNATION_KEY: self._incarnation.encode(),
@@ -267,7 +267,7 @@ class SnapshotStore:
         }
         writer = await self._ledgers.create(replicas=self._replicas, acks=self._acks, custom=custom)
         written.append(writer.ledger_id)
-        return _Upload(writer)
+        return Upload(writer)
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
         """Deletes ledgers that nobody needs; what fails is found again by `unnamed`."""
