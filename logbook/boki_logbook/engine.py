@@ -28,6 +28,7 @@ from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Clock, Random
 from boki_ledger.client import LedgerClient
+from boki_logbook.aux_backup import AuxBackup
 from boki_logbook.core import EngineCore
 from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.engine_list import keep_engine_list, listed_addresses
@@ -209,7 +210,10 @@ class Engine:
             metadata=self._metadata, ledgers=self._ledgers, listener=core, starts=core.starts(), slots=core.slots
         )
         core.foreign = followers.foreign
-        tasks = [asyncio.ensure_future(work) for work in (followers.run(), keeping.run(), _raised(core.failed))]
+        works = [followers.run(), keeping.run(), _raised(core.failed)]
+        if self._settings.aux_backup_s:
+            works.append(self._aux_backup(core).run())
+        tasks = [asyncio.ensure_future(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -221,6 +225,16 @@ class Engine:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    def _aux_backup(self, core: EngineCore) -> AuxBackup:
+        return AuxBackup(
+            cache=core.cache,
+            incarnation=core.incarnation,
+            metadata=self._metadata,
+            ledgers=self._ledgers,
+            settings=self._settings,
+            role=ENGINE_ROLE,
+        )
 
     async def _begin_anew(self) -> None:
         """As if the process had been started again: SDKs connect again, and send again what is undecided."""
