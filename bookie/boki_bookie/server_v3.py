@@ -15,8 +15,7 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | bookie info | free space of the disk, and with the files of this bookie as total |
 | LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
 | LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
-| long poll | once the LAC is above the one named: it, when that was, and the entry after the one named, if held here |
-| | at its time-out and when the ledger is fenced: the LAC; at once BAD_REQUEST unless of entry -1, NO_LEDGER |
+| long poll | see `long_polls`; at once BAD_REQUEST unless of entry -1 |
 | handshake | that there is no authentication, see `auth` |
 | START_TLS, everything else | BAD_REQUEST |
 | message that cannot be read | the connection ends |
@@ -26,7 +25,6 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -36,6 +34,7 @@ from boki_bookie.fence_rules import is_possible
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
+from boki_bookie.long_polls import LongPolls
 from boki_bookie.storage_reads import Found
 from boki_bookie.storage_router import Store
 from boki_common import limits
@@ -45,10 +44,6 @@ from boki_common.errors import BokiError, StorageError
 from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Clock
 
-LONG_POLL_S: Final = 600.0
-"""The longest that a long poll waits, whatever its client asks for."""
-LONG_POLLS_LIMIT: Final = 1_024
-"""Long polls of one connection that wait; more are refused with TOO_MANY_REQUESTS."""
 _RESPONSE_ROOM_BYTES: Final = 1_024
 """What a response needs at most besides the body it carries."""
 
@@ -99,23 +94,6 @@ class _Lookup(NamedTuple):
     """When it was woken by it."""
 
 
-class _LongPoll:
-    """One read that waits."""
-
-    def __init__(self, requests: V3Requests, request: v3.ReadRequest, lac: int) -> None:
-        self.request = request
-        self._requests = requests
-        self._lac = lac
-        seconds = min(request.timeout_ms / 1000, LONG_POLL_S)
-        self.timer = asyncio.get_running_loop().call_later(seconds, self.look, True)
-
-    def look(self, over: bool) -> None:
-        """Something changed; `over` ends the wait whatever the LAC is."""
-        self._lac = max(self._lac, self._requests.lac_now(self.request.ledger_id))
-        if over or self._lac > self.request.previous_lac:
-            self._requests.poll_ended(self, self._lac)
-
-
 class V3Requests:
     """The v3 requests of one connection."""
 
@@ -131,13 +109,24 @@ class V3Requests:
         self._to_load: deque[_Lookup] = deque()
         self._loading = False
         self._added: dict[int, None] = {}
-        self._polls: dict[_LongPoll, None] = {}
+        self._polls = LongPolls(
+            shared.storage,
+            self,
+            stored_lacs=shared.stored_lacs,
+            watchers=shared.watchers,
+            clock=shared.clock,
+            spawn=shared.spawn,
+        )
         self._took_adds = False
 
     def connection_lost(self) -> None:
         """Nobody waits any more."""
-        for poll in list(self._polls):
-            self._forget(poll)
+        self._polls.connection_lost()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody hears answers any more."""
+        return self._connection.closed
 
     # -- one batch
 
@@ -316,11 +305,11 @@ class V3Requests:
     def _read(self, request: v3.ReadRequest) -> None:
         if request.waits and request.entry_id != NO_ENTRY:
             self._refuse_read(request, V2Status.BAD_REQUEST)
-        elif self._is_full() or (request.waits and self._polls_are_full()):
+        elif self._is_full() or (request.waits and self._polls.are_full):
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
         elif request.waits:
             self._unanswered += 1
-            self._poll(request)
+            self._polls.begin(request)
         elif request.master_key is None:
             self._unanswered += 1
             self._reads.append(request)
@@ -340,12 +329,12 @@ class V3Requests:
         """Answers what is in memory; the rest goes into one task."""
         for request in requests:
             found, last = self._look_up(request)
-            lac = None if last is None else self._known_lac(request.ledger_id, last)
+            lac = None if last is None else self._polls.known_lac(request.ledger_id, last)
             crowded = found.body is not None and self._connection.unsent_bytes > self._shared.intake.unsent_bytes
             if found.place is not None or (last is not None and lac is None) or crowded:
                 self._to_load.append(_Lookup(request, found, last))
             else:
-                self._answer(request, found.status, found.body, lac)
+                self.answer(request, found.status, found.body, lac)
         self._begin_load()
 
     def _begin_load(self) -> None:
@@ -360,12 +349,6 @@ class V3Requests:
             return found, None
         last = self._storage.look_up(request.ledger_id, NO_ENTRY)
         return found, last if last.status is V2Status.OK else None
-
-    def _known_lac(self, ledger_id: int, last: Found) -> int | None:
-        if last.body is not None:
-            return lac_of(last.body)
-        assert last.place is not None, "a ledger that holds an entry has a last one"
-        return self._shared.stored_lacs.of(ledger_id, last.place.entry_id)
 
     async def _load(self) -> None:
         """Answers what waits for the disk, a bounded amount at a time and no faster than the client reads."""
@@ -405,11 +388,16 @@ class V3Requests:
         elif last is not None and last.body is not None:
             lac = lac_of(last.body)
         if isinstance(body, StorageError):
-            self._answer(request, V2Status.IO_ERROR, None, None)
+            self.answer(request, V2Status.IO_ERROR, None, None)
         else:
-            self._answer(request, V2Status.OK, body, lac, lac_time_ms)
+            self.answer(request, V2Status.OK, body, lac, lac_time_ms)
 
-    def _answer(
+    def answer_loaded_later(self, request: v3.ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None:
+        """`answer`, once the body that was found on the disk is loaded."""
+        self._to_load.append(_Lookup(request, found, None, lac, lac_time_ms))
+        self._begin_load()
+
+    def answer(
         self,
         request: v3.ReadRequest,
         status: V2Status,
@@ -417,6 +405,7 @@ class V3Requests:
         lac: int | None,
         lac_time_ms: int | None = None,
     ) -> None:
+        """Answers a read that was counted as unanswered."""
         self._unanswered -= 1
         self._shared.count_read(status)
         if lac is not None:
@@ -424,72 +413,6 @@ class V3Requests:
             lac = max(lac, explicit_lac_of(explicit)) if explicit else lac
         response = v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac, lac_time_ms)
         self._send(response)
-
-    # -- long polls
-
-    def _polls_are_full(self) -> bool:
-        return len(self._polls) >= LONG_POLLS_LIMIT or self._shared.watchers.is_full
-
-    def _poll(self, request: v3.ReadRequest) -> None:
-        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
-        if last.status in (V2Status.NO_LEDGER, V2Status.UNKNOWN_LEDGER_STATE):
-            self._answer(request, last.status, None, None)
-        elif last.status is V2Status.OK and self._known_lac(request.ledger_id, last) is None:
-            assert last.place is not None
-            self._shared.spawn(self._load_and_poll(request, last.place), "bookie long poll")
-        else:
-            self._begin_poll(request)
-
-    async def _load_and_poll(self, request: v3.ReadRequest, place: Place) -> None:
-        last = (await self._storage.load([(request.ledger_id, place)]))[0]
-        if isinstance(last, StorageError):
-            self._answer(request, V2Status.IO_ERROR, None, None)
-            return
-        self._shared.stored_lacs.remember(request.ledger_id, place.entry_id, last)
-        self._begin_poll(request)
-
-    def _begin_poll(self, request: v3.ReadRequest) -> None:
-        lac = self.lac_now(request.ledger_id)
-        over = lac > request.previous_lac or request.timeout_ms == 0
-        if over or self._storage.is_fenced(request.ledger_id) or self._connection.closed:
-            self._end_poll(request, lac)
-            return
-        poll = _LongPoll(self, request, lac)
-        self._polls[poll] = None
-        self._shared.watchers.watch(request.ledger_id, poll.look)
-
-    def poll_ended(self, poll: _LongPoll, lac: int) -> None:
-        self._forget(poll)
-        self._unanswered += 1
-        clock = self._shared.clock if lac > poll.request.previous_lac else None
-        self._end_poll(poll.request, lac, None if clock is None else clock.now_ms())
-
-    def _forget(self, poll: _LongPoll) -> None:
-        del self._polls[poll]
-        poll.timer.cancel()
-        self._shared.watchers.forget(poll.request.ledger_id, poll.look)
-        self._unanswered -= 1
-
-    def _end_poll(self, request: v3.ReadRequest, lac: int, lac_time_ms: int | None = None) -> None:
-        """Answers with the LAC, when it woke the poll, and with the next entry when it is confirmed and held here."""
-        if lac > request.previous_lac:
-            found = self._storage.look_up(request.ledger_id, request.previous_lac + 1)
-            if found.status is V2Status.OK:
-                request = request._replace(entry_id=request.previous_lac + 1)
-                if found.place is None:
-                    self._answer(request, V2Status.OK, found.body, lac, lac_time_ms)
-                else:
-                    self._to_load.append(_Lookup(request, found, None, lac, lac_time_ms))
-                    self._begin_load()
-                return
-        self._answer(request, V2Status.OK, None, lac, lac_time_ms)
-
-    def lac_now(self, ledger_id: int) -> int:
-        """What is known of the LAC without touching the disk; -1 for nothing."""
-        last = self._storage.look_up(ledger_id, NO_ENTRY)
-        known = self._known_lac(ledger_id, last) if last.status is V2Status.OK else None
-        explicit = self._storage.explicit_lac(ledger_id)
-        return max(NO_ENTRY if known is None else known, explicit_lac_of(explicit) if explicit else NO_ENTRY)
 
     # -- about the bookie
 

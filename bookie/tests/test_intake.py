@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from boki_bookie import lac, server_v3
+from boki_bookie import lac, long_polls
 from boki_bookie.intake import IntakeLimits
 from boki_bookie.server import LOAD_BYTES, BookieServer
 from boki_bookie.storage import Storage
@@ -201,7 +201,7 @@ async def test_handshakes_without_end_are_not_answered_without_end(serve: Serve)
 async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_v3, "LONG_POLLS_LIMIT", 3)
+    monkeypatch.setattr(long_polls, "LONG_POLLS_LIMIT", 3)
     monkeypatch.setattr(lac, "WATCHERS_LIMIT", 5)
     served = await serve(PATIENT)
     first, second = await served.connect(), await served.connect()
