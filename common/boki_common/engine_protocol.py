@@ -47,7 +47,7 @@ from enum import IntEnum
 from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol, SupportsInt, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,11 @@ class Consistency(IntEnum):
     LINEARIZABLE = 2
 
 
+_DIRECTIONS: Final = tuple(Direction)
+_CONSISTENCIES: Final = tuple(Consistency)
+"""By value: looking a value up in the class costs a call."""
+
+
 class GapKind(IntEnum):
     """Why records of a range are not there."""
 
@@ -175,14 +180,24 @@ class Query(NamedTuple):
     consistency: Consistency
 
 
+class Column(Protocol):
+    """A column of whole numbers, where it came: few as a view, many as an array, which is quicker then."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> SupportsInt: ...
+
+    def tolist(self) -> list[int]: ...
+
+
 class RecordColumns(NamedTuple):
     """Records of a reply, column by column; payload i is `payloads[ends[i-1]:ends[i]]`."""
 
-    seqnums: NDArray[np.uint64]
-    times_ms: NDArray[np.int64]
-    tags: NDArray[np.uint64]
-    tag_counts: NDArray[np.uint8]
-    payload_lengths: NDArray[np.uint32]
+    seqnums: Column
+    times_ms: Column
+    tags: Column
+    tag_counts: Column
+    payload_lengths: Column
     payloads: memoryview
 
 
@@ -212,6 +227,9 @@ def decode_token(body: memoryview) -> tuple[dict[int, Position], memoryview]:
     if len(body) < _TOKEN_COUNT.size:
         raise ProtocolError(f"expected a session token of at least 2 bytes, found {len(body)}")
     (count,) = _TOKEN_COUNT.unpack_from(body)
+    if count == 1 and len(body) >= _TOKEN_OF_ONE.size:  # one log: nearly always
+        _, log, term, entry = _TOKEN_OF_ONE.unpack_from(body)
+        return {log: Position(term, entry)}, body[_TOKEN_OF_ONE.size :]
     end = _TOKEN_COUNT.size + count * _TOKEN_ROW.size
     if end > len(body):
         raise ProtocolError(f"a session token of {count} logs needs {end} bytes, found {len(body)}", expected=end)
@@ -273,18 +291,23 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     """Raises ProtocolError; limits are checked, so that what a reply may hold is bounded."""
     token, body = decode_token(body)
     _expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
-    *row, direction, consistency, _ = _QUERY.unpack(body)
-    _expect(direction in (0, 1), "a direction of 0 or 1", "0 or 1", direction)
-    query = Query._make((*row, Direction(direction), _consistency(consistency)))
-    _expect(0 < query.max_records <= limits.READ_RECORDS, "max records", limits.READ_RECORDS, query.max_records)
-    _expect(query.max_bytes <= limits.READ_BYTES, "max bytes", limits.READ_BYTES, query.max_bytes)
-    _expect(query.wait_ms <= limits.READ_WAIT_MS, "wait ms", limits.READ_WAIT_MS, query.wait_ms)
-    return token, query
+    book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = _QUERY.unpack(body)
+    if direction > 1:
+        _expect(False, "a direction of 0 or 1", "0 or 1", direction)
+    if not 0 < max_records <= limits.READ_RECORDS:
+        _expect(False, "max records", limits.READ_RECORDS, max_records)
+    if max_bytes > limits.READ_BYTES:
+        _expect(False, "max bytes", limits.READ_BYTES, max_bytes)
+    if wait_ms > limits.READ_WAIT_MS:
+        _expect(False, "wait ms", limits.READ_WAIT_MS, wait_ms)
+    asked = _DIRECTIONS[direction], _consistency(consistency)
+    return token, Query(book, tag, start, stop, max_records, max_bytes, wait_ms, *asked)
 
 
 def _consistency(value: int) -> Consistency:
-    _expect(value in (0, 1, 2), "a consistency from 0 to 2", "0, 1 or 2", value)
-    return Consistency(value)
+    if value >= len(_CONSISTENCIES):
+        _expect(False, "a consistency from 0 to 2", "0, 1 or 2", value)
+    return _CONSISTENCIES[value]
 
 
 def encode_read_reply(
@@ -324,9 +347,9 @@ def decode_read_reply(body: memoryview) -> ReadReply:
     if flags & READ_AUX:
         aux, body = _decode_aux(body)
     records = decode_records(body)
-    _expect(
-        all(row < len(records.seqnums) for row in aux), "rows with aux data", len(records.seqnums), max(aux, default=0)
-    )
+    if aux:
+        count = len(records.seqnums)
+        _expect(all(row < count for row in aux), "rows with aux data", count, max(aux))
     return ReadReply(token, position, bool(flags & READ_MORE), records, gaps, aux)
 
 
@@ -493,21 +516,35 @@ def decode_records(body: memoryview) -> RecordColumns:
     """Raises ProtocolError when counts, sums and length disagree."""
     _expect(len(body) >= _COLUMNS.size, "record columns", _COLUMNS.size, len(body))
     count, tag_count = _COLUMNS.unpack_from(body)
-    ends = [_COLUMNS.size]
-    for item_bytes, items in ((8, count), (8, count), (8, tag_count), (4, count), (1, count)):
-        ends.append(ends[-1] + item_bytes * items)
-    _expect(ends[-1] <= len(body), "record columns", ends[-1], len(body))
-    total = _sum(body[ends[3] : ends[4]].cast("I"))
-    _expect(total == len(body) - ends[5], "payload bytes", len(body) - ends[5], total)
-    tags = _sum(body[ends[4] : ends[5]])
-    _expect(tags == tag_count, "tags of records", tag_count, tags)
+    times_start = _COLUMNS.size + 8 * count
+    tags_start = times_start + 8 * count
+    lengths_start = tags_start + 8 * tag_count
+    counts_start = lengths_start + 4 * count
+    start = counts_start + count
+    _expect(start <= len(body), "record columns", start, len(body))
+    lengths, counts = body[lengths_start:counts_start].cast("I"), body[counts_start:start]
+    total, tags = _sum(lengths), _sum(counts)
+    if total != len(body) - start:
+        _expect(False, "payload bytes", len(body) - start, total)
+    if tags != tag_count:
+        _expect(False, "tags of records", tag_count, tags)
+    payloads = body[start:]
+    if count + tag_count <= _FEW_ITEMS:
+        return RecordColumns(
+            body[_COLUMNS.size : times_start].cast("Q"),
+            body[times_start:tags_start].cast("q"),
+            body[tags_start:lengths_start].cast("Q"),
+            counts,
+            lengths,
+            payloads,
+        )
     return RecordColumns(
-        np.frombuffer(body[ends[0] : ends[1]], np.uint64),
-        np.frombuffer(body[ends[1] : ends[2]], np.int64),
-        np.frombuffer(body[ends[2] : ends[3]], np.uint64),
-        np.frombuffer(body[ends[4] : ends[5]], np.uint8),
-        np.frombuffer(body[ends[3] : ends[4]], np.uint32),
-        body[ends[5] :],
+        np.frombuffer(body[_COLUMNS.size : times_start], np.uint64),
+        np.frombuffer(body[times_start:tags_start], np.int64),
+        np.frombuffer(body[tags_start:lengths_start], np.uint64),
+        np.frombuffer(counts, np.uint8),
+        np.frombuffer(lengths, np.uint32),
+        payloads,
     )
 
 

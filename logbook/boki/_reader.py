@@ -77,12 +77,14 @@ class Reader:
         """
         deadline = self._connection.now() + wait_s
         while True:
-            left_s = min(max(deadline - self._connection.now(), 0), limits.READ_WAIT_MS / 1000)
-            wait_ms = math.ceil(left_s * 1000)
-            page = await self.page(query._replace(wait_ms=wait_ms), tag, timeout_s=timeout_s)
-            gap = next((gap for gap in page.gaps if bounded or gap.kind != GapKind.TRIMMED), None)
-            if gap is not None:
-                raise gap.error()
+            if wait_s:
+                left_s = min(max(deadline - self._connection.now(), 0), limits.READ_WAIT_MS / 1000)
+                query = query._replace(wait_ms=math.ceil(left_s * 1000))
+            page = await self.page(query, tag, timeout_s=timeout_s)
+            if page.gaps:
+                gap = next((gap for gap in page.gaps if bounded or gap.kind != GapKind.TRIMMED), None)
+                if gap is not None:
+                    raise gap.error()
             if page.records:
                 return page.records[0]
             query = query._replace(start=page.next, consistency=_later(query.consistency))

@@ -105,7 +105,8 @@ def decode_columns(
         CorruptData: the names in a payload do not fit it.
     """
     seqnums, times_ms = columns.seqnums.tolist(), columns.times_ms.tolist()
-    tags, tag_counts = columns.tags.tolist(), columns.tag_counts.tolist()
+    tags: list[str | int] = [*columns.tags.tolist()]
+    tag_counts = columns.tag_counts.tolist()
     lengths = columns.payload_lengths.tolist()
     payloads = columns.payloads
     no_names, no_names_bytes = NO_NAMES, len(NO_NAMES)
@@ -113,7 +114,7 @@ def decode_columns(
     start = tag_start = 0
     for seqnum, time_ms, tag_count, length in zip(seqnums, times_ms, tag_counts, lengths, strict=True):
         end = start + length
-        carried: list[str | int] = tags[tag_start : tag_start + tag_count]
+        carried = tags[tag_start : tag_start + tag_count]
         if not seqnum:
             records.append(None)
         elif payloads[start : start + no_names_bytes] == no_names:

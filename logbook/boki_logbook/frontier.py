@@ -91,7 +91,10 @@ class Frontier:
     def reached(self, token: Token) -> bool:
         """Whether everything that a session has seen is applied."""
         positions = self.positions
-        return all(position <= positions.get(log, _NOWHERE) for log, position in token.items())
+        for log, position in token.items():
+            if position > positions.get(log, _NOWHERE):
+                return False
+        return True
 
     def log_of(self, book: int) -> int | None:
         """The log that has the book here, as far as is applied; None before there was any."""

@@ -50,7 +50,7 @@ from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Asker, BarrierReads
 from boki_logbook.cache import BatchCache, EntryKey
-from boki_logbook.columns import RecordColumns
+from boki_logbook.columns import RecordColumns, columns_of_one
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.gaps import gaps_before, gaps_of
 from boki_logbook.places import EntryPlace
@@ -155,6 +155,8 @@ class Reader:
         seqnums, found_more = self._find(query)
         if not seqnums and not gaps and _may_wait(query):
             return None
+        if query.max_records == len(seqnums) == 1 and not gaps and not self._cache.aux_count:
+            return self._one_now(query.book, seqnums[0])
         columns = RecordColumns(query.max_bytes)
         whole = True
         for span in self._spans(seqnums):
@@ -169,6 +171,16 @@ class Reader:
         if more and gaps:
             gaps = gaps_before(gaps, query.direction, seqnums[columns.count - 1])
         return self._reply(self._seen(query.book), columns, seqnums, more=more, gaps=gaps)
+
+    def _one_now(self, book: int, seqnum: int) -> list[Buffer] | None:
+        """The reply to a point read of a record that has no aux data, if its batch is cached."""
+        place = self._places.locate(seqnum)
+        batch = self._cache.get(place.ledger_id, place.entry)
+        if batch is None:
+            return None
+        seen = self._seen(book)
+        records = columns_of_one(batch, seqnum - place.first_seqnum, seqnum, place.time_ms)
+        return encode_read_reply(seen.token, seen.position, more=True, records=records)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:
         """The reply, after waiting for what it needs.

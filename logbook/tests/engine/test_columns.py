@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from boki_common.engine_protocol import decode_records
 from boki_common.record_batch import split_payload
-from boki_logbook.columns import RecordColumns
+from boki_logbook.columns import RecordColumns, columns_of_one
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
 FIRST = 1_000
@@ -82,3 +82,12 @@ def test_neighbours_are_one_view_of_the_data() -> None:
 
 def test_no_records_at_all() -> None:
     assert read_back(RecordColumns(10)) == []
+
+
+@given(RECORDS, st.data())
+def test_one_record_has_the_columns_that_it_has_among_others(records: list[RecordSpec], data: st.DataObject) -> None:
+    batch = make_batch(RunSpec(1, bytes(16), 1, tuple(records)))
+    record = data.draw(st.integers(0, len(records) - 1))
+    columns = RecordColumns(0)
+    columns.add(batch, FIRST, 77, [FIRST + record])
+    assert b"".join(columns_of_one(batch, record, FIRST + record, 77)) == b"".join(columns.finish())
