@@ -15,6 +15,7 @@ whoever takes part in the step, as far as its kind can; else its target.
 | pause | any process, for `seconds` | |
 | isolate | a machine: nothing in or out; amount 1: nothing in, 2: nothing out | which |
 | partition | "a,b": these machines from all others | as for isolate |
+| deaf | an engine: it hears no bookie and no other engine, for `seconds`; sequencers and clients it does | |
 | clog | "a>b": one direction between two machines, for `seconds` | |
 | slow-link | a machine: its links are `amount` times slower | times |
 | reset | "a>b": every connection between two machines | |
@@ -82,7 +83,7 @@ class Targets:
 
 
 PROCESSES: Final = ("kill", "power", "stop", "crash", "pause")
-CONNECTIONS: Final = ("isolate", "partition", "clog", "slow-link", "reset", "fence-race")
+CONNECTIONS: Final = ("isolate", "partition", "deaf", "clog", "slow-link", "reset", "fence-race")
 DISKS: Final = ("slow-disk", "disk-error", "disk-full")
 DAMAGE: Final = ("flip-bits", "misdirect", "wipe")
 METADATA: Final = ("expire", "cut-off", "metadata-down", "lost-answer", "lost-request", "delayed-write")
@@ -121,7 +122,7 @@ _WAYS: Final = (
           "LAC told"), 30),
     _Way(("entry log", "index", "checkpoint", "entry from disk", "journal segment"), 2),
     _Way(("view swap asked", "view swap made", "term sealed asked", "term sealed made", "ledger closes asked",
-          "ledger closes made", "follows", "member listed asked", "member listed made"), 1, ("stop", "kill"), "sequencers", 5),
+          "ledger closes made", "follows", "member listed asked", "member listed made"), 1, ("stop", "kill", "roll"), "sequencers", 5),
     _Way(("recovery begins asked", "recovery begins made", "fencing read", "recovery add", "term over", "shard opens"),
          1, ("split", "power"), "sequencers", 4),
     _Way(("shard opens", "shard closes", "ledger created asked", "ledger created made"), 2, ("stop", "kill"), "engines"),
@@ -129,6 +130,10 @@ _WAYS: Final = (
          1, ("kill", "power"), "bookies", 4),
     _Way(("session ends",), 1, ("expire",), "roles", 1),
 )  # fmt: skip
+WAITED_FOR: Final = tuple(dict.fromkeys(step for way in _WAYS for step in way.steps))
+"""All steps, but to be idle."""
+SURE: Final = ("kill", "pause", "isolate", "clog")
+"""Kinds that happen to whoever takes the step."""
 EARLY: Final = 0.3
 """What has to be led to waits from this part of its time on, so that it comes within the run."""
 
@@ -138,8 +143,14 @@ AIMED: Final = (0.0, 0.6, 0.9, 1.0)
 """One of these is a seed's share of faults that wait for a step."""
 
 
-def draw(numbers: random.Random, profile: str, targets: Targets, *, seconds: float) -> list[Fault]:
-    """A script: a mix of kinds and an intensity of the seed's own (swarm testing: not every fault in every run)."""
+def draw(
+    numbers: random.Random, profile: str, targets: Targets, *, seconds: float, turn: int | None = None
+) -> list[Fault]:
+    """A script: a mix of kinds and an intensity of the seed's own (swarm testing: not every fault in every run).
+
+    Args:
+        turn: one fault more waits for this one of all steps, counted round: so that no step is left to chance.
+    """
     if profile not in PROFILES:
         raise SimulationError(f"expected a profile of {', '.join(PROFILES)}, found {profile!r}")
     allowed = PROFILES[profile]
@@ -163,7 +174,37 @@ def draw(numbers: random.Random, profile: str, targets: Targets, *, seconds: flo
         else:
             script.append(fault)
         at += numbers.expovariate(1 / gap_s)
+    if turn is not None:
+        script += _owed(numbers, WAITED_FOR[turn % len(WAITED_FOR)], allowed, targets, seconds)
     return sorted(script, key=lambda fault: fault.at)
+
+
+def _owed(numbers: random.Random, step: str, allowed: Sequence[str], targets: Targets, seconds: float) -> list[Fault]:
+    """A fault that surely happens once its step does, and whatever of the profile leads to that step."""
+    way = next(way for way in _WAYS if step in way.steps)
+    kind = numbers.choice([kind for kind in SURE if kind in allowed])
+    at = round(numbers.uniform(0.0, EARLY) * seconds, 4)
+    fault = replace(_fault(numbers, at, kind, targets), step=step, nth=numbers.randrange(min(way.nth, 3)) + 1)
+    return [
+        replace(fault, amount=0.0, seconds=min(fault.seconds, 2.0)),
+        *_lead(numbers, way, at, way.means, allowed, targets),
+    ]
+
+
+def _lead(
+    numbers: random.Random, way: _Way, at: float, means: Sequence[str], allowed: Sequence[str], targets: Targets
+) -> list[Fault]:
+    """One of the means that a profile allows."""
+    possible = [kind for kind in means if kind in allowed or (kind == "split" and "clog" in allowed)]
+    if not possible:
+        return []
+    kind = numbers.choice(possible)
+    if kind == "split":
+        return _split(at, targets)
+    if kind in ADMINISTRATION:
+        return [Fault(at, kind, "all")]
+    target: str = numbers.choice(getattr(targets, way.role))
+    return [Fault(at, kind, target, round(numbers.uniform(0.3, 4.0), 3), 0.0)]
 
 
 def _fence_race(at: float, targets: Targets) -> list[Fault]:
@@ -184,14 +225,9 @@ def _aimed(numbers: random.Random, fault: Fault, allowed: Sequence[str], targets
     amount = float(numbers.randrange(12)) if fault.kind in ("kill", "power", "stop", "crash") else fault.amount
     at = round(fault.at * EARLY, 4) if way.means else fault.at
     aimed = replace(fault, at=at, step=numbers.choice(way.steps), nth=numbers.randrange(way.nth) + 1, amount=amount)
-    means = [kind for kind in way.means if kind in allowed or (kind == "split" and "clog" in allowed)]
-    if not means or numbers.random() < 0.2:
+    if numbers.random() < 0.2:
         return [aimed]
-    kind = numbers.choice(means)
-    if kind == "split":
-        return [aimed, *_split(at, targets)]
-    target: str = numbers.choice(getattr(targets, way.role))
-    return [aimed, Fault(at, kind, target, round(numbers.uniform(0.3, 4.0), 3), 0.0)]
+    return [aimed, *_lead(numbers, way, at, way.means, allowed, targets)]
 
 
 def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fault:
@@ -206,6 +242,8 @@ def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fa
     elif kind == "partition":
         size = numbers.randrange(1, max(2, len(targets.everybody) // 2))
         target, amount = ",".join(numbers.sample(targets.everybody, size)), float(numbers.randrange(3))
+    elif kind == "deaf":
+        target = numbers.choice(targets.engines)
     elif kind in ("clog", "reset"):
         target = ">".join(numbers.sample(targets.everybody, 2))
     elif kind == "slow-link":

@@ -112,6 +112,8 @@ class Nemesis:
             there = [name for name in there if name in self._clients]
         elif kind in DISKS:
             there = [name for name in there if name.startswith("bookie-")]
+        elif kind == "deaf":
+            there = [name for name in there if name.startswith("engine-")]
         elif kind in NEEDS_NODE:
             there = [name for name in there if name in self._cluster.nodes]
         if kind == "partition":
@@ -265,6 +267,14 @@ class Nemesis:
         if fault.amount != 2:
             links += [(other, one) for one in inside for other in outside]
         return self._blocked(links, fault.seconds)
+
+    def _deaf(self, fault: Fault) -> bool:
+        """What it wrote before is acknowledged and ordered still; what others wrote is ordered, and not here."""
+        node = self._node(fault.target)
+        if node is None or not node.running:
+            return False
+        others = [other for kind in ("bookie", "engine") for other in self._cluster.of(kind) if other is not node]
+        return self._blocked([(other.host, node.host) for other in others], fault.seconds)
 
     def _clog(self, fault: Fault) -> bool:
         one, other = map(self._host, fault.target.split(">"))

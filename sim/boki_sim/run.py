@@ -96,7 +96,9 @@ def run_seed(
     shape = draw_shape(stream(seed, "shape"))
     targets = shape.targets(stream(seed, "targets"))
     faults = (
-        list(script) if script is not None else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s)
+        list(script)
+        if script is not None
+        else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s, turn=seed)
     )
     run = _Run(seed, shape, faults, targets.lossy, work_s, keep_trace)
     outcome = Outcome(seed, profile, faults, work_s)

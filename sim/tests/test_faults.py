@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from boki_sim.faults import DAMAGE, KINDS, PROCESSES, PROFILES, Fault, Targets, draw, from_text, to_text
+from boki_sim.faults import (
+    _WAYS,
+    DAMAGE,
+    KINDS,
+    PROCESSES,
+    PROFILES,
+    SURE,
+    WAITED_FOR,
+    Fault,
+    Targets,
+    draw,
+    from_text,
+    to_text,
+)
 from boki_sim.loop import SimulationError
 from boki_sim.randomness import stream
+from boki_sim.steps import IDLE, STEPS
+
+LED_TO = {step for way in _WAYS if way.means for step in way.steps} - set(_WAYS[0].steps) - set(_WAYS[1].steps)
 
 TARGETS = Targets(
     ("bookie-1", "bookie-2", "bookie-3"), ("sequencer-1",), ("engine-1",), ("client-1",), lossy="bookie-2"
@@ -28,6 +44,20 @@ def test_a_profile_draws_its_own_kinds_and_each_seed_a_mix_of_them(profile: str)
         assert all(script == sorted(script, key=lambda fault: fault.at) for script in drawn)
         assert all(0 <= fault.at < 20 for script in drawn for fault in script)
     assert scripts(profile) == drawn
+
+
+def test_every_step_has_its_turn_and_profiles_lead_to_it() -> None:
+    assert set(WAITED_FOR) == {*STEPS} - {IDLE}
+    for turn, step in enumerate(WAITED_FOR):
+        plain, owed = (
+            draw(stream(5, "f"), "harsh", TARGETS, seconds=20, turn=turn) for turn in (None, turn + len(WAITED_FOR))
+        )
+        more = [fault for fault in owed if fault not in plain]
+        aimed = [fault for fault in more if fault.step == step]
+        assert len(aimed) == 1
+        assert aimed[0].kind in SURE
+        assert all(fault.at == aimed[0].at for fault in more), "what leads there comes with it"
+        assert (len(more) > 1) == (step in LED_TO), step
 
 
 def test_only_one_bookie_may_lose_data() -> None:
