@@ -7,7 +7,8 @@ What it demands, per book (DESIGN §11.5 and §11.6):
 - an append that began after another was acknowledged comes after it;
 - a condition held at the record's own place in the log, and did not where it was refused;
 - a read gave the right record of the final log, and never less than its session knew before: a linearizable one, than anybody
-  knew; one that takes any engine's word is held to what it shows.
+  knew; one that takes any engine's word is held to what it shows;
+- what a read gave lies in what its session then claims to have seen: else another engine may not have it a moment later.
 
 It is quick and local: one violation shows which call is wrong. Linearizability as a whole is the checkers' business.
 """
@@ -218,6 +219,8 @@ def _read(book: _Book, one: Operation, floor: int) -> Iterator[str]:
         if entry is None or entry.payload != one.payload or (tag and tag not in entry.tags):
             yield f"{what} and got {one.seqnum} {_short(one.payload)}, which is not in the log"
             return
+        if one.position and one.seqnum > one.position:
+            yield f"{what} and got {one.seqnum}, beyond {one.position}, which its session claims to have seen"
         if one.consistency == LINEARIZABLE and book.trims.hide(entry, tag, one.start):
             yield f"{what} and got {one.seqnum}, after its trim was acknowledged"
     if one.kind == "next":

@@ -47,6 +47,7 @@ class Operation:
         expect: tag → seqnum or None, of a conditional append; actual: what a conflict met instead.
         seqnum: of the appended or found record; None: a read found nothing.
         mark: a read was told that everything below is trimmed.
+        position: what its session claimed to see of the book's log when a read had found something.
         writer, number: of a named writer's append; each time it is sent is an operation.
     """
 
@@ -65,6 +66,7 @@ class Operation:
     error: str = ""
     consistency: str = SESSION
     mark: int = 0
+    position: int = 0
     writer: str = ""
     number: int = 0
 
@@ -389,6 +391,7 @@ class SimClient:
             self._refused(operation, error)
         else:
             self._told(operation, None if record is None else record.seqnum)
+            operation.position = book.position or 0
             operation.payload = b"" if record is None else bytes(record.data)
         return operation
 

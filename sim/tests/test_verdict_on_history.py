@@ -140,3 +140,11 @@ def test_a_linearizable_read_sees_what_anybody_was_told_and_others_need_not() ->
     assert late("session") == late(ANY) == []
     behind = by("c", read("tail", "", None, 20, 4), ANY)
     assert verdict(*GOOD, behind) == [], "any engine's word may be old, whatever the session knows"
+
+
+def test_a_read_gives_nothing_beyond_what_its_session_then_claims_to_have_seen() -> None:
+    half = read("tail", "", None, 30, 5)
+    half.position = 20
+    assert any("got 30, beyond 20" in text for text in verdict(*GOOD, half))
+    half.position = 30
+    assert verdict(*GOOD, half) == []
