@@ -245,7 +245,9 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "metalog/tests/test_sequencer.py::test_a_fenced_sequencer_acknowledges_nothing",
         ),
-        found=Scenario("Left contains one more item"),
+        found=Hunt(
+            "cluster", "metadata", ("history", "lost", "crash", "7 index", "7 verdicts", "5 verdict", "liveness")
+        ),
     ),
     Exhibit(
         system=_SYSTEM,
@@ -265,7 +267,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "logbook/tests/engine/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",
         ),
-        found=Scenario("before"),
+        found=Hunt("cluster", "deaf", ("history", "non-monotonic", "stale")),
     ),
     Exhibit(
         system=_SYSTEM,

@@ -248,11 +248,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             (
                 (
                     (
-                        "            return await store.set(path, value, version=version, creating=creating)\n        except MetadataUnknown as error:\n"
+                        "            return await store.set(path, value, version=version, creating=creating)\n"
+                        "        except MetadataUnknown as error:\n"
                         "            await attempts.again(error, unknown=True)\n"
                     ),
                     (
-                        "            return await store.set(path, value, version=version, creating=creating)\n        except MetadataUnknown as error:\n"
+                        "            return await store.set(path, value, version=version, creating=creating)\n"
+                        "        except MetadataUnknown as error:\n"
                         "            raise BadVersion('taken for lost') from error\n"
                     ),
                 ),
