@@ -62,12 +62,12 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
     expected = start = 0
     for run in batch.runs:
         book, writer, first, _, count, _, wanted, flags = run
-        if wanted and not flags & _LEFT_TO_THE_LOG and shown.reached(token, book):
-            covered = shown.covered(book)
+        if wanted and not flags & _LEFT_TO_THE_LOG:
             before = len(rows)
             for record, pairs in _by_record(expectations[expected : expected + wanted]):
                 actual = state.would_fail(book, pairs)
-                if actual is not None and all(newest <= covered or newest == NEWEST_FORGOTTEN for _, newest in actual):
+                if actual is not None and _is_shown(actual, token, book, shown):
+                    covered = shown.covered(book)
                     rows.append(AnswerRow(book, writer, first + record, 0, covered, 1, Verdict.CONFLICT, actual))
                     losers.append(start + record)
             if len(rows) > before:
@@ -75,6 +75,14 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
         expected += wanted
         start += count
     return EarlyConflicts(seen, rows, _without_payload(batch, losers)) if rows else None
+
+
+def _is_shown(actual: Actual, token: Token, book: int, shown: Shown) -> bool:
+    """Whether a reply about the book shows what the session has seen, and what the record lost against."""
+    if not shown.reached(token, book):
+        return False
+    covered = shown.covered(book)
+    return all(newest <= covered or newest == NEWEST_FORGOTTEN for _, newest in actual)
 
 
 def _by_record(expectations: Sequence[Expectation]) -> list[tuple[int, list[tuple[int, int]]]]:

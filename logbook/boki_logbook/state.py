@@ -306,9 +306,10 @@ class DecisionState:
         Returns:
             The `actual` of the Conflict, or None if the log has to decide.
         """
-        seen = [self.verdicts.seen(book, self.index.newest(book, tag), expected) for tag, expected in expectations]
-        if any(0 < expected < newest for (_, expected), newest in zip(expectations, seen, strict=True)):
-            return tuple((tag, newest) for (tag, _), newest in zip(expectations, seen, strict=True))
+        newest, seen = self.index.newest, self.verdicts.seen
+        for tag, expected in expectations:
+            if expected and seen(book, newest(book, tag), expected) > expected:
+                return tuple((tag, seen(book, newest(book, tag), expected)) for tag, expected in expectations)
         return None
 
     def floor(self, book: int) -> int:
