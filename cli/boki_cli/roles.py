@@ -32,6 +32,8 @@ from boki_gateway.settings import GatewaySettings
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from boki_logbook.engine import Engine
+from boki_logbook.index import Index
+from boki_logbook.index_files import IndexFiles
 from boki_logbook.settings import EngineSettings
 from boki_metalog.controller import Controller
 from boki_metalog.metadata_tree import ensure_view
@@ -265,9 +267,24 @@ async def running_engine(
             clock=parts.clock,
         )
         try:
-            yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)
+            async with index_files(lambda: engine.core.state.index, settings.engine.index_directory):
+                yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)
         finally:
             await engine.close()
+
+
+@asynccontextmanager
+async def index_files(index: Callable[[], Index], directory: str) -> AsyncIterator[None]:
+    """Moves large parts of an index to files, if there is a directory for it. Raises DirectoryInUse, WrongDirectory."""
+    if not directory:
+        yield
+        return
+    files = IndexFiles(PosixDisk(directory), index)
+    try:
+        await files.start()
+        yield
+    finally:
+        await files.close()
 
 
 def running(kind: Kind, parts: Parts, settings: ProcessSettings) -> AbstractAsyncContextManager[RunningRole]:

@@ -11,11 +11,12 @@ from boki_bookie.metric_definitions import JOURNAL_RECORDS
 from boki_cli import roles
 from boki_cli.roles import ProcessSettings
 from boki_common.bookkeeper.layout import LedgerLayout, read_layout
-from boki_common.errors import SettingsError
+from boki_common.errors import DirectoryInUse, SettingsError
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_logbook.index import Index
 
 
 def settings(**given: object) -> ProcessSettings:
@@ -72,6 +73,18 @@ async def test_the_metrics_page_is_there_when_it_is_asked_for() -> None:
                 assert response.status == 200
     with pytest.raises(SettingsError, match=r"expected --metrics host:port, found unix:///tmp/x"):
         await roles.metrics_page(parts, settings(metrics_listen="unix:///tmp/x"), faults=list).__aenter__()
+
+
+async def test_a_directory_for_the_index_belongs_to_one_engine(tmp_path: Path) -> None:
+    async with roles.index_files(Index, ""):
+        assert not list(tmp_path.iterdir())
+    directory = tmp_path / "index"
+    async with roles.index_files(Index, str(directory)):
+        (directory / "left").write_bytes(b"behind by an engine that was killed")
+        with pytest.raises(DirectoryInUse, match="in use by another process"):
+            await roles.index_files(Index, str(directory)).__aenter__()
+    async with roles.index_files(Index, str(directory)):
+        assert not list(directory.iterdir())
 
 
 def test_metadata_must_be_named() -> None:

@@ -4,7 +4,7 @@ Every engine decides by itself when there is something to do. The one with the l
 and index all slots does it: one that indexes some has no whole snapshot to write, and cannot say what nobody needs. Two at
 once, or none for a while, do no harm: a snapshot is named by one swap, terms are reclaimed by another.
 
-    round: index in order? → are we behind what was reclaimed? → is a snapshot due? → reclaim terms → delete old snapshots → look for leftovers
+    round: index in order? → are we behind what was reclaimed? → snapshot due? → reclaim terms → delete old snapshots → leftovers
 
 A round that fails is told in the log and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
 So does one that lacks entries which only the snapshot has, by a LOST command; a snapshot that has what such a command took

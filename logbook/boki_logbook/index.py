@@ -100,8 +100,10 @@ def _extend(row: array[int], first: int, stop: int) -> None:
 class Index:
     """All streams of one engine."""
 
-    def __init__(self, *, tail_rows: int = TAIL_ROWS) -> None:
+    def __init__(self, *, tail_rows: int = TAIL_ROWS, largest_run: int = MERGED_ROWS) -> None:
+        """`largest_run`: rows; no merge makes a longer one."""
         self._tail_rows_limit = tail_rows
+        self._largest_run = largest_run
         self._slice_rows = min(SLICE_ROWS, max(tail_rows, LEAST_SLICE_ROWS))
         self._runs: list[SortedRun] = []
         self._tail: dict[int, _TailBook] = {}
@@ -134,6 +136,19 @@ class Index:
             + TAIL_STREAM_BYTES * streams
         )
         return rows + self.marks.bytes + TAIL_STREAM_BYTES * len(self.book_marks)
+
+    @property
+    def mapped_bytes(self) -> int:
+        """What of it lies in files; no part of `bytes`."""
+        return sum(run.column_bytes for run in self._runs if run.mapped)
+
+    def movable(self, rows: int) -> SortedRun | None:
+        """A run of at least so many rows whose columns may go to a file, if there is one: the oldest, not in a merge."""
+        merging = [] if self._merge is None else self._merge.runs
+        for run in self._runs:
+            if len(run) >= rows and not run.mapped and run not in merging:
+                return run
+        return None
 
     @property
     def book_count(self) -> int:
@@ -194,7 +209,9 @@ class Index:
         self._owed += WORK_PER_ROW * (self._tail_rows - tail_rows)
         if self._tail_rows >= self._tail_rows_limit:
             self.freeze()
-        elif self._owed >= self._slice_rows:
+            if self._owed < WORK_PER_ROW * self._tail_rows_limit:
+                return RunStart(at, start, tag_start)  # the next batch pays
+        if self._owed >= self._slice_rows:
             self._pay()
         return RunStart(at, start, tag_start)
 
@@ -290,7 +307,7 @@ class Index:
         merge = self._merge
         if merge is None:
             runs = self._runs
-            due = next_merge([len(run) for run in runs], [run.dead for run in runs], largest=MERGED_ROWS)
+            due = next_merge([len(run) for run in runs], [run.dead for run in runs], largest=self._largest_run)
             if due is None:
                 return False
             self._merge = merge = RunMerge(runs[due[0] : due[1]])

@@ -78,6 +78,11 @@ class EngineSettings:
         "index them. Two engines should index each slot.",
     )  # fmt: skip
 
+    index_directory: str = setting(
+        "", unit="",
+        help="Large parts of the index are kept in files of this directory, which nobody else uses, instead of memory. They are "
+        "made anew after each start. Empty: all in memory.",
+    )  # fmt: skip
     housekeeping_s: float = setting(
         1.0, unit="s", help="How often it is looked whether an index snapshot is due, or storage can be reclaimed.",
         minimum=0.01,

@@ -38,8 +38,8 @@ class SortedRun:
     the record has no tags and is above the book's mark."""
 
     __slots__ = (
-        "_books", "_gone", "_shared", "_tags", "books", "dead", "held", "held_view", "newest", "offset_view", "offsets",
-        "oldest", "rows", "seqnums", "stale", "tags",
+        "_books", "_gone", "_shared", "_tags", "books", "dead", "held", "held_view", "mapped", "newest", "offset_view",
+        "offsets", "oldest", "rows", "seqnums", "stale", "tags",
     )  # fmt: skip
 
     def __init__(
@@ -54,11 +54,11 @@ class SortedRun:
     ) -> None:
         """`span`: the lowest and the highest seqnum, where they are known."""
         assert len(books) == len(tags) == len(offsets) - 1 and 0 < len(seqnums) == len(held)
-        self.books, self.tags, self.offsets, self.seqnums, self.held = books, tags, offsets, seqnums, held
-        # Bisection of a memoryview costs a microsecond; numpy's search costs several, mostly in converting its argument.
-        self._books, self._tags, self.offset_view = books.data, tags.data, offsets.data
-        self.rows, self.held_view = seqnums.data, held.data
+        self._see(books, tags, offsets, seqnums)
+        self.held, self.held_view = held, held.data
         self.oldest, self.newest = span or (int(seqnums.min()), int(seqnums.max()))
+        self.mapped = False
+        """Whether all columns but `held` are in a file, and memory only while they are looked at."""
         self.dead = 0
         """Rows that died since the run was made."""
         self.stale = False
@@ -68,14 +68,29 @@ class SortedRun:
         self._shared = False
         """Whether somebody else has `held` and `_gone`, and counts on their staying as they are."""
 
+    def _see(self, books: U64, tags: U64, offsets: NDArray[np.uint32], seqnums: U64) -> None:
+        self.books, self.tags, self.offsets, self.seqnums = books, tags, offsets, seqnums
+        # Bisection of a memoryview costs a microsecond; numpy's search costs several, mostly in converting its argument.
+        self._books, self._tags, self.offset_view, self.rows = books.data, tags.data, offsets.data, seqnums.data
+
+    def move(self, books: U64, tags: U64, offsets: NDArray[np.uint32], seqnums: U64) -> None:
+        """Goes on with equal columns that lie in a file."""
+        self._see(books, tags, offsets, seqnums)
+        self.mapped = True
+
     def __len__(self) -> int:
         """Rows."""
         return len(self.seqnums)
 
     @property
     def bytes(self) -> int:
-        columns = self.books, self.tags, self.offsets, self.seqnums, self.held
-        return sum(column.nbytes for column in columns) + len(self._gone or b"")
+        """Memory that it takes, without what is mapped."""
+        return self.held.nbytes + len(self._gone or b"") + (0 if self.mapped else self.column_bytes)
+
+    @property
+    def column_bytes(self) -> int:
+        """Of all columns but `held`."""
+        return sum(column.nbytes for column in (self.books, self.tags, self.offsets, self.seqnums))
 
     def find(self, book: int, tag: int) -> tuple[int, int] | None:
         """Where the rows of a stream are, [first, stop), dead ones included; or None."""

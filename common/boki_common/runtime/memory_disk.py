@@ -147,6 +147,10 @@ class MemoryFile:
             return None
         return bytes(self._content.written[offset : offset + length])
 
+    async def map(self, length: int) -> memoryview:
+        await self._step("read")
+        return memoryview(bytes(self._content.written[:length]))
+
     async def sync(self) -> None:
         upto = self._content.writes
         await self._step("sync")

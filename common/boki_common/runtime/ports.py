@@ -63,6 +63,14 @@ class DiskFile(Protocol):
     def read_at_hand(self, offset: int, length: int) -> Buffer | None:
         """The same without waiting, where the system has all `length` bytes in memory; None: `read` them. Never raises."""
 
+    async def map(self, length: int) -> memoryview:
+        """The first `length` bytes, at least one, as memory to read: the system gets them when they are touched, and may drop
+        them again.
+
+        It stays for as long as somebody has it, also when the file is closed or removed; the file must not be changed
+        meanwhile. A disk that cannot be read then ends the process. Raises DiskFailed.
+        """
+
     async def sync(self) -> None:
         """All writes that returned before are on stable media. Raises DiskFull, DiskFailed."""
 

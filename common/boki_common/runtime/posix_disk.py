@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -233,6 +234,12 @@ class PosixFile:
             return data if os.preadv(self._descriptor, [data], offset, _NO_WAIT) == length else None
         except OSError:
             return None  # not in the cache, or no such thing on this file system; a fault will be told by `read`
+
+    async def map(self, length: int) -> memoryview:
+        def mapped() -> memoryview:
+            return memoryview(mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ))
+
+        return await self._call(self._shared, mapped, "mapping")
 
     async def sync(self) -> None:
         await self._call(self._own_lane(), lambda: os.fdatasync(self._descriptor), "flushing")

@@ -55,6 +55,18 @@ async def test_what_is_at_hand_is_what_a_read_gives(disk: Disk) -> None:
     assert file.read_at_hand(6, 5) is None
 
 
+async def test_a_mapped_file_can_be_read_when_it_is_closed_and_removed(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"hello world!"], durable=False)
+    view = await file.map(11)
+    await file.close()
+    await disk.remove("file")
+    assert view == b"hello world"
+    assert view.readonly
+    with pytest.raises(ClosedError):
+        await file.map(5)
+
+
 async def test_writing_past_the_end_fills_with_zeros(disk: Disk) -> None:
     file = await disk.open("file", create=True)
     await file.write(5, [b"x"], durable=False)

@@ -45,7 +45,11 @@ def die(where: SortedRun | RunMerge, death: tuple[str, int, int | list[int]]) ->
         where.trim(book, np.array([1, 2, 3], np.uint64), what)
     elif kind == "book":
         where.trim_book(book, what)
-    else:
+    else:  # what is forgotten is dead
+        if what:
+            where.trim(book, np.array([what], np.uint64), [2**63])
+        else:
+            where.trim_book(book, 2**63)
         where.drop(book, what)
 
 
