@@ -14,7 +14,8 @@ from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import TURN_READS, BarrierReads
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query
+from boki_logbook.testing import RunSpec, committed, data_of, plain_records
+from boki_logbook.testing import query as query_of
 
 ALICE = bytes(15) + b"a"
 LINEARIZABLE = Consistency.LINEARIZABLE
@@ -43,11 +44,11 @@ class ScriptedViews:
     async def reach(self, token: Token, book: int) -> None:
         self.reached.append(dict(token))
 
-    def answer_now(self, token: Token, asked: Query) -> list[Buffer] | None:
-        self.asked.append((dict(token), asked))
-        if asked.book in self.broken:
+    def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
+        self.asked.append((dict(token), query))
+        if query.book in self.broken:
             raise RuntimeError("inside")
-        return None if asked.book in self.must_wait else [str(asked.book).encode()]
+        return None if query.book in self.must_wait else [str(query.book).encode()]
 
     async def answer(self, at: int, log: int, position: Position) -> None:
         self.barriers[at][1].set_result((log, position))
@@ -64,8 +65,8 @@ class Connection:
     def respond_read(self, request_id: int, reply: list[Buffer]) -> None:
         self.replies[request_id] = b"".join(reply)
 
-    def read_later(self, request_id: int, token: Token, asked: Query) -> None:
-        self.later[request_id] = token, asked
+    def read_later(self, request_id: int, token: Token, query: Query) -> None:
+        self.later[request_id] = token, query
 
     def read_failed(self, request_id: int, error: BaseException) -> None:
         self.errors[request_id] = error
@@ -89,7 +90,7 @@ async def reads(views: ScriptedViews) -> AsyncIterator[BarrierReads]:
 
 
 def of_book(book: int) -> Query:
-    return query(book=book, consistency=LINEARIZABLE)
+    return query_of(book=book, consistency=LINEARIZABLE)
 
 
 async def test_reads_of_one_turn_share_a_barrier_for_each_log(views: ScriptedViews, reads: BarrierReads) -> None:
@@ -192,7 +193,7 @@ async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any)
     connection = Connection()
     entries = len(cluster.log.history[cluster.log.term])
     for number in range(64):
-        core.reader.linearizable(connection, number, {}, query(start=number % 2, consistency=LINEARIZABLE))
+        core.reader.linearizable(connection, number, {}, query_of(start=number % 2, consistency=LINEARIZABLE))
     await cluster.until(lambda: len(connection.replies) == 64)
     assert len(cluster.log.history[cluster.log.term]) == entries + 1, "one metalog entry for all of them"
     for reply in connection.replies.values():
@@ -203,8 +204,8 @@ async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any)
 async def test_how_many_may_wait_is_bounded(cluster: Any) -> None:
     core = await cluster.engine(settings=QUICK_AND_FEW)
     connection = Connection()
-    core.reader.linearizable(connection, 1, {}, query(consistency=LINEARIZABLE))
-    core.reader.linearizable(connection, 2, {}, query(consistency=LINEARIZABLE))
+    core.reader.linearizable(connection, 1, {}, query_of(consistency=LINEARIZABLE))
+    core.reader.linearizable(connection, 2, {}, query_of(consistency=LINEARIZABLE))
     with pytest.raises(Overloaded, match="2 reads wait"):
-        core.reader.linearizable(connection, 3, {}, query(consistency=LINEARIZABLE))
+        core.reader.linearizable(connection, 3, {}, query_of(consistency=LINEARIZABLE))
     await cluster.until(lambda: len(connection.replies) == 2)
