@@ -35,21 +35,17 @@ from boki_common.engine_protocol import (
 )
 from boki_common.errors import (
     BokiError,
-    EntryUnknown,
     InvalidArgument,
     Lost,
-    NetworkError,
-    NoSuchEntry,
-    NoSuchLedger,
     Overloaded,
     TooManyWriters,
     Trimmed,
 )
 from boki_common.ids import ALL_RECORDS, Position
-from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Asker, BarrierReads
-from boki_logbook.cache import BatchCache, EntryKey
+from boki_logbook.batch_loads import BatchLoads
+from boki_logbook.cache import BatchCache
 from boki_logbook.columns import RecordColumns, columns_of_one
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.gaps import gaps_before, gaps_of
@@ -66,8 +62,6 @@ LOADS_AT_ONCE: Final = 8
 """Of these, how many at the same time."""
 AUX_REPLY_BYTES: Final = limits.AUX_BYTES
 """Aux data of one reply, at most; the first record's is always taken."""
-LOAD_TRIES: Final = 3
-"""How often an entry that must be there is looked for before the caller hears that it cannot be read now."""
 
 
 class _Span(NamedTuple):
@@ -109,12 +103,11 @@ class Reader:
         self._index = state.index
         self._places = state.places
         self._cache = cache
-        self._source = source
+        self._loads = BatchLoads(cache=cache, source=source, settings=settings)
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._positions: dict[asyncio.Future[None], tuple[Token, int | None]] = {}
         self._arrivals: dict[int, dict[asyncio.Future[None], tuple[int, int]]] = {}
-        self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
         self._barrier_reads = BarrierReads(self)
 
     @property
@@ -206,7 +199,7 @@ class Reader:
             if columns.full:
                 break
             some = spans[start : start + LOADS_AT_ONCE]
-            for span, batch in zip(some, await self._load_all(span.place for span in some), strict=True):
+            for span, batch in zip(some, await self._loads.load_all(span.place for span in some), strict=True):
                 if not columns.full:
                     columns.add(batch, span.place.first_seqnum, span.place.time_ms, span.seqnums)
         more = not whole or columns.full or found_more
@@ -302,7 +295,7 @@ class Reader:
         for start in range(0, len(found), LOADS_AT_ONCE):
             some = found[start : start + LOADS_AT_ONCE]
             places = [self._places.locate(seqnum) if seqnum else None for seqnum in some]
-            batches = iter(await self._load_all(place for place in places if place is not None))
+            batches = iter(await self._loads.load_all(place for place in places if place is not None))
             for seqnum, place in zip(some, places, strict=True):
                 if place is None:
                     columns.add_nothing()
@@ -368,52 +361,6 @@ class Reader:
                 await future
             finally:
                 del self._positions[future]
-
-    # -- batches
-
-    async def _load_all(self, places: Iterable[EntryPlace]) -> list[RecordBatch]:
-        """The batches of some entries, from the cache or all at once from their ledgers."""
-        batches: list[RecordBatch | asyncio.Task[RecordBatch]] = []
-        for place in places:
-            key = place.ledger_id, place.entry
-            batch = self._cache.get(*key)
-            batches.append(batch if batch is not None else self._loading.get(key) or self._start_loading(key))
-        waiting = [task for task in batches if isinstance(task, asyncio.Task)]
-        if waiting:
-            await asyncio.wait(waiting)
-        return [task.result() if isinstance(task, asyncio.Task) else task for task in batches]
-
-    def _start_loading(self, key: EntryKey) -> asyncio.Task[RecordBatch]:
-        task = self._loading[key] = asyncio.ensure_future(self._load(key))
-        task.add_done_callback(lambda done: self._loaded(key, done))
-        return task
-
-    def _loaded(self, key: EntryKey, task: asyncio.Task[RecordBatch]) -> None:
-        del self._loading[key]
-        if not task.cancelled():
-            task.exception()  # whoever waits for it gets it; those who gave up need no warning
-
-    async def _load(self, key: EntryKey) -> RecordBatch:
-        """Reads an entry that a cut covers: "no such entry" only means that it is not found yet."""
-        ledger_id, entry = key
-        pause_s = self._settings.retry_first_s
-        for tried in range(1, LOAD_TRIES + 1):
-            try:
-                (batch,) = await self._source.read(ledger_id, entry, entry)
-            except (NoSuchEntry, NoSuchLedger, EntryUnknown, NetworkError) as error:
-                if tried == LOAD_TRIES:
-                    raise EntryUnknown(
-                        f"entry {entry} of data ledger {ledger_id} is ordered, but cannot be read now: {error}; "
-                        "try again when its bookies are back",
-                        ledger_id=ledger_id,
-                        entry=entry,
-                    ) from error
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, self._settings.retry_limit_s)
-            else:
-                self._cache.put(ledger_id, entry, batch)
-                return batch
-        raise AssertionError("the last try returns or raises")
 
     # -- waiting
 
@@ -527,10 +474,7 @@ class Reader:
     async def close(self) -> None:
         """Ends all loads and barriers; reads that still wait are cancelled by whoever started them."""
         await self._barrier_reads.close()
-        for task in list(self._loading.values()):
-            task.cancel()
-        while self._loading:
-            await asyncio.wait(list(self._loading.values()))
+        await self._loads.close()
 
 
 def _may_wait(query: Query) -> bool:

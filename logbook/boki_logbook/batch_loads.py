@@ -1,0 +1,82 @@
+"""Batches of entries that reads need: from the cache, or from their data ledgers, each once however many ask for it.
+
+A cut covers every entry that is asked for here, so "no such entry" only means that it is not found yet: it is looked for again,
+`LOAD_TRIES` times, before the caller hears that it cannot be read now. What was read goes into the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from boki_common.errors import EntryUnknown, NetworkError, NoSuchEntry, NoSuchLedger
+from boki_common.record_batch import RecordBatch
+from boki_logbook.cache import BatchCache, EntryKey
+from boki_logbook.entry_source import EntrySource
+from boki_logbook.places import EntryPlace
+from boki_logbook.settings import EngineSettings
+
+LOAD_TRIES: Final = 3
+"""How often an entry that must be there is looked for before the caller hears that it cannot be read now."""
+
+
+class BatchLoads:
+    """See the module. How many are loaded at once is up to the callers."""
+
+    def __init__(self, *, cache: BatchCache, source: EntrySource, settings: EngineSettings) -> None:
+        self._cache = cache
+        self._source = source
+        self._settings = settings
+        self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
+
+    async def load_all(self, places: Iterable[EntryPlace]) -> list[RecordBatch]:
+        """The batches of some entries, from the cache or all at once from their ledgers."""
+        batches: list[RecordBatch | asyncio.Task[RecordBatch]] = []
+        for place in places:
+            key = place.ledger_id, place.entry
+            batch = self._cache.get(*key)
+            batches.append(batch if batch is not None else self._loading.get(key) or self._start(key))
+        waiting = [task for task in batches if isinstance(task, asyncio.Task)]
+        if waiting:
+            await asyncio.wait(waiting)
+        return [task.result() if isinstance(task, asyncio.Task) else task for task in batches]
+
+    def _start(self, key: EntryKey) -> asyncio.Task[RecordBatch]:
+        task = self._loading[key] = asyncio.ensure_future(self._load(key))
+        task.add_done_callback(lambda done: self._loaded(key, done))
+        return task
+
+    def _loaded(self, key: EntryKey, task: asyncio.Task[RecordBatch]) -> None:
+        del self._loading[key]
+        if not task.cancelled():
+            task.exception()  # whoever waits for it gets it; those who gave up need no warning
+
+    async def _load(self, key: EntryKey) -> RecordBatch:
+        """Reads an entry that a cut covers: "no such entry" only means that it is not found yet."""
+        ledger_id, entry = key
+        pause_s = self._settings.retry_first_s
+        for tried in range(1, LOAD_TRIES + 1):
+            try:
+                (batch,) = await self._source.read(ledger_id, entry, entry)
+            except (NoSuchEntry, NoSuchLedger, EntryUnknown, NetworkError) as error:
+                if tried == LOAD_TRIES:
+                    raise EntryUnknown(
+                        f"entry {entry} of data ledger {ledger_id} is ordered, but cannot be read now: {error}; "
+                        "try again when its bookies are back",
+                        ledger_id=ledger_id,
+                        entry=entry,
+                    ) from error
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+            else:
+                self._cache.put(ledger_id, entry, batch)
+                return batch
+        raise AssertionError("the last try returns or raises")
+
+    async def close(self) -> None:
+        """Ends all loads."""
+        for task in list(self._loading.values()):
+            task.cancel()
+        while self._loading:
+            await asyncio.wait(list(self._loading.values()))
