@@ -15,6 +15,7 @@ import hmac
 import zlib
 from collections.abc import Callable, Sequence
 from struct import Struct
+from struct import error as StructError
 from typing import Final, NamedTuple
 
 import crc32c as _crc32c
@@ -24,7 +25,7 @@ from boki_common.runtime.ports import Buffer
 
 MASTER_KEY_BYTES: Final = 20
 _HEADER_BYTES: Final = 32
-_CRC32C_AT: Final = Struct(">32xI")
+_CRC32C_BODY: Final = Struct(">32sI")
 """A whole body up to and with its CRC32C."""
 
 crc32c = _crc32c.crc32c
@@ -109,10 +110,14 @@ def all_match(matches: Matches, bodies: Sequence[memoryview]) -> bool:
     """Whether each of the bodies matches; those of CRC32C, which most ledgers have, in one loop."""
     if matches is not _crc32c_matches:
         return all(map(matches, bodies))
-    unpack = _CRC32C_AT.unpack_from
-    for body in bodies:
-        if len(body) < _CRC32C_AT.size or crc32c(body[36:], crc32c(body[:32])) != unpack(body)[0]:
-            return False
+    unpack = _CRC32C_BODY.unpack_from
+    try:
+        for body in bodies:
+            head, wanted = unpack(body)
+            if crc32c(body[36:], crc32c(head)) != wanted:
+                return False
+    except StructError:  # a body that ends inside its digest
+        return False
     return True
 
 
