@@ -49,8 +49,8 @@ from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd
 from boki_metalog.progress import Order, ProgressVector, ShardRange
 
-TURN_RECORDS: Final = 16_384
-"""Records applied before others get their turn; one metalog entry may exceed it."""
+TURN_RECORDS: Final = 4_096
+"""Records applied before others get their turn, in 2 to 8 ms; one metalog entry may exceed it."""
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
 _book_of = attrgetter("book")
