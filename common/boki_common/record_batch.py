@@ -86,6 +86,8 @@ _RUN_COLUMNS: Final = np.dtype(
         ("flags", "<u4"),
     ]
 )
+_EXPECTATION_ROW: Final = np.dtype(f"V{_EXPECTATION.size}")
+_ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
 _FEW_RUNS: Final = 48
 """Up to so many runs are checked one by one; calling numpy for fewer costs more."""
@@ -381,35 +383,39 @@ class RecordBatch:
     def subset(self, indexes: Sequence[int]) -> RecordBatch:
         """A batch of some runs of this uncompressed one, given by ascending index: for batches that go different ways."""
         assert not self._fixed.flags & FLAG_ZSTD
-        chosen = set(indexes)
-        sizes = (8, _EXPECTATION.size, 4, 4, 1)
-        columns: list[list[Buffer]] = [[] for _ in range(1 + len(sizes))]
-        data: list[Buffer] = []
-        starts = [0] * len(sizes)
-        totals = [0] * len(sizes)
-        whole, views = self.data, self.column_views()
-        for at, run in enumerate(self.runs):
-            crcs = run.count if run.flags & RUN_NAMED else 0
-            counts = (run.tag_count, run.expectation_count, run.count, crcs, run.count)
-            if at in chosen:
-                columns[0].append(views[0][at * _RUN.size : (at + 1) * _RUN.size])
-                for column, (start, count, size) in enumerate(zip(starts, counts, sizes, strict=True), 1):
-                    columns[column].append(views[column][start * size : (start + count) * size])
-                first, stop = starts[2], starts[2] + run.count
-                if run.count:
-                    data.append(
-                        whole[int(self.payload_ends[first - 1]) if first else 0 : int(self.payload_ends[stop - 1])]
-                    )
-                totals = [total + count for total, count in zip(totals, counts, strict=True)]
-            starts = [start + count for start, count in zip(starts, counts, strict=True)]
-        tags, expectations, records, crcs, _ = totals
-        ends = _Ends.of(len(indexes), records, tags, expectations, crcs)
+        view, all_ends = self._view, self._ends
+        runs = np.frombuffer(view[_FIXED.size : all_ends.runs], _RUN_COLUMNS)
+        chosen = np.zeros(len(runs), np.bool_)
+        chosen[indexes] = True
+        counts = runs["count"]
+        records = np.repeat(chosen, counts)
+        expectations = np.frombuffer(view[all_ends.tags : all_ends.expectations], _EXPECTATION_ROW)
+        columns: list[NDArray[Any]] = [
+            runs[chosen],
+            self.tags[np.repeat(chosen, runs["tag_count"])],
+            expectations[np.repeat(chosen, runs["expectation_count"])],
+            self.payload_lengths[records],
+            self.crcs[np.repeat(chosen, np.where(runs["flags"] & RUN_NAMED, counts, 0))],
+            self.tag_counts[records],
+        ]
+        bounds = np.concatenate((_ZERO, self.payload_ends))
+        stops = np.cumsum(counts, dtype=np.int64)
+        first_bytes, stop_bytes = bounds[stops - counts][chosen].tolist(), bounds[stops][chosen].tolist()
+        whole = self.data
+        data = [whole[first:stop] for first, stop in zip(first_bytes, stop_bytes, strict=True)]
+        _, tag_count, expectation_count, record_count, crc_count, _ = map(len, columns)
+        ends = _Ends.of(len(indexes), record_count, tag_count, expectation_count, crc_count)
         data_bytes = sum(map(len, data))
         fixed = _FIXED.pack(
-            VERSION, 0, 0, len(indexes), records, tags, expectations, crcs, ends.padded, data_bytes, data_bytes,
-            self.term, self.shard, 0, self.first_local_id, 0,
+            VERSION, 0, 0, len(indexes), record_count, tag_count, expectation_count, crc_count, ends.padded, data_bytes,
+            data_bytes, self.term, self.shard, 0, self.first_local_id, 0,
         )  # fmt: skip
-        parts = [fixed, *(part for column in columns for part in column), bytes(ends.padded - ends.tag_counts), *data]
+        parts: list[Buffer] = [
+            fixed,
+            *(column.tobytes() for column in columns),
+            bytes(ends.padded - ends.tag_counts),
+            *data,
+        ]
         return RecordBatch.parse(memoryview(b"".join(parts)), trusted=True)
 
 

@@ -14,6 +14,7 @@ from boki_common import limits
 from boki_common.errors import BokiError, CorruptData, ProtocolError, VersionMismatch
 from boki_common.record_batch import (
     NO_NAMES,
+    RUN_END,
     RUN_NAMED,
     RUN_RESENT,
     BatchBuilder,
@@ -145,6 +146,21 @@ def test_a_subset_keeps_the_expectations_of_its_runs() -> None:
         (2, 30, 0),
         (3, 30, 0),
     ]
+
+
+def test_a_subset_keeps_runs_without_records() -> None:
+    builder = BatchBuilder()
+    for book in range(4):
+        builder.start_run(book, bytes(16), 5, 5, RUN_END if book != 2 else RUN_NAMED)
+        if book == 2:
+            builder.add(b"", 0, NO_NAMES, b"x")
+            builder.checksum(77)
+    batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
+    subset = batch.subset([0, 2, 3])
+    assert [(run.book, run.count) for run in subset.runs] == [(0, 0), (2, 1), (3, 0)]
+    assert (contents(subset), subset.crcs.tolist()) == ([([], b"x")], [77])
+    assert RecordBatch.parse(subset._view).runs == subset.runs
+    assert batch.subset([1]).record_count == 0
 
 
 @given(runs)

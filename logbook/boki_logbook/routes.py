@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from boki_common import limits
 from boki_common.ids import slot_of
 from boki_common.record_batch import Run
@@ -24,6 +26,8 @@ from boki_metalog.view import SlotRange
 NOWHERE: Final = -1
 """No live term has the slot."""
 _NO_TERM: Final = 0
+BOOKS: Final = 131_072
+"""Books whose slots are kept; above it all are forgotten."""
 
 
 class Part(NamedTuple):
@@ -41,6 +45,8 @@ class Routes:
         self._live: dict[int, tuple[int, int]] = {}
         """Term → its log and its slots as bits; ascending by term within a log, few."""
         self._terms = [_NO_TERM] * limits.SLOTS
+        self._slot_of: dict[int, int] = {}
+        """Of books that were appended to lately: hashing costs more than looking up."""
 
     @property
     def only(self) -> int:
@@ -78,12 +84,26 @@ class Routes:
 
     def split(self, runs: Sequence[Run]) -> list[Part]:
         """Splits a batch, in order of the first run that goes to each log."""
-        parts: dict[int, tuple[list[int], list[int]]] = {}
+        known, terms = self._slot_of, self._terms
+        if len(known) > BOOKS:
+            known.clear()
+        logs = {_NO_TERM: NOWHERE, **{term: log for term, (log, _) in self._live.items()}}
+        parts: dict[int, tuple[list[int], bytearray]] = {}
+        """By log: runs, and a byte for each slot."""
         for at, run in enumerate(runs):
-            slot = slot_of(run.book)
-            indexes, slots = parts.setdefault(self.log_of(slot), ([], []))
-            indexes.append(at)
-            slots.append(slot)
-        return [
-            Part(log, indexes, slot_mask((slot, slot) for slot in slots)) for log, (indexes, slots) in parts.items()
-        ]
+            book = run.book
+            slot = known.get(book)
+            if slot is None:
+                slot = known[book] = slot_of(book)
+            log = logs[terms[slot]]
+            part = parts.get(log)
+            if part is None:
+                part = parts[log] = [], bytearray(limits.SLOTS)
+            part[0].append(at)
+            part[1][slot] = 1
+        return [Part(log, indexes, _mask(slots)) for log, (indexes, slots) in parts.items()]
+
+
+def _mask(slots: bytearray) -> int:
+    """A byte for each slot, as one bit for each."""
+    return int.from_bytes(np.packbits(np.frombuffer(slots, np.uint8), bitorder="little").tobytes(), "little")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.ids import slot_of
 from boki_common.record_batch import Run
+from boki_logbook import routes as routes_module
 from boki_logbook.routes import NOWHERE, Routes
 from boki_metalog.view import SlotRange
 
@@ -77,3 +79,13 @@ def test_a_split_has_each_run_once_where_its_slot_goes(books: list[int]) -> None
             assert part.log == (0 if slot <= 511 else 1 if slot <= 900 else NOWHERE)
             slots |= 1 << slot
         assert part.slots == slots
+
+
+def test_slots_of_few_books_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "BOOKS", 3)
+    routes = Routes()
+    routes.started(0, 1, ALL)
+    for first in range(0, 40, 4):
+        (part,) = routes.split([run(book) for book in range(first, first + 4)])
+        assert part.slots == sum(1 << slot for slot in {slot_of(book) for book in range(first, first + 4)})
+        assert len(routes._slot_of) == 4
