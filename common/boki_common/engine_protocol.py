@@ -13,6 +13,7 @@
 | 9 SET_AUX | SDK | aux | kept u8 |
 | 10 WRITER | SDK | token, book, writer 16 B | token, number; the writer's last decided number, linearizable |
 | 11 SEEK | SDK | token, seek | token, position, seqnum u64 |
+| 12 HEADERS | engine | empty | empty; from then on pushes: headers of its entries (`boki_logbook.pushed_headers`) |
 
     token           count u16 | (log u32 | term u32 | entry u64)*     highest metalog position seen, per log
     answers         token | row count u32 | actual count u32 | rows | actual (tag u64 | newest u64, 0 = none)*
@@ -68,6 +69,7 @@ OP_TRIM: Final = 8
 OP_SET_AUX: Final = 9
 OP_WRITER: Final = 10
 OP_SEEK: Final = 11
+OP_HEADERS: Final = 12
 
 PROTOCOL_VERSION: Final = 1
 READ_MORE: Final = 1

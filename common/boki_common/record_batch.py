@@ -309,6 +309,16 @@ class RecordBatch:
         """The fixed header and all columns: what engines push to each other."""
         return self._view[: self._fixed.header_bytes]
 
+    def header_at(self, term: int, shard: int, first_local_id: int) -> list[Buffer]:
+        """The header of this batch at a place in a shard: a new beginning, and the columns as they are."""
+        start = _FIXED.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
+        return [start, self.header[_FIXED.size :]]
+
+    @property
+    def has_data(self) -> bool:
+        """Whether this is the whole batch, not its header alone."""
+        return len(self._view) >= self.size
+
     @property
     def size(self) -> int:
         """Bytes of the whole batch as stored."""
@@ -480,8 +490,7 @@ def join(
     assert batches and not any(batch._fixed.flags & FLAG_ZSTD for batch in batches)
     if len(batches) == 1 and compress is None:
         (only,) = batches
-        start = _FIXED.pack(*only._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
-        return [start, only.header[_FIXED.size :], only.data]
+        return [*only.header_at(term, shard, first_local_id), only.data]
     records = sum(batch.record_count for batch in batches)
     crcs = sum(batch._fixed.crc_count for batch in batches)
     expectations = sum(batch._fixed.expectation_count for batch in batches)

@@ -28,6 +28,7 @@ from boki_common.metrics import Metrics
 from boki_common.record_batch import Compress, RecordBatch, join
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.append_queue import AppendQueue
+from boki_logbook.header_publisher import HeaderPublisher
 from boki_logbook.ports import DataLedgers, LedgerWriter, ShardLink
 from boki_logbook.settings import EngineSettings
 from boki_logbook.shard import OwnEntry, Piece, Shard
@@ -69,9 +70,11 @@ class Appender:
         settings: EngineSettings,
         metrics: Metrics,
         backlog: Backlog,
+        headers: HeaderPublisher,
         compress: Compress | None = None,
     ) -> None:
         self._ledgers = ledgers
+        self._headers = headers
         self._backlog = backlog
         self._incarnation = incarnation
         self._settings = settings
@@ -267,12 +270,16 @@ class Appender:
             shard.retiring = True  # everything sent is acked and cut before the next shard begins
 
     def _acked(self, shard: Shard, last_acked: int) -> None:
+        first, first_record = shard.acked_entries, shard.acked_records
         sent_s = shard.acked(last_acked)
         if sent_s is None or shard is not self._shard:
             return
         self._ack_seconds.observe(self._loop.time() - sent_s)
         if self._link is not None and self._link.term == shard.term:
             self._link.report(shard.number, shard.acked_records, shard.acked_entries)
+        if self._headers.subscribers:
+            entries = shard.newly_acked(first, first_record)
+            self._headers.acked(shard.writer.ledger_id, shard.term, shard.number, entries)
         self._flush()
 
     def _failed(self, shard: Shard, error: BokiError) -> None:

@@ -32,8 +32,10 @@ from boki_logbook.entry_source import EntrySource
 from boki_logbook.expiry import Expiry
 from boki_logbook.frontier import Frontier
 from boki_logbook.given_up import GivenUp
+from boki_logbook.header_publisher import HeaderPublisher
 from boki_logbook.indexer import Indexer
 from boki_logbook.ports import DataLedgers, ShardLink
+from boki_logbook.pushed_headers import PushedHeaders
 from boki_logbook.reader import Reader
 from boki_logbook.router import AppendRouter
 from boki_logbook.sealer import Sealer
@@ -89,6 +91,9 @@ class EngineCore:
         self.frontier = Frontier()
         self.cache = BatchCache(settings.cache_bytes)
         self._source = EntrySource(ledgers, fetched=metrics.counter(definitions.FETCHED_ENTRIES))
+        self.pushed = PushedHeaders(taken=metrics.counter(definitions.PUSHED_HEADERS))
+        """Of other engines' entries."""
+        self.headers = HeaderPublisher()
         self.appender = AppendRouter(settings=settings, metrics=metrics)
         self.reader = Reader(serving=self, state=self.state, cache=self.cache, source=self._source, settings=settings)
         self.sealer = Sealer(ledgers, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s)
@@ -214,6 +219,7 @@ class EngineCore:
             settings=self._settings,
             metrics=self._metrics,
             backlog=self.appender,
+            headers=self.headers,
             compress=self._compress,
         )
 
@@ -226,6 +232,7 @@ class EngineCore:
             own=appender,
             given_up=self.given_up,
             source=self._source,
+            pushed=self.pushed,
             cache=self.cache,
             advanced=self._advanced,
             term_applied=self._term_applied,

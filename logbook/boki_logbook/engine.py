@@ -34,6 +34,7 @@ from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.forwarding import Neighbours
 from boki_logbook.given_up import GivenUp
+from boki_logbook.header_subscriptions import HeaderSubscriptions
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
@@ -66,6 +67,9 @@ class Engine:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         slots = self.core.slots
         self._neighbours = None if slots == ALL_SLOTS else Neighbours(slots, lambda: self.incarnation)
+        self._subscriptions = HeaderSubscriptions(
+            lambda: self.incarnation, lambda ledger_id, entry, header: self.core.pushed.add(ledger_id, entry, header)
+        )
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
@@ -160,7 +164,7 @@ class Engine:
         return {
             **self.core.status(),
             "addresses": [str(address) for address in self.addresses],
-            "connections": len(self._connections),
+            "connections": len(self._connections) - self.core.headers.subscribers,
             "metadata": self.metadata_uri,
         }
 
@@ -180,6 +184,7 @@ class Engine:
             engine=self,
             appender=self.core.appender,
             reader=self.core.reader,
+            headers=self.core.headers,
             lost=lambda one: self._connections.pop(one, None),
             neighbours=self._neighbours,
         )
@@ -253,6 +258,7 @@ class Engine:
     async def _list(self) -> None:
         def tell(engines: list[EngineMember]) -> None:
             self.core.known_engines = listed_addresses(engines)
+            self._subscriptions.told(engines)
             if self._neighbours is not None:
                 self._neighbours.told(engines)
 
@@ -279,6 +285,7 @@ class Engine:
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
+        await self._subscriptions.close()
         if self.core is not core:  # it was about to begin anew
             await self.core.close()
 

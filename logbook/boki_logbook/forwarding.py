@@ -19,15 +19,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import msgspec
-
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.errors import (
     BokiError,
     CallTimeout,
     ConnectionLost,
-    InvalidArgument,
     NetworkError,
     Overloaded,
     ProtocolError,
@@ -35,10 +32,10 @@ from boki_common.errors import (
 )
 from boki_common.ids import slot_of
 from boki_common.logs import get_logger
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, connect_messages
+from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import RecordBatch, join
 from boki_common.runtime.ports import Buffer
+from boki_logbook.engine_dial import dial_engine
 from boki_metalog.index_slots import EngineMember
 
 FORWARDED: Final = "forwarded"
@@ -52,15 +49,8 @@ RETRY_LIMIT_S: Final = 0.5
 CROWDED_BYTES: Final = limits.CONNECTION_UNSENT_BYTES // 8
 """Appends of one SDK on one way above which it is not read from for a while."""
 _BOOK_BYTES: Final = 8
-_NO_ONES: Final = ("0.0.0.0", "::")
 
 _log = get_logger("engine.forwarding")
-
-
-class Welcome(msgspec.Struct):
-    """What matters of an engine's answer to HELLO."""
-
-    engine: str = ""
 
 
 class Asker(Protocol):
@@ -198,24 +188,7 @@ class _Way:
             ) from fault
 
     async def _connect(self, engine: EngineMember, text: str) -> MessagePeer:
-        address = Address.parse(text)
-        if address.host in _NO_ONES:
-            raise InvalidArgument(f"{address} is no address for others", found=text)
-        peer = await connect_messages(address, self)
-        try:
-            hello = {"versions": [wire.PROTOCOL_VERSION], "features": [FORWARDED], "auth": None}
-            answer = await peer.call(wire.OP_HELLO, msgspec.msgpack.encode(hello), timeout_s=limits.CONNECT_TIMEOUT_S)
-            found = msgspec.msgpack.decode(answer, type=Welcome)
-            if found.engine != engine.incarnation:
-                raise Unreachable(f"expected engine {engine.incarnation} at {address}, found {found.engine}")
-            if peer.closed:
-                raise ConnectionLost(f"the connection to {address} ended at once", peer=text)
-        except msgspec.DecodeError as error:
-            peer.close()
-            raise ProtocolError(f"expected an engine at {address}, found something else: {error}") from error
-        except BaseException:
-            peer.close()
-            raise
+        peer, _ = await dial_engine(engine, text, self, FORWARDED)
         self.engine, self._peer = engine, peer
         queue, self._queue, self._queued_bytes = self._queue, [], 0
         for parts in queue:

@@ -4,9 +4,9 @@ The indexer says what it will need, in its order (`want`), and takes each entry 
 `READS` reads of up to `READ_ENTRIES` neighbouring entries run, and at most about `WINDOW_ENTRIES` entries wait to be taken:
 indexing never needs a later chunk before an earlier one, so bringing them in order cannot block.
 
-What a cut covers is there. So "no such entry" is never believed, nor is anything else: a read that fails is repeated, with a
-pause that doubles, until it works. Only for an entry that an ordered LOST command gave up is one more failure enough: then it
-is `take_lost`.
+What other engines pushed in time is not read. What a cut covers is there. So "no such entry" is never believed, nor is
+anything else: a read that fails is repeated, with a pause that doubles, until it works. Only for an entry that an ordered
+LOST command gave up is one more failure enough: then it is `take_lost`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.record_batch import RecordBatch
 from boki_logbook.entry_source import EntrySource
+from boki_logbook.pushed_headers import PushedHeaders
 
 READS: Final = 8
 READ_ENTRIES: Final = 8
@@ -43,9 +44,16 @@ class HeaderFeed:
     """See the module. `arrived` is called whenever entries came."""
 
     def __init__(
-        self, source: EntrySource, arrived: Callable[[], None], *, retry_first_s: float, retry_limit_s: float
+        self,
+        source: EntrySource,
+        arrived: Callable[[], None],
+        *,
+        pushed: PushedHeaders,
+        retry_first_s: float,
+        retry_limit_s: float,
     ) -> None:
         self._source = source
+        self._pushed = pushed
         self._arrived = arrived
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
@@ -72,14 +80,17 @@ class HeaderFeed:
         """Entries first … first + count - 1 will be taken, after all that were wanted before."""
         chunk = self._open_chunks.get(ledger_id)
         for entry in range(first, first + count):
-            if chunk is None or entry != chunk.last + 1 or chunk.last - chunk.first + 1 >= READ_ENTRIES:
+            header = self._pushed.take(ledger_id, entry)
+            if header is not None and len(self._ready) < WINDOW_ENTRIES:
+                self._ready[ledger_id, entry] = header
+            elif chunk is None or entry != chunk.last + 1 or chunk.last - chunk.first + 1 >= READ_ENTRIES:
                 chunk = self._open_chunks[ledger_id] = _Chunk(ledger_id, entry)
                 self._wanted.append(chunk)
             else:
                 chunk.last = entry
 
     def take(self, ledger_id: int, entry: int) -> RecordBatch | None:
-        """The entry, if it is here; it is not kept any longer."""
+        """The entry, if it is here; it is not kept any longer. One that was pushed has no data."""
         batch = self._ready.get((ledger_id, entry))
         if batch is not None:
             del self._ready[ledger_id, entry]
@@ -95,6 +106,7 @@ class HeaderFeed:
     def over(self, ledger_id: int) -> None:
         """All entries of the ledger were taken."""
         self._source.over(ledger_id)
+        self._pushed.over(ledger_id)
 
     def lost(self, ledger_id: int, first: int, stop: int) -> None:
         """A LOST command gives up entries first … stop - 1."""

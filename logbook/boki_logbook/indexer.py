@@ -41,6 +41,7 @@ from boki_logbook.given_up import GivenUp
 from boki_logbook.header_feed import HeaderFeed
 from boki_logbook.places import ShardPlace, TermPlaces
 from boki_logbook.ports import AppendSource
+from boki_logbook.pushed_headers import PushedHeaders
 from boki_logbook.shard import OwnEntry
 from boki_logbook.snapshot_format import LogPoint
 from boki_logbook.state import DecisionState
@@ -129,6 +130,7 @@ class Indexer:
         own: OwnEntries,
         given_up: GivenUp,
         source: EntrySource,
+        pushed: PushedHeaders,
         cache: BatchCache,
         advanced: Callable[[dict[int, None]], None],
         term_applied: Callable[[], None],
@@ -151,7 +153,9 @@ class Indexer:
         self._advanced = advanced
         self._term_applied = term_applied
         self._failed = failed
-        self._feed = HeaderFeed(source, self.resume, retry_first_s=retry_first_s, retry_limit_s=retry_limit_s)
+        self._feed = HeaderFeed(
+            source, self.resume, pushed=pushed, retry_first_s=retry_first_s, retry_limit_s=retry_limit_s
+        )
         self._loop = asyncio.get_running_loop()
         self._vector = ProgressVector()
         self._term: _Term | None = None
@@ -421,7 +425,7 @@ class Indexer:
                     if self._skipped is not None:
                         end_pos = batch.first_local_id - one.first_record + one.first_pos
                         self._pass_over(cut, places, one, entry, end_pos)
-                    if own is not None or self.caching:
+                    if own is not None or (self.caching and batch.has_data):
                         self._cache.put(ledger_id, entry, batch)
                     self._apply_entry(batch, places, cut.time_ms, one.shard, entry, own)
                 self._entry += 1

@@ -31,6 +31,9 @@ INDEXED_RECORDS: Final = MetricDefinition(
 FETCHED_ENTRIES: Final = MetricDefinition(
     "boki_engine_fetched_entries_total", COUNTER, "", "Entries read from data ledgers, for the index or for readers."
 )
+PUSHED_HEADERS: Final = MetricDefinition(
+    "boki_engine_pushed_headers_total", COUNTER, "", "Entries indexed from headers that their engines pushed, unread."
+)
 INDEX_BYTES: Final = MetricDefinition("boki_engine_index_bytes", GAUGE, "bytes", "Memory of the index, roughly.")
 CACHE_BYTES: Final = MetricDefinition("boki_engine_cache_bytes", GAUGE, "bytes", "Memory of the record cache.")
 QUEUE_BYTES: Final = MetricDefinition(

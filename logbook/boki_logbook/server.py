@@ -40,7 +40,9 @@ from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.forwarding import FORWARDED, Forwarder, Neighbours, book_of
+from boki_logbook.header_publisher import HeaderPublisher
 from boki_logbook.ports import AppendSource
+from boki_logbook.pushed_headers import HEADERS
 from boki_logbook.reader import Reader
 from boki_logbook.some_slots import indexed
 
@@ -115,6 +117,7 @@ class SdkConnection:
         engine: EngineState,
         appender: AppendTarget,
         reader: Reader,
+        headers: HeaderPublisher,
         lost: Callable[[SdkConnection], None],
         neighbours: Neighbours | None = None,
     ) -> None:
@@ -125,6 +128,7 @@ class SdkConnection:
         self._engine = engine
         self._appender = appender
         self._reader = reader
+        self._headers = headers
         self._lost = lost
         self._greeted = False
         self._held_back = False
@@ -139,6 +143,9 @@ class SdkConnection:
             self._greet(opcode, request_id, body)
         elif opcode == wire.OP_APPEND:
             self._append(request_id, body)
+        elif opcode == wire.OP_HEADERS:
+            self._headers.subscribe(peer)
+            peer.respond(request_id, opcode)
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, opcode, msgspec.json.encode(self._engine.status()))
         elif self._neighbours is not None and self._forwarded(opcode, request_id, body):
@@ -167,7 +174,7 @@ class SdkConnection:
             self._peer.respond(request_id, opcode, bytes([reader.set_aux(*wire.decode_set_aux(body))]))
             return
         else:
-            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_SEEK}, found {opcode}")
+            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_HEADERS}, found {opcode}")
         self._later(opcode, request_id, work)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -175,6 +182,7 @@ class SdkConnection:
             task.cancel()
         if self._forwarder is not None:
             self._forwarder.lost()
+        self._headers.leave(peer)
         self._lost(self)
 
     # -- AppendSource
@@ -223,7 +231,7 @@ class SdkConnection:
             self._forwarder = self._neighbours.forwarder(self)
         answer = {
             "version": wire.PROTOCOL_VERSION,
-            "features": [],
+            "features": [HEADERS],
             "engine": self._engine.incarnation,
             "engines": self._engine.engines(),
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from boki_common.record_batch import RecordBatch
@@ -42,6 +43,14 @@ class OwnEntry(NamedTuple):
     batch: RecordBatch
     pieces: Sequence[Piece]
     cost: int
+
+
+class AckedEntry(NamedTuple):
+    """One entry that has its ack quorum; `batch` does not say its place."""
+
+    entry: int
+    first_local_id: int
+    batch: RecordBatch
 
 
 class _Unacked(NamedTuple):
@@ -129,6 +138,16 @@ class Shard:
             entry, self.acked_records, sent_s = self._unacked.popleft()
             self.acked_entries = entry + 1
         return sent_s
+
+    def newly_acked(self, first: int, first_record: int) -> list[AckedEntry]:
+        """The acked entries from `first` on, the first of whose records has the number `first_record`."""
+        begin = self._entries[0].entry if self._entries else first
+        assert begin <= first, "what was not acked was applied"
+        found = []
+        for own in islice(self._entries, first - begin, self.acked_entries - begin):
+            found.append(AckedEntry(own.entry, first_record, own.batch))
+            first_record += own.batch.record_count
+        return found
 
     def take(self, entry: int) -> OwnEntry | None:
         """The next entry to apply, in order; it is not kept any longer."""

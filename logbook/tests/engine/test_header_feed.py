@@ -7,8 +7,10 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boki_common.record_batch import RecordBatch
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.header_feed import READ_ENTRIES, READS, WINDOW_ENTRIES, HeaderFeed
+from boki_logbook.pushed_headers import PushedHeaders
 from boki_logbook.testing import RecordSpec, RunSpec, ScriptedLedgers, make_batch
 
 
@@ -19,7 +21,8 @@ class Feeding:
         self.ledgers = ScriptedLedgers()
         self.arrivals = 0
         self.source = EntrySource(self.ledgers)
-        self.feed = HeaderFeed(self.source, self._arrived, retry_first_s=0.001, retry_limit_s=0.001)
+        self.pushed = PushedHeaders()
+        self.feed = HeaderFeed(self.source, self._arrived, pushed=self.pushed, retry_first_s=0.001, retry_limit_s=0.001)
         self._shards, self._entries = shards, entries
 
     def _arrived(self) -> None:
@@ -132,4 +135,31 @@ async def test_only_entries_that_were_given_up_and_cannot_be_had_are_lost() -> N
     assert feeding.feed.take(0, 1) is None
     assert feeding.feed.take_lost(0, 1)
     assert not feeding.feed.take_lost(0, 1) and not feeding.feed.take_lost(0, 2)
+    await feeding.close()
+
+
+async def test_what_was_pushed_is_not_read_and_gaps_are() -> None:
+    feeding = Feeding(1, 12)
+    await feeding.fill()
+    for entry in (0, 1, 2, 6, 7, 11):
+        (whole,) = await feeding.source.read(0, entry, entry)
+        feeding.pushed.add(0, entry, RecordBatch.parse(memoryview(bytes(whole.header)), header_only=True))
+    feeding.ledgers.reads.clear()
+    feeding.feed.want(0, 0, 12)
+    assert [await feeding.take(0, entry) for entry in range(12)] == list(range(1, 13))
+    assert [read[1:] for read in feeding.ledgers.reads] == [(3, 5), (8, 10)]
+    await feeding.close()
+
+
+async def test_pushed_headers_beyond_the_window_are_read_again_in_their_turn() -> None:
+    feeding = Feeding(1, 2 * WINDOW_ENTRIES)
+    await feeding.fill()
+    for entry in range(2 * WINDOW_ENTRIES):
+        (whole,) = await feeding.source.read(0, entry, entry)
+        feeding.pushed.add(0, entry, whole)
+    feeding.feed.want(0, 0, 2 * WINDOW_ENTRIES)
+    assert len(feeding.feed._ready) == WINDOW_ENTRIES
+    assert [await feeding.take(0, entry) for entry in range(2 * WINDOW_ENTRIES)] == list(
+        range(1, 2 * WINDOW_ENTRIES + 1)
+    )
     await feeding.close()

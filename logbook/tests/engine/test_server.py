@@ -83,6 +83,7 @@ class Served:
             engine=self.core,
             appender=self.core.appender,
             reader=self.core.reader,
+            headers=self.core.headers,
             lost=lambda one: self.connections.pop(one, None),
         )
         self.connections[connection] = None

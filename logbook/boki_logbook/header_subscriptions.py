@@ -1,0 +1,103 @@
+"""Asks every other engine of the cluster for the headers of its entries, and keeps asking while it is listed.
+
+One connection to each. What it brings only saves reads: an engine that cannot be reached, or that pushes nothing, is
+followed through bookies as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from boki_common import engine_protocol as wire
+from boki_common.errors import BokiError, ProtocolError
+from boki_common.logs import get_logger
+from boki_common.net.messages import MessagePeer
+from boki_common.record_batch import RecordBatch
+from boki_logbook.engine_dial import dial_engine
+from boki_logbook.pushed_headers import HEADERS, decode_headers
+from boki_metalog.index_slots import EngineMember
+
+RETRY_FIRST_S: Final = 0.1
+RETRY_LIMIT_S: Final = 5.0
+
+_log = get_logger("engine.headers")
+
+Took = Callable[[int, int, RecordBatch], None]
+"""Told of ledger, entry and header."""
+
+
+class _Subscription:
+    """One connection. Implements MessageHandler."""
+
+    def __init__(self, took: Took) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._took = took
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        if opcode != wire.OP_HEADERS:
+            raise ProtocolError(f"expected pushes of opcode {wire.OP_HEADERS} from an engine, found {opcode}")
+        for ledger_id, entry, batch in decode_headers(body):
+            self._took(ledger_id, entry, batch)
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+class HeaderSubscriptions:
+    """See the module. Close it before the engine's listing of others ends for good."""
+
+    def __init__(self, incarnation: Callable[[], str], took: Took) -> None:
+        self._incarnation = incarnation
+        self._took = took
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[asyncio.Task[None], None] = {}
+
+    def told(self, engines: Sequence[EngineMember]) -> None:
+        """Engines came or went."""
+        others = {engine.incarnation: engine for engine in engines if engine.incarnation != self._incarnation()}
+        for gone in [one for one in self._following if one not in others]:
+            self._end(self._following.pop(gone))
+        for incarnation, engine in others.items():
+            if incarnation not in self._following:
+                self._following[incarnation] = asyncio.ensure_future(self._follow(engine))
+
+    async def close(self) -> None:
+        """Ends all connections. Idempotent."""
+        while self._following:
+            self._end(self._following.popitem()[1])
+        while self._ending:
+            await asyncio.wait(list(self._ending))
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        self._ending[task] = None
+        task.add_done_callback(lambda done: self._ending.pop(done, None))
+
+    async def _follow(self, engine: EngineMember) -> None:
+        pause_s = RETRY_FIRST_S
+        while True:
+            for address in engine.addresses:
+                try:
+                    if await self._subscribe(engine, address):
+                        pause_s = RETRY_FIRST_S
+                        break
+                except BokiError as error:
+                    _log.info("no headers from an engine", engine=engine.incarnation, address=address, error=error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_LIMIT_S)
+
+    async def _subscribe(self, engine: EngineMember, address: str) -> bool:
+        """Takes what an engine pushes until the connection ends; False when it pushes nothing. Raises BokiError."""
+        subscription = _Subscription(self._took)
+        peer, welcome = await dial_engine(engine, address, subscription)
+        try:
+            if HEADERS not in welcome.features:
+                return False  # of an earlier version
+            await peer.call(wire.OP_HEADERS)
+            await subscription.over
+            return True
+        finally:
+            peer.close()
