@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 WATCH_INTERVAL_S: Final = 0.05
 BUSY_TIMEOUT_S: Final = 2.0
-"""How long a statement waits for another process's transaction (these last about a millisecond)."""
+"""How long a transaction is begun anew while another process's is in the way (these last some milliseconds)."""
 CALLS: Final = 4_096
 """Bound of the calls that wait for the thread."""
 WATCHES: Final = 65_536
@@ -236,9 +236,12 @@ class _Worker:
         self._jobs.put((Future(), lambda: self._stamps.pop(path, None)))
 
     def read(self, job: Callable[[SqliteTree], T]) -> T:
-        return self._tree.read(lambda: job(self._tree))
+        return _unless_locked(lambda: self._tree.read(lambda: job(self._tree)))
 
     def write(self, job: Callable[[SqliteTree, str], T]) -> T:
+        return _unless_locked(lambda: self._write_once(job))
+
+    def _write_once(self, job: Callable[[SqliteTree, str], T]) -> T:
         before = self._session
         self._written = True
         try:
@@ -253,7 +256,7 @@ class _Worker:
     def _run(self) -> None:
         try:
             _refuse_network_file_system(self._path)
-            self._tree = SqliteTree(open_database(self._path, busy_timeout_s=BUSY_TIMEOUT_S), self._path)
+            self._tree = SqliteTree(_unless_locked(lambda: open_database(self._path)), self._path)
         except Exception as error:  # noqa: BLE001  # handed to whoever awaits `start`
             self._opened.set_exception(error)
             return
@@ -274,7 +277,7 @@ class _Worker:
     def _begin_session(self) -> None:
         self._process = _process_identity()
         self._renewed = self._on_time_since = time.monotonic()
-        self._tree.write(self._own_session)
+        _unless_locked(lambda: self._tree.write(self._own_session))
         self._renew()
 
     def _fail_waiting(self) -> None:
@@ -355,7 +358,7 @@ class _Worker:
         return judge_age and row.expires_ms < self._clock_ms()
 
     def _end_session(self) -> None:
-        self._tree.write(lambda: self._tree.end_session(self._session))
+        _unless_locked(lambda: self._tree.write(lambda: self._tree.end_session(self._session)))
 
     def _clock_ms(self) -> int:
         has_boot_id = bool(self._process[0])
@@ -381,6 +384,17 @@ class _Worker:
     def _on_loop(self, callback: Callable[..., None], *arguments: str) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+def _unless_locked(transaction: Callable[[], T]) -> T:
+    """Its result. One that met another's lock was not done at all, and is begun again until `BUSY_TIMEOUT_S` is over."""
+    give_up_at = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            return transaction()
+        except MetadataUnavailable as error:
+            if not error.facts.get("locked") or time.monotonic() >= give_up_at:
+                raise
 
 
 def _process_identity() -> tuple[str, int, int, str]:

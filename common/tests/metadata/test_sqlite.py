@@ -17,7 +17,7 @@ import pytest
 from boki_common.errors import CorruptData, InvalidArgument, MetadataUnavailable, VersionMismatch, WrongDirectory
 from boki_common.metadata import sqlite as sqlite_module
 from boki_common.metadata.sqlite import NETWORK_FILE_SYSTEMS, SqliteStore, file_system_of
-from boki_common.metadata.sqlite_tree import APPLICATION_ID, SCHEMA_VERSION
+from boki_common.metadata.sqlite_tree import APPLICATION_ID, LOCK_WAIT_MS, SCHEMA_VERSION
 from boki_common.metadata.store import Versioned
 
 TIMEOUT_S = 0.6
@@ -276,10 +276,24 @@ async def test_a_watch_begun_while_the_file_is_locked_tells_later(opened: Opener
     await asyncio.wait_for(watch.changed(), 5)
 
 
+async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(opened: Opener, path: Path) -> None:
+    store = await opened()
+    lock = sqlite3.connect(path, isolation_level=None)
+    for writes in (True, False):
+        lock.execute("BEGIN EXCLUSIVE")
+        asyncio.get_running_loop().call_later(4 * LOCK_WAIT_MS / 1_000, lock.execute, "ROLLBACK")
+        if writes:
+            await store.create("/a")
+        else:
+            assert await store.exists("/a")
+        assert not lock.in_transaction, "it waited for the end of the other one"
+    lock.close()
+
+
 async def test_commits_are_durable_and_locks_are_simple(opened: Opener) -> None:
     store = await opened()
     connection = store._worker._tree._connection
-    for pragma, expected in (("journal_mode", "truncate"), ("synchronous", 2)):
+    for pragma, expected in (("journal_mode", "persist"), ("journal_size_limit", 1 << 20), ("synchronous", 2)):
         found = await store._worker.call(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchone()[0])
         assert found == expected, pragma
 

@@ -15,14 +15,14 @@ from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[SqliteTree]:
     path = str(tmp_path / "metadata.db")
-    made = SqliteTree(open_database(path, busy_timeout_s=0.1), path)
+    made = SqliteTree(open_database(path), path)
     yield made
     made.close()
 
 
 @pytest.fixture
 def other(tree: SqliteTree, tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    connection = open_database(str(tmp_path / "metadata.db"), busy_timeout_s=0.1)
+    connection = open_database(str(tmp_path / "metadata.db"))
     yield connection
     connection.close()
 
@@ -107,6 +107,6 @@ def test_a_session_that_is_gone_cannot_be_renewed(tree: SqliteTree) -> None:
 def test_locked_while_opening(tree: SqliteTree, tmp_path: Path) -> None:
     def job() -> None:
         with pytest.raises(MetadataUnavailable, match="locked"):
-            open_database(str(tmp_path / "metadata.db"), busy_timeout_s=0.1)
+            open_database(str(tmp_path / "metadata.db"))
 
     tree.write(job)
