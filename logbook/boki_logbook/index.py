@@ -325,7 +325,10 @@ class Index:
     def _pay(self) -> None:
         """Does the part of putting in order that new rows owe, so that what is added never outruns it."""
         while self._owed >= self._slice_rows:
-            self._owed = self._owed - self._slice_rows if self.tidy() else 0
+            before = self.merged_rows
+            if not self.tidy():
+                self._owed = 0
+            self._owed -= max(self.merged_rows - before, self._slice_rows // 4)
 
     def frozen(self) -> list[SortedRun]:
         """All rows; some may be dead, but no stream is forgotten. The tail is frozen for it."""

@@ -14,15 +14,19 @@ Rules:
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from boki_common import limits
 from boki_logbook.sorted_run import CUT, LIVE, U8, U64, SortedRun, segment_rows
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 MERGED_RUNS: Final = 4
 """So many neighbours of like size become one."""
@@ -30,6 +34,8 @@ DEAD_SHARE: Final = 4
 """A run is written anew when a row in so many is dead."""
 TOLD_PAIRS: Final = 64 * 1024
 """Marks and streams that are kept to be done again, at most."""
+MAPPING_BYTES: Final = 512 * limits.KIB
+"""Columns from this size on are not the allocator's."""
 REPLAYED_PAIRS: Final = 64
 """Done again in one slice; each costs what it did on the sources: some 10 µs and the rows that die."""
 
@@ -75,6 +81,10 @@ class _Source:
     def left(self) -> bool:
         return self.at < len(self.run.books)
 
+    @property
+    def rows_left(self) -> int:
+        return len(self.run) - self.run.offset_view[self.at]
+
     def key(self, at: int) -> tuple[int, int]:
         return self.run.key(at)
 
@@ -110,9 +120,10 @@ class RunMerge:
         self._clean = not any(run.dead or run.stale or run.has_forgotten for run in runs)
         streams, rows = sum(len(run.books) for run in runs), sum(map(len, runs))
         # Memory is taken for as much as there may be, and touched only as it is filled.
-        self._books, self._tags = np.empty(streams, np.uint64), np.empty(streams, np.uint64)
-        self._offsets = np.zeros(streams + 1, np.uint32)
-        self._seqnums, self._held = np.empty(rows, np.uint64), np.empty(rows, np.uint8)
+        self._books, self._tags = _column(streams, np.uint64), _column(streams, np.uint64)
+        self._offsets = _column(streams + 1, np.uint32)
+        self._offsets[0] = 0
+        self._seqnums, self._held = _column(rows, np.uint64), _column(rows, np.uint8)
         self._streams = self._rows = 0
         self._oldest, self._newest = 2**64 - 1, 0
         self._stale = False
@@ -199,8 +210,10 @@ class RunMerge:
     def _slice(self, rows: int) -> bool:
         """Merges streams that are whole; False: the next one is longer than a slice, and `_long` now."""
         sources = [source for source in self._sources if source.left]
-        share = max(1, rows // len(sources))
-        stops = [source.fitting(share) for source in sources]
+        left = [source.rows_left for source in sources]
+        # Half of the rows for all alike, half for those that have more: so they end together, and slices are full.
+        even, rest, total = rows // (2 * len(sources)), rows // 2, sum(left)
+        stops = [source.fitting(max(1, even + rest * one // total)) for source, one in zip(sources, left, strict=True)]
         first = min(source.key(source.at) for source in sources)
         mine = [source for source in sources if source.key(source.at) == first]
         if any(stop == source.at and source in mine for source, stop in zip(sources, stops, strict=True)):
@@ -316,16 +329,32 @@ class RunMerge:
         """Everything is read: makes the run, to be told what died meanwhile."""
         self._all_read = True
         if self._rows:
-            # Gives back what was not needed, without a copy.
-            for of_streams in (self._books, self._tags):
-                of_streams.resize(self._streams, refcheck=False)
-            self._offsets.resize(self._streams + 1, refcheck=False)
-            self._seqnums.resize(self._rows, refcheck=False)
-            self._held.resize(self._rows, refcheck=False)
             span = self._oldest, self._newest
-            self._made = SortedRun(self._books, self._tags, self._offsets, self._seqnums, self._held, span=span)
+            streams, rows = self._streams, self._rows
+            self._made = SortedRun(
+                _begin(self._books, streams),
+                _begin(self._tags, streams),
+                _begin(self._offsets, streams + 1),
+                _begin(self._seqnums, rows),
+                _begin(self._held, rows),
+                span=span,
+            )
             self._made.stale = self._stale
         self._ended = not self._told or self._made is None
+
+
+def _column(count: int, kind: type[_Number]) -> NDArray[_Number]:
+    """Memory for so many numbers. A large column is the system's own mapping: it is taken page by page, and given back whole,
+    where the allocator would keep it, and holes in it."""
+    size = count * np.dtype(kind).itemsize
+    if size < MAPPING_BYTES:
+        return np.empty(count, kind)
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), kind)
+
+
+def _begin(column: NDArray[_Number], count: int) -> NDArray[_Number]:
+    """The numbers that were needed."""
+    return column[:count] if column.nbytes >= MAPPING_BYTES or count == len(column) else column[:count].copy()
 
 
 def merged(runs: Sequence[SortedRun]) -> SortedRun | None:
