@@ -102,7 +102,7 @@ def test_what_dies_meanwhile_is_dead_in_the_result(
 
 def test_a_long_stream_and_streams_of_one_row_each_are_merged_in_slices_of_equal_size() -> None:
     """What counts is rows, however they lie: the longest slice of either looks at no more than it was allowed."""
-    dense = [(1, frozenset((5,)))] * 20_000
+    dense: list[tuple[int, frozenset[int]]] = [(1, frozenset((5,)))] * 20_000
     sparse = [(1, frozenset((at,))) for at in range(10, 20_010)]
     for records in (dense, sparse):
         merge = RunMerge([made(records, first) for first in (1, 20_001, 40_001)])
