@@ -101,4 +101,12 @@ def draw_shape(numbers: random.Random) -> Shape:
         controllers=pick((0, 0, 1, 2)),
     )
     spare = pick((0, 1)) if drawn.logs > 1 else 0
-    return replace(drawn, sequencers=max(drawn.sequencers, drawn.logs + spare))  # one sequencer serves one log
+    engine = replace(
+        engine,
+        housekeeping_s=pick((0.2, 1.0)),
+        snapshot_records=pick((50, 1_000, 262_144)),
+        reclaim_grace_s=pick((0.2, 2.0, 600.0)),
+        leftover_scan_s=pick((1.0, 3_600.0)),
+    )  # snapshots are written, and terms without live records are reclaimed, within a run
+    sequencers = max(drawn.sequencers, drawn.logs + spare)  # one sequencer serves one log
+    return replace(drawn, sequencers=sequencers, engine=engine)
