@@ -23,6 +23,7 @@ from boki_common.bookkeeper.layout import LedgerLayout, init_cluster
 from boki_common.errors import SettingsError
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.posix_disk import PosixDisk
@@ -73,6 +74,7 @@ class ProcessSettings:
     metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
     log_json: bool = setting(False, unit="", help="Log JSON instead of key=value.")
+    zookeeper: ZookeeperSettings = table(ZookeeperSettings)
     bookie: BookieSettings = table(BookieSettings)
     ledger: LedgerSettings = table(LedgerSettings)
     sequencer: SequencerSettings = table(SequencerSettings)
@@ -134,7 +136,7 @@ async def open_metadata(settings: ProcessSettings) -> AsyncIterator[Parts]:
     Raises:
         SettingsError: the address is wrong. MetadataUnavailable: nothing answers there.
     """
-    store = open_store(metadata_uri(settings.metadata))
+    store = open_store(metadata_uri(settings.metadata), zookeeper=settings.zookeeper)
     try:
         await store.start()
         yield Parts(store, SystemClock(), SystemRandom(), Metrics())

@@ -17,7 +17,8 @@ A message tells a person what was expected, what was found, and what to do next.
     ├── NetworkError           Unreachable (definite), ConnectionLost, CallTimeout (perhaps applied)
     ├── Overloaded             a bounded queue is full
     ├── StorageError           CorruptData, DiskFull, DiskFailed, WrongDirectory, DirectoryInUse
-    ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataUnknown
+    ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataRefused,
+    │                          MetadataUnknown
     ├── LedgerError            NoSuchLedger, NoSuchEntry, EntryUnknown, LedgerFenced, LedgerClosed, NotEnoughBookies, …
     ├── MetalogError           TermOver, NoSequencer (each also with unknown outcome), SlotNotInTerm
     └── LogBookError           Conflict, Trimmed, Lost, OutcomeUnknown, WriterForgotten, AnswerForgotten, NumberReused,
@@ -181,6 +182,10 @@ class MetadataUnavailable(MetadataError):
     """The store cannot be reached; the request was not sent."""
 
     retryable = True
+
+
+class MetadataRefused(MetadataError):
+    """The store does not let this process do it: its credential is missing or wrong."""
 
 
 class MetadataUnknown(MetadataError):

@@ -13,10 +13,16 @@ from boki_common.metadata.memory import MemoryStore
 from boki_common.metadata.sqlite import SqliteStore
 from boki_common.metadata.store import MetadataStore
 from boki_common.metadata.zookeeper import ZookeeperStore
+from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 
 
-def open_store(uri: str, *, session_timeout_s: float = limits.SESSION_TIMEOUT_S) -> MetadataStore:
-    """The store of an address, not started yet.
+def open_store(
+    uri: str,
+    *,
+    session_timeout_s: float = limits.SESSION_TIMEOUT_S,
+    zookeeper: ZookeeperSettings = ZookeeperSettings(),  # noqa: B008 - frozen
+) -> MetadataStore:
+    """The store of an address, not started yet. `zookeeper`: how this process shows who it is, if it is ZooKeeper.
 
     Raises:
         SettingsError: an unknown scheme, a relative path, no host.
@@ -25,7 +31,7 @@ def open_store(uri: str, *, session_timeout_s: float = limits.SESSION_TIMEOUT_S)
     if separator and scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/"):
         return SqliteStore(rest, session_timeout_s=session_timeout_s)
     if separator and scheme == "zk" and rest.partition("/")[0]:
-        return ZookeeperStore(rest, session_timeout_s=session_timeout_s)
+        return ZookeeperStore(rest, session_timeout_s=session_timeout_s, settings=zookeeper)
     if uri == "memory://":
         return MemoryStore()
     raise SettingsError(

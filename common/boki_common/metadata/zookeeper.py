@@ -8,6 +8,8 @@ What a lost connection means:
 - A write is handed to kazoo only while connected; waiting for a connection in vain is MetadataUnavailable, certainly not
   sent. Once handed over it is never repeated here: a lost connection, an expired session or the call time-out is
   MetadataUnknown, since the request may still be under way (see `settle`).
+- With a digest file (`zookeeper_settings`) every connection is authenticated, and nodes are made for that user alone. What the
+  server refuses is MetadataRefused at once: waiting mends no credential.
 - kazoo begins a new session by itself when the server says that the old one expired. We see another session id on
   connecting and call the `on_session_lost` callbacks.
 - Watches do not survive a disconnect: after each reconnect every watch is told one change and is set again by the next
@@ -20,6 +22,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 from boki_common import limits
@@ -27,6 +30,7 @@ from boki_common.errors import (
     BadVersion,
     BokiError,
     ClosedError,
+    MetadataRefused,
     MetadataUnavailable,
     MetadataUnknown,
     NodeExists,
@@ -37,6 +41,7 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.store import NOTHING, Versioned
+from boki_common.metadata.zookeeper_settings import ZookeeperSettings, parse_digest
 
 RETRY_DELAY_S: Final = 0.05
 RECONNECT_DELAY_MAX_S: Final = 1.0
@@ -97,6 +102,7 @@ class ZookeeperStore:
         session_timeout_s: asked of the server, which may grant more or less.
         connect_timeout_s: bound of `start`.
         call_timeout_s: bound of every other call.
+        settings: how this process shows who it is.
     """
 
     def __init__(
@@ -106,8 +112,10 @@ class ZookeeperStore:
         session_timeout_s: float = limits.SESSION_TIMEOUT_S,
         connect_timeout_s: float = limits.CONNECT_TIMEOUT_S,
         call_timeout_s: float = limits.CALL_TIMEOUT_S,
+        settings: ZookeeperSettings = ZookeeperSettings(),  # noqa: B008 - frozen
     ) -> None:
         self.hosts = hosts
+        self._settings = settings
         self._session_timeout_s = session_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._call_timeout_s = call_timeout_s
@@ -122,7 +130,7 @@ class ZookeeperStore:
     async def start(self) -> None:
         if self._link is not None:
             return
-        link = _KazooLink(self.hosts, self._session_timeout_s, self._state_changed, self._node_changed)
+        link = _KazooLink(self.hosts, self._session_timeout_s, self._settings, self._state_changed, self._node_changed)
         self._link = link
         try:
             await link.open()
@@ -336,6 +344,7 @@ class _KazooLink:
         self,
         hosts: str,
         session_timeout_s: float,
+        settings: ZookeeperSettings,
         state_changed: Callable[[int | None], None],
         node_changed: Callable[[str], None],
     ) -> None:
@@ -343,6 +352,7 @@ class _KazooLink:
             import kazoo.client
             import kazoo.exceptions
             import kazoo.retry
+            import kazoo.security
         except ImportError as error:
             raise SettingsError(
                 f"metadata in ZooKeeper (zk://{hosts}) needs the library kazoo: pip install 'boki[zookeeper]'"
@@ -352,8 +362,11 @@ class _KazooLink:
         servers, _separator, chroot = hosts.partition("/")
         # kazoo's own chroot cannot make a chroot of several levels, so paths are prefixed here.
         self._chroot = f"/{chroot}" if chroot else ""
-        self._new_client: Callable[[], Any] = lambda: kazoo.client.KazooClient(
+        self._digest_file = settings.digest_file
+        self._new_client: Callable[[str], Any] = lambda digest: kazoo.client.KazooClient(
             hosts=servers,
+            auth_data=[("digest", digest)] if digest else None,
+            default_acl=kazoo.security.CREATOR_ALL_ACL if digest else None,
             logger=_quiet_logger(),
             timeout=session_timeout_s,
             connection_retry=kazoo.retry.KazooRetry(
@@ -374,18 +387,29 @@ class _KazooLink:
     def _open(self) -> None:
         try:
             paths.check_path(self._chroot or paths.ROOT)
-            self._client = self._new_client()
+            self._client = self._new_client(self._digest())
         except (ValueError, self._errors.ConfigurationError) as error:
             raise SettingsError(f"expected zk://host:port,host:port/chroot, found {self._hosts!r}: {error}") from error
         self._client.add_listener(self._on_state)
         self._client.start_async()
         self._opened = True
 
+    def _digest(self) -> str:
+        """The credential; "" without one. Raises SettingsError."""
+        if not self._digest_file:
+            return ""
+        try:
+            return parse_digest(Path(self._digest_file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"zookeeper.digest_file {self._digest_file} cannot be used: {error}") from error
+
     async def make_chroot(self) -> None:
         """Makes the folder of the chroot and those above it, unless they are there."""
         parts = self._chroot.split("/")[1:]
         for depth in range(len(parts)):
             path = "/" + "/".join(parts[: depth + 1])
+            if await self._call("exists_async", (path,), {}) is not None:
+                continue  # its parent may be another's, who lets us make nothing there
             try:
                 await self._call("create_async", (path, b""), {})
             except self._errors.NodeExistsError:
@@ -480,7 +504,12 @@ class _KazooLink:
         if isinstance(error, _NotSent):
             return MetadataUnavailable(f"{operation} of {path} was not sent: the connection is lost", **facts)
         if isinstance(error, (errors.NoAuthError, errors.AuthFailedError)):
-            return MetadataUnavailable(f"ZooKeeper refuses {operation} of {path}: {error!r}", **facts)
+            return MetadataRefused(
+                f"ZooKeeper at {self._hosts} refuses {operation} of {path} ({type(error).__name__}): expected the credential of "
+                f"whoever made it, found {'another one' if self._digest_file else 'none'}; see the setting "
+                "zookeeper.digest_file",
+                **facts,
+            )
         if isinstance(error, errors.KazooException):
             if written:
                 return MetadataUnknown(f"the answer to {operation} of {path} was lost: {error!r}", **facts)

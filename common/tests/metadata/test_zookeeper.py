@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boki_common.errors import BadVersion, ClosedError, MetadataUnavailable, MetadataUnknown, SettingsError
+from boki_common.errors import (
+    BadVersion,
+    ClosedError,
+    MetadataRefused,
+    MetadataUnavailable,
+    MetadataUnknown,
+    SettingsError,
+)
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import Versioned
 from boki_common.metadata.zookeeper import ZookeeperStore
+from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 
 Opener = Callable[..., Any]
 
@@ -24,7 +34,8 @@ async def opened() -> AsyncIterator[Opener]:
     stores: list[ZookeeperStore] = []
 
     async def open_store(hosts: str, **options: Any) -> ZookeeperStore:
-        store = ZookeeperStore(hosts, **({"session_timeout_s": 2.0, "call_timeout_s": 1.0} | options))
+        quick: dict[str, Any] = {"session_timeout_s": 2.0, "call_timeout_s": 1.0}
+        store = ZookeeperStore(hosts, **(quick | options))
         stores.append(store)
         await store.start()
         return store
@@ -205,3 +216,50 @@ async def test_closing_without_a_server_does_not_hang(opened: Opener, own_zookee
     start = loop.time()
     await store.close()
     assert loop.time() - start < 10
+
+
+@pytest.fixture
+def credential(tmp_path: Path) -> Callable[[str], ZookeeperSettings]:
+    def written(text: str) -> ZookeeperSettings:
+        path = tmp_path / f"digest-{len(list(tmp_path.iterdir()))}"
+        path.write_text(text)
+        return ZookeeperSettings(digest_file=str(path))
+
+    return written
+
+
+@pytest.mark.zookeeper
+async def test_what_a_user_made_is_for_that_user_alone(
+    opened: Opener, zookeeper: Any, credential: Callable[[str], ZookeeperSettings]
+) -> None:
+    chroot = f"/digest-{os.urandom(8).hex()}"
+    mine = await opened(f"{zookeeper.hosts}{chroot}", settings=credential("boki:secret\n"))
+    await mine.create("/a", b"one")
+    await mine.set("/a", b"two", version=0, creating={"/b": b""})
+    again = await opened(f"{zookeeper.hosts}{chroot}", settings=credential("boki:secret"))
+    assert await again.set("/a", b"three", version=1) == 2
+    a, b, c = f"{chroot}/a", f"{chroot}/b", f"{chroot}/c"
+    for settings, found in ((ZookeeperSettings(), "none"), (credential("boki:guessed"), "another one")):
+        with pytest.raises(MetadataRefused, match="refuses start"):
+            await opened(f"{zookeeper.hosts}{chroot}", settings=settings)
+        stranger = await opened(zookeeper.hosts, settings=settings)
+        refused: list[Awaitable[object]] = [
+            stranger.get(a),
+            stranger.set(a, b"", version=2),
+            stranger.set(b, b"", version=0, creating={c: b""}),
+            stranger.create(c),
+            stranger.delete(a, version=2),
+        ]
+        for call in refused:
+            with pytest.raises(MetadataRefused, match=f"found {found}; see the setting") as caught:
+                await call
+            assert caught.value.definite and not caught.value.retryable and "secret" not in str(caught.value)
+    assert await mine.get("/a") == Versioned(b"three", 2)
+
+
+async def test_a_file_without_a_credential_is_named(credential: Callable[[str], ZookeeperSettings]) -> None:
+    for settings in (credential("secret"), ZookeeperSettings(digest_file="/nowhere/digest")):
+        store = ZookeeperStore("127.0.0.1:1", settings=settings)
+        with pytest.raises(SettingsError, match=r"zookeeper\.digest_file") as caught:
+            await store.start()
+        assert "secret" not in str(caught.value)
