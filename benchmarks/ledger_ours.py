@@ -17,8 +17,9 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from benchmarks.ledger_cluster import Processor, Side, processor
+from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError
-from boki_common.record_batch import NO_NAMES, BatchBuilder, RecordBatch, join
+from boki_common.record_batch import NO_NAMES, RecordBatch, join
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient

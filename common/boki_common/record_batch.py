@@ -45,8 +45,6 @@ are what travels, is joined, decided and answered: joining batches concatenates 
 
 from __future__ import annotations
 
-import operator
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from struct import Struct
@@ -70,9 +68,9 @@ RUN_END: Final = 4
 RUN_RESENT: Final = 8
 _RUN_FLAGS: Final = RUN_NAMED | RUN_VOID | RUN_END | RUN_RESENT
 
-_FIXED: Final = Struct("<BBHIIIIIIIIIIIQQ")
-_RUN: Final = Struct("<Q16sQQIIII")
-_EXPECTATION: Final = Struct("<QQII")
+FIXED_HEADER: Final = Struct("<BBHIIIIIIIIIIIQQ")
+RUN_ROW: Final = Struct("<Q16sQQIIII")
+EXPECTATION_ROW: Final = Struct("<QQII")
 _NAMES_BYTES: Final = Struct("<H")
 _RUN_COLUMNS: Final = np.dtype(
     [
@@ -86,7 +84,7 @@ _RUN_COLUMNS: Final = np.dtype(
         ("flags", "<u4"),
     ]
 )
-_EXPECTATION_ROW: Final = np.dtype(f"V{_EXPECTATION.size}")
+_EXPECTATION_COLUMN: Final = np.dtype(f"V{EXPECTATION_ROW.size}")
 _ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
 _FEW_RUNS: Final = 48
@@ -147,7 +145,7 @@ _PLACE_FIELD: Final = _Fixed._fields.index("term")
 """Where the fields begin that an engine fills."""
 
 
-class _Ends(NamedTuple):
+class ColumnEnds(NamedTuple):
     """Where each column ends."""
 
     runs: int
@@ -158,12 +156,12 @@ class _Ends(NamedTuple):
     tag_counts: int
 
     @classmethod
-    def of(cls, runs: int, records: int, tags: int, expectations: int, crcs: int) -> _Ends:
-        end = _FIXED.size + runs * _RUN.size
+    def of(cls, runs: int, records: int, tags: int, expectations: int, crcs: int) -> ColumnEnds:
+        end = FIXED_HEADER.size + runs * RUN_ROW.size
         return cls(
             end,
             end := end + tags * 8,
-            end := end + expectations * _EXPECTATION.size,
+            end := end + expectations * EXPECTATION_ROW.size,
             end := end + records * 4,
             end := end + crcs * 4,
             end + records,
@@ -177,7 +175,7 @@ class _Ends(NamedTuple):
 class RecordBatch:
     """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few."""
 
-    def __init__(self, view: memoryview, fixed: _Fixed, ends: _Ends) -> None:
+    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds) -> None:
         self._view = view
         self._fixed = fixed
         self._ends = ends
@@ -189,7 +187,7 @@ class RecordBatch:
         self.expectation_count = fixed.expectation_count
         self.data_bytes = fixed.data_bytes
         self.raw_data_bytes = fixed.raw_data_bytes
-        self.runs: list[Run] = list(map(_make_run, _RUN.iter_unpack(view[_FIXED.size : ends.runs])))
+        self.runs: list[Run] = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
 
     @classmethod
     def parse(cls, view: memoryview, *, header_only: bool = False, trusted: bool = False) -> RecordBatch:
@@ -202,14 +200,16 @@ class RecordBatch:
         Raises:
             ProtocolError: a length, count or value cannot be. VersionMismatch: another version.
         """
-        if len(view) < _FIXED.size:
-            raise ProtocolError(f"expected a record batch of at least {_FIXED.size} bytes, found {len(view)}")
-        fixed = _Fixed._make(_FIXED.unpack_from(view))
+        if len(view) < FIXED_HEADER.size:
+            raise ProtocolError(f"expected a record batch of at least {FIXED_HEADER.size} bytes, found {len(view)}")
+        fixed = _Fixed._make(FIXED_HEADER.unpack_from(view))
         if fixed.version != VERSION:
             raise VersionMismatch(
                 f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
             )
-        ends = _Ends.of(fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count)
+        ends = ColumnEnds.of(
+            fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count
+        )
         _check(fixed.record_count <= limits.BATCH_RECORDS, "records", limits.BATCH_RECORDS, fixed.record_count)
         _check(ends.padded == fixed.header_bytes, "header bytes", ends.padded, fixed.header_bytes)
         size = fixed.header_bytes + (0 if header_only else fixed.data_bytes)
@@ -225,7 +225,9 @@ class RecordBatch:
     def _check_columns(self) -> None:
         fixed, runs = self._fixed, self.runs
         columns = (
-            np.frombuffer(self._view[_FIXED.size : self._ends.runs], _RUN_COLUMNS) if len(runs) > _FEW_RUNS else None
+            np.frombuffer(self._view[FIXED_HEADER.size : self._ends.runs], _RUN_COLUMNS)
+            if len(runs) > _FEW_RUNS
+            else None
         )
         records, tags, expectations, named = _sums_of_runs(runs) if columns is None else _sums_of_columns(columns)
         _check(records == fixed.record_count, "records in runs", fixed.record_count, records)
@@ -285,7 +287,7 @@ class RecordBatch:
     @cached_property
     def expectations(self) -> list[Expectation]:
         column = self._view[self._ends.tags : self._ends.expectations]
-        return list(map(Expectation._make, _EXPECTATION.iter_unpack(column)))
+        return list(map(Expectation._make, EXPECTATION_ROW.iter_unpack(column)))
 
     @cached_property
     def payload_lengths(self) -> NDArray[np.uint32]:
@@ -311,8 +313,8 @@ class RecordBatch:
 
     def header_at(self, term: int, shard: int, first_local_id: int) -> list[Buffer]:
         """The header of this batch at a place in a shard: a new beginning, and the columns as they are."""
-        start = _FIXED.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
-        return [start, self.header[_FIXED.size :]]
+        start = FIXED_HEADER.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
+        return [start, self.header[FIXED_HEADER.size :]]
 
     @property
     def has_data(self) -> bool:
@@ -384,7 +386,7 @@ class RecordBatch:
 
     def column_views(self) -> tuple[memoryview, ...]:
         """The six columns as bytes, in order: what `join` concatenates."""
-        view, start, columns = self._view, _FIXED.size, []
+        view, start, columns = self._view, FIXED_HEADER.size, []
         for end in self._ends:
             columns.append(view[start:end])
             start = end
@@ -394,12 +396,12 @@ class RecordBatch:
         """A batch of some runs of this uncompressed one, given by ascending index: for batches that go different ways."""
         assert not self._fixed.flags & FLAG_ZSTD
         view, all_ends = self._view, self._ends
-        runs = np.frombuffer(view[_FIXED.size : all_ends.runs], _RUN_COLUMNS)
+        runs = np.frombuffer(view[FIXED_HEADER.size : all_ends.runs], _RUN_COLUMNS)
         chosen = np.zeros(len(runs), np.bool_)
         chosen[indexes] = True
         counts = runs["count"]
         records = np.repeat(chosen, counts)
-        expectations = np.frombuffer(view[all_ends.tags : all_ends.expectations], _EXPECTATION_ROW)
+        expectations = np.frombuffer(view[all_ends.tags : all_ends.expectations], _EXPECTATION_COLUMN)
         columns: list[NDArray[Any]] = [
             runs[chosen],
             self.tags[np.repeat(chosen, runs["tag_count"])],
@@ -414,9 +416,9 @@ class RecordBatch:
         whole = self.data
         data = [whole[first:stop] for first, stop in zip(first_bytes, stop_bytes, strict=True)]
         _, tag_count, expectation_count, record_count, crc_count, _ = map(len, columns)
-        ends = _Ends.of(len(indexes), record_count, tag_count, expectation_count, crc_count)
+        ends = ColumnEnds.of(len(indexes), record_count, tag_count, expectation_count, crc_count)
         data_bytes = sum(map(len, data))
-        fixed = _FIXED.pack(
+        fixed = FIXED_HEADER.pack(
             VERSION, 0, 0, len(indexes), record_count, tag_count, expectation_count, crc_count, ends.padded, data_bytes,
             data_bytes, self.term, self.shard, 0, self.first_local_id, 0,
         )  # fmt: skip
@@ -496,7 +498,7 @@ def join(
     expectations = sum(batch._fixed.expectation_count for batch in batches)
     runs = sum(len(batch.runs) for batch in batches)
     tags = sum(batch.tag_count for batch in batches)
-    ends = _Ends.of(runs, records, tags, expectations, crcs)
+    ends = ColumnEnds.of(runs, records, tags, expectations, crcs)
     data: list[Buffer] = [batch.data for batch in batches]
     data_bytes = raw_bytes = sum(map(len, data))
     flags = 0
@@ -505,143 +507,15 @@ def join(
         if compressed is not None:
             data = [compressed]
             data_bytes, flags = len(compressed), FLAG_ZSTD
-    fixed = _FIXED.pack(
+    fixed = FIXED_HEADER.pack(
         VERSION, flags, 0, runs, records, tags, expectations, crcs, ends.padded, data_bytes, raw_bytes,
         term, shard, 0, first_local_id, 0,
     )  # fmt: skip
     if len(batches) == 1:
-        return [fixed, batches[0].header[_FIXED.size :], *data]
+        return [fixed, batches[0].header[FIXED_HEADER.size :], *data]
     columns = zip(*(batch.column_views() for batch in batches), strict=True)
     header = b"".join([fixed, *(view for column in columns for view in column), bytes(ends.padded - ends.tag_counts)])
     return [header, *data]
-
-
-class BatchBuilder:
-    """Builds a batch on the SDK's side, run after run, record after record.
-
-    `size` grows with each record, so the caller knows when to send. `add` and `add_run_of_one` are the only code that runs per
-    record.
-    """
-
-    __slots__ = (
-        "_crcs", "_data", "_expectations", "_lengths", "_run", "_run_expectations", "_run_records", "_run_tags", "_runs",
-        "_tag_count", "_tag_counts", "_tags", "data_bytes",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self._runs: list[bytes] = []
-        self._run: tuple[int, bytes, int, int, int] | None = None
-        """Book, writer, first number, low, flags of the open run; it begins at these counts:"""
-        self._run_records = self._run_tags = self._run_expectations = 0
-        self._tag_count = 0
-        self._tags: list[bytes] = []
-        self._expectations: list[bytes] = []
-        self._lengths = array("I")
-        self._crcs = array("I")
-        self._tag_counts = bytearray()
-        self._data: list[Buffer] = []
-        self.data_bytes = 0
-
-    @property
-    def record_count(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the batch so far, roughly."""
-        return self.data_bytes + 13 * len(self._lengths) + _RUN.size * (len(self._runs) + 1) + _FIXED.size
-
-    def start_run(self, book: int, writer: bytes, first: int, low: int, flags: int = 0) -> None:
-        """Begins the next run; records added from here on have the numbers first, first+1, …"""
-        self._end_run()
-        self._run = book, writer, first, low, flags
-        self._run_records, self._run_tags = len(self._lengths), self._tag_count
-        self._run_expectations = len(self._expectations)
-
-    def add(self, tags: bytes, tag_count: int, names: bytes, data: Buffer) -> None:
-        """Adds a record. `tags` are its u64 tags packed, `names` what `pack_names` made (NO_NAMES for none)."""
-        assert self._run is not None
-        length = len(names) + len(data)
-        self._lengths.append(length)
-        self._tag_counts.append(tag_count)
-        if tag_count:
-            self._tag_count += tag_count
-            self._tags.append(tags)
-        self._data += names, data
-        self.data_bytes += length
-
-    def add_run_of_one(
-        self, book: int, writer: bytes, first: int, low: int, flags: int,
-        tags: bytes, tag_count: int, names: bytes, data: Buffer,
-    ) -> None:  # fmt: skip
-        """`start_run` and `add`, for a run of one record without expectations, at half their cost."""
-        if self._run is not None:
-            self._end_run()
-        self._runs.append(_RUN.pack(book, writer, first, low, 1, tag_count, 0, flags))
-        length = len(names) + len(data)
-        self._lengths.append(length)
-        self._tag_counts.append(tag_count)
-        if tag_count:
-            self._tag_count += tag_count
-            self._tags.append(tags)
-        self._data += names, data
-        self.data_bytes += length
-
-    def add_many(
-        self, tags: Sequence[bytes], tag_counts: Sequence[int], names: Sequence[bytes], data: Sequence[Buffer]
-    ) -> None:
-        """Adds records by columns, as `add` would one by one, at a third of its cost."""
-        assert self._run is not None and len(tags) == len(tag_counts) == len(names) == len(data)
-        self._tag_count += sum(tag_counts)
-        lengths = list(map(operator.add, map(len, names), map(len, data)))
-        self._lengths.extend(lengths)
-        self._tag_counts.extend(tag_counts)
-        self._tags.extend(tags)
-        payloads: list[Buffer] = [b""] * (2 * len(data))
-        payloads[::2] = names
-        payloads[1::2] = data
-        self._data.extend(payloads)
-        self.data_bytes += sum(lengths)
-
-    def expect(self, tag: int, seqnum: int) -> None:
-        """Adds an expectation to the record added last; seqnum 0 expects none at all."""
-        assert self._run is not None
-        self._expectations.append(_EXPECTATION.pack(tag, seqnum, len(self._lengths) - 1 - self._run_records, 0))
-
-    def checksum(self, crc: int) -> None:
-        """Adds the checksum of the record added last; once per record of a NAMED run."""
-        self._crcs.append(crc)
-
-    def finish(self) -> list[Buffer]:
-        """The buffers of the batch. The builder is spent."""
-        self._end_run()
-        tags = b"".join(self._tags)
-        ends = _Ends.of(len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations), len(self._crcs))
-        fixed = _FIXED.pack(
-            VERSION, 0, 0, len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations),
-            len(self._crcs), ends.padded, self.data_bytes, self.data_bytes, 0, 0, 0, 0, 0,
-        )  # fmt: skip
-        columns: list[Buffer] = [
-            fixed,
-            *self._runs,
-            tags,
-            *self._expectations,
-            self._lengths.tobytes(),
-            self._crcs.tobytes(),
-            self._tag_counts,
-            bytes(ends.padded - ends.tag_counts),
-        ]
-        if self.data_bytes > len(self._lengths) * 16 * limits.KIB:  # large records go as they are, without a copy
-            return [b"".join(columns), *self._data]
-        return [b"".join(columns + self._data)]
-
-    def _end_run(self) -> None:
-        if self._run is not None:
-            book, writer, first, low, flags = self._run
-            records = len(self._lengths) - self._run_records
-            tags, expectations = self._tag_count - self._run_tags, len(self._expectations) - self._run_expectations
-            self._runs.append(_RUN.pack(book, writer, first, low, records, tags, expectations, flags))
-            self._run = None
 
 
 def pack_names(names: Sequence[tuple[int, bytes]]) -> bytes:

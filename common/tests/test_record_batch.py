@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import limits
+from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, CorruptData, ProtocolError, VersionMismatch
 from boki_common.record_batch import (
     NO_NAMES,
     RUN_END,
     RUN_NAMED,
-    RUN_RESENT,
-    BatchBuilder,
     RecordBatch,
     join,
     pack_names,
@@ -61,41 +60,6 @@ def test_parse_returns_what_was_built(rows: list[RunOfRecords], flags: int) -> N
         sum(len(r) // 2 for _, _, r in rows),
     ]
     assert len(batch.header) % 8 == 0
-
-
-@given(records)
-def test_records_added_by_columns_are_as_if_added_one_by_one(rows: list[Record]) -> None:
-    builder = BatchBuilder()
-    builder.start_run(1, bytes(range(16)), 9, 9)
-    builder.add_many(
-        [pack(f"<{len(numbers)}Q", *numbers) for numbers, _ in rows],
-        [len(numbers) for numbers, _ in rows],
-        [NO_NAMES] * len(rows),
-        [data for _, data in rows],
-    )
-    one_by_one = BatchBuilder()
-    one_by_one.start_run(1, bytes(range(16)), 9, 9)
-    for numbers, data in rows:
-        one_by_one.add(pack(f"<{len(numbers)}Q", *numbers), len(numbers), NO_NAMES, data)
-    assert (builder.size, builder.record_count) == (one_by_one.size, one_by_one.record_count)
-    assert b"".join(builder.finish()) == b"".join(one_by_one.finish())
-
-
-@given(st.lists(st.tuples(st.sampled_from([0, RUN_RESENT]), records), min_size=1, max_size=4))
-def test_a_run_of_one_record_is_as_if_added_in_two_calls(rows: list[tuple[int, list[Record]]]) -> None:
-    quick, slow = BatchBuilder(), BatchBuilder()
-    for book, (flags, batch) in enumerate(rows):
-        packed = [(pack(f"<{len(tags)}Q", *tags), len(tags), NO_NAMES, data) for tags, data in batch]
-        slow.start_run(book, b"w" * 16, 9, 7, flags)
-        if len(packed) == 1:
-            quick.add_run_of_one(book, b"w" * 16, 9, 7, flags, *packed[0])
-        else:
-            quick.start_run(book, b"w" * 16, 9, 7, flags)
-            for record in packed:
-                quick.add(*record)
-        for record in packed:
-            slow.add(*record)
-    assert b"".join(quick.finish()) == b"".join(slow.finish())
 
 
 @given(st.lists(runs, min_size=1, max_size=4), st.booleans())
@@ -293,14 +257,6 @@ def test_a_run_that_cannot_be_is_refused_among_few_and_among_many(
         pack_into("<Q" if offset % RUN_BYTES in (FIRST, LOW) else "<I", view, 64 + offset, value)
     with pytest.raises(ProtocolError, match=message):
         RecordBatch.parse(memoryview(view))
-
-
-def test_large_records_are_not_copied_into_the_frame() -> None:
-    data = bytes(1_000_000)
-    builder = BatchBuilder()
-    builder.start_run(1, bytes(16), 1, 1)
-    builder.add(b"", 0, NO_NAMES, data)
-    assert any(buffer is data for buffer in builder.finish())
 
 
 NAMED_BATCH = (

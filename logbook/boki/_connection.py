@@ -29,6 +29,7 @@ from boki._outcome import Why, why_of
 from boki._window import FRAME_TARGET_BYTES
 from boki_common import engine_protocol as wire
 from boki_common import limits
+from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import (
     BokiError,
     CallTimeout,
@@ -44,7 +45,6 @@ from boki_common.errors import (
 )
 from boki_common.ids import Position
 from boki_common.logs import get_logger
-from boki_common.record_batch import BatchBuilder
 from boki_common.runtime.ports import Buffer, Random
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ import crc32c as _crc32c
 
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
 from boki._outcome import Committed, Never, Outcome, Why
+from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, Conflict, OutcomeUnknown, Unreachable
-from boki_common.record_batch import BatchBuilder
 
 if TYPE_CHECKING:
     from boki._abandoned import Abandoned
@@ -149,7 +149,7 @@ class Ticket:
 
     # -- what the SDK calls: `Pending` of `_window`
 
-    count: Final = 1
+    count: int = 1
     """For the SDK: one number."""
 
     def contents(self) -> list[Content]:

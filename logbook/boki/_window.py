@@ -27,8 +27,9 @@ from typing import Final, Protocol
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations, encode_tags
 from boki._pending import Ticket
 from boki_common import limits
+from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, ProtocolError
-from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, BatchBuilder
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT
 
 WINDOW_BYTES: Final = 16 * limits.MIB
 """Data of undecided records that one book keeps; one more record is taken while they are below it."""

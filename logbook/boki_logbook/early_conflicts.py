@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from boki_common.batch_builder import BatchBuilder
 from boki_common.engine_protocol import NEWEST_FORGOTTEN, AnswerRow, Token, Verdict, merge_tokens
 from boki_common.ids import Position
-from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, RUN_VOID, BatchBuilder, Expectation, RecordBatch
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, RUN_VOID, Expectation, RecordBatch
 from boki_logbook.writers import Actual
 
 _LEFT_TO_THE_LOG: Final = RUN_NAMED | RUN_RESENT | RUN_VOID

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from boki_common.batch_builder import BatchBuilder
 from boki_common.engine_protocol import (
     AnswerRow,
     Consistency,
@@ -34,7 +35,7 @@ from boki_common.errors import (
     NotEnoughBookies,
 )
 from boki_common.ids import Position
-from boki_common.record_batch import NO_NAMES, RUN_NAMED, BatchBuilder, RecordBatch, split_payload
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, RecordBatch, split_payload
 from boki_common.runtime.ports import Buffer
 from boki_logbook.core import EngineCore
 from boki_logbook.places import TermPlaces

@@ -12,8 +12,9 @@ from boki._window import FRAME_TARGET_BYTES, WINDOW_BYTES, Pending, Window
 from boki.testing._engine import appends_of
 from boki.testing._model import Answer, Append, Model, Outcome
 from boki_common import limits
+from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, LogBookError, ProtocolError
-from boki_common.record_batch import RUN_RESENT, BatchBuilder, RecordBatch, Run
+from boki_common.record_batch import RUN_RESENT, RecordBatch, Run
 
 TAGS = encode_tags([])
 CONFLICT = LogBookError("conflict")
