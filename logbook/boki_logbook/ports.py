@@ -14,7 +14,7 @@ from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_metalog.progress import Order
-from boki_metalog.sequencer_link import SequencerTime
+from boki_metalog.sequencer_protocol import SequencerTime
 
 
 class LedgerWriter(Protocol):

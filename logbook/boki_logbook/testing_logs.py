@@ -23,7 +23,7 @@ from boki_common.ids import Position
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import MetalogEntry
 from boki_metalog.progress import CutBuilder, Order
-from boki_metalog.sequencer_link import SequencerTime
+from boki_metalog.sequencer_protocol import SequencerTime
 from boki_metalog.slot_rules import to_ranges
 from boki_metalog.term_order import slot_mask, terms_before
 from boki_metalog.term_record import VERSION, Location, TermRecord

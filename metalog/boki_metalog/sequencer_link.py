@@ -8,7 +8,7 @@ barrier in one turn share one request, which leaves after the last of them asked
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,15 +18,7 @@ from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.progress import Order
-
-
-class SequencerTime(NamedTuple):
-    """What a sequencer says of time."""
-
-    now_ms: int
-    """Its wall clock."""
-    cut_ms: int
-    """Of its newest entry."""
+from boki_metalog.sequencer_protocol import SequencerTime
 
 
 class ShardsOfTerm:

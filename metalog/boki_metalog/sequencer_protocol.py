@@ -108,6 +108,15 @@ class Entries(NamedTuple):
     payloads: list[memoryview]
 
 
+class SequencerTime(NamedTuple):
+    """What a sequencer says of time."""
+
+    now_ms: int
+    """Its wall clock."""
+    cut_ms: int
+    """Of its newest entry."""
+
+
 def encode_hello(incarnations: Sequence[str]) -> bytes:
     return msgspec.msgpack.encode(Hello((VERSION,), tuple(incarnations)))
 

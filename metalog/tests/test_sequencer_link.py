@@ -15,7 +15,8 @@ from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.metalog_entry import ShardEnd, Trim
-from boki_metalog.sequencer_link import SequencerLink, SequencerTime, ShardsOfTerm
+from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
+from boki_metalog.sequencer_protocol import SequencerTime
 
 A = "aa" * 16
 

@@ -15,7 +15,7 @@ from boki_logbook.clock_watch import ClockWatch
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing_engines import EngineCluster
 from boki_logbook.testing_logs import ScriptedLink, ScriptedLog
-from boki_metalog.sequencer_link import SequencerTime
+from boki_metalog.sequencer_protocol import SequencerTime
 
 NOW = 1_000_000
 QUICK = EngineSettings(clock_check_s=0.001, clock_bound_s=5, replicas=1, acks=1)
