@@ -1,0 +1,97 @@
+"""Batches that reads need: once for all who ask, looked for again, and given up by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from boki_common.errors import EntryUnknown
+from boki_common.record_batch import RecordBatch
+from boki_logbook.batch_loads import LOAD_TRIES, BatchLoads
+from boki_logbook.cache import BatchCache
+from boki_logbook.entry_source import EntrySource
+from boki_logbook.places import EntryPlace
+from boki_logbook.settings import EngineSettings
+from boki_logbook.testing import RunSpec, ScriptedLedgers, make_batch, plain_records
+
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002)
+
+
+class Loads:
+    """Loads from one ledger of three entries."""
+
+    def __init__(self) -> None:
+        self.ledgers = ScriptedLedgers()
+        self.cache = BatchCache(1_000_000)
+        self.source = EntrySource(self.ledgers)
+        self.loads = BatchLoads(cache=self.cache, source=self.source, settings=QUICK)
+        self.ledger_id = -1
+
+    async def fill(self) -> None:
+        ledger = await self.ledgers.create()
+        self.ledger_id = ledger.ledger_id
+        for entry in range(3):
+            ledger.submit(make_batch(RunSpec(1, bytes(16), 1 + entry, plain_records("x")))._view)
+
+    async def load(self, *entries: int) -> list[RecordBatch]:
+        return await self.loads.load_all(EntryPlace(self.ledger_id, entry, 1, 2, 0) for entry in entries)
+
+    @property
+    def reads(self) -> list[int]:
+        return [first for _, first, _ in self.ledgers.reads]
+
+
+@pytest.fixture
+async def made() -> AsyncIterator[Loads]:
+    loads = Loads()
+    await loads.fill()
+    yield loads
+    await loads.loads.close()
+    await loads.source.close()
+
+
+async def test_batches_come_in_the_order_asked_for_and_stay_in_the_cache(made: Loads) -> None:
+    assert [batch.runs[0].first for batch in await made.load(2, 0)] == [3, 1]
+    assert sorted(made.reads) == [0, 2]
+    await made.load(0, 2)
+    assert len(made.reads) == 2
+
+
+async def test_an_entry_is_read_once_however_many_ask(made: Loads) -> None:
+    found = await asyncio.gather(*(made.load(1) for _ in range(10)))
+    assert made.reads == [1]
+    assert all(batches[0] is found[0][0] for batches in found)
+
+
+async def test_what_is_not_found_yet_is_looked_for_again(made: Loads) -> None:
+    made.ledgers.missing[made.ledger_id, 1] = None
+    loading = asyncio.ensure_future(made.load(1))
+    async with asyncio.timeout(10):
+        while not made.reads:
+            await asyncio.sleep(0)
+    del made.ledgers.missing[made.ledger_id, 1]
+    assert [batch.runs[0].first for batch in await loading] == [2]
+
+
+async def test_what_cannot_be_read_is_told_after_some_tries_and_others_are_not_kept_from_it(made: Loads) -> None:
+    made.ledgers.unknown[made.ledger_id, 1] = None
+    with pytest.raises(
+        EntryUnknown, match=f"entry 1 of data ledger {made.ledger_id} is ordered, but cannot be read now"
+    ):
+        await made.load(0, 1)
+    assert made.reads.count(1) == LOAD_TRIES
+    del made.ledgers.unknown[made.ledger_id, 1]
+    assert len(await made.load(0, 1)) == 2
+
+
+async def test_closing_ends_what_is_under_way(made: Loads) -> None:
+    made.ledgers.gates[made.ledger_id, 1] = asyncio.Event()
+    loading = asyncio.ensure_future(made.load(1))
+    async with asyncio.timeout(10):
+        while not made.reads:
+            await asyncio.sleep(0)
+    await made.loads.close()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
