@@ -100,11 +100,13 @@ def _extend(row: array[int], first: int, stop: int) -> None:
 class Index:
     """All streams of one engine."""
 
-    def __init__(self, *, tail_rows: int = TAIL_ROWS, largest_run: int = MERGED_ROWS) -> None:
-        """`largest_run`: rows; no merge makes a longer one."""
+    def __init__(
+        self, *, tail_rows: int = TAIL_ROWS, slice_rows: int | None = None, largest_run: int = MERGED_ROWS
+    ) -> None:
+        """`slice_rows`: merged at once. `largest_run`: rows; no merge makes a longer one."""
         self._tail_rows_limit = tail_rows
         self._largest_run = largest_run
-        self._slice_rows = min(SLICE_ROWS, max(tail_rows, LEAST_SLICE_ROWS))
+        self._slice_rows = slice_rows or min(SLICE_ROWS, max(tail_rows, LEAST_SLICE_ROWS))
         self._runs: list[SortedRun] = []
         self._tail: dict[int, _TailBook] = {}
         self._tail_rows = 0
@@ -328,7 +330,7 @@ class Index:
             before = self.merged_rows
             if not self.tidy():
                 self._owed = 0
-            self._owed -= max(self.merged_rows - before, self._slice_rows // 4)
+            self._owed -= max(self.merged_rows - before, self._slice_rows // 4, 1)
 
     def frozen(self) -> list[SortedRun]:
         """All rows; some may be dead, but no stream is forgotten. The tail is frozen for it."""

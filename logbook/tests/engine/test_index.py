@@ -95,9 +95,9 @@ class PlainIndex:
 class IndexMachine(RuleBasedStateMachine):
     """Adds spans of batches, freezes, trims and forgets at odd moments, and asks everything."""
 
-    @initialize(tail_rows=st.sampled_from([1, 7, 30, 10_000]))
-    def start(self, tail_rows: int) -> None:
-        self.index = Index(tail_rows=tail_rows)
+    @initialize(tail_rows=st.sampled_from([1, 7, 30, 10_000]), slice_rows=st.sampled_from([1, 5, None]))
+    def start(self, tail_rows: int, slice_rows: int | None) -> None:
+        self.index = Index(tail_rows=tail_rows, slice_rows=slice_rows)
         self.model = PlainIndex()
         self.next_seqnum = 1
 
@@ -210,6 +210,31 @@ def test_no_batch_pays_for_more_than_a_few_slices_and_all_pay_enough() -> None:
     assert 0 < most <= 2 * WORK_PER_ROW * 2 * records + 1_024
     assert index.run_count <= 24
     assert all(index.ascending(1, tag, 0, 2**63, 9) == [tag] for tag in range(1, 40_001, 997))
+
+
+def test_what_dies_while_a_run_is_rewritten_stays_dead() -> None:
+    """Step by step, with trims between the steps, against an index that is put in order at once."""
+    slow, quick = Index(slice_rows=1), Index()
+    found = []
+    for index in (slow, quick):
+        tagged = (RecordSpec(tags=(5, 6)),) * 40
+        index.add(make_batch(RunSpec(1, WRITER, 1, tagged), RunSpec(2, WRITER, 1, tagged[:10])), 0, 50, 1)
+        index.add(make_batch(RunSpec(3, WRITER, 1, tagged[:10])), 0, 10, 51)
+        index.freeze()
+        died = [index.trim(1, [(5, 41), (6, 6)]).tolist()]  # a quarter of the run is dead: it is rewritten from here on
+        assert (index.merged_rows == 1) == (index is slow)
+        died.append(index.trim(1, [(6, 20)]).tolist())
+        died.append(index.trim(3, [(0, 55)]).tolist())
+        died.append(index.trim(2, [(0, 2**63)]).tolist())
+        forgotten = index.forget(2, [0], lambda _: True)
+        while index.tidy():
+            pass
+        died.append(index.trim(1, [(6, 30)]).tolist())
+        while index.tidy():
+            pass
+        found.append((died, forgotten, index.newest(2, 0), index.newest(3, 0), len(index), index.streams()))
+    assert found[0] == found[1]
+    assert found[0][2:4] == (0, 60)
 
 
 @pytest.mark.parametrize("by_tags", [False, True])
