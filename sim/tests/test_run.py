@@ -120,7 +120,7 @@ def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytes
     monkeypatch.setattr(Journal, "when_durable", at_once)
 
     def power_cut(_seed: int) -> list[Fault]:
-        return [Fault(1.5, "power", f"bookie-{number}", 0.5) for number in (1, 2, 3, 4, 5)]
+        return [Fault(at, "power", f"bookie-{number}", 0.3) for at in (0.8, 1.3, 1.8) for number in (1, 2, 3, 4, 5)]
 
     assert "[1 copies]" in " ".join(found(range(1, 12), power_cut, "[1 copies]").violations)
 

@@ -120,6 +120,9 @@ def test_a_linearizable_read_of_an_engines_own_position_is_found(monkeypatch: py
         return log, self.positions.get(log, Position(0, 0))
 
     monkeypatch.setattr(EngineCore, "barrier", barrier)
-    behind = [Fault(0.8, "clog", "sequencer-1>engine-1", 1.0)]
-    outcome = found("(linearizable)", seeds=range(1, 20), faults=behind)
+    behind = [
+        Fault(at, "clog", f"sequencer-1>engine-{engine}", 0.3)
+        for at, engine in ((0.8, 1), (1.2, 2), (1.6, 1), (2.0, 2))
+    ]
+    outcome = found("(linearizable)", seeds=range(1, 40), faults=behind, work_s=2.5)
     assert any("which was known" in text for text in outcome.violations), outcome.violations
