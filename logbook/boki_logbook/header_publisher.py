@@ -11,8 +11,7 @@ from typing import Final
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.net.messages import MessagePeer, encode
-from boki_logbook.pushed_headers import encode_headers
-from boki_logbook.shard import AckedEntry
+from boki_logbook.pushed_headers import AckedEntry, encode_headers
 
 UNSENT_BYTES: Final = 4 * limits.MIB
 """A subscriber with more than this on its way gets no pushes until it has taken some."""

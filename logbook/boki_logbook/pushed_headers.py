@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from boki_common import limits
 from boki_common.errors import ProtocolError
 from boki_common.metrics import Counter
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
-from boki_logbook.shard import AckedEntry
 
 HEADERS: Final = "headers"
 """HELLO feature: this engine pushes headers to whoever asks for them."""
@@ -28,6 +27,14 @@ _KEPT_HEADER_BYTES: Final = 600
 """What keeping one costs besides its bytes, roughly."""
 
 _ITEM: Final = Struct("<QQI")
+
+
+class AckedEntry(NamedTuple):
+    """One entry that has its ack quorum; `batch` does not say its place."""
+
+    entry: int
+    first_local_id: int
+    batch: RecordBatch
 
 
 def encode_headers(ledger_id: int, term: int, shard: int, entries: Iterable[AckedEntry]) -> list[Buffer]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from boki_common.record_batch import RecordBatch
 from boki_logbook.cache import BATCH_BYTES
 from boki_logbook.ports import AppendSource, LedgerWriter
+from boki_logbook.pushed_headers import AckedEntry
 from boki_metalog.term_order import ALL_SLOTS
 
 
@@ -43,14 +44,6 @@ class OwnEntry(NamedTuple):
     batch: RecordBatch
     pieces: Sequence[Piece]
     cost: int
-
-
-class AckedEntry(NamedTuple):
-    """One entry that has its ack quorum; `batch` does not say its place."""
-
-    entry: int
-    first_local_id: int
-    batch: RecordBatch
 
 
 class _Unacked(NamedTuple):

@@ -13,8 +13,7 @@ from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_logbook import header_publisher
 from boki_logbook.header_publisher import HeaderPublisher
-from boki_logbook.pushed_headers import decode_headers
-from boki_logbook.shard import AckedEntry
+from boki_logbook.pushed_headers import AckedEntry, decode_headers
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
 

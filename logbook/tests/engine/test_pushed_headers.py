@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from boki_common.errors import ProtocolError
 from boki_common.record_batch import RecordBatch
-from boki_logbook.pushed_headers import PushedHeaders, decode_headers, encode_headers
-from boki_logbook.shard import AckedEntry
+from boki_logbook.pushed_headers import AckedEntry, PushedHeaders, decode_headers, encode_headers
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
 
