@@ -56,7 +56,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "sim/boki_sim/transport.py": "sim/tests/test_network.py",
     "sim/boki_sim/cluster.py": "sim/tests/test_run.py",
     "sim/boki_sim/shape.py": "sim/tests/test_run.py",
-    "sim/boki_sim/workload.py": "sim/tests/test_run.py",
 }
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 
