@@ -177,6 +177,7 @@ class Bookie:
                 self._settings.slow_reader_timeout_s,
             ),
             clock=clock,
+            bookie_id=self.bookie_id,
         )
         stack.push_async_callback(requests.close)
         self._server = await FrameServer.start(

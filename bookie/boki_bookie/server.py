@@ -12,7 +12,7 @@ the disk go in one task a batch. Answers carry the ids of their request, so thei
 | add | OK when durable; see `fence_rules` for refusals; BAD_REQUEST for a body whose 32-byte header cannot be right |
 | fencing read | after the fence is durable, whatever the answer is; UNAUTHORIZED at once, and not fenced |
 | read, batch read | body, NO_ENTRY, NO_LEDGER (certain); IO_ERROR for an entry that is there and cannot be read (unknown) |
-| handshake | that there is no authentication, see `boki_common.bookkeeper.auth` |
+| handshake | the bookie's id to who asks for it, else that there is no authentication: see `boki_common.bookkeeper.auth` |
 | other version, not v3 | BAD_VERSION |
 | other opcode, wrong length | the connection ends: the stream cannot be trusted |
 | too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS; it is not read from either, see `intake` |
@@ -68,7 +68,6 @@ LOAD_BYTES: Final = 1 * limits.MIB
 """What one connection loads at a time, and is answered in one turn of the loop: others have theirs."""
 _BATCH_READ_HEADER_BYTES: Final = 32
 _BATCH_READ_SIZE_BYTES: Final = 4
-_NO_AUTHENTICATION: Final = encode_auth(auth.NO_AUTHENTICATION)
 _ACK_LEDGER: Final = 12
 """Where an encoded add response has its ledger."""
 _LEDGER_BYTES: Final = 8
@@ -116,9 +115,11 @@ class BookieServer:
         metrics: Metrics,
         intake: IntakeLimits = DEFAULT_INTAKE,
         clock: Clock | None = None,
+        bookie_id: str = "",
     ) -> None:
-        """`clock` tells long polls when the LAC advanced; without it they are not told."""
+        """`clock` tells long polls when the LAC advanced; without it they are not told. `bookie_id` is told in handshakes."""
         self.storage = storage
+        self.bookie_id = bookie_id
         self.requests_limit = requests_limit
         self.intake = intake
         self.clock = clock
@@ -292,7 +293,7 @@ class BookieConnection:
             self._connection.send(encode_unknown_response(request))
             return
         if isinstance(request, AuthRequest):
-            self._connection.send(_NO_AUTHENTICATION)
+            self._connection.send(encode_auth(auth.answer(request.message, self._server.bookie_id)))
             return
         assert isinstance(request, ReadRequest | BatchReadRequest)
         waiting = len(batch.reads) + len(batch.fencing)

@@ -16,7 +16,7 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
 | LAC read | the LAC that was written by itself and the last entry; NO_ENTRY when there is neither |
 | long poll | see `long_polls`; at once BAD_REQUEST unless of entry -1 |
-| handshake | that there is no authentication, see `auth` |
+| handshake | the bookie's id, or that there is no authentication: see `auth` |
 | START_TLS, everything else | BAD_REQUEST |
 | message that cannot be read | the connection ends |
 
@@ -56,6 +56,7 @@ class Shared(Protocol):
     """What the server offers to every connection."""
 
     storage: Store
+    bookie_id: str
     requests_limit: int
     intake: IntakeLimits
     stored_lacs: StoredLacs
@@ -150,7 +151,8 @@ class V3Requests:
                 self._unanswered += 1
                 self._shared.spawn(self._tell_space(request), "bookie info")
         elif isinstance(request, v3.AuthRequest):
-            self._send(v3.AuthResponse(request.txn_id, V2Status.OK, auth.NO_AUTHENTICATION))
+            answer = auth.answer(request.message, self._shared.bookie_id)
+            self._send(v3.AuthResponse(request.txn_id, V2Status.OK, answer))
         elif isinstance(request, v3.ListEntriesRequest):
             self._send(self._list_entries(request))
         elif self._is_full():

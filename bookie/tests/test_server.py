@@ -15,6 +15,7 @@ from boki_common.bookkeeper import auth
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
     ReadResponse,
+    decode_auth,
     decode_response,
     encode_add_body,
     encode_auth,
@@ -83,7 +84,7 @@ async def served(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -
     """Twice: what is stored has to be read from the disk, and the system has all of it in memory."""
     disk.cached = request.param == "cache"
     storage = await world.open(disk)
-    requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
+    requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), bookie_id="b1")
     server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
     yield Served(storage, server, world)
     await server.close()
@@ -203,6 +204,15 @@ async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(se
     for message in (auth.NO_AUTHENTICATION, auth.AuthMessage("sasl", b"token")):
         client.connection.send(encode_auth(message))
         assert (await client.frames.get()).hex() == "02030000" + "0a12" + b"AuthDisabledPlugin".hex() + "1200"
+    assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
+
+
+async def test_who_asks_for_a_bookie_hears_which_one_this_is(served: Served) -> None:
+    """Not whether it is the one that is meant: that is the client's to say."""
+    client = await served.connect()
+    for meant in ("b1", "another"):
+        client.connection.send(encode_auth(auth.greeting(meant)))
+        assert decode_auth(await client.frames.get()) == auth.greeting("b1")
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
 
 

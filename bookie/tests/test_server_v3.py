@@ -80,7 +80,7 @@ def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -
 async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
     storage = await world.open(disk)
     requests = BookieServer(
-        storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), clock=world.clock
+        storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), clock=world.clock, bookie_id="b1"
     )
     server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
     yield Served(storage, requests, server, world)
@@ -314,6 +314,13 @@ async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(se
         answer = await client.ask(v3.AuthRequest(7, None, message))
         assert answer == v3.AuthResponse(7, V2Status.OK, auth.NO_AUTHENTICATION)
     assert (await client.ask(served.add(8, 1, 0))).status is V2Status.OK
+
+
+async def test_who_asks_for_a_bookie_hears_which_one_this_is(served: Served) -> None:
+    client = await served.connect()
+    for meant in ("b1", "another"):
+        answer = await client.ask(v3.AuthRequest(7, None, auth.greeting(meant)))
+        assert answer == v3.AuthResponse(7, V2Status.OK, auth.greeting("b1"))
 
 
 async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: Served) -> None:

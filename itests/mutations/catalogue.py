@@ -182,6 +182,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         f"{_RECOVERY}::test_a_damaged_copy_is_no_answer",
     ),
     Mutation(
+        "who listens at a bookie's address is taken for it",
+        "ledger",
+        (("if not _INCARNATION.fullmatch(self._bookie):", "if self._bookie:"),),
+        "ledger/tests/test_link_life.py::test_another_bookie_at_the_address_is_left_before_it_is_sent_anything",
+    ),
+    Mutation(
         "write sets cut entry numbers to 31 bits",
         "ledger",
         (

@@ -23,6 +23,7 @@ from typing import Final
 
 from boki_common import limits
 from boki_common.bookkeeper import v2
+from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError
 from boki_common.ids import BookieId
@@ -234,6 +235,12 @@ class BookieLink:
         self._fail_reads(error)
 
     # -- what the life of the connection calls
+
+    def greeting(self, message: AuthMessage) -> Buffer:
+        return v2.encode_auth(message)
+
+    def welcome(self, frame: memoryview) -> AuthMessage:
+        return v2.decode_auth(frame)
 
     def link_up(self) -> None:
         self._connections += 1

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from boki_common import limits
 from boki_common.bookkeeper import v2, v3
+from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError
 from boki_common.ids import BookieId
@@ -42,6 +43,8 @@ from boki_ledger.transport import (
 )
 
 HIGH_PRIORITY: Final = 100
+_GREETING: Final = 0
+"""Transaction of the handshake: nothing else is under way then."""
 """Of fencing reads and recovery adds, as Apache's client has it: a bookie that is full still takes them."""
 LATE_ANSWERS: Final = 1_024
 """Requests that were given up and may still be answered; with more the connection is dropped."""
@@ -367,6 +370,15 @@ class V3Link:
 
     def outstanding(self) -> bool:
         return bool(self._adds) or len(self._calls) > self._polls
+
+    def greeting(self, message: AuthMessage) -> Buffer:
+        return v3.encode_request(v3.AuthRequest(_GREETING, None, message))
+
+    def welcome(self, frame: memoryview) -> AuthMessage:
+        response = v3.decode_response(frame)
+        if not isinstance(response, v3.AuthResponse):
+            raise ProtocolError(f"expected the answer to a greeting from bookie {self.bookie}, found another")
+        return response.message
 
     def link_up(self) -> None:
         self._connections += 1

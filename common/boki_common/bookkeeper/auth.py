@@ -4,6 +4,10 @@ A client that has an authentication plugin sends an AUTH request first, and noth
 has none answers as Apache's does by default: with the name of the plugin that is not there and an empty token, whatever
 the client sent. The client then decides whether it goes on without authentication.
 
+Bookies of ours know one more name, `IDENTITY`: to a client that sends it with the id of the bookie it means, they answer with
+their own. A registration outlives its bookie by a session, and addresses are remembered longer: whoever listens there may
+be another bookie by then, and what it acknowledges would count as the first one's copy.
+
 The message is the same in v2 (behind the header of the frame) and in v3 (a field of the request): plugin name and token.
 
 Source: AuthHandler, AuthProviderFactoryFactory and BookieRequestProcessor of Apache BookKeeper 4.18.
@@ -21,6 +25,8 @@ from boki_common.runtime.ports import Buffer
 
 DISABLED: Final = "AuthDisabledPlugin"
 """What Apache calls the absence of a plugin."""
+IDENTITY: Final = "BokiBookieId"
+"""Name, as of a plugin, under which ids of bookies are exchanged."""
 
 
 class AuthMessage(NamedTuple):
@@ -31,6 +37,22 @@ class AuthMessage(NamedTuple):
 
 
 NO_AUTHENTICATION: Final = AuthMessage(DISABLED, b"")
+
+
+def greeting(bookie_id: str) -> AuthMessage:
+    """What a client sends first to the bookie of that id."""
+    return AuthMessage(IDENTITY, bookie_id.encode())
+
+
+def answer(message: AuthMessage, bookie_id: str) -> AuthMessage:
+    """What the bookie of that id answers to a first message; "": it has none to tell."""
+    return greeting(bookie_id) if message.plugin == IDENTITY and bookie_id else NO_AUTHENTICATION
+
+
+def is_other(answered: AuthMessage, bookie_id: str) -> bool:
+    """Whether the answer to `greeting` comes from another bookie. One that knows no identities, as Apache's, is taken
+    for what its registration says."""
+    return answered.plugin == IDENTITY and answered.token != bookie_id.encode()
 
 
 def encode(auth: AuthMessage) -> bytes:

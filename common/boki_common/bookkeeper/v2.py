@@ -243,9 +243,19 @@ def encode_batch_read(
 
 
 def encode_auth(message: auth.AuthMessage) -> bytes:
-    """One whole frame of a handshake, request or response; our clients send none and read none."""
+    """One whole frame of a handshake, request or response."""
     body = auth.encode(message)
     return _LENGTH.pack(_HEADER.size + len(body)) + _HEADER.pack(VERSION, OP_AUTH, 0) + body
+
+
+def decode_auth(frame: memoryview) -> auth.AuthMessage:
+    """A step of a handshake, as its client reads it. Raises ProtocolError: it is something else."""
+    if len(frame) < _HEADER.size:
+        raise ProtocolError(f"expected a handshake of at least {_HEADER.size} bytes, found {len(frame)}")
+    version, opcode, _ = _HEADER.unpack_from(frame)
+    if (version, opcode) != (VERSION, OP_AUTH):
+        raise ProtocolError(f"expected a handshake, found version {version}, opcode {opcode}", found=opcode)
+    return auth.decode(frame[_HEADER.size :])
 
 
 def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:

@@ -1,4 +1,4 @@
-"""The message of a handshake, against its bytes as protobuf has them."""
+"""The message of a handshake, against its bytes as protobuf has them; who says it is whom."""
 
 from __future__ import annotations
 
@@ -25,3 +25,17 @@ def test_messages_survive_the_wire(plugin: str, token: bytes) -> None:
 def test_other_bytes_are_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="expected the name of an authentication plugin"):
         auth.decode(data)
+
+
+def test_a_bookie_tells_its_id_to_who_asks_in_these_words_only() -> None:
+    assert auth.answer(auth.greeting("b1"), "b1") == auth.greeting("b1")
+    assert auth.answer(auth.greeting("b2"), "b1") == auth.greeting("b1")
+    assert auth.answer(auth.AuthMessage("sasl", b"b1"), "b1") == auth.NO_AUTHENTICATION
+    assert auth.answer(auth.greeting("b1"), "") == auth.NO_AUTHENTICATION
+
+
+def test_only_a_bookie_that_says_so_is_another() -> None:
+    assert auth.is_other(auth.greeting("b2"), "b1")
+    assert auth.is_other(auth.greeting(""), "b1")
+    assert not auth.is_other(auth.greeting("b1"), "b1")
+    assert not auth.is_other(auth.NO_AUTHENTICATION, "b1")
