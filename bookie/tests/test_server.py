@@ -212,7 +212,7 @@ async def test_who_asks_for_a_bookie_hears_which_one_this_is(served: Served) -> 
     client = await served.connect()
     for meant in ("b1", "another"):
         client.connection.send(encode_auth(auth.greeting(meant)))
-        assert decode_auth(await client.frames.get()) == auth.greeting("b1")
+        assert decode_auth(memoryview(await client.frames.get())) == auth.greeting("b1")
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
 
 

@@ -227,11 +227,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         (
             (
                 (
-                    "            return await store.set(path, value, version=version, creating=creating)\n        except MetadataUnknown as error:\n"
+                    "            return await store.set(path, value, version=version, creating=creating)\n"
+                    "        except MetadataUnknown as error:\n"
                     "            await attempts.again(error, unknown=True)\n"
                 ),
                 (
-                    "            return await store.set(path, value, version=version, creating=creating)\n        except MetadataUnknown as error:\n"
+                    "            return await store.set(path, value, version=version, creating=creating)\n"
+                    "        except MetadataUnknown as error:\n"
                     "            current = await store.get(path)\n"
                     "            if current.value == value:\n                return current.version\n"
                     "            raise BadVersion('lost') from error\n"

@@ -70,7 +70,8 @@ def test_verdicts_free_the_window_in_order() -> None:
 
 def test_windows_without_undecided_records_share_one_list() -> None:
     window, other = filled(ticket()), filled(ticket(), ticket())
-    sent(window), sent(other)
+    sent(window)
+    sent(other)
     window.committed(1, 1, 100)
     other.committed(2, 1, 101)
     other.committed(1, 1, 100)
