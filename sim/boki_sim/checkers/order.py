@@ -108,14 +108,20 @@ class BookOrder:
         if shown:
             self._graph.before(self._record[shown[-1]], _SHOWS, number)
         seen = set(shown)
+        begun = self._trims_before_the_end_of(read)
         for seqnum in self._log.between(read.tag, max(read.low, read.trimmed), read.high):
-            if seqnum not in seen and not self._is_excused(seqnum, read):
+            if seqnum not in seen and not self._is_excused(seqnum, read, begun):
                 self._graph.before(number, _MISSED, self._record[seqnum])
                 break
         if read.trimmed > read.low:
             self._told_of_trim(number, read)
-        for trim in self._trims:
-            if trim.outcome == "ok" and any(self._must_take(trim, seqnum, read.tag) for seqnum in shown):
+        oldest = min(shown, default=0)
+        for trim in self._trims if shown else ():
+            if (
+                trim.outcome == "ok"
+                and oldest < trim.before
+                and any(self._must_take(trim, seqnum, read.tag) for seqnum in shown)
+            ):
                 self._graph.before(number, _TRIM_AFTER, self._number[id(trim)])
 
     def _told_of_trim(self, number: int, read: Operation) -> None:
@@ -136,22 +142,29 @@ class BookOrder:
             text = f"{name_of(read)} was told of {name_of(trim)}, which began later"
             self.findings.append(Finding("wrong trim", self._log.book, text, (read, trim)))
 
-    def _is_excused(self, seqnum: int, read: Operation) -> bool:
+    def _trims_before_the_end_of(self, read: Operation) -> list[Operation]:
+        """Trims that a read may have seen, of streams that matter to it."""
+        return [
+            trim
+            for trim in self._trims
+            if trim.outcome != "never"
+            and (read.end is None or trim.start <= read.end)
+            and (not read.tag or trim.tag in (ALL, read.tag))
+        ]
+
+    def _is_excused(self, seqnum: int, read: Operation, begun: list[Operation]) -> bool:
         """Whether a record that a read did not show may have been trimmed by then; whether it was there is left open.
 
         Of all records of a book, one is missing when the book was trimmed, or every stream that it is in.
         """
-        if not self._trims:
-            return False
-        reached = {
-            trim.tag
-            for trim in self._trims
-            if self._may_reach(trim, seqnum) and (read.end is None or trim.start <= read.end)
-        }
-        if ALL in reached or (read.tag and read.tag in reached):
-            return True
-        tags = self._log.stored[seqnum].append.tags
-        return not read.tag and bool(tags) and reached.issuperset(tags)
+        reached = set()
+        for trim in begun:
+            if seqnum < trim.before and self._may_reach(trim, seqnum):
+                if read.tag or trim.tag == ALL:
+                    return True
+                reached.add(trim.tag)
+        tags = self._log.stored[seqnum].append.tags if reached else ()
+        return bool(tags) and reached.issuperset(tags)
 
     def _may_reach(self, trim: Operation, seqnum: int) -> bool:
         """Whether a trim can have been for a record: it acts on what was there before it."""
