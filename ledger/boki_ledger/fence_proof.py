@@ -34,7 +34,8 @@ _log = get_logger("ledger")
 
 
 class FenceProofs:
-    """See the module. `proven(bookie)` is called when a bookie's denials begin to count."""
+    """See the module. `proven(bookie)` is called when a bookie's denials begin to count, `ended()` when a
+    proof is over, whatever came of it."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class FenceProofs:
         transport: BookieTransport,
         settings: LedgerSettings,
         proven: Callable[[BookieId], None],
+        ended: Callable[[], None],
     ) -> None:
         self._ledger_id = ledger_id
         self._key = key
@@ -52,6 +54,7 @@ class FenceProofs:
         self._transport = transport
         self._settings = settings
         self._on_proven = proven
+        self._on_ended = ended
         self._proven: dict[BookieId, None] = {}
         self._sure: dict[BookieId, None] = {}
         self._proofs: dict[BookieId, asyncio.Task[None]] = {}
@@ -109,6 +112,7 @@ class FenceProofs:
             return
         finally:
             del self._proofs[bookie]
+            self._on_ended()
         if answer_of(again.status).definite and again.connection == connection:
             self._proven[bookie] = None
             self._on_proven(bookie)

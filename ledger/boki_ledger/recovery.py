@@ -211,6 +211,7 @@ class LedgerRecovery:
             transport=self._transport,
             settings=self._settings,
             proven=self._proven,
+            ended=self._news.set,
         )
 
     def _denial_counts(self, slot: int, answer: ReadAnswer) -> bool:
