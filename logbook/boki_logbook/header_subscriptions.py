@@ -47,7 +47,7 @@ class _Subscription:
 
 
 class HeaderSubscriptions:
-    """See the module. Close it before the engine's listing of others ends for good."""
+    """See the module. Close it when nobody tells it of engines any more."""
 
     def __init__(self, incarnation: Callable[[], str], took: Took) -> None:
         self._incarnation = incarnation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from boki_common.net.connection import Address
@@ -44,18 +44,25 @@ class EngineCluster:
         self.running.append(made)
         return made
 
-    async def start_engine(self, settings: EngineSettings, *, clock: Clock | None = None) -> Engine:
-        """An engine that has caught up. With a `clock` it is compared with the sequencer's, which stands at 1 s."""
+    async def make_engine(
+        self, settings: EngineSettings, *, addresses: Sequence[Address] = (ANYWHERE,), clock: Clock | None = None
+    ) -> Engine:
+        """An engine that listens. With a `clock` it is compared with the sequencer's, which stands at 1 s."""
         client = await self.ledgers.other_client()
         made = await Engine.start(
             metadata=self.ledgers.stores[-1],
             ledgers=client,
-            addresses=[ANYWHERE],
+            addresses=addresses,
             rng=self.rng,
             settings=settings,
             clock=clock,
         )
         self.running.append(made)
+        return made
+
+    async def start_engine(self, settings: EngineSettings, *, clock: Clock | None = None) -> Engine:
+        """`make_engine`, and it has caught up."""
+        made = await self.make_engine(settings, clock=clock)
         await made.ready()
         return made
 

@@ -14,13 +14,10 @@ from boki_common.errors import BokiError, SettingsError
 from boki_common.metadata.membership import members
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
-from boki_ledger.testing.ledgers import CountingRandom, Ledgers
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RunSpec, data_of, make_batch, plain_records, query
-from boki_logbook.testing_engines import ANYWHERE, FixedClock
-from boki_metalog.sequencer import Sequencer
-from boki_metalog.settings import SequencerSettings
+from boki_logbook.testing_engines import ANYWHERE, EngineCluster
 
 ALICE = bytes(15) + b"a"
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)
@@ -62,45 +59,11 @@ class Sdk:
         return data_of(wire.decode_read_reply(body))
 
 
-class Cluster:
+class Cluster(EngineCluster):
     """Everything but the engines' SDKs, in one process."""
 
-    def __init__(self) -> None:
-        self.ledgers = Ledgers()
-        self.rng = CountingRandom(1_000_000)
-        self.running: list[Engine | Sequencer] = []
-
-    async def sequencer(self) -> Sequencer:
-        client = await self.ledgers.other_client()
-        store = self.ledgers.stores[-1]
-        made = await Sequencer.start(
-            metadata=store,
-            ledgers=client,
-            address=ANYWHERE,
-            clock=FixedClock(),
-            rng=self.rng,
-            settings=SequencerSettings(retry_first_s=0.005, retry_limit_s=0.01),
-        )
-        self.running.append(made)
-        return made
-
     async def engine(self, *addresses: Address) -> Engine:
-        client = await self.ledgers.other_client()
-        store = self.ledgers.stores[-1]
-        made = await Engine.start(
-            metadata=store,
-            ledgers=client,
-            addresses=addresses or [ANYWHERE],
-            rng=self.rng,
-            settings=SETTINGS,
-        )
-        self.running.append(made)
-        return made
-
-    async def close(self) -> None:
-        for one in reversed(self.running):
-            await one.close()
-        await self.ledgers.close()
+        return await self.make_engine(SETTINGS, addresses=addresses or (ANYWHERE,))
 
 
 @pytest.fixture
@@ -112,7 +75,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def test_append_and_read_through_real_parts(cluster: Cluster) -> None:
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     engine = await cluster.engine()
     await engine.ready()
     sdk = await Sdk.connect(engine.addresses[0])
@@ -134,7 +97,7 @@ async def test_it_lists_itself_and_takes_itself_off(cluster: Cluster) -> None:
 
 async def test_several_addresses(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = str(tmp_path_factory.mktemp("engine") / "engine.sock")
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     engine = await cluster.engine(ANYWHERE, Address("", 0, path))
     for address in engine.addresses:
         sdk = await Sdk.connect(address)
@@ -150,7 +113,7 @@ async def test_a_port_in_use_is_refused_and_nothing_stays_behind(cluster: Cluste
 
 
 async def test_a_new_engine_rebuilds_from_the_ledgers(cluster: Cluster) -> None:
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     first = await cluster.engine()
     sdk = await Sdk.connect(first.addresses[0])
     for number in range(1, 21):
@@ -165,7 +128,7 @@ async def test_a_new_engine_rebuilds_from_the_ledgers(cluster: Cluster) -> None:
 
 
 async def test_two_engines_serve_one_book(cluster: Cluster) -> None:
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     one, two = await cluster.engine(), await cluster.engine()
     a, b = await Sdk.connect(one.addresses[0]), await Sdk.connect(two.addresses[0])
     (first,) = await a.append(RunSpec(1, ALICE, 1, plain_records("x")))
@@ -175,13 +138,13 @@ async def test_two_engines_serve_one_book(cluster: Cluster) -> None:
 
 
 async def test_appends_go_on_in_the_next_term(cluster: Cluster) -> None:
-    sequencer = await cluster.sequencer()
+    sequencer = await cluster.start_sequencer()
     engine = await cluster.engine()
     sdk = await Sdk.connect(engine.addresses[0])
     await sdk.append(RunSpec(1, ALICE, 1, plain_records("x")))
     await sequencer.close()
     waiting = asyncio.ensure_future(sdk.append(RunSpec(1, ALICE, 2, plain_records("y"))))
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     (row,) = await waiting
     assert row.first_seqnum >> 35 == 2
     assert await sdk.read() == [b"x", b"y"]
@@ -195,7 +158,7 @@ async def test_reads_wait_for_a_sequencer_after_the_start(cluster: Cluster) -> N
     status = msgspec.json.decode(await sdk.peer.call(wire.OP_STATUS))
     assert status["ready"] is False
     assert not reading.done()
-    await cluster.sequencer()
+    await cluster.start_sequencer()
     assert await reading == []
 
 
