@@ -141,6 +141,7 @@ class _Fixed(NamedTuple):
     reserved_3: int
 
 
+_make_fixed: Final = cast(Callable[[tuple[Any, ...]], _Fixed], partial(tuple.__new__, _Fixed))
 _PLACE_FIELD: Final = _Fixed._fields.index("term")
 """Where the fields begin that an engine fills."""
 
@@ -158,18 +159,23 @@ class ColumnEnds(NamedTuple):
     @classmethod
     def of(cls, runs: int, records: int, tags: int, expectations: int, crcs: int) -> ColumnEnds:
         end = FIXED_HEADER.size + runs * RUN_ROW.size
-        return cls(
-            end,
-            end := end + tags * 8,
-            end := end + expectations * EXPECTATION_ROW.size,
-            end := end + records * 4,
-            end := end + crcs * 4,
-            end + records,
+        return _make_ends(
+            (
+                end,
+                end := end + tags * 8,
+                end := end + expectations * EXPECTATION_ROW.size,
+                end := end + records * 4,
+                end := end + crcs * 4,
+                end + records,
+            )
         )
 
     @property
     def padded(self) -> int:
         return -(-self.tag_counts // 8) * 8
+
+
+_make_ends: Final = cast(Callable[[tuple[int, ...]], ColumnEnds], partial(tuple.__new__, ColumnEnds))
 
 
 class RecordBatch:
@@ -187,6 +193,8 @@ class RecordBatch:
         self.expectation_count = fixed.expectation_count
         self.data_bytes = fixed.data_bytes
         self.raw_data_bytes = fixed.raw_data_bytes
+        self.size = fixed.header_bytes + fixed.data_bytes
+        """Bytes of the whole batch as stored."""
         self.runs: list[Run] = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
 
     @classmethod
@@ -202,7 +210,7 @@ class RecordBatch:
         """
         if len(view) < FIXED_HEADER.size:
             raise ProtocolError(f"expected a record batch of at least {FIXED_HEADER.size} bytes, found {len(view)}")
-        fixed = _Fixed._make(FIXED_HEADER.unpack_from(view))
+        fixed = _make_fixed(FIXED_HEADER.unpack_from(view))
         if fixed.version != VERSION:
             raise VersionMismatch(
                 f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
@@ -210,13 +218,18 @@ class RecordBatch:
         ends = ColumnEnds.of(
             fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count
         )
-        _check(fixed.record_count <= limits.BATCH_RECORDS, "records", limits.BATCH_RECORDS, fixed.record_count)
-        _check(ends.padded == fixed.header_bytes, "header bytes", ends.padded, fixed.header_bytes)
-        size = fixed.header_bytes + (0 if header_only else fixed.data_bytes)
-        _check(size == len(view) or (header_only and size <= len(view)), "bytes", size, len(view))
-        _check(fixed.raw_data_bytes <= limits.ENTRY_BYTES, "data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
-        if not fixed.flags & FLAG_ZSTD:
-            _check(fixed.data_bytes == fixed.raw_data_bytes, "data bytes", fixed.raw_data_bytes, fixed.data_bytes)
+        if fixed.record_count > limits.BATCH_RECORDS:
+            raise _wrong("records", limits.BATCH_RECORDS, fixed.record_count)
+        padded = ends.padded
+        if padded != fixed.header_bytes:
+            raise _wrong("header bytes", padded, fixed.header_bytes)
+        size = padded + (0 if header_only else fixed.data_bytes)
+        if size != len(view) and not (header_only and size < len(view)):
+            raise _wrong("bytes", size, len(view))
+        if fixed.raw_data_bytes > limits.ENTRY_BYTES:
+            raise _wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
+        if not fixed.flags & FLAG_ZSTD and fixed.data_bytes != fixed.raw_data_bytes:
+            raise _wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
         batch = cls(view, fixed, ends)
         if not trusted:
             batch._check_columns()
@@ -230,20 +243,27 @@ class RecordBatch:
             else None
         )
         records, tags, expectations, named = _sums_of_runs(runs) if columns is None else _sums_of_columns(columns)
-        _check(records == fixed.record_count, "records in runs", fixed.record_count, records)
-        _check(tags == fixed.tag_count, "tags in runs", fixed.tag_count, tags)
-        _check(expectations == fixed.expectation_count, "expectations in runs", fixed.expectation_count, expectations)
-        _check(named == fixed.crc_count, "checksums", named, fixed.crc_count)
+        if records != fixed.record_count:
+            raise _wrong("records in runs", fixed.record_count, records)
+        if tags != fixed.tag_count:
+            raise _wrong("tags in runs", fixed.tag_count, tags)
+        if expectations != fixed.expectation_count:
+            raise _wrong("expectations in runs", fixed.expectation_count, expectations)
+        if named != fixed.crc_count:
+            raise _wrong("checksums", named, fixed.crc_count)
         total, least, most = _summary(self._column(2, "I"))
-        _check(total == fixed.raw_data_bytes, "payload bytes", fixed.raw_data_bytes, total)
-        if records:
-            _check(least >= _NAMES_BYTES.size, "bytes in a payload", _NAMES_BYTES.size, least)
-            _check(most <= limits.RECORD_BYTES, "bytes in a payload", limits.RECORD_BYTES, most)
+        if total != fixed.raw_data_bytes:
+            raise _wrong("payload bytes", fixed.raw_data_bytes, total)
+        if records and least < _NAMES_BYTES.size:
+            raise _wrong("bytes in a payload", _NAMES_BYTES.size, least)
+        if most > limits.RECORD_BYTES:
+            raise _wrong("bytes in a payload", limits.RECORD_BYTES, most)
         self._check_tags(columns)
         start = 0
         for run in runs if expectations else ():
             for expectation in self.expectations[start : start + run.expectation_count]:
-                _check(expectation.record < run.count, "a record of the run", run.count, expectation.record)
+                if expectation.record >= run.count:
+                    raise _wrong("a record of the run", run.count, expectation.record)
             start += run.expectation_count
 
     def _check_tags(self, columns: NDArray[np.void] | None) -> None:
@@ -251,27 +271,25 @@ class RecordBatch:
         counts = self._column(4, "B")
         if not self.tag_count:  # the sum over the runs is right, so no run has any
             found = _summary(counts)[0]
-            _check(not found, "tags of records", 0, found)
+            if found:
+                raise _wrong("tags of records", 0, found)
             return
         if columns is not None and columns["count"].all():
             starts = np.cumsum(columns["count"], dtype=np.int64) - columns["count"]
             sums = np.add.reduceat(np.frombuffer(counts, np.uint8), starts, dtype=np.uint32)
-            _check(
-                bool((sums == columns["tag_count"]).all()),
-                "tags of the records of a run",
-                "as many as it has",
-                "others",
-            )
+            if (sums != columns["tag_count"]).any():
+                raise _wrong("tags of the records of a run", "as many as it has", "others")
         else:
             start = 0
             for run in self.runs:
                 count = run.count
                 found = counts[start] if count == 1 else _summary(counts[start : start + count])[0]
                 if found != run.tag_count:
-                    _check(False, "tags of records", run.tag_count, found)
+                    raise _wrong("tags of records", run.tag_count, found)
                 start += count
         _, least, most = _summary(self._column(0, "Q"))
-        _check(least > 0 and most < INVALID_TAG, "a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
+        if not least or most >= INVALID_TAG:
+            raise _wrong("a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
 
     def _column(self, at: int, code: Literal["B", "I", "Q"]) -> memoryview[int]:
         """A column after the runs, as items of that type."""
@@ -311,6 +329,11 @@ class RecordBatch:
         """The fixed header and all columns: what engines push to each other."""
         return self._view[: self._fixed.header_bytes]
 
+    def at(self, term: int, shard: int, first_local_id: int) -> list[Buffer]:
+        """This batch at a place in a shard: a new beginning, and all that follows as it is."""
+        start = FIXED_HEADER.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
+        return [start, self._view[FIXED_HEADER.size : self.size]]
+
     def header_at(self, term: int, shard: int, first_local_id: int) -> list[Buffer]:
         """The header of this batch at a place in a shard: a new beginning, and the columns as they are."""
         start = FIXED_HEADER.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
@@ -320,11 +343,6 @@ class RecordBatch:
     def has_data(self) -> bool:
         """Whether this is the whole batch, not its header alone."""
         return len(self._view) >= self.size
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch as stored."""
-        return self._fixed.header_bytes + self._fixed.data_bytes
 
     # -- records
 
@@ -440,23 +458,27 @@ def _sums_of_runs(runs: Sequence[Run]) -> tuple[int, int, int, int]:
         expectations += expectation_count
         if flags:
             named += count if flags & RUN_NAMED else 0
-            _check(not flags & ~_RUN_FLAGS, "run flags", _RUN_FLAGS, flags)
-        if not count:
-            _check(bool(flags & RUN_END), "records in a run", 1, count)
+            if flags & ~_RUN_FLAGS:
+                raise _wrong("run flags", _RUN_FLAGS, flags)
+        if not count and not flags & RUN_END:
+            raise _wrong("records in a run", 1, count)
         if not 0 < low <= first:
-            _check(False, "a run that begins at or above its low", 1, first)
+            raise _wrong("a run that begins at or above its low", 1, first)
     return records, tags, expectations, named
 
 
 def _sums_of_columns(runs: NDArray[np.void]) -> tuple[int, int, int, int]:
     """`_sums_of_runs` for many, by columns."""
     counts, flags, lows = runs["count"], runs["flags"], runs["low"]
-    _check(bool(((lows > 0) & (lows <= runs["first"])).all()), "a run that begins at or above its low", 1, "another")
+    if not ((lows > 0) & (lows <= runs["first"])).all():
+        raise _wrong("a run that begins at or above its low", 1, "another")
     named = 0
     if flags.any():
-        _check(not (flags & ~np.uint32(_RUN_FLAGS)).any(), "run flags", _RUN_FLAGS, int(flags.max()))
+        if (flags & ~np.uint32(_RUN_FLAGS)).any():
+            raise _wrong("run flags", _RUN_FLAGS, int(flags.max()))
         named = int(counts[flags & RUN_NAMED != 0].sum(dtype=np.uint64))
-    _check(bool(((counts > 0) | (flags & RUN_END != 0)).all()), "records in a run", 1, 0)
+    if not ((counts > 0) | (flags & RUN_END != 0)).all():
+        raise _wrong("records in a run", 1, 0)
     records, tags, expectations = (
         int(runs[name].sum(dtype=np.uint64)) for name in ("count", "tag_count", "expectation_count")
     )
@@ -471,9 +493,8 @@ def _summary(column: memoryview[int]) -> tuple[int, int, int]:
     return int(items.sum(dtype=np.uint64)), int(items.min()), int(items.max())
 
 
-def _check(holds: bool, what: str, expected: object, found: object) -> None:
-    if not holds:
-        raise ProtocolError(f"in a record batch, {what}: expected {expected}, found {found}", expected=expected)
+def _wrong(what: str, expected: object, found: object) -> ProtocolError:
+    return ProtocolError(f"in a record batch, {what}: expected {expected}, found {found}", expected=expected)
 
 
 def join(
@@ -489,10 +510,10 @@ def join(
     Returns:
         The buffers of the batch, one after another. One input batch is passed through without copying anything.
     """
-    assert batches and not any(batch._fixed.flags & FLAG_ZSTD for batch in batches)
-    if len(batches) == 1 and compress is None:
+    if len(batches) == 1 and compress is None and not batches[0]._fixed.flags & FLAG_ZSTD:
         (only,) = batches
-        return [*only.header_at(term, shard, first_local_id), only.data]
+        return only.at(term, shard, first_local_id)
+    assert batches and not any(batch._fixed.flags & FLAG_ZSTD for batch in batches)
     records = sum(batch.record_count for batch in batches)
     crcs = sum(batch._fixed.crc_count for batch in batches)
     expectations = sum(batch._fixed.expectation_count for batch in batches)
