@@ -22,15 +22,9 @@
     query           book u64 | tag u64 | start u64 | stop u64 | max records u32 | max bytes u32 | wait ms u32 |
                     direction u8 | consistency u8 | reserved u16
     queries         book u64 | count u32 | consistency u32 | (tag u64 | at most u64)*
-    read reply      token | position u64 | flags u8 (1 = more may follow at once, 2 = gaps, 4 = aux) | pad 7 |
-                    gaps if 2 | aux column if 4 | record columns
-    gaps            count u32 | reserved u32 | (first u64 | last u64 | kind u32 | reserved u32)*     ascending
-    aux column      count u32 | bytes u32 | (row u32 | length u32)* | data
     trim            book u64 | count u32 | flags u32 (1 = forget) | (tag u64 | before u64)*
     aux             book u64 | seqnum u64 | data
     seek            book u64 | time ms i64 | consistency u32 | reserved u32
-    record columns  record count u32 | tag count u32 | seqnums u64* | times i64* | tags u64* | payload lengths u32* |
-                    tag counts u8* | payloads
 
 A direction of NEXT reads start ≤ seqnum < stop upwards, PREV reads stop ≤ seqnum ≤ start downwards. Verdict rows: COMMITTED
 gives numbers first … first+count-1 the seqnums first seqnum …; CONFLICT and NEVER decide numbers that joined nothing; GAP refuses
@@ -48,10 +42,7 @@ from enum import IntEnum
 from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final, NamedTuple, Protocol, SupportsInt, TypeAlias, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from boki_common import limits
 from boki_common.errors import ProtocolError
@@ -72,9 +63,6 @@ OP_SEEK: Final = 11
 OP_HEADERS: Final = 12
 
 PROTOCOL_VERSION: Final = 1
-READ_MORE: Final = 1
-READ_GAPS: Final = 2
-READ_AUX: Final = 4
 TRIM_FORGET: Final = 1
 ROW_AT_CUT: Final = 1
 WRITER_BYTES: Final = 16
@@ -91,15 +79,10 @@ _ANSWERS: Final = Struct("<II")
 _ROW: Final = Struct("<Q16sQQQIBBxxII")
 _PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBH")
-_READ_REPLY: Final = Struct("<QB7x")
 _PREV_MANY: Final = Struct("<QII")
-_GAP: Final = Struct("<QQII")
 _TRIM: Final = Struct("<QII")
 _SEEK: Final = Struct("<QqII")
 _BOOK: Final = Struct("<Q")
-_TWO: Final = Struct("<II")
-_COLUMNS: Final = Struct("<II")
-_FEW_ITEMS: Final = 128
 
 
 class Verdict(IntEnum):
@@ -182,37 +165,6 @@ class Query(NamedTuple):
     consistency: Consistency
 
 
-class Column(Protocol):
-    """A column of whole numbers, where it came: few as a view, many as an array, which is quicker then."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> SupportsInt: ...
-
-    def tolist(self) -> list[int]: ...
-
-
-class RecordColumns(NamedTuple):
-    """Records of a reply, column by column; payload i is `payloads[ends[i-1]:ends[i]]`."""
-
-    seqnums: Column
-    times_ms: Column
-    tags: Column
-    tag_counts: Column
-    payload_lengths: Column
-    payloads: memoryview
-
-
-class ReadReply(NamedTuple):
-    token: dict[int, Position]
-    position: int
-    more: bool
-    records: RecordColumns
-    gaps: tuple[GapRow, ...] = ()
-    aux: Mapping[int, memoryview] = {}
-    """By row of `records`."""
-
-
 # -- tokens
 
 
@@ -263,11 +215,11 @@ def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
 def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRow]]:
     """Raises ProtocolError when counts and length disagree."""
     token, body = decode_token(body)
-    _expect(len(body) >= _ANSWERS.size, "answers", _ANSWERS.size, len(body))
+    expect(len(body) >= _ANSWERS.size, "answers", _ANSWERS.size, len(body))
     row_count, actual_count = _ANSWERS.unpack_from(body)
     rows_end = _ANSWERS.size + row_count * _ROW.size
     size = rows_end + actual_count * _PAIR.size
-    _expect(size == len(body), "answers", size, len(body))
+    expect(size == len(body), "answers", size, len(body))
     pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
     rows, used, make = [], 0, make_answer_row
     for book, writer, first, first_seqnum, position, count, verdict, flags, actual, _ in _ROW.iter_unpack(
@@ -275,7 +227,7 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
     ):
         found: tuple[tuple[int, int], ...] = ()
         if actual:
-            _expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
+            expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
             found = tuple(pairs[used : used + actual])
             used += actual
         rows.append(make((book, writer, first, first_seqnum, position, count, verdict, found, flags)))
@@ -292,94 +244,24 @@ def encode_read(token: Token, query: Query) -> list[Buffer]:
 def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     """Raises ProtocolError; limits are checked, so that what a reply may hold is bounded."""
     token, body = decode_token(body)
-    _expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
+    expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
     book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = _QUERY.unpack(body)
     if direction > 1:
-        _expect(False, "a direction of 0 or 1", "0 or 1", direction)
+        expect(False, "a direction of 0 or 1", "0 or 1", direction)
     if not 0 < max_records <= limits.READ_RECORDS:
-        _expect(False, "max records", limits.READ_RECORDS, max_records)
+        expect(False, "max records", limits.READ_RECORDS, max_records)
     if max_bytes > limits.READ_BYTES:
-        _expect(False, "max bytes", limits.READ_BYTES, max_bytes)
+        expect(False, "max bytes", limits.READ_BYTES, max_bytes)
     if wait_ms > limits.READ_WAIT_MS:
-        _expect(False, "wait ms", limits.READ_WAIT_MS, wait_ms)
+        expect(False, "wait ms", limits.READ_WAIT_MS, wait_ms)
     asked = _DIRECTIONS[direction], _consistency(consistency)
     return token, Query(book, tag, start, stop, max_records, max_bytes, wait_ms, *asked)
 
 
 def _consistency(value: int) -> Consistency:
     if value >= len(_CONSISTENCIES):
-        _expect(False, "a consistency from 0 to 2", "0, 1 or 2", value)
+        expect(False, "a consistency from 0 to 2", "0, 1 or 2", value)
     return _CONSISTENCIES[value]
-
-
-def encode_read_reply(
-    token: Token,
-    position: int,
-    *,
-    more: bool,
-    records: Sequence[Buffer],
-    gaps: Sequence[GapRow] = (),
-    aux: Mapping[int, bytes] = {},
-) -> list[Buffer]:
-    """`records` is what `encode_records` made; `aux` is the cached data of some of its rows."""
-    flags = READ_MORE if more else 0
-    extra: list[Buffer] = []
-    if gaps:
-        flags |= READ_GAPS
-        extra.append(_TWO.pack(len(gaps), 0))
-        extra.extend(_GAP.pack(*gap, 0) for gap in gaps)
-    if aux:
-        flags |= READ_AUX
-        extra.append(_TWO.pack(len(aux), sum(map(len, aux.values()))))
-        extra.extend(_TWO.pack(row, len(data)) for row, data in aux.items())
-        extra.extend(aux.values())
-    return [b"".join((encode_token(token), _READ_REPLY.pack(position, flags), *extra)), *records]
-
-
-def decode_read_reply(body: memoryview) -> ReadReply:
-    """Raises ProtocolError."""
-    token, body = decode_token(body)
-    _expect(len(body) >= _READ_REPLY.size, "a read reply", _READ_REPLY.size, len(body))
-    position, flags = _READ_REPLY.unpack_from(body)
-    body = body[_READ_REPLY.size :]
-    gaps: tuple[GapRow, ...] = ()
-    aux: dict[int, memoryview] = {}
-    if flags & READ_GAPS:
-        gaps, body = _decode_gaps(body)
-    if flags & READ_AUX:
-        aux, body = _decode_aux(body)
-    records = decode_records(body)
-    if aux:
-        count = len(records.seqnums)
-        _expect(all(row < count for row in aux), "rows with aux data", count, max(aux))
-    return ReadReply(token, position, bool(flags & READ_MORE), records, gaps, aux)
-
-
-def _decode_gaps(body: memoryview) -> tuple[tuple[GapRow, ...], memoryview]:
-    _expect(len(body) >= _TWO.size, "gaps", _TWO.size, len(body))
-    count, _ = _TWO.unpack_from(body)
-    end = _TWO.size + count * _GAP.size
-    _expect(end <= len(body), "gaps", end, len(body))
-    rows = list(_GAP.iter_unpack(body[_TWO.size : end]))
-    for first, last, kind, _ in rows:
-        _expect(kind in (1, 2), "a kind of gap, 1 or 2", "1 or 2", kind)
-        _expect(first <= last, "a gap that ends at or above its start", first, last)
-    return tuple(GapRow(first, last, GapKind(kind)) for first, last, kind, _ in rows), body[end:]
-
-
-def _decode_aux(body: memoryview) -> tuple[dict[int, memoryview], memoryview]:
-    _expect(len(body) >= _TWO.size, "an aux column", _TWO.size, len(body))
-    count, size = _TWO.unpack_from(body)
-    start = _TWO.size * (count + 1)
-    _expect(start + size <= len(body), "an aux column", start + size, len(body))
-    rows = list(_TWO.iter_unpack(body[_TWO.size : start]))
-    total = sum(length for _, length in rows)
-    _expect(total == size, "aux bytes", size, total)
-    aux: dict[int, memoryview] = {}
-    for row, length in rows:
-        aux[row] = body[start : start + length]
-        start += length
-    return aux, body[start:]
 
 
 def encode_prev_many(
@@ -392,15 +274,15 @@ def encode_prev_many(
 def decode_prev_many(body: memoryview) -> tuple[dict[int, Position], int, list[tuple[int, int]], Consistency]:
     """Returns (token, book, (tag, at most) pairs, consistency). Raises ProtocolError."""
     token, body = decode_token(body)
-    _expect(len(body) >= _PREV_MANY.size, "queries", _PREV_MANY.size, len(body))
+    expect(len(body) >= _PREV_MANY.size, "queries", _PREV_MANY.size, len(body))
     book, count, consistency = _PREV_MANY.unpack_from(body)
-    _expect(count <= limits.READ_MANY_QUERIES, "queries in one call", limits.READ_MANY_QUERIES, count)
+    expect(count <= limits.READ_MANY_QUERIES, "queries in one call", limits.READ_MANY_QUERIES, count)
     return token, book, _decode_pairs(body, _PREV_MANY.size, count, "queries"), _consistency(consistency)
 
 
 def _decode_pairs(body: memoryview, start: int, count: int, what: str) -> list[tuple[int, int]]:
     size = start + count * _PAIR.size
-    _expect(size == len(body), what, size, len(body))
+    expect(size == len(body), what, size, len(body))
     return list(_PAIR.iter_unpack(body[start:]))
 
 
@@ -429,11 +311,11 @@ def encode_trim(token: Token, book: int, pairs: Sequence[tuple[int, int]], *, fo
 def decode_trim(body: memoryview) -> tuple[dict[int, Position], int, list[tuple[int, int]], bool]:
     """Returns (token, book, (tag, before) pairs, forget). Raises ProtocolError."""
     token, body = decode_token(body)
-    _expect(len(body) >= _TRIM.size, "a trim", _TRIM.size, len(body))
+    expect(len(body) >= _TRIM.size, "a trim", _TRIM.size, len(body))
     book, count, flags = _TRIM.unpack_from(body)
-    _expect(0 < count <= limits.TRIM_PAIRS, "pairs in one trim", limits.TRIM_PAIRS, count)
+    expect(0 < count <= limits.TRIM_PAIRS, "pairs in one trim", limits.TRIM_PAIRS, count)
     pairs = _decode_pairs(body, _TRIM.size, count, "a trim")
-    _expect(all(before < 2**63 for _, before in pairs), "seqnums below 2**63", 2**63, "a larger one")
+    expect(all(before < 2**63 for _, before in pairs), "seqnums below 2**63", 2**63, "a larger one")
     return token, book, pairs, bool(flags & TRIM_FORGET)
 
 
@@ -444,7 +326,7 @@ def encode_set_aux(book: int, seqnum: int, data: bytes) -> list[Buffer]:
 def decode_set_aux(body: memoryview) -> tuple[int, int, bytes]:
     """Returns (book, seqnum, data). Raises ProtocolError."""
     size = len(body) - _PAIR.size
-    _expect(0 <= size <= limits.AUX_BYTES, "aux data", limits.AUX_BYTES, size)
+    expect(0 <= size <= limits.AUX_BYTES, "aux data", limits.AUX_BYTES, size)
     book, seqnum = _PAIR.unpack_from(body)
     return book, seqnum, bytes(body[_PAIR.size :])
 
@@ -457,7 +339,7 @@ def encode_writer(token: Token, book: int, writer: bytes) -> list[Buffer]:
 def decode_writer(body: memoryview) -> tuple[dict[int, Position], int, bytes]:
     """Returns (token, book, writer). Raises ProtocolError."""
     token, body = decode_token(body)
-    _expect(len(body) == _BOOK.size + WRITER_BYTES, "a book and a writer", _BOOK.size + WRITER_BYTES, len(body))
+    expect(len(body) == _BOOK.size + WRITER_BYTES, "a book and a writer", _BOOK.size + WRITER_BYTES, len(body))
     return token, _BOOK.unpack_from(body)[0], bytes(body[_BOOK.size :])
 
 
@@ -468,7 +350,7 @@ def encode_seek(token: Token, book: int, time_ms: int, consistency: Consistency)
 def decode_seek(body: memoryview) -> tuple[dict[int, Position], int, int, Consistency]:
     """Returns (token, book, time_ms, consistency). Raises ProtocolError."""
     token, body = decode_token(body)
-    _expect(len(body) == _SEEK.size, "a seek", _SEEK.size, len(body))
+    expect(len(body) == _SEEK.size, "a seek", _SEEK.size, len(body))
     book, time_ms, consistency, _ = _SEEK.unpack(body)
     return token, book, time_ms, _consistency(consistency)
 
@@ -481,83 +363,13 @@ def encode_found(token: Token, position: int, seqnum: int) -> list[Buffer]:
 def decode_found(body: memoryview) -> tuple[dict[int, Position], int, int]:
     """Returns (token, position, seqnum). Raises ProtocolError."""
     token, body = decode_token(body)
-    _expect(len(body) == _PAIR.size, "a position and a seqnum", _PAIR.size, len(body))
+    expect(len(body) == _PAIR.size, "a position and a seqnum", _PAIR.size, len(body))
     position, seqnum = _PAIR.unpack(body)
     return token, position, seqnum
 
 
-# -- records
-
-
-def encode_records(
-    seqnums: Sequence[int] | NDArray[np.uint64],
-    times_ms: Sequence[int] | NDArray[np.int64],
-    tags: Sequence[Buffer],
-    tag_counts: Sequence[int],
-    payloads: Sequence[Buffer],
-) -> list[Buffer]:
-    """Record columns; `tags` are packed u64s per record, payloads are not copied.
-
-    A row with seqnum 0 (no such record) has no tags and an empty payload.
-    """
-    packed_tags = b"".join(tags)
-    head = b"".join(
-        [
-            _COLUMNS.pack(len(payloads), len(packed_tags) // 8),
-            np.asarray(seqnums, np.uint64).tobytes(),
-            np.asarray(times_ms, np.int64).tobytes(),
-            packed_tags,
-            np.fromiter(map(len, payloads), np.uint32, len(payloads)).tobytes(),
-            bytes(tag_counts),
-        ]
-    )
-    return [head, *payloads]
-
-
-def decode_records(body: memoryview) -> RecordColumns:
-    """Raises ProtocolError when counts, sums and length disagree."""
-    _expect(len(body) >= _COLUMNS.size, "record columns", _COLUMNS.size, len(body))
-    count, tag_count = _COLUMNS.unpack_from(body)
-    times_start = _COLUMNS.size + 8 * count
-    tags_start = times_start + 8 * count
-    lengths_start = tags_start + 8 * tag_count
-    counts_start = lengths_start + 4 * count
-    start = counts_start + count
-    _expect(start <= len(body), "record columns", start, len(body))
-    lengths, counts = body[lengths_start:counts_start].cast("I"), body[counts_start:start]
-    total, tags = _sum(lengths), _sum(counts)
-    if total != len(body) - start:
-        _expect(False, "payload bytes", len(body) - start, total)
-    if tags != tag_count:
-        _expect(False, "tags of records", tag_count, tags)
-    payloads = body[start:]
-    if count + tag_count <= _FEW_ITEMS:
-        return RecordColumns(
-            body[_COLUMNS.size : times_start].cast("Q"),
-            body[times_start:tags_start].cast("q"),
-            body[tags_start:lengths_start].cast("Q"),
-            counts,
-            lengths,
-            payloads,
-        )
-    return RecordColumns(
-        np.frombuffer(body[_COLUMNS.size : times_start], np.uint64),
-        np.frombuffer(body[times_start:tags_start], np.int64),
-        np.frombuffer(body[tags_start:lengths_start], np.uint64),
-        np.frombuffer(counts, np.uint8),
-        np.frombuffer(lengths, np.uint32),
-        payloads,
-    )
-
-
-def _sum(column: memoryview[int]) -> int:
-    """Sum of a column; a few items are not worth calling numpy for."""
-    if len(column) <= _FEW_ITEMS:
-        return sum(column)
-    return int(np.frombuffer(column, column.format).sum(dtype=np.uint64))
-
-
-def _expect(holds: bool, what: str, expected: object, found: object) -> None:
+def expect(holds: bool, what: str, expected: object, found: object) -> None:
+    """Raises ProtocolError unless it holds: what was found of `what` is not what was expected."""
     if not holds:
         raise ProtocolError(
             f"{what}: expected {expected} bytes or items, found {found}", expected=expected, found=found

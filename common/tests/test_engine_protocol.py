@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import engine_protocol as protocol
-from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query
+from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
@@ -80,54 +80,10 @@ def test_aux_data_writers_and_seeks(
     assert protocol.decode_found(flat(protocol.encode_found(token, book, seqnum))) == (token, book, seqnum)
 
 
-gap_rows = st.lists(
-    st.tuples(u64, u64, st.sampled_from(GapKind)).map(lambda row: GapRow(min(row[:2]), max(row[:2]), row[2])),
-    max_size=3,
-)
-
-
-@given(gap_rows, st.dictionaries(st.integers(0, 4), st.binary(max_size=5)))
-def test_gaps_and_aux_data_in_read_replies(gaps: list[GapRow], aux: dict[int, bytes]) -> None:
-    records = protocol.encode_records([1] * 5, [0] * 5, [b""] * 5, [0] * 5, [b"xy"] * 5)
-    reply = protocol.decode_read_reply(
-        flat(protocol.encode_read_reply({}, 7, more=True, records=records, gaps=gaps, aux=aux))
-    )
-    assert (reply.position, reply.more, list(reply.gaps)) == (7, True, gaps)
-    assert {row: bytes(data) for row, data in reply.aux.items()} == aux
-    assert bytes(reply.records.payloads) == b"xy" * 5
-
-
-def test_aux_data_of_no_row_is_refused() -> None:
-    records = protocol.encode_records([1], [0], [b""], [0], [b"xy"])
-    with pytest.raises(ProtocolError):
-        protocol.decode_read_reply(flat(protocol.encode_read_reply({}, 7, more=True, records=records, aux={1: b"x"})))
-
-
 def test_no_trim_is_empty_and_none_is_of_the_impossible() -> None:
     for pairs in ([], [(1, 2**63)]):
         with pytest.raises(ProtocolError):
             protocol.decode_trim(flat(protocol.encode_trim({}, 1, pairs, forget=False)))
-
-
-@given(tokens, u64, st.booleans(), st.lists(st.tuples(u64, st.lists(u64, max_size=3), st.binary(max_size=20))))
-def test_read_replies(
-    token: dict[int, Position], position: int, more: bool, records: list[tuple[int, list[int], bytes]]
-) -> None:
-    encoded = protocol.encode_records(
-        [seqnum for seqnum, _, _ in records],
-        [index - 5 for index in range(len(records))],
-        [b"".join(tag.to_bytes(8, "little") for tag in tags) for _, tags, _ in records],
-        [len(tags) for _, tags, _ in records],
-        [payload for _, _, payload in records],
-    )
-    reply = protocol.decode_read_reply(flat(protocol.encode_read_reply(token, position, more=more, records=encoded)))
-    columns = reply.records
-    assert (reply.token, reply.position, reply.more) == (token, position, more)
-    assert columns.seqnums.tolist() == [seqnum for seqnum, _, _ in records]
-    assert columns.times_ms.tolist() == [index - 5 for index in range(len(records))]
-    assert columns.tags.tolist() == [tag for _, tags, _ in records for tag in tags]
-    assert columns.tag_counts.tolist() == [len(tags) for _, tags, _ in records]
-    assert bytes(columns.payloads) == b"".join(payload for _, _, payload in records)
 
 
 SAMPLES: dict[str, tuple[memoryview, Callable[[memoryview], object]]] = {
@@ -141,27 +97,6 @@ SAMPLES: dict[str, tuple[memoryview, Callable[[memoryview], object]]] = {
     ),
     "prev many": (flat(protocol.encode_prev_many({}, 1, [(2, 3)])), protocol.decode_prev_many),
     "position": (flat(protocol.encode_position({3: Position(1, 1)}, 4)), protocol.decode_position),
-    "read reply": (
-        flat(
-            protocol.encode_read_reply(
-                {}, 1, more=False, records=protocol.encode_records([1], [2], [bytes(8)], [1], [b"abc"])
-            )
-        ),
-        protocol.decode_read_reply,
-    ),
-    "read reply with all": (
-        flat(
-            protocol.encode_read_reply(
-                {},
-                1,
-                more=False,
-                records=protocol.encode_records([1], [2], [bytes(8)], [1], [b"abc"]),
-                gaps=[GapRow(1, 2, GapKind.LOST)],
-                aux={0: b"aux"},
-            )
-        ),
-        protocol.decode_read_reply,
-    ),
     "trim": (flat(protocol.encode_trim({0: Position(1, 2)}, 1, [(2, 3)], forget=True)), protocol.decode_trim),
     "writer": (flat(protocol.encode_writer({}, 1, bytes(16))), protocol.decode_writer),
     "seek": (flat(protocol.encode_seek({}, 1, 2, Consistency.ANY)), protocol.decode_seek),

@@ -19,8 +19,9 @@ from boki._arguments import Tag, carries
 from boki._record import Gap, Record, decode_columns, decode_gaps
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import Consistency, Direction, GapKind, Query, ReadReply
+from boki_common.engine_protocol import Consistency, Direction, GapKind, Query
 from boki_common.errors import BokiError, ClosedError, InvalidArgument, Trimmed
+from boki_common.read_reply import ReadReply, decode_read_reply
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Reader:
         """Reads one page."""
         wait_s = query.wait_ms / 1000
         reply = await self._connection.call(
-            wire.OP_READ, lambda: self._encode(query), wire.decode_read_reply, timeout_s + wait_s
+            wire.OP_READ, lambda: self._encode(query), decode_read_reply, timeout_s + wait_s
         )
         return self._page(reply, query, tag)
 
@@ -62,7 +63,7 @@ class Reader:
 
     def finish_page(self, answer: memoryview, query: Query, tag: Tag | None) -> Page:
         """The page whose answer came."""
-        return self._page(wire.decode_read_reply(answer), query, tag)
+        return self._page(decode_read_reply(answer), query, tag)
 
     async def one(
         self, query: Query, tag: Tag | None, *, wait_s: float, timeout_s: float, bounded: bool = True
@@ -108,7 +109,7 @@ class Reader:
             return wire.encode_prev_many(view.session.positions, view.book, queries, consistency)
 
         try:
-            reply = await self._connection.call(wire.OP_READ_PREV_MANY, encode, wire.decode_read_reply, timeout_s)
+            reply = await self._connection.call(wire.OP_READ_PREV_MANY, encode, decode_read_reply, timeout_s)
         except Trimmed as error:
             index = error.facts.get("index", 0)
             raise Trimmed(

@@ -7,8 +7,9 @@ from typing import NoReturn
 
 import msgspec
 
-from boki_common.engine_protocol import GapKind, GapRow, RecordColumns
+from boki_common.engine_protocol import GapKind, GapRow
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
+from boki_common.read_reply import RecordColumns
 from boki_common.record_batch import NO_NAMES, split_payload
 
 

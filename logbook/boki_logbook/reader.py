@@ -30,7 +30,6 @@ from boki_common.engine_protocol import (
     Token,
     encode_found,
     encode_position,
-    encode_read_reply,
     merge_tokens,
 )
 from boki_common.errors import (
@@ -42,6 +41,7 @@ from boki_common.errors import (
     Trimmed,
 )
 from boki_common.ids import ALL_RECORDS, Position
+from boki_common.read_reply import encode_read_reply
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Asker, BarrierReads
 from boki_logbook.batch_loads import BatchLoads

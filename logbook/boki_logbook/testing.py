@@ -15,15 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from boki_common.batch_builder import BatchBuilder
-from boki_common.engine_protocol import (
-    AnswerRow,
-    Consistency,
-    Direction,
-    Query,
-    ReadReply,
-    Token,
-    decode_read_reply,
-)
+from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query, Token
 from boki_common.errors import (
     BokiError,
     ClosedError,
@@ -35,6 +27,7 @@ from boki_common.errors import (
     NotEnoughBookies,
 )
 from boki_common.ids import Position
+from boki_common.read_reply import ReadReply, decode_read_reply
 from boki_common.record_batch import NO_NAMES, RUN_NAMED, RecordBatch, split_payload
 from boki_common.runtime.ports import Buffer
 from boki_logbook.core import EngineCore

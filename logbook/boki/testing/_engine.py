@@ -21,6 +21,7 @@ from boki_common import limits
 from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
 from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, Trimmed
 from boki_common.ids import Position
+from boki_common.read_reply import encode_read_reply, encode_records
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
 from boki_common.runtime.ports import Buffer, Clock
 
@@ -193,7 +194,7 @@ class ModelEngine:
             parked.looked = max(parked.looked, model.position + 1)
             return False
         page = _clipped(found[: query.max_records], query.max_bytes)
-        reply = wire.encode_read_reply(
+        reply = encode_read_reply(
             self._token(),
             model.position,
             more=len(page) < len(found),
@@ -225,7 +226,7 @@ class ModelEngine:
         size = sum(len(record.payload) for record in found if record is not None)
         if size > limits.ENTRY_BYTES - limits.AUX_BYTES:
             raise RecordTooLarge(f"{len(queries)} records of {size} bytes do not fit one answer; ask for fewer at once")
-        reply = wire.encode_read_reply(
+        reply = encode_read_reply(
             self._token(), model.position, more=False, records=_columns(found), aux=self._aux_of(found)
         )
         peer.respond(request_id, wire.OP_READ_PREV_MANY, *reply)
@@ -304,7 +305,7 @@ def _clipped(found: list[Stored], max_bytes: int) -> list[Stored]:
 
 
 def _columns(records: Sequence[Stored | None]) -> list[Buffer]:
-    return wire.encode_records(
+    return encode_records(
         [0 if record is None else record.seqnum for record in records],
         [0 if record is None else record.time_ms for record in records],
         [b"" if record is None else b"".join(map(_U64.pack, record.tags)) for record in records],

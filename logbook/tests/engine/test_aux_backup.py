@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from boki_common.engine_protocol import decode_read_reply
 from boki_common.errors import BokiError, NotEnoughBookies
 from boki_common.metadata.membership import member_path
 from boki_common.metadata.store import ensure_path
+from boki_common.read_reply import decode_read_reply
 from boki_ledger.testing.ledgers import Ledgers
 from boki_logbook import aux_rules
 from boki_logbook.aux_backup import AuxBackup

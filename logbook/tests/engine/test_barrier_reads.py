@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from boki_common.engine_protocol import Consistency, Query, Token, decode_read_reply
+from boki_common.engine_protocol import Consistency, Query, Token
 from boki_common.errors import NoSequencer, Overloaded
 from boki_common.ids import Position
+from boki_common.read_reply import decode_read_reply
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import TURN_READS, BarrierReads
 from boki_logbook.settings import EngineSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.engine_protocol import decode_records
+from boki_common.read_reply import decode_records
 from boki_common.record_batch import split_payload
 from boki_logbook.columns import RecordColumns, columns_of_one
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch

@@ -14,6 +14,7 @@ from boki_common.errors import BokiError, SettingsError
 from boki_common.metadata.membership import members
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
+from boki_common.read_reply import decode_read_reply
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RunSpec, data_of, make_batch, plain_records, query
@@ -56,7 +57,7 @@ class Sdk:
 
     async def read(self) -> list[bytes]:
         body = await self.peer.call(wire.OP_READ, *wire.encode_read({}, query()), timeout_s=30.0)
-        return data_of(wire.decode_read_reply(body))
+        return data_of(decode_read_reply(body))
 
 
 class Cluster(EngineCluster):

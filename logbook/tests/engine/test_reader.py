@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow, decode_position, decode_read_reply
+from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow, decode_position
 from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded, TooManyWriters
 from boki_common.errors import Lost as LostError
 from boki_common.ids import Position
+from boki_common.read_reply import decode_read_reply
 from boki_common.record_batch import RUN_NAMED
 from boki_logbook import verdict
 from boki_logbook.settings import EngineSettings

@@ -27,6 +27,7 @@ from boki_common.errors import (
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.read_reply import decode_read_reply
 from boki_common.record_batch import join
 from boki_logbook.compression import compressor
 from boki_logbook.core import EngineCore
@@ -131,7 +132,7 @@ async def test_append_answers_read(served: Served) -> None:
         (2, 1, 1, Verdict.COMMITTED),
     ]
     body = await sdk.peer.call(wire.OP_READ, *wire.encode_read({}, query(5)))
-    reply = wire.decode_read_reply(body)
+    reply = decode_read_reply(body)
     assert reply.records.seqnums.tolist() == [rows[0].first_seqnum, rows[0].first_seqnum + 1]
     assert reply.records.tags.tolist() == [5, 5]
     assert bytes(reply.records.payloads) == b"\0\0x\0\0y"
@@ -142,7 +143,7 @@ async def test_prev_many_position_and_status(served: Served) -> None:
     sdk.append(run(1, b"x", tags=(5,)))
     (row,) = await sdk.answers(1)
     body = await sdk.peer.call(wire.OP_READ_PREV_MANY, *wire.encode_prev_many({}, 1, [(5, 2**63 - 1), (6, 2**63 - 1)]))
-    assert wire.decode_read_reply(body).records.seqnums.tolist() == [row.first_seqnum, 0]
+    assert decode_read_reply(body).records.seqnums.tolist() == [row.first_seqnum, 0]
     token, position = wire.decode_position(await sdk.peer.call(wire.OP_POSITION, *wire.encode_position({}, 1)))
     assert position == row.first_seqnum
     assert token == served.core.frontier.positions
@@ -155,7 +156,7 @@ async def test_a_blocked_read_is_answered_when_the_record_comes(served: Served) 
     waiting = reader.peer.request(wire.OP_READ, *wire.encode_read({}, query(wait_ms=5_000)))
     await reader.peer.call(wire.OP_STATUS)
     writer.append(run(1, b"x"))
-    assert len(wire.decode_read_reply(await waiting).records.seqnums) == 1
+    assert len(decode_read_reply(await waiting).records.seqnums) == 1
 
 
 async def test_a_lost_connection_leaves_no_waiting_reads(served: Served, cluster: Any) -> None:

@@ -7,8 +7,9 @@ from struct import pack
 import pytest
 
 from boki._record import Gap, Record, decode_columns, decode_gaps
-from boki_common.engine_protocol import GapKind, GapRow, RecordColumns, decode_records, encode_records
+from boki_common.engine_protocol import GapKind, GapRow
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
+from boki_common.read_reply import RecordColumns, decode_records, encode_records
 from boki_common.record_batch import NO_NAMES, pack_names
 
 
