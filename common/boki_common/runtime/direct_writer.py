@@ -1,6 +1,8 @@
 """Blocking writes to a descriptor: all the bytes, and where wanted around the page cache. Called from threads of `posix_disk`.
 
 O_DIRECT wants memory, offset and length aligned: whatever buffers come are copied through aligned pages, a piece at a time.
+The pages belong to all files of a disk together: a writer borrows a piece for one write.
+
 It knows neither files nor errors of ours: who opens descriptors closes them here, and an OSError goes through.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,24 +25,58 @@ SMALL_BYTES: Final = 16 * limits.KIB
 """Up to this a plain copy is over before another thread could take the interpreter."""
 JOINED_BYTES: Final = 2 * limits.MIB
 """Small buffers are copied twice up to this: holding them costs no more than the pages themselves."""
+PIECES_KEPT: Final = 2
+"""Pieces that stay with a disk between writes: one for a checkpoint, one for compaction."""
 IOV_MAX: Final = 1_024
 """Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
 
 
-class DirectWriter:
-    """Writes around the page cache, through pages of its own that are aligned as O_DIRECT asks. One thread at a time."""
+class AlignedPiece:
+    """Pages for one piece, twice: as a file to append small buffers to, and as an array for large ones."""
 
-    def __init__(self, descriptor: int) -> None:
+    __slots__ = ("bytes", "pages")
+
+    def __init__(self) -> None:
+        self.pages = mmap.mmap(-1, BULK_PIECE_BYTES)
+        self.bytes = np.frombuffer(self.pages, np.uint8)
+
+
+class AlignedPieces:
+    """What the writers of one disk borrow; any thread may."""
+
+    def __init__(self) -> None:
+        self._spare: deque[AlignedPiece] = deque(maxlen=PIECES_KEPT)
+
+    def borrow(self) -> AlignedPiece:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return AlignedPiece()
+
+    def give_back(self, piece: AlignedPiece) -> None:
+        self._spare.append(piece)
+
+
+class DirectWriter:
+    """Writes around the page cache, through pages that are aligned as O_DIRECT asks."""
+
+    def __init__(self, descriptor: int, pieces: AlignedPieces) -> None:
         self._descriptor = descriptor
-        self._pages = mmap.mmap(-1, BULK_PIECE_BYTES)
-        self._bytes = np.frombuffer(self._pages, np.uint8)
+        self._pieces = pieces
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Copies and writes piece by piece; the sum of the lengths is a multiple of the page."""
+        piece = self._pieces.borrow()
+        try:
+            self._write_through(piece, offset, buffers)
+        finally:
+            self._pieces.give_back(piece)
+
+    def _write_through(self, piece: AlignedPiece, offset: int, buffers: Sequence[Buffer]) -> None:
         sizes = list(map(len, buffers))
         if len(sizes) > 1 and max(sizes) <= SMALL_BYTES and sum(sizes) <= JOINED_BYTES:
             buffers = (b"".join(buffers),)  # one call for all instead of one for each
-        pages, filled = self._pages, 0
+        pages, filled = piece.pages, 0
         pages.seek(0)
         for buffer in buffers:
             size = len(buffer)
@@ -50,21 +87,21 @@ class DirectWriter:
             source = np.frombuffer(buffer, np.uint8)
             while len(source):
                 taken = min(len(source), BULK_PIECE_BYTES - filled)
-                self._bytes[filled : filled + taken] = source[:taken]  # numpy lets other threads run meanwhile
+                piece.bytes[filled : filled + taken] = source[:taken]  # numpy lets other threads run meanwhile
                 filled += taken
                 source = source[taken:]
                 if filled == BULK_PIECE_BYTES:
-                    offset = self._write(offset, filled)
+                    offset = self._write(piece, offset, filled)
                     filled = 0
             pages.seek(filled)
         if filled:
-            self._write(offset, filled)
+            self._write(piece, offset, filled)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def _write(self, offset: int, size: int) -> int:
-        write_fully(self._descriptor, offset, [memoryview(self._pages)[:size]])
+    def _write(self, piece: AlignedPiece, offset: int, size: int) -> int:
+        write_fully(self._descriptor, offset, [memoryview(piece.pages)[:size]])
         return offset + size
 
 

@@ -42,7 +42,7 @@ from boki_common.errors import (
     WrongDirectory,
 )
 from boki_common.limits import MIB
-from boki_common.runtime.direct_writer import DirectWriter, write_fully
+from boki_common.runtime.direct_writer import AlignedPieces, DirectWriter, write_fully
 from boki_common.runtime.flush_pace import FlushPace
 from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer
 
@@ -140,10 +140,10 @@ def _nothing() -> None:
     """For calls whose end nobody counts."""
 
 
-def _direct_writer(path: Path) -> DirectWriter | None:
+def _direct_writer(path: Path, pieces: AlignedPieces) -> DirectWriter | None:
     """None where the file system has no O_DIRECT."""
     try:
-        return DirectWriter(os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC))
+        return DirectWriter(os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC), pieces)
     except OSError as fault:
         if fault.errno != errno.EINVAL:
             raise
@@ -291,6 +291,7 @@ class PosixDisk:
         self._root = Path(root).absolute()
         self._shared = _Lane("boki-disk", SHARED_THREADS)
         self._pace = FlushPace()
+        self._pieces = AlignedPieces()
         self._files: dict[int, PosixFile] = {}
         self._lock: int | None = None
         self._closed = False
@@ -417,7 +418,7 @@ class PosixDisk:
     def _open_both(self, path: Path, create: bool, bulk: bool) -> tuple[int, DirectWriter | None]:
         descriptor = self._open(path, create)
         try:
-            return descriptor, _direct_writer(path) if bulk else None
+            return descriptor, _direct_writer(path, self._pieces) if bulk else None
         except BaseException:
             os.close(descriptor)
             raise

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boki_common.runtime.direct_writer import BULK_PIECE_BYTES, IOV_MAX, DirectWriter, write_fully
+from boki_common.runtime.direct_writer import (
+    BULK_PIECE_BYTES,
+    IOV_MAX,
+    PIECES_KEPT,
+    AlignedPiece,
+    AlignedPieces,
+    DirectWriter,
+    write_fully,
+)
 from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer
 
 
@@ -30,7 +38,7 @@ def direct(path: Path) -> Iterator[DirectWriter]:
         if fault.errno != errno.EINVAL:
             raise
         descriptor = os.open(path, os.O_WRONLY)  # no O_DIRECT here: the pieces and their contents are the same
-    writer = DirectWriter(descriptor)
+    writer = DirectWriter(descriptor, AlignedPieces())
     yield writer
     writer.close()
 
@@ -97,6 +105,33 @@ def test_a_large_write_is_made_in_pieces(direct: DirectWriter, monkeypatch: pyte
     direct.write(4_096, [bytes(BULK_PIECE_BYTES), bytes(BULK_PIECE_BYTES), bytes(4_096)])
     size = BULK_PIECE_BYTES
     assert pieces == [(4_096, size), (4_096 + size, size), (4_096 + 2 * size, 4_096)]
+
+
+def test_writers_share_pieces_and_keep_few() -> None:
+    pieces = AlignedPieces()
+    first = pieces.borrow()
+    assert first is not pieces.borrow(), "two writes at once have pages of their own"
+    pieces.give_back(first)
+    assert pieces.borrow() is first
+    given = [AlignedPiece() for _ in range(PIECES_KEPT + 2)]
+    for piece in given:
+        pieces.give_back(piece)
+    kept = [pieces.borrow() for _ in range(PIECES_KEPT)]
+    assert pieces.borrow() not in given and set(kept) <= set(given)
+
+
+def test_a_file_that_is_kept_open_keeps_no_pages(tmp_path: Path) -> None:
+    pieces = AlignedPieces()
+    used = set()
+    for number in range(8):
+        (tmp_path / str(number)).touch()
+        writer = DirectWriter(os.open(tmp_path / str(number), os.O_WRONLY), pieces)
+        writer.write(0, [pattern(BULK_PAGE_BYTES)])
+        piece = pieces.borrow()
+        used.add(id(piece))
+        pieces.give_back(piece)
+        writer.close()
+    assert len(used) == 1, "each file had pages of its own, a mebibyte each for as long as it was open"
 
 
 @pytest.mark.parametrize("count", [0, 1, IOV_MAX, IOV_MAX + 1, 3 * IOV_MAX])
