@@ -4,7 +4,8 @@ An engine has one for each log; `router` gives it the batches whose books its te
 
 One shard is active at a time: a data ledger made ahead as a *spare* and opened at the sequencer. Batching is natural,
 without timers: what queued up during one turn of the loop, or while `limits.BATCHES_IN_FLIGHT` entries wait for their
-quorum, becomes the next entry. An SDK's batch is never split.
+quorum, becomes the next entry. A batch that finds nothing in flight does not wait for the turn's end. An SDK's batch is
+never split.
 
     queue → entry of the shard → acked → reported → cut → applied by the indexer (`take`)
 
@@ -139,8 +140,11 @@ class Appender:
 
     def add(self, piece: Piece) -> None:
         """Queues a batch whose books belong to this log's term, or to the next one."""
+        shard = self._shard
         self._waiting.add(piece)
-        if not self._flush_due:
+        if shard is not None and not shard.in_flight:
+            self._flush()
+        elif not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush_now)
 
@@ -219,7 +223,7 @@ class Appender:
         shard = self._shard
         if shard is None:
             return
-        while self._queue and shard.accepting and shard.in_flight < limits.BATCHES_IN_FLIGHT:
+        while self._queue and shard.in_flight < limits.BATCHES_IN_FLIGHT and shard.accepting:
             pieces = self._next_pieces()
             try:
                 self._submit(shard, pieces)
@@ -246,10 +250,12 @@ class Appender:
         return pieces
 
     def _submit(self, shard: Shard, pieces: list[Piece]) -> None:
+        batches = []
         for piece in pieces:
             assert not piece.slots & ~shard.slots, f"a book of another log came to shard {shard.number} of {shard.term}"
+            batches.append(piece.batch)
         buffers = join(
-            [piece.batch for piece in pieces],
+            batches,
             term=shard.term,
             shard=shard.number,
             first_local_id=shard.submitted_records,
@@ -261,7 +267,7 @@ class Appender:
         else:
             joined = b"".join(buffers)
             entry = shard.writer.submit(joined)
-            batch = RecordBatch.parse(memoryview(joined))
+            batch = RecordBatch.parse(memoryview(joined), trusted=True)
         now_s = self._loop.time()
         shard.submitted(entry, batch, pieces, now_s)
         self._entries_appended.inc()

@@ -118,7 +118,10 @@ class Shard:
     def submitted(self, entry: int, batch: RecordBatch, pieces: Sequence[Piece], now_s: float) -> None:
         """Takes note of the next entry."""
         assert entry == self.submitted_entries, f"ledger {self.writer.ledger_id} gave entry id {entry} out of turn"
-        self._entries.append(OwnEntry(entry, batch, pieces, sum(piece.cost for piece in pieces)))
+        cost = 0
+        for piece in pieces:
+            cost += piece.cost
+        self._entries.append(OwnEntry(entry, batch, pieces, cost))
         self.submitted_entries += 1
         self.submitted_records += batch.record_count
         self.bytes += batch.size

@@ -183,7 +183,8 @@ class DecisionState:
         streams = self._streams
         streams.begin(batch, first_seqnum)
         runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
-        decision = self.verdicts.decide(runs, batch.expectations, first_seqnum, streams, time_ms, batch.crc_values)
+        expectations = batch.expectations if batch.expectation_count else ()
+        decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, batch.crc_values)
         streams.join()
         places.add_entry(shard, entry, batch.record_count, time_ms)
         losers = decision.losers

@@ -42,17 +42,36 @@ def committed(source: RecordingSource) -> list[int]:
     return [number for row in rows for number in range(row.first, row.first + row.count)]
 
 
-async def test_what_one_turn_brings_is_one_entry(cluster: Any) -> None:
+async def test_what_finds_nothing_in_flight_goes_at_once_and_what_the_turn_brings_behind_it_is_one_entry(
+    cluster: Any,
+) -> None:
     core, source = await cluster.engine(), RecordingSource()
     ledger = core.logs[0].appender.shard.writer
-    for first in range(1, 6):
+    send(core, source, 1)
+    assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)]]
+    for first in range(2, 6):
         send(core, source, first)
-    await cluster.until(lambda: source.rows)
-    assert numbers(cluster.ledgers, ledger.ledger_id) == [[(first, 1) for first in range(1, 6)]]
-    (batch,) = cluster.ledgers.batches(ledger.ledger_id)
-    assert (batch.term, batch.shard, batch.first_local_id) == (1, core.logs[0].appender.shard.number, 0)
+    await cluster.until(lambda: len(source.rows) == 5)
+    assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)], [(first, 1) for first in range(2, 6)]]
+    for batch, first_local_id in zip(cluster.ledgers.batches(ledger.ledger_id), (0, 1), strict=True):
+        assert (batch.term, batch.shard) == (1, core.logs[0].appender.shard.number)
+        assert batch.first_local_id == first_local_id
     assert committed(source) == [1, 2, 3, 4, 5]
-    assert source.pushes == 1
+
+
+async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any) -> None:
+    core, source = await cluster.engine(), RecordingSource()
+    cluster.ledgers.ack_by_itself = False
+    ledger = core.logs[0].appender.shard.writer
+    send(core, source, 1)
+    send(core, source, 2)
+    ledger.ack(1)
+    send(core, source, 3)
+    assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)], [(2, 1)]]
+    await cluster.settle()
+    assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)], [(2, 1)], [(3, 1)]]
+    ledger.ack()
+    await cluster.until(lambda: committed(source) == [1, 2, 3])
 
 
 async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: Any) -> None:
@@ -67,19 +86,22 @@ async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: An
     await cluster.settle()
     assert [len(runs) for runs in numbers(cluster.ledgers, ledger.ledger_id)][4:] == [6]
     assert cluster.ledgers.batches(ledger.ledger_id)[4].first_local_id == 4
+    pushes = source.pushes
     ledger.ack()
     await cluster.settle()
     assert committed(source) == list(range(1, 11))
+    assert source.pushes == pushes + 1, "one for all that one turn applied"
 
 
 async def test_an_entry_is_closed_at_its_size_and_no_batch_is_split(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     cluster.ledgers.ack_by_itself = False
+    send(core, source, 1)
     for at in range(5):
-        send(core, source, 1 + 2 * at, count=2, data=bytes(60_000))
+        send(core, source, 2 + 2 * at, count=2, data=bytes(60_000))
     await cluster.settle()
     entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
-    assert entries == [[(1, 2), (3, 2), (5, 2)], [(7, 2), (9, 2)]]
+    assert entries == [[(1, 1)], [(2, 2), (4, 2), (6, 2)], [(8, 2), (10, 2)]]
 
 
 async def test_a_full_queue_is_overloaded_until_records_are_applied(cluster: Any) -> None:
