@@ -2,7 +2,7 @@
 
       0  ok
       1  a check failed     the command itself found it: `CheckFailed`
-      2  usage              the call, the input or the settings are wrong
+      2  usage              the call, the input, the output or the settings are wrong
       3  unreachable        the service, or what it needs, does not answer
       4  refused            it answered, and the answer is no
       5  outcome unknown    a write was sent and may or may not have been applied

@@ -1,7 +1,7 @@
 """The bytes of a file or of standard input, in chunks, without blocking the event loop.
 
-A pipe or a terminal hands out what is there as soon as it is there, so `tail -f x | boki append -` is live; a regular
-file is read by a thread, a large chunk at a time.
+A pipe, a socket or a terminal hands out what is there as soon as it is there, so `tail -f x | boki append -` is live; what
+is always ready (a regular file, /dev/null), which no event loop can wait for, is read by a thread, a large chunk at a time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ def open_input(name: str) -> int:
     """Opens for reading; `-` is standard input. Returns a file descriptor.
 
     Raises:
-        InvalidArgument: no such file, a folder, or not permitted.
+        InvalidArgument: no such file, a folder, not permitted, or standard input is closed.
     """
     if name == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InvalidArgument("cannot read standard input: it is closed; give a file, or pipe something in")
         return sys.stdin.fileno()
     try:
         descriptor = os.open(name, os.O_RDONLY)
@@ -48,7 +50,9 @@ def size_of(descriptor: int) -> int | None:
 
 async def chunks(descriptor: int, stop: asyncio.Event) -> AsyncIterator[bytes]:
     """Chunks until the end of the input, or until `stop` is set."""
-    read = _read_file if size_of(descriptor) is not None else _read_ready
+    mode = os.fstat(descriptor).st_mode
+    live = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+    read = _read_ready if live else _read_file
     while not stop.is_set():
         chunk = await read(descriptor, stop)
         if not chunk:

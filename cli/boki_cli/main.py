@@ -29,6 +29,7 @@ from boki_cli import (
     role_commands,
     sim_commands,
     soak_command,
+    standard_streams,
     status_command,
 )
 from boki_cli.options import CommandGroup, run
@@ -70,6 +71,7 @@ for commands in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: runs one command line and ends the process with its exit code."""
+    standard_streams.prepare()
     sys.exit(run(boki, sys.argv[1:] if arguments is None else arguments))
 
 

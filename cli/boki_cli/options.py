@@ -9,13 +9,12 @@
 Rules:
 - Results go to standard output, messages to standard error. With `--json` both are JSON, one object a line.
 - A user never sees a traceback, unless he asks by `--debug`; every message ends with what to do.
-- A reader that goes away (`boki read | head`) is a normal end.
+- A reader that goes away (`boki read | head`) is a normal end; output that fails otherwise (a full disk) is an error.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,7 +26,8 @@ import click
 import msgspec
 from rich.console import Console
 
-from boki_cli import exit_codes
+from boki_cli import exit_codes, standard_streams
+from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
 from boki_common.errors import BokiError
 
@@ -164,11 +164,12 @@ def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -
         return exit_codes.USAGE
     except click.Abort:
         return exit_codes.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has all it wants. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGone:
+        standard_streams.discard_output()
         return exit_codes.OK
     except BokiError as error:
+        if isinstance(error, OutputFailed):
+            standard_streams.discard_output()
         return _refuse(invocation, error)
     except Exception as error:  # noqa: BLE001 - the outermost frame: shown, never swallowed
         if invocation.debug:
@@ -202,7 +203,7 @@ def _refuse(invocation: Invocation, error: BokiError) -> int:
 
 
 def write_line(line: bytes) -> None:
-    """Writes bytes and a line end to standard output. Raises BrokenPipeError when nobody reads any more."""
+    """Writes bytes and a line end to standard output. Raises ReaderGone, OutputFailed."""
     sys.stdout.buffer.write(line + b"\n")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from boki.testing import MemoryCluster
@@ -42,6 +45,20 @@ def memory_url() -> Iterator[str]:
     loop.call_soon_threadsafe(done.set)
     thread.join(10)
     loop.close()
+
+
+@pytest.fixture(scope="module")
+def dev_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a `boki dev` in a process of its own, for commands that run in others; its gateway is off."""
+    data = str(tmp_path_factory.mktemp("dev"))
+    command = (sys.executable, "-m", "boki_cli.main", "dev", "--data", data, "--listen", "127.0.0.1:0")
+    more = ("--gateway-port", "-1", "--json", "--stop-with-stdin")
+    with subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        try:
+            yield f"boki://{msgspec.json.decode(process.stdout.readline())['addresses'][0]}"
+        finally:
+            process.stdin.close()
 
 
 @pytest.fixture
