@@ -1,8 +1,9 @@
 """Takes the appends of all connections and gives each to the appender of its log; one bound for all of them together.
 
-While the engine knows one log, nothing is looked at: everything goes to that log's appender. Otherwise each batch is split
-by `routes`. What has no way now, because its slot moves, waits here, in order, and goes on when a term that has the slot
-begins; what a term that is over did not cut comes back here first, under the same numbers.
+While there is one log, nothing is looked at: everything goes to that log's appender. Otherwise each batch is split by `routes`:
+also where the engine knows one log because it indexes some slots, for these may move to another any time. What has no way now,
+because its slot moves, waits here, in order, and goes on when a term that has the slot begins; what a term that is over did not
+cut comes back here first, under the same numbers.
 
 Memory is bounded: batches count from their arrival until they are applied; above the bound appends are refused as
 Overloaded. Either all of a batch is taken, or nothing of it.
@@ -24,6 +25,7 @@ from boki_logbook.ports import AppendSource
 from boki_logbook.routes import NOWHERE, Routes
 from boki_logbook.settings import EngineSettings
 from boki_logbook.shard import Piece
+from boki_metalog.index_slots import parse_index_slots
 from boki_metalog.term_order import ALL_SLOTS
 from boki_metalog.view import SlotRange
 
@@ -41,6 +43,7 @@ class AppendRouter:
         self._appenders: dict[int, Appender] = {}
         self._only: Appender | None = None
         """Who gets everything, unseen."""
+        self._knows_all_logs = parse_index_slots(settings.index_slots) == ALL_SLOTS
         self._routes = Routes()
         self._waiting = AppendQueue(settings.append_age_s, self.dropped)
         self._held_back: list[Callable[[], None]] = []
@@ -131,7 +134,7 @@ class AppendRouter:
             self._give(self._appenders[log].take_queue())
 
     def _choose(self) -> None:
-        if len(self._appenders) == 1:
+        if len(self._appenders) == 1 and self._knows_all_logs:
             (self._only,) = self._appenders.values()
         else:
             self._only = self._appenders.get(self._routes.only)
