@@ -10,7 +10,9 @@ row that had some unanswered, is asked for none again: it is older than they are
 
 A connection that is lost makes everything on it *unknown*.
 
-One loop over the frames of a network read; acks of consecutive entries travel as runs, without an object per entry.
+One loop over the frames of a network read; acks of consecutive entries travel as runs, without an object per entry. A plain
+read that is the only one of its entry, as nearly all are, is a future in a dict and nothing else; the reads of one turn of the
+loop leave as one buffer.
 """
 
 from __future__ import annotations
@@ -83,10 +85,10 @@ class Lane:
 class _Read:
     __slots__ = ("fence_key", "future", "sent")
 
-    def __init__(self, future: asyncio.Future[ReadAnswer], fence_key: bytes | None) -> None:
+    def __init__(self, future: asyncio.Future[ReadAnswer], fence_key: bytes | None, *, sent: bool = False) -> None:
         self.future = future
         self.fence_key = fence_key
-        self.sent = False
+        self.sent = sent
 
     def resolve(self, answer: ReadAnswer) -> None:
         if not self.future.done():
@@ -128,7 +130,11 @@ class BookieLink:
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, Lane] = {}
         self._leftover: dict[int, int] = {}
+        self._alone: dict[tuple[int, int], asyncio.Future[ReadAnswer]] = {}
+        """Plain reads that were sent and have their entry for themselves; none of it is in `_reads`."""
         self._reads: dict[tuple[int, int], deque[_Read]] = {}
+        self._unsent_reads: list[bytes] = []
+        """For the end of this turn of the loop."""
         self._batches: dict[int, _BatchRead] = {}
         self._batch_id = 0
         self._batch_strikes = 0
@@ -188,12 +194,21 @@ class BookieLink:
     def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None) -> asyncio.Future[ReadAnswer]:
         """See `transport.BookieTransport.read`."""
         future: asyncio.Future[ReadAnswer] = self._loop.create_future()
-        if (error := self._read_refusal()) is not None:
+        up = self.connection is not None
+        if (not up or self._read_count >= limits.CONNECTION_CALLS) and (error := self._read_refusal()) is not None:
             future.set_result(ReadAnswer(None, error=error))
             return future
-        self._reads.setdefault((ledger_id, entry_id), deque()).append(_Read(future, fence_key))
+        key = (ledger_id, entry_id)
         self._read_count += 1
-        if self.connection is not None:
+        earlier = self._alone.pop(key, None)
+        if earlier is not None:
+            self._reads[key] = deque((_Read(earlier, None, sent=True),))
+        elif up and fence_key is None and key not in self._reads:
+            self._alone[key] = future
+            self._send_read(v2.encode_read(ledger_id, entry_id))
+            return future
+        self._reads.setdefault(key, deque()).append(_Read(future, fence_key))
+        if up:
             self._send_reads(ledger_id, entry_id)
         self._life.want()
         return future
@@ -253,6 +268,7 @@ class BookieLink:
 
     def link_down(self, error: BokiError, *, known: bool) -> None:
         self._leftover.clear()
+        self._unsent_reads.clear()
         if any(batch.sent for batch in self._batches.values()):
             self._batch_strikes += 1
         if not known:
@@ -264,10 +280,10 @@ class BookieLink:
     @property
     def idle(self) -> bool:
         """Nobody wants anything of the link."""
-        return not (self._lanes or self._leftover or self._reads or self._batches)
+        return not (self._lanes or self._leftover or self._alone or self._reads or self._batches)
 
     def outstanding(self) -> bool:
-        return bool(self._reads or self._batches or self._leftover) or any(
+        return bool(self._alone or self._reads or self._batches or self._leftover) or any(
             lane.unanswered for lane in self._lanes.values()
         )
 
@@ -275,10 +291,18 @@ class BookieLink:
         runs: dict[int, list[tuple[int, int]]] = {}
         refused: dict[int, list[tuple[int, V2Status]]] = {}
         run_ledger, run_first, run_next = -1, 0, 0
+        alone, reads = self._alone, 0
         columns = v2.answer_columns(frames)
         for at, (version, opcode, _, code, ledger_id, entry_id) in enumerate(columns):
             if opcode != v2.OP_ADD or version != v2.VERSION:
-                self._other_answer(frames[at])
+                if code == 0 and opcode == v2.OP_READ and version == v2.VERSION and (ledger_id, entry_id) in alone:
+                    reads += 1
+                    future = alone.pop((ledger_id, entry_id))
+                    if not future.done():
+                        body = frames[at][_ANSWER.size :]
+                        future.set_result(ReadAnswer(V2Status.OK, body, None, self._connections))
+                else:
+                    self._other_answer(frames[at])
             elif code != 0:
                 refused.setdefault(ledger_id, []).append((entry_id, _status(code)))
             elif ledger_id == run_ledger and entry_id == run_next:
@@ -291,6 +315,9 @@ class BookieLink:
             runs.setdefault(run_ledger, []).append((run_first, run_next - run_first))
         for ledger_id in dict.fromkeys((*runs, *refused)):
             self._adds_answered(ledger_id, runs.get(ledger_id, []), refused.get(ledger_id, []))
+        if reads:
+            self._read_count -= reads
+            self._check_idle()
 
     def _adds_answered(self, ledger_id: int, acked: list[tuple[int, int]], refused: list[tuple[int, V2Status]]) -> None:
         count = len(refused)
@@ -319,6 +346,8 @@ class BookieLink:
         if not isinstance(response, v2.ReadResponse):
             raise ProtocolError(f"bookie {self.bookie} answered what nobody asked: {type(response).__name__}")
         key = (response.ledger_id, response.entry_id)
+        if (future := self._alone.pop(key, None)) is not None:
+            self._reads[key] = deque((_Read(future, None, sent=True),))
         reads = self._reads.get(key)
         if not reads or not reads[0].sent:
             raise ProtocolError(
@@ -385,9 +414,20 @@ class BookieLink:
             if not read.sent:
                 read.sent = True
                 fencing = key is not None
-                self.connection.send(v2.encode_read(ledger_id, entry_id, fence_key=key, high_priority=fencing))
+                self._send_read(v2.encode_read(ledger_id, entry_id, fence_key=key, high_priority=fencing))
+
+    def _send_read(self, frame: bytes) -> None:
+        """At the end of this turn of the loop, with the others of it."""
+        if not self._unsent_reads:
+            self._loop.call_soon(self._send_unsent_reads)
+        self._unsent_reads.append(frame)
         if self._life.ticking is None:
             self._life.start_ticking()
+
+    def _send_unsent_reads(self) -> None:
+        frames, self._unsent_reads = self._unsent_reads, []
+        if frames and self.connection is not None:
+            self.connection.send_now((b"".join(frames),))
 
     # -- inside
 
@@ -400,6 +440,10 @@ class BookieLink:
             lane.listener.lane_down(error)
 
     def _fail_reads(self, error: BokiError) -> None:
+        alone, self._alone = self._alone, {}
+        for future in alone.values():
+            if not future.done():
+                future.set_result(ReadAnswer(None, error=error))
         reads, self._reads, self._read_count = self._reads, {}, 0
         for queue in reads.values():
             for read in queue:

@@ -42,6 +42,9 @@ def change_ensemble(
 
 def fragment_of(fragments: Sequence[Fragment], entry_id: int) -> Fragment:
     """The fragment that holds an entry: the last one that begins at or before it."""
+    last = fragments[-1]
+    if last[0] <= entry_id:  # mostly there is one fragment
+        return last
     for fragment in reversed(fragments):
         if fragment[0] <= entry_id:
             return fragment

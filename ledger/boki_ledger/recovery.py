@@ -367,14 +367,14 @@ class LedgerRecovery:
             return 0
         reads = ReplicaReads(self._ledger_id, self._digest, self._transport, self._settings, self._metrics)
         try:
-            header, _ = await reads.read_one(entry_id, lambda: self._snapshot)
+            body = await reads.read_body(entry_id, lambda: self._snapshot)
         except BokiError as error:
             raise RecoveryFailed(
                 f"ledger {self._ledger_id} ends at entry {entry_id}, which no bookie gives now: {error}",
                 ledger_id=self._ledger_id,
                 entry_id=entry_id,
             ) from error
-        return header.length
+        return v2.header_of(body).length
 
     # -- what the adds call
 

@@ -21,6 +21,7 @@ from typing import Final
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import Digest
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnknown, NoSuchEntry, Overloaded
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
@@ -28,6 +29,7 @@ from boki_ledger.answers import Answer, answer_of
 from boki_ledger.batch_reads import BatchReads
 from boki_ledger.ensemble_change import fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.patience import Patience
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieChooser, BookieTransport, ReadAnswer
 from boki_ledger.write_set import write_set
@@ -36,18 +38,10 @@ _NEVER_HAD: Final = "never had it"
 _NO_FAILURES: Final = (DigestMismatch, Overloaded)
 """Not the bookie's failure to serve: a damaged copy is its disk's, and too many reads are ours."""
 
-Entry = tuple[v2.EntryHeader, memoryview]
-"""Header and payload of a verified body."""
-
 Asked = dict[asyncio.Future[ReadAnswer], tuple[int, BookieId]]
 """Reads under way: (entry, bookie)."""
 
 _log = get_logger("ledger")
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 async def _nothing_newer() -> None:
@@ -72,7 +66,8 @@ class ReplicaReads:
         self._settings = settings
         self._metrics = metrics
         self._chooser = chooser
-        self._loop = asyncio.get_running_loop()
+        self._payload_start = v2.ENTRY_HEADER_BYTES + digest.size
+        self._patience = Patience(min(settings.speculative_read_s, settings.answer_timeout_s))
         self._batches = BatchReads(ledger_id, self._take_run, transport, settings, metrics)
 
     async def read(
@@ -99,56 +94,59 @@ class ReplicaReads:
             EntryUnknown: too few replicas answered within `patience_s`.
         """
         if first == last:
-            return [(await self.read_one(first, metadata, refresh))[1]]
+            return [(await self.read_body(first, metadata, refresh))[self._payload_start :]]
         found = await self._batches.read(first, last, metadata(), sticky=sticky, following=following)
         wanted = range(first, last + 1)
         if len(found) < len(wanted):
             missing = [entry_id for entry_id in wanted if entry_id not in found]
             step = self._settings.reads_in_flight
             for start in range(0, len(missing), step):
-                singly: dict[int, Entry] = {}
+                singly: dict[int, memoryview] = {}
                 await self._read_singly(missing[start : start + step], singly, metadata, refresh)
-                found.update((entry_id, payload) for entry_id, (_, payload) in singly.items())
+                found.update((entry_id, body[self._payload_start :]) for entry_id, body in singly.items())
         return [found[entry_id] for entry_id in wanted]
 
     def forget_ahead(self) -> None:
         """The caller reads no more: what was asked for ahead is given up."""
         self._batches.forget_ahead()
 
-    async def read_one(
+    async def read_body(
         self,
         entry_id: int,
         metadata: Callable[[], LedgerMetadata],
         refresh: Callable[[], Awaitable[None]] = _nothing_newer,
-    ) -> Entry:
-        """A lone entry with its header, as `read`.
+    ) -> memoryview:
+        """The whole body of a lone entry, verified; raises as `read`.
 
-        From its first replica: with no task, and one timer. What that does not bring takes the long way.
+        From its first replica: with no task, and no timer of its own. What that does not bring takes the long way.
         """
         bookie = self._first_choice(entry_id, metadata())
         future = self._transport.read(bookie, self._ledger_id, entry_id)
         if not future.done():
-            enough: asyncio.Future[None] = self._loop.create_future()
-            future.add_done_callback(lambda _: _wake(enough))
-            patience_s = min(self._settings.speculative_read_s, self._settings.answer_timeout_s)
-            timer = self._loop.call_later(patience_s, _wake, enough)
+            enough = self._patience.begin(future)
             try:
                 await enough
             except asyncio.CancelledError:
                 future.cancel()
                 raise
             finally:
-                timer.cancel()
-        if future.done() and isinstance(taken := self._taken(entry_id, future.result()), tuple):
-            return taken
-        found: dict[int, Entry] = {}
+                self._patience.end(enough)
+        if future.done():
+            status, body, _, _ = future.result()
+            if (
+                status is V2Status.OK
+                and body is not None
+                and v2.is_sound(body, self._ledger_id, entry_id, self._digest)
+            ):
+                return body
+        found: dict[int, memoryview] = {}
         await self._read_singly((entry_id,), found, metadata, refresh, begun={future: (entry_id, bookie)})
         return found[entry_id]
 
     async def _read_singly(
         self,
         wanted: Sequence[int],
-        found: dict[int, Entry],
+        found: dict[int, memoryview],
         metadata: Callable[[], LedgerMetadata],
         refresh: Callable[[], Awaitable[None]],
         begun: Asked | None = None,
@@ -173,7 +171,7 @@ class ReplicaReads:
             refreshed = True
 
     async def _ask_replicas(
-        self, wanted: Sequence[int], metadata: LedgerMetadata, found: dict[int, Entry], begun: Asked | None
+        self, wanted: Sequence[int], metadata: LedgerMetadata, found: dict[int, memoryview], begun: Asked | None
     ) -> dict[int, list[str | BokiError]]:
         """Asks for all entries not found yet, replica by replica; returns what was wrong with each replica, by entry.
 
@@ -214,7 +212,7 @@ class ReplicaReads:
         self,
         asked: Asked,
         entries: int,
-        found: dict[int, Entry],
+        found: dict[int, memoryview],
         faults: dict[int, list[str | BokiError]],
         timeout_s: float,
     ) -> None:
@@ -231,7 +229,7 @@ class ReplicaReads:
             for future in [one for one in asked if one.done()]:
                 entry_id, bookie = asked.pop(future)
                 taken = self._taken(entry_id, future.result())
-                if isinstance(taken, tuple):
+                if isinstance(taken, memoryview):
                     found.setdefault(entry_id, taken)
                     continue
                 faults[entry_id].append(taken)
@@ -248,14 +246,15 @@ class ReplicaReads:
 
     def _first_choice(self, entry_id: int, metadata: LedgerMetadata) -> BookieId:
         """The first of `_order`, which is spared where the first of the write set is well."""
-        bookies = fragment_of(metadata.ensembles, entry_id)[1]
+        _, bookies = fragment_of(metadata.ensembles, entry_id)
         bookie = bookies[entry_id % len(bookies)]
         return bookie if self._is_well(bookie) else self._order(entry_id, metadata)[0]
 
     def _is_well(self, bookie: BookieId) -> bool:
         return self._transport.seems_up(bookie) and (self._chooser is None or not self._chooser.is_quarantined(bookie))
 
-    def _taken(self, entry_id: int, answer: ReadAnswer) -> Entry | str | BokiError:
+    def _taken(self, entry_id: int, answer: ReadAnswer) -> memoryview | str | BokiError:
+        """The verified body, or what is wrong with the answer."""
         if answer.status is None:
             assert answer.error is not None
             return answer.error
@@ -272,12 +271,13 @@ class ReplicaReads:
         found.update(enumerate(payloads, first))
         for at in range(len(payloads), len(bodies)):  # from one that is damaged on they are taken one by one
             verified = self._verify(first + at, bodies[at])
-            if isinstance(verified, tuple):
-                found[first + at] = verified[1]
+            if isinstance(verified, memoryview):
+                found[first + at] = verified[self._payload_start :]
 
-    def _verify(self, entry_id: int, body: memoryview) -> Entry | BokiError:
+    def _verify(self, entry_id: int, body: memoryview) -> memoryview | BokiError:
         try:
-            return v2.verify_body(body, self._ledger_id, entry_id, self._digest)
+            v2.verify_body(body, self._ledger_id, entry_id, self._digest)
+            return body
         except DigestMismatch as error:
             self._metrics.digest_mismatches.inc()
             _log.warning("damaged copy met in a read", ledger_id=self._ledger_id, entry_id=entry_id, error=error)

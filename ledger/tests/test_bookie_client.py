@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from boki_ledger.bookie_link import Lane
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, CountingRandom, make_cookie, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
-from boki_ledger.transport import BatchAnswer
+from boki_ledger.transport import BatchAnswer, ReadAnswer
 
 KEY = master_key(b"")
 LEDGER = 7
@@ -220,6 +221,62 @@ async def test_a_plain_answer_never_counts_for_a_fencing_read(wire: Wire) -> Non
     assert (await plain[2]).status is V2Status.NO_ENTRY
     keys = [request.master_key for request in wire.bookie.requests if isinstance(request, v2.ReadRequest)]
     assert keys == [None, None, KEY, None]
+
+
+async def test_a_read_that_is_alone_and_then_is_not_shares_nothing(wire: Wire) -> None:
+    """Asked once, then again, with a fence, given up, and refused: in whatever order, each hears its own answer."""
+    assert (await wire.network.read(B1, LEDGER, 99)).status is V2Status.NO_LEDGER  # connected
+    for seed in range(20):
+        rng = random.Random(seed)
+        wire.bookie.requests.clear()
+        wire.bookie.mute = True
+        asked: dict[int, list[tuple[bytes | None, asyncio.Future[ReadAnswer]]]] = {}
+        for _ in range(rng.randint(1, 30)):
+            entry_id = rng.randrange(3)
+            key = rng.choice([None, None, KEY])
+            future = wire.network.read(B1, LEDGER, entry_id, fence_key=key)
+            asked.setdefault(entry_id, []).append((key, future))
+            if rng.random() < 0.2:
+                future.cancel()
+            if rng.random() < 0.3:
+                await until(lambda: bool(wire.bookie.waiting))
+            if rng.random() < 0.2:
+                answer_numbered(wire)
+        while wire.network._links[B1][0].outstanding():
+            answer_numbered(wire)
+            await turns(1)
+        for entry_id, of_entry in asked.items():
+            requests = [one for one in wire.bookie.requests if isinstance(one, v2.ReadRequest)]
+            of_wire = [(number, one) for number, one in enumerate(requests) if one.entry_id == entry_id]
+            assert [one.master_key for _, one in of_wire] == [key for key, _ in of_entry], "in order of asking"
+            for (number, _), (_, future) in zip(of_wire, of_entry, strict=True):
+                assert future.cancelled() or bytes(future.result().body or b"") == body_of(number), seed
+
+
+def body_of(number: int) -> bytes:
+    """Every third request is refused."""
+    return b"" if number % 3 == 2 else b"answer %d" % number
+
+
+def answer_numbered(wire: Wire) -> None:
+    """Answers each request that waits with its number among all of them."""
+    waiting, wire.bookie.waiting = wire.bookie.waiting, []
+    for connection, request in waiting:
+        assert isinstance(request, v2.ReadRequest)
+        body = body_of(next(at for at, one in enumerate(wire.bookie.requests) if one is request))
+        status = V2Status.OK if body else V2Status.NO_ENTRY
+        connection.send(*v2.encode_read_response(status, LEDGER, request.entry_id, body or None))
+
+
+async def test_reads_that_have_not_left_when_the_connection_ends_are_unknown_and_do_not_leave_later(wire: Wire) -> None:
+    assert (await wire.network.read(B1, LEDGER, 0)).status is V2Status.NO_LEDGER
+    wire.bookie.requests.clear()
+    unsent = [wire.network.read(B1, LEDGER, entry_id) for entry_id in (1, 2, 2)]
+    wire.network._links[B1][0].drop(ConnectionLost("by the test"))
+    assert [(await one).status for one in unsent] == [None] * 3
+    while (await wire.network.read(B1, LEDGER, 3)).status is None:
+        await turns(1)
+    assert [one.entry_id for one in wire.bookie.requests if isinstance(one, v2.ReadRequest)] == [3]
 
 
 async def test_a_cancelled_read_takes_its_answer_with_it(wire: Wire) -> None:

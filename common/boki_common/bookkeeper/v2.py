@@ -50,6 +50,7 @@ _ENTRY: Final = Struct(">qqqq")
 _ADD_START: Final = Struct(f">IBBH{MASTER_KEY_BYTES}s")
 """Length, header and key of a whole add frame."""
 _READ: Final = Struct(">BBHqq")
+_WHOLE_READ: Final = Struct(">IBBHqq")
 _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
@@ -220,9 +221,13 @@ def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool
 
 def encode_read(ledger_id: int, entry_id: int, *, fence_key: bytes | None = None, high_priority: bool = False) -> bytes:
     """One whole read frame; with `fence_key` (the master key) it fences the ledger first."""
-    flags = (FLAG_HIGH_PRIORITY if high_priority else 0) | (FLAG_FENCE if fence_key is not None else 0)
-    frame = _READ.pack(VERSION, OP_READ, flags, ledger_id, entry_id) + (fence_key or b"")
-    return _LENGTH.pack(len(frame)) + frame
+    if fence_key is None:
+        return _WHOLE_READ.pack(
+            _READ.size, VERSION, OP_READ, FLAG_HIGH_PRIORITY if high_priority else 0, ledger_id, entry_id
+        )
+    flags = FLAG_FENCE | FLAG_HIGH_PRIORITY if high_priority else FLAG_FENCE
+    size = _READ.size + len(fence_key)
+    return _WHOLE_READ.pack(size, VERSION, OP_READ, flags, ledger_id, entry_id) + fence_key
 
 
 def encode_batch_read(
@@ -441,6 +446,11 @@ def _batch_read_response(frame: memoryview, status: V2Status, ledger_id: int, en
     return BatchReadResponse(status, ledger_id, entry_id, request_id, bodies)
 
 
+def header_of(body: memoryview) -> EntryHeader:
+    """What stands before the digest of a verified body."""
+    return EntryHeader(*_ENTRY.unpack_from(body))
+
+
 def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> tuple[EntryHeader, memoryview]:
     """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any.
 
@@ -469,6 +479,24 @@ def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest)
             entry_id=entry_id,
         )
     return header, payload
+
+
+def is_sound(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> bool:
+    """Whether `verify_body` finds no fault, in a third of its time: it says what the fault is."""
+    if digest is CRC32C:
+        if len(body) < _CHECKED.size:
+            return False
+        found_ledger, found_entry, crc = _CHECKED.unpack_from(body)
+        return (
+            crc32c(body[_CHECKED.size :], crc32c(body[:ENTRY_HEADER_BYTES])) == crc
+            and found_ledger == ledger_id
+            and (found_entry == entry_id or entry_id == LAST_ENTRY)
+        )
+    try:
+        verify_body(body, ledger_id, entry_id, digest)
+    except DigestMismatch:
+        return False
+    return True
 
 
 def payloads_of_run(bodies: Sequence[memoryview], ledger_id: int, first: int, digest: Digest) -> list[memoryview]:

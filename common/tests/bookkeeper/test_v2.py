@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.bookkeeper import auth, v2
-from boki_common.bookkeeper.digests import digest_for, master_key
+from boki_common.bookkeeper.digests import Digest, digest_for, master_key
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, DigestMismatch, ProtocolError
 
@@ -227,6 +227,17 @@ def test_a_run_of_bodies_is_verified_as_each_of_them(kind: str, payloads: list[b
         except DigestMismatch:
             break
     assert v2.payloads_of_run(bodies, 5, 10, digest) == expected
+    for entry_id, one in enumerate(bodies, 10):
+        for asked in (entry_id, v2.LAST_ENTRY):
+            assert v2.is_sound(one, 5, asked, digest) is _has_no_fault(one, asked, digest)
+
+
+def _has_no_fault(body: memoryview, entry_id: int, digest: Digest) -> bool:
+    try:
+        header, _ = v2.verify_body(body, 5, entry_id, digest)
+    except DigestMismatch:
+        return False
+    return header == v2.header_of(body)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())
