@@ -195,7 +195,8 @@ class Appender:
         if shard is not None and entries_end > shard.cut_entries:
             assert entries_end <= shard.acked_entries, "the sequencer ordered what this engine never reported"
             shard.cut_entries = entries_end
-            self._end_if_finished(shard)
+            if not shard.accepting:
+                self._end_if_finished(shard)
 
     def closed(self, term: int, number: int) -> None:
         """The metalog closed a shard where it is cut."""

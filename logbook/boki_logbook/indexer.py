@@ -80,7 +80,7 @@ class _Term:
 class _Cut:
     """One metalog entry that is not applied yet."""
 
-    __slots__ = ("commands", "end_pos", "entry", "next_shard", "open_shards", "ranges", "term", "time_ms")
+    __slots__ = ("commands", "end_pos", "entry", "next_shard", "open_shards", "ranges", "records", "term", "time_ms")
 
     def __init__(self, term: _Term, entry: int, metalog_entry: MetalogEntry, vector: ProgressVector) -> None:
         """Becomes the vector's next entry. Raises CorruptData when it cannot follow."""
@@ -90,6 +90,7 @@ class _Cut:
         self.term = term
         self.entry = entry
         self.end_pos = metalog_entry.end_pos
+        self.records = metalog_entry.end_pos - metalog_entry.start_pos
         self.time_ms = metalog_entry.time_ms
         self.commands: Sequence[Order] = ()
 
@@ -360,7 +361,7 @@ class Indexer:
                 if not self._apply_cut(cut):
                     break
                 self._passed(cut)
-                budget -= sum(one.record_count for one in cut.ranges)
+                budget -= cut.records
             elif not self._turn_of_term(cut):
                 break
             cuts.popleft()

@@ -32,10 +32,12 @@ Pure. Knows nothing of the entry before it: `progress.deltas` checks one against
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
+
+import msgspec
 
 from boki_common import limits
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
@@ -70,6 +72,10 @@ class ShardEnd(NamedTuple):
     shard: int
     records_end: int
     entries_end: int
+
+
+_make_end: Final = cast(Callable[[tuple[int, ...]], ShardEnd], partial(tuple.__new__, ShardEnd))
+"""`ShardEnd._make` without a frame of Python: every process makes one of each shard for each cut."""
 
 
 class Open(NamedTuple):
@@ -124,8 +130,7 @@ class Lost(NamedTuple):
 Command = Open | Close | Trim | Expire | Lost
 
 
-@dataclass(frozen=True, slots=True)
-class MetalogEntry:
+class MetalogEntry(msgspec.Struct, frozen=True):
     """See the module. `shards` and `commands` are tuples; numbers are checked by `encode` and `decode`."""
 
     start_pos: int
@@ -181,7 +186,7 @@ def decode(data: Buffer) -> MetalogEntry:
         raise ProtocolError(
             f"expected positions in order up to {limits.POSITION_MAX}, found {start_pos} … {end_pos}, time {time_ms}"
         )
-    shards = tuple(map(ShardEnd._make, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
+    shards = tuple(map(_make_end, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
     _check_shards(shards)
     commands = _decode_commands(view, shards_end, command_count) if command_count else ()
     if not command_count and shards_end != len(view):

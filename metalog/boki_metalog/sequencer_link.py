@@ -128,7 +128,7 @@ class SequencerLink:
     def _flush(self) -> None:
         if self._unsent:
             unsent, self._unsent = self._unsent, {}
-            self._peer.push(protocol.OP_REPORT, protocol.encode_report(self.term, unsent))
+            self._peer.push_now(protocol.OP_REPORT, protocol.encode_report(self.term, unsent))
 
 
 def _retrieved(barrier: asyncio.Task[Position]) -> None:

@@ -157,6 +157,10 @@ class MessagePeer:
         """Sends a message that has no answer. Ignored after the end of the connection."""
         self.connection.send(*encode(opcode, 0, 0, body))
 
+    def push_now(self, opcode: int, *body: Buffer) -> None:
+        """`push`, written at once: for who has collected what a turn of the loop brought."""
+        self.connection.send_now(encode(opcode, 0, 0, body))
+
     def send_encoded(self, buffers: list[Buffer]) -> None:
         """Sends a push that was encoded once for many peers."""
         self.connection.send(*buffers)
