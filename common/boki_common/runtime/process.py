@@ -1,20 +1,20 @@
-"""The process around a role: wall clock, randomness, event loop, signals, memory allocator, garbage collector.
+"""The process around a role: wall clock, randomness, event loop, signals, memory, garbage collector.
 
 `SystemClock` and `SystemRandom` are the real implementations of the ports. `run` starts the loop for a server and turns
-SIGTERM and SIGINT into one event that the server waits for; `run_command` is for commands that end by themselves.
+SIGTERM and SIGINT into one event that the server waits for; `run_command` is for commands that end by themselves. What a
+server has freed and does not need for a while goes back to the system (`heap`).
 
 Rules:
 - The loop is uvloop's where it can be imported; `BOKI_LOOP=asyncio` turns it off, `BOKI_LOOP=uvloop` demands it. All
   code runs on both: neither has timers below a millisecond.
 - The first signal asks for a clean stop, the second one cancels. What is acknowledged is durable before the
   acknowledgement leaves, so even SIGKILL loses nothing; a clean stop only saves others a time-out.
-- One of the few modules that may use `os`, `time`, `signal` and `ctypes`; it knows no role.
+- One of the few modules that may use `os`, `time` and `signal`; it knows no role.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import secrets
@@ -24,20 +24,15 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from boki_common.errors import SettingsError
-from boki_common.limits import MIB
 from boki_common.logs import get_logger
+from boki_common.runtime.heap import HeapKeeper
+from boki_common.runtime.heap import tune_memory as tune_memory
 
 T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 INTERRUPTED: Final = 130
 """Exit code of a process that a signal cancelled: 128 + SIGINT, as shells have it."""
-
-_M_TRIM_THRESHOLD: Final = -1
-_M_TOP_PAD: Final = -2
-_M_MMAP_THRESHOLD: Final = -3
-_M_ARENA_MAX: Final = -8
-"""Option numbers of mallopt(3), from glibc's malloc.h."""
 
 _log = get_logger("process")
 
@@ -97,13 +92,21 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
         What `main` raises, and SettingsError of `loop_factory`.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_until_stopped(main, patience=1))
+        return runner.run(_with_kept_heap(main, HeapKeeper()))
 
 
 def run_command(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Runs a command that ends by itself; the first SIGTERM or SIGINT cancels it: exit code `INTERRUPTED`."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_until_stopped(lambda _stop: main(), patience=0))
+
+
+async def _with_kept_heap(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], heap: HeapKeeper) -> int:
+    heap.start()
+    try:
+        return await _until_stopped(main, patience=1)
+    finally:
+        heap.stop()
 
 
 async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], *, patience: int) -> int:
@@ -133,31 +136,6 @@ async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
-
-
-def tune_memory() -> bool:
-    """Tells glibc to keep freed memory instead of giving it back and faulting it in again for the next large buffer, and to
-    keep it in one place for all threads.
-
-    Keeping is worth 1.2 to 2 times the append rate at 1,024 outstanding. One arena saves a third of a bookie's memory:
-    what a disk thread read would otherwise stay in an arena that only this thread uses; threads here wait for the
-    interpreter's lock anyway. Returns False where the C library is not glibc (musl, macOS).
-    """
-    try:
-        os.confstr("CS_GNU_LIBC_VERSION")
-    except (AttributeError, ValueError, OSError):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    options = (
-        (_M_TRIM_THRESHOLD, 64 * MIB),
-        (_M_TOP_PAD, 16 * MIB),
-        (_M_MMAP_THRESHOLD, 256 * MIB),
-        (_M_ARENA_MAX, 1),
-    )
-    accepted = [mallopt(option, value) for option, value in options]
-    return accepted == [1] * len(options)
 
 
 def settle_garbage() -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import platform
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from boki_common.errors import SettingsError
-from boki_common.runtime import process
+from boki_common.runtime import heap, process
 from boki_common.runtime.ports import Clock, Random
 from boki_common.runtime.process import INTERRUPTED, SystemClock, SystemRandom, loop_factory, run, run_command
 
@@ -119,20 +117,19 @@ def test_errors_and_cancellations_of_main_are_its_own() -> None:
         run(cancelled)
 
 
-def test_memory_is_tuned_on_glibc_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = subprocess.run(
-        [sys.executable, "-c", "from boki_common.runtime.process import tune_memory; print(tune_memory())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert tuned.stdout.strip() == str(platform.libc_ver()[0] == "glibc")
+def test_a_server_gives_back_the_memory_that_it_does_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[bool] = []
+    monkeypatch.setattr(heap, "LOOK_S", 0.001)
+    if heap.HeapKeeper()._library is None:
+        pytest.skip("the C library does not tell what it keeps")
+    monkeypatch.setattr(heap.HeapKeeper, "look", lambda _keeper: looks.append(True))
 
-    def no_such_name(_name: str) -> str:
-        raise ValueError("unrecognized configuration name")
+    async def main(_stop: asyncio.Event) -> int:
+        while len(looks) < 2:
+            await asyncio.sleep(0)
+        return 7
 
-    monkeypatch.setattr(os, "confstr", no_such_name)
-    assert process.tune_memory() is False
+    assert run(main) == 7
 
 
 @pytest.fixture

@@ -1,0 +1,80 @@
+"""What the allocator keeps, and what goes back."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from boki_common.runtime import heap
+
+on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory as told")
+
+BURST = """
+import asyncio
+from boki_common.runtime.heap import HeapKeeper, tune_memory
+from boki_common.runtime.spare_memory import LOOKS
+
+tune_memory()
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 >> 20
+
+async def main(keeper):
+    keeper.start()
+    for _ in range(LOOKS):
+        keeper.look()                       # what starting left behind
+    before = resident()
+    burst = [b"x" * 100_000 for _ in range(600)]
+    kept = burst[::60]                      # in between, so that no end of the heap is free
+    at_most = resident()
+    del burst
+    after = resident()
+    for _ in range(LOOKS):
+        keeper.look()
+    print(before, at_most, after, resident(), len(kept))
+    keeper.stop()
+
+asyncio.run(main(HeapKeeper()))
+"""
+
+
+def run_script(script: str) -> str:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def test_memory_is_tuned_on_glibc_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = run_script("from boki_common.runtime.process import tune_memory; print(tune_memory())")
+    assert tuned.strip() == str(platform.libc_ver()[0] == "glibc")
+
+    def no_such_name(_name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", no_such_name)
+    assert heap.tune_memory() is False
+
+
+@on_glibc
+def test_freed_memory_stays_at_first_and_goes_back_when_nobody_needs_it() -> None:
+    before, at_most, after, at_last, _ = map(int, run_script(BURST).split())
+    assert at_most >= before + 50
+    assert after >= at_most - 10, "what is freed is kept for what comes next"
+    assert at_last <= before + 10
+
+
+@pytest.mark.parametrize("missing", ["glibc", "figures"])
+def test_where_there_is_nothing_to_see_nothing_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
+) -> None:
+    if missing == "glibc":
+        monkeypatch.delattr(os, "confstr")
+    else:
+        monkeypatch.setattr(heap, "_STATM", str(tmp_path / "absent"))
+    keeper = heap.HeapKeeper()
+    keeper.start()  # without a loop: a timer would fail
+    keeper.stop()
