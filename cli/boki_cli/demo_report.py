@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from boki_cli.book_commands import size_text
 from boki_cli.ingest import IN_FLIGHT
 from boki_cli.stream_check import CheckResult
+from boki_cli.wording import size_text
 
 if TYPE_CHECKING:
     from boki_cli.demo import DemoReport

@@ -14,9 +14,9 @@ import click
 from rich.table import Table
 
 from boki_cli import ledger_changes, ledger_repair
-from boki_cli.book_commands import size_text
 from boki_cli.ledger_options import LEDGER_ID, METADATA, ROLE, run_with_ledgers
 from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_cli.wording import size_text
 
 if TYPE_CHECKING:
     from boki_common.bookkeeper.ledger_metadata import LedgerMetadata

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from boki_cli.book_commands import size_text
 from boki_cli.exit_codes import CheckFailed
 from boki_cli.ledger_options import METADATA, run_with_ledgers
 from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_cli.wording import size_text
 from boki_common.errors import BokiError, CorruptData, InvalidArgument, NoSuchLedger
 from boki_common.ids import BookieId
 

@@ -2,7 +2,8 @@
 
     role_commands    dev, init, and one command per role      what runs
     gateway_command  gateway                              books over HTTP, status page
-    book_commands    append, read, tail                       the records of a book
+    append_command   append                                   the lines of a file become records
+    book_commands    read, tail, trim                         the records of a book
     status_command   status                                   who is up
     log_commands     log ls | show | add | roll | move …      terms and slots
     ledger_commands  ledger ls | show | read                  what lies below
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 import click
 
 from boki_cli import (
+    append_command,
     book_commands,
     gateway_command,
     history_commands,
@@ -58,6 +60,7 @@ def boki() -> None:
 for commands in (
     role_commands,
     gateway_command,
+    append_command,
     book_commands,
     status_command,
     log_commands,

@@ -27,13 +27,16 @@ import msgspec
 from rich.console import Console
 
 from boki_cli import exit_codes, standard_streams
+from boki_cli.moments import moment_ms
 from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, InvalidArgument
+from boki_common.runtime.process import SystemClock
 
 DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
 DEFAULT_TIMEOUT_S: Final = 30.0
+BOOK: Final = click.option("--book", required=True, metavar="B", help="Name of the book.")
 PARAMETERS: Final = "__click_params__"
 """Where click's decorators collect the parameters of a function."""
 
@@ -61,6 +64,14 @@ class Invocation:
     def console(self) -> Console:
         """Where results are drawn for a person."""
         return Console(soft_wrap=False, highlight=False)
+
+
+def as_moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Callback of options that take a moment as `moments` has it: milliseconds since 1970 UTC."""
+    try:
+        return None if text is None else moment_ms(text, now_ms=SystemClock().now_ms())
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), context, parameter) from None
 
 
 class CommandGroup(click.Group):

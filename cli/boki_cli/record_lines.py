@@ -1,8 +1,9 @@
-"""Turns the bytes of a JSON lines or CSV file into records: one record a line, tagged by the values of its fields.
+"""Turns the bytes of a file into records: one record a line, tagged by the values of its fields.
 
     JSON lines   the record is the line, byte for byte, without its line ending; a field is a member of its object
     CSV          the record is the row, byte for byte, without its line ending; a field is a column named by the first row,
                  which is no record. Quoted values may span lines (RFC 4180).
+    text         the record is the line, whatever it is; it has no fields
 
 A tag is `FIELD/value`: text as it is, numbers and booleans as the file spells them in JSON, one tag per element of a
 list; a field that is absent, null or empty gives none. Blank lines are skipped.
@@ -23,8 +24,9 @@ import msgspec
 from boki_common import limits
 from boki_common.errors import BokiError, InvalidArgument, RecordTooLarge, UsageError
 
-FORMATS: Final = ("auto", "jsonl", "csv")
+FORMATS: Final = ("auto", "jsonl", "csv", "text")
 BOM: Final = b"\xef\xbb\xbf"
+UTF16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 LINE_BYTES: Final = limits.RECORD_BYTES + limits.KIB
 """A line that reaches this length without an end is refused, whatever follows."""
 COLUMN_TAGS: Final = 65_536
@@ -56,6 +58,7 @@ class RecordLines:
     Args:
         source: the file's name, for messages and, with format `auto`, for its suffix; `-` is standard input.
         format: one of `FORMATS`; `auto` goes by the suffix, else by the first line.
+        tags: what every record is tagged with.
         tag_fields: names of the fields that become tags.
 
     Attributes:
@@ -64,17 +67,23 @@ class RecordLines:
         field_counts: how many records gave at least one tag, by field.
     """
 
-    def __init__(self, *, source: str, format: str = "auto", tag_fields: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, source: str, format: str = "auto", tags: Sequence[str] = (), tag_fields: Sequence[str] = ()
+    ) -> None:
         if format not in FORMATS:
             raise InvalidArgument(f"expected a format of {', '.join(FORMATS)}, found {format!r}", found=format)
-        if len(tag_fields) > limits.RECORD_TAGS:
-            raise InvalidArgument(f"expected at most {limits.RECORD_TAGS} tag fields, found {len(tag_fields)}")
+        if len(tags) + len(tag_fields) > limits.RECORD_TAGS:
+            found = len(tags) + len(tag_fields)
+            raise InvalidArgument(f"expected at most {limits.RECORD_TAGS} tags and tag fields, found {found}")
         self.source = "standard input" if source == "-" else source
         self.line_number = 0
         self.records = 0
         self.field_counts = dict.fromkeys(tag_fields, 0)
         self._format = _format_by_name(source) if format == "auto" else format
         self._tag_fields = list(self.field_counts)
+        if self._format == "text":
+            self._check_text()
+        self._tags = list(dict.fromkeys(tags))
         self._unfinished = b""
         self._row: list[bytes] = []
         self._row_line = self._row_quotes = self._row_bytes = 0
@@ -94,6 +103,10 @@ class RecordLines:
                 self._unfinished = chunk
                 return iter(())
             self._unfinished = b""
+            if chunk.startswith(UTF16_BOMS) and self._format != "text":
+                raise InvalidArgument(
+                    f"expected UTF-8 in {self.source}, found UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+                )
             chunk = chunk.removeprefix(BOM)
             self._started = True
         lines = (self._unfinished + chunk).split(b"\n")
@@ -128,6 +141,9 @@ class RecordLines:
         if self._format == "csv":
             return self._csv_record(line)
         line = line.removesuffix(b"\r")
+        if self._format == "text":
+            self._check_length(line)
+            return Line(line, self._tags)
         try:
             value = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -137,10 +153,10 @@ class RecordLines:
 
     def _json_tags(self, value: Any) -> list[str]:
         if not self._tag_fields:
-            return []
+            return self._tags
         if not isinstance(value, dict):
             raise self._wrong(f"expected a JSON object with {_listed(self._tag_fields)}, found a {_kind(value)}")
-        tags: list[str] = []
+        tags = self._tags.copy()
         for field in self._tag_fields:
             values = value.get(field)
             found = [
@@ -189,13 +205,13 @@ class RecordLines:
         if len(values) != self._column_count:
             raise self._wrong(f"expected {self._column_count} values as in the first row, found {len(values)}")
         self._check_length(line)
-        tags = []
+        tags = self._tags.copy()
         for column in self._columns:
             value = values[column.place]
             if value:
                 tags.append(column.tags.get(value) or self._csv_tag(column, value))
                 self.field_counts[column.field] += 1
-        return Line(line, tags)
+        return Line(line, self._checked(tags) if self._tags else tags)
 
     def _csv_tag(self, column: _Column, value: bytes) -> str:
         try:
@@ -228,7 +244,7 @@ class RecordLines:
         if missing:
             near = difflib.get_close_matches(missing[0], names, n=1)
             raise InvalidArgument(
-                f"{self.source} has no column {missing[0]!r}{f'; did you mean {near[0]!r}?' if near else ''} "
+                f"{self.source} has no column {missing[0]!r}{f'; did you mean {near[0]!r}?' if near else '.'} "
                 f"Its first row names {_listed(names)}",
                 found=names,
             )
@@ -255,8 +271,12 @@ class RecordLines:
             return "jsonl"
         raise UsageError(
             f"cannot tell whether {self.source} is JSON lines or CSV: its name says nothing and its first line is "
-            f"{_excerpt(line)}. Say --format jsonl or --format csv"
+            f"{_excerpt(line)}. Say --format jsonl, csv, or text (lines of anything)"
         )
+
+    def _check_text(self) -> None:
+        if self._tag_fields:
+            raise InvalidArgument(f"expected no tag fields with the format text, found {_listed(self._tag_fields)}")
 
     def _wrong(self, what: str) -> InvalidArgument:
         return InvalidArgument(f"{self.source}, line {self.line_number}: {what}", line_number=self.line_number)

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from boki_cli import exit_codes
-from boki_cli.book_commands import size_text
 from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.wording import size_text
 from boki_common import ids
 from boki_common.engine_waits import waits_of
 from boki_common.errors import Unreachable

@@ -1,4 +1,4 @@
-"""append, read and tail against a cluster in memory: what goes in comes out, and what is wrong is said."""
+"""append, read, tail and trim against a cluster in memory: what goes in comes out, and what is wrong is said."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from boki_cli.book_commands import size_text
-from boki_common import limits
 
 if TYPE_CHECKING:
     from boki_cli.testing import RunCommandLine
@@ -64,19 +61,6 @@ def test_an_empty_book_and_an_empty_file(run_boki: RunCommandLine, memory_url: s
     assert (done.code, done.out[:10]) == (0, "0 records ")
 
 
-def test_a_wrong_line_names_itself_and_what_is_committed(run_boki: RunCommandLine, memory_url: str) -> None:
-    stdin = b"".join(b'{"n": %d}\n' % number for number in range(300)) + b"{oops\n"
-    done = run_boki("append", "-", "--book", "b", "--url", memory_url, "--format", "jsonl", stdin=stdin)
-    assert done.code == 2
-    assert "standard input, line 301: expected a JSON value, found '{oops'" in done.err
-    assert "300 records are committed, the last with seqnum" in done.err
-    assert "--skip 300" in done.err
-    fixed = stdin.replace(b"{oops", b'{"n": 300}')
-    assert run_boki("append", "-", "--book", "b", "--skip", "300", "--url", memory_url, stdin=fixed).code == 0
-    found = run_boki("read", "--book", "b", "--url", memory_url).out.splitlines()
-    assert found == fixed.decode().splitlines()
-
-
 def test_what_is_trimmed_is_gone_and_its_gap_is_told(run_boki: RunCommandLine, memory_url: str) -> None:
     lines = b"".join(b'{"n": %d}\n' % number for number in range(10))
     done = run_boki("append", "-", "--book", "b", "--tag-field", "n", "--json", "--url", memory_url, stdin=lines)
@@ -108,26 +92,40 @@ def test_what_is_trimmed_is_gone_and_its_gap_is_told(run_boki: RunCommandLine, m
     assert run_boki("read", "--book", "b", "--url", memory_url) == (0, "", "")
 
 
-@pytest.mark.parametrize("wrong", [(), ("--before", "5", "--all"), ("--before", "0")])
+@pytest.mark.parametrize(
+    "wrong", [(), ("--before", "5", "--all"), ("--before", "0"), ("--before", "5", "--older-than", "7d")]
+)
 def test_a_trim_says_how_far(run_boki: RunCommandLine, memory_url: str, wrong: tuple[str, ...]) -> None:
     done = run_boki("trim", "--book", "b", *wrong, "--url", memory_url)
     assert done.code == 2
     assert "--before" in done.err
 
 
-def test_a_field_that_no_record_has_is_noted(run_boki: RunCommandLine, memory_url: str) -> None:
-    done = run_boki("append", "-", "--book", "b", "--tag-field", "usr", "--url", memory_url, stdin=b'{"user": 1}\n')
-    assert done.code == 0
-    assert "none of the 1 records has a value in the field 'usr'" in done.err
+def test_what_was_ordered_in_a_time(run_boki: RunCommandLine, memory_url: str) -> None:
+    def found(command: str, *arguments: str) -> list[str]:
+        done = run_boki(command, "--book", "b", *arguments, "--url", memory_url)
+        assert done.code == 0, done.err
+        return done.out.splitlines()
 
-
-def test_skip_beyond_the_first_chunk(run_boki: RunCommandLine, memory_url: str, tmp_path: Path) -> None:
-    path = tmp_path / "big.jsonl"
-    line = b'"' + b"x" * 1000 + b'"'
-    path.write_bytes(b"\n".join([line] * 2500 + [b'"last"']))
-    assert path.stat().st_size > 2 * limits.MIB
-    assert run_boki("append", str(path), "--book", "b", "--skip", "2499", "--url", memory_url).code == 0
-    assert run_boki("read", "--book", "b", "--url", memory_url).out.splitlines() == [line.decode(), '"last"']
+    assert found("read", "--since", "1h") == found("tail", "--since", "1h") == []
+    lines = [b"one", b"two", b"three"]
+    done = run_boki("append", "-", "--book", "b", "--format", "text", "--url", memory_url, stdin=b"\n".join(lines))
+    assert done.code == 0, done.err
+    texts = [line.decode() for line in lines]
+    time_ms = json.loads(found("read", "--json", "--limit", "1")[0])["time_ms"]
+    behind = f"{time_ms + 86_400_000}"
+    assert found("read", "--since", "1h") == found("tail", "--since", str(time_ms)) == texts
+    assert found("read", "--since", str(time_ms), "--until", behind, "--prev") == texts[::-1]
+    assert (
+        found("read", "--until", str(time_ms))
+        == found("read", "--since", behind)
+        == found("tail", "--since", behind)
+        == []
+    )
+    assert found("trim", "--older-than", str(time_ms))[0].startswith("b: begins at seqnum ")
+    assert found("read") == texts
+    assert found("trim", "--older-than", behind) == ["b: nothing is left"]
+    assert found("read", "--since", behind) == []
 
 
 @pytest.mark.parametrize(
@@ -137,10 +135,19 @@ def test_skip_beyond_the_first_chunk(run_boki: RunCommandLine, memory_url: str, 
         (["append", "{tmp}/flihgts.csv", "--book", "b"], 2, "did you mean {tmp}/flights.csv?"),
         (["append", "{tmp}", "--book", "b"], 2, "cannot read {tmp}: it is a folder"),
         (["append", "{tmp}/flights.csv", "--book", "b", "--tag-field", "carier"], 2, "did you mean 'carrier'?"),
-        (["append", "-", "--book", "b", "--format", "xml"], 2, "'xml' is not one of 'auto', 'jsonl', 'csv'"),
+        (["append", "-", "--book", "b", "--format", "xml"], 2, "'xml' is not one of 'auto', 'jsonl', 'csv', 'text'"),
         (["append", "-"], 2, "Missing option '--book'"),
         (["append", "-", "--book", "b", "--tag-fields", "x"], 2, "--tag-field"),
         (["read", "--book", "b", "--limit", "0"], 2, "0 is not in the range x>=1"),
+        (["read", "--book", "b", "--from", "5", "--to", "3"], 2, "expected --from up to --to, found 5 and 3"),
+        (["read", "--book", "b", "--since", "1h", "--until", "2h"], 2, "expected --since to be before --until"),
+        (["read", "--book", "b", "--since", "yesterday"], 2, "'--since': expected a time such as 2026-11-22"),
+        (["tail", "--book", "b", "--since", "1h", "-n", "3"], 2, "expected -n or --since, found both"),
+        (
+            ["append", "-", "--book", "b", "--skip", "3"],
+            2,
+            "--skip 3: expected at least so many records in standard input",
+        ),
         (["read", "--book", ""], 2, "expected a book name of 1 to 1024 bytes, found 0"),
         (["read", "--book", "b", "--tag", ""], 2, "expected a tag name of 1 to 255 bytes, found 0"),
         (["red", "--book", "b"], 2, "no such command 'red'. Did you mean 'read'?"),
@@ -159,14 +166,3 @@ def test_wrong_calls_say_what_to_do(
     assert done.code == code, done
     assert message.replace("{tmp}", tmp) in " ".join(done.err.replace("│", " ").split())
     assert "Traceback" not in done.err
-
-
-def test_sizes_for_people() -> None:
-    assert [size_text(size) for size in (0, 999, 1000, 31_053_850, 10**9, 10**13)] == [
-        "0 B",
-        "999 B",
-        "1.0 kB",
-        "31.1 MB",
-        "1.0 GB",
-        "10000.0 GB",
-    ]

@@ -37,12 +37,44 @@ def test_csv_rows_are_stored_as_they_are_and_tagged_by_column() -> None:
     ]
 
 
+def test_text_is_any_lines() -> None:
+    assert parsed(b"a,b\r\n\n\xff\n{", source="f.csv", format="text") == [
+        Line(b"a,b", []),
+        Line(b"\xff", []),
+        Line(b"{", []),
+    ]
+    with pytest.raises(InvalidArgument, match="expected no tag fields with the format text, found user"):
+        parsed(b"", format="text", tags=("user",))
+    with pytest.raises(RecordTooLarge, match="line 1: expected a record of at most"):
+        parsed(b"x" * (limits.RECORD_BYTES + 1), format="text")
+
+
+@pytest.mark.parametrize(
+    ("content", "source"), [(b"carrier\nUA\nAA", "f.csv"), (b'{"carrier":"UA"}\n{"carrier":"AA"}', "f.jsonl")]
+)
+def test_tags_of_all_records_come_first_and_once(content: bytes, source: str) -> None:
+    lines = RecordLines(source=source, tags=("a", "carrier/UA", "a"), tag_fields=("carrier",))
+    assert [line.tags for line in [*lines.feed(content), *lines.finish()]] == [
+        ["a", "carrier/UA"],
+        ["a", "carrier/UA", "carrier/AA"],
+    ]
+    with pytest.raises(InvalidArgument, match="expected at most 255 tags and tag fields, found 256"):
+        RecordLines(source=source, tags=["t"], tag_fields=[str(number) for number in range(255)])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_refused(encoding: str) -> None:
+    content = ("\ufeff" if encoding == "utf-16-be" else "") + "carrier\nUA\n"
+    with pytest.raises(InvalidArgument, match=r"expected UTF-8 in f\.csv, found UTF-16; convert it: iconv"):
+        parsed(content.encode(encoding), source="f.csv")
+
+
 def test_format_follows_the_name_then_the_first_line() -> None:
     assert parsed(b'\n{"a": 1}\n', source="-") == [Line(b'{"a": 1}', [])]
     assert parsed(b"a,b\n1,2\n", source="X.CSV") == [Line(b"1,2", [])]
-    with pytest.raises(UsageError, match=r"standard input.*Say --format jsonl or --format csv"):
+    with pytest.raises(UsageError, match=r"standard input.*Say --format jsonl, csv, or text"):
         parsed(b"a,b\n", source="-")
-    with pytest.raises(InvalidArgument, match="expected a format of auto, jsonl, csv, found 'xml'"):
+    with pytest.raises(InvalidArgument, match="expected a format of auto, jsonl, csv, text, found 'xml'"):
         RecordLines(source="-", format="xml")
 
 
@@ -54,7 +86,7 @@ def test_format_follows_the_name_then_the_first_line() -> None:
         (b'{"a": {"b": 1}}\n', "f.jsonl", r"line 1: .* in 'a', found a object; it cannot be a tag"),
         (b'{"a": "' + b"x" * 300 + b'"}', "f.jsonl", r"line 1: expected a tag of at most 255 bytes, found 302"),
         (b"a,b\n1,2\n\n1,2,3\n", "f.csv", r"f\.csv, line 4: expected 2 values as in the first row, found 3"),
-        (b"carrier\n", "f.csv", r"has no column 'a'"),
+        (b"carrier\n", "f.csv", r"has no column 'a'\. Its first row names carrier"),
         (b'a\n"x"y\n', "f.csv", r"line 2: expected a comma or the end of the row, found 'y'"),
         (b'a\nok\n"never\nends\n', "f.csv", r"for the row that begins in line 3, found the end of the file"),
         (b"a\n\xff\n", "f.csv", r"line 2: expected UTF-8 text in column 'a'"),
