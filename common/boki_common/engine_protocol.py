@@ -75,10 +75,13 @@ Token: TypeAlias = Mapping[int, Position]
 _TOKEN_COUNT: Final = Struct("<H")
 _TOKEN_ROW: Final = Struct("<IIQ")
 _TOKEN_OF_ONE: Final = Struct("<HIIQ")
+_NOWHERE: Final = Position(0, 0)
 _ANSWERS: Final = Struct("<II")
 _ROW: Final = Struct("<Q16sQQQIBBxxII")
 _PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBH")
+_READ_OF_ONE: Final = Struct("<HIIQQQQQIIIBBH")
+"""A token of one log and a query."""
 _PREV_MANY: Final = Struct("<QII")
 _TRIM: Final = Struct("<QII")
 _SEEK: Final = Struct("<QqII")
@@ -143,6 +146,10 @@ make_answer_row: Final = cast(Callable[[tuple[Any, ...]], AnswerRow], partial(tu
 """`AnswerRow._make` without a frame of Python, for what runs per row; the tuple must have all nine fields."""
 
 
+make_position: Final = cast(Callable[[tuple[int, int]], Position], partial(tuple.__new__, Position))
+"""As `make_answer_row`, of a position."""
+
+
 class GapRow(NamedTuple):
     """Records with seqnums first … last (inclusive) may be missing from the answer."""
 
@@ -165,6 +172,10 @@ class Query(NamedTuple):
     consistency: Consistency
 
 
+make_query: Final = cast(Callable[[tuple[Any, ...]], Query], partial(tuple.__new__, Query))
+"""As `make_answer_row`, of a query."""
+
+
 # -- tokens
 
 
@@ -183,7 +194,7 @@ def decode_token(body: memoryview) -> tuple[dict[int, Position], memoryview]:
     (count,) = _TOKEN_COUNT.unpack_from(body)
     if count == 1 and len(body) >= _TOKEN_OF_ONE.size:  # one log: nearly always
         _, log, term, entry = _TOKEN_OF_ONE.unpack_from(body)
-        return {log: Position(term, entry)}, body[_TOKEN_OF_ONE.size :]
+        return {log: make_position((term, entry))}, body[_TOKEN_OF_ONE.size :]
     end = _TOKEN_COUNT.size + count * _TOKEN_ROW.size
     if end > len(body):
         raise ProtocolError(f"a session token of {count} logs needs {end} bytes, found {len(body)}", expected=end)
@@ -194,7 +205,7 @@ def decode_token(body: memoryview) -> tuple[dict[int, Position], memoryview]:
 def merge_tokens(token: dict[int, Position], other: Token) -> None:
     """Raises `token` to the higher position of each log, in place."""
     for log, position in other.items():
-        if position > token.get(log, Position(0, 0)):
+        if position > token.get(log, _NOWHERE):
             token[log] = position
 
 
@@ -238,14 +249,26 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
 
 
 def encode_read(token: Token, query: Query) -> list[Buffer]:
+    if len(token) == 1:  # one log: nearly always
+        ((log, (term, entry)),) = token.items()
+        return [_READ_OF_ONE.pack(1, log, term, entry, *query, 0)]
     return [encode_token(token) + _QUERY.pack(*query, 0)]
 
 
 def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     """Raises ProtocolError; limits are checked, so that what a reply may hold is bounded."""
-    token, body = decode_token(body)
-    expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
-    book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = _QUERY.unpack(body)
+    token: dict[int, Position]
+    logs = 0
+    if len(body) == _READ_OF_ONE.size:  # one log: nearly always
+        logs, log, term, entry, book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = (
+            _READ_OF_ONE.unpack(body)
+        )
+    if logs == 1:
+        token = {log: make_position((term, entry))}
+    else:
+        token, body = decode_token(body)
+        expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
+        book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = _QUERY.unpack(body)
     if direction > 1:
         expect(False, "a direction of 0 or 1", "0 or 1", direction)
     if not 0 < max_records <= limits.READ_RECORDS:
@@ -254,8 +277,21 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
         expect(False, "max bytes", limits.READ_BYTES, max_bytes)
     if wait_ms > limits.READ_WAIT_MS:
         expect(False, "wait ms", limits.READ_WAIT_MS, wait_ms)
-    asked = _DIRECTIONS[direction], _consistency(consistency)
-    return token, Query(book, tag, start, stop, max_records, max_bytes, wait_ms, *asked)
+    if consistency >= len(_CONSISTENCIES):
+        _consistency(consistency)
+    return token, make_query(
+        (
+            book,
+            tag,
+            start,
+            stop,
+            max_records,
+            max_bytes,
+            wait_ms,
+            _DIRECTIONS[direction],
+            _CONSISTENCIES[consistency],
+        )
+    )
 
 
 def _consistency(value: int) -> Consistency:

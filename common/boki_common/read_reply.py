@@ -8,18 +8,22 @@
                     tag counts u8* | payloads
 
 Tokens, the kinds of gaps and what the fields mean are `engine_protocol`'s.
+
+Most reads ask for one record. Their answer is a `Point` where it can be: one record from a cluster whose token has one log,
+without gaps and aux data. It is the same bytes, made and read with one look instead of column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, Protocol, SupportsInt
+from typing import Any, Final, NamedTuple, Protocol, SupportsInt, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from boki_common.engine_protocol import GapKind, GapRow, Token, decode_token, encode_token, expect
+from boki_common.engine_protocol import GapKind, GapRow, Token, decode_token, encode_token, expect, make_position
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 
@@ -32,6 +36,10 @@ _GAP: Final = Struct("<QQII")
 _TWO: Final = Struct("<II")
 _COLUMNS: Final = Struct("<II")
 _FEW_ITEMS: Final = 128
+_POINT: Final = Struct("<HIIQQB7xIIQq")
+"""Token of one log, position and flags, and the columns of one record up to its tags."""
+_POINT_TAIL: Final = Struct("<IB")
+"""Of the one record: payload length, tag count."""
 
 
 class Column(Protocol):
@@ -63,6 +71,48 @@ class ReadReply(NamedTuple):
     gaps: tuple[GapRow, ...] = ()
     aux: Mapping[int, memoryview] = {}
     """By row of `records`."""
+
+
+class Point(NamedTuple):
+    """An answer that is one record."""
+
+    token: dict[int, Position]
+    position: int
+    seqnum: int
+    time_ms: int
+    tags: list[int]
+    payload: memoryview
+
+
+_make_point: Final = cast(Callable[[tuple[Any, ...]], Point], partial(tuple.__new__, Point))
+"""`Point._make` without a frame of Python."""
+
+
+def encode_point(
+    log: int, reached: Position, position: int, *, seqnum: int, time_ms: int, tags: Buffer, payload: Buffer
+) -> list[Buffer]:
+    """The answer to a read of one record that was found, which never is the last there may be: `tags` are packed u64s."""
+    tag_count = len(tags) // 8
+    term, entry = reached
+    head = _POINT.pack(1, log, term, entry, position, READ_MORE, 1, tag_count, seqnum, time_ms)
+    tail = _POINT_TAIL.pack(len(payload), tag_count)
+    return [b"".join((head, tags, tail)), payload]
+
+
+def decode_point(body: memoryview) -> Point | None:
+    """The answer as a point; None when it has another form, which `decode_read_reply` reads or refuses."""
+    if len(body) < _POINT.size + _POINT_TAIL.size:
+        return None
+    logs, log, term, entry, position, flags, count, tag_count, seqnum, time_ms = _POINT.unpack_from(body)
+    start = _POINT.size + 8 * tag_count
+    if logs != 1 or flags > READ_MORE or count != 1 or not seqnum or start + _POINT_TAIL.size > len(body):
+        return None
+    length, tags_of_record = _POINT_TAIL.unpack_from(body, start)
+    payload = body[start + _POINT_TAIL.size :]
+    if tags_of_record != tag_count or len(payload) != length:
+        return None
+    tags = body[_POINT.size : start].cast("Q").tolist() if tag_count else []
+    return _make_point(({log: make_position((term, entry))}, position, seqnum, time_ms, tags, payload))
 
 
 def encode_read_reply(

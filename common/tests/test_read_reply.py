@@ -101,3 +101,58 @@ def test_every_truncation_and_every_extra_byte_is_refused(name: str) -> None:
             read_reply.decode_read_reply(body[:size])
     with pytest.raises(ProtocolError):
         read_reply.decode_read_reply(memoryview(bytes(body) + b"\0"))
+
+
+def as_point(reply: read_reply.ReadReply) -> read_reply.Point | None:
+    """What `decode_point` makes of an answer, by its columns."""
+    columns = reply.records
+    if len(reply.token) != 1 or columns.seqnums.tolist() in ([], [0]) or len(columns.seqnums) > 1:
+        return None
+    ((seqnum,), (time_ms,)) = columns.seqnums.tolist(), columns.times_ms.tolist()
+    return read_reply.Point(
+        reply.token, reply.position, seqnum, time_ms, columns.tags.tolist(), memoryview(bytes(columns.payloads))
+    )
+
+
+@given(
+    tokens, u64, st.booleans(), st.lists(st.tuples(u64, st.lists(u64, max_size=3), st.binary(max_size=20)), max_size=2)
+)
+def test_a_point_is_what_the_columns_say(
+    token: dict[int, Position], position: int, more: bool, records: list[tuple[int, list[int], bytes]]
+) -> None:
+    encoded = read_reply.encode_records(
+        [seqnum for seqnum, _, _ in records],
+        [7] * len(records),
+        [b"".join(tag.to_bytes(8, "little") for tag in tags) for _, tags, _ in records],
+        [len(tags) for _, tags, _ in records],
+        [payload for _, _, payload in records],
+    )
+    body = flat(read_reply.encode_read_reply(token, position, more=more, records=encoded))
+    point = read_reply.decode_point(body)
+    assert point == as_point(read_reply.decode_read_reply(body))
+    if point is not None:
+        ((log, reached),) = token.items()
+        tags = b"".join(tag.to_bytes(8, "little") for tag in point.tags)
+        again = read_reply.encode_point(
+            log, reached, position, seqnum=point.seqnum, time_ms=7, tags=tags, payload=point.payload
+        )
+        assert read_reply.decode_read_reply(flat(again)).more
+        assert read_reply.decode_point(flat(again)) == point
+
+
+def test_a_damaged_point_is_none_and_so_is_one_with_gaps_or_aux_data() -> None:
+    token, records = {0: Position(1, 2)}, read_reply.encode_records([1], [2], [bytes(8)], [1], [b"abc"])
+    body = flat(read_reply.encode_read_reply(token, 1, more=False, records=records))
+    assert read_reply.decode_point(body) is not None
+    for size in range(len(body)):
+        assert read_reply.decode_point(body[:size]) is None
+    assert read_reply.decode_point(memoryview(bytes(body) + b"\0")) is None
+    gap = GapRow(1, 2, GapKind.LOST)
+    assert (
+        read_reply.decode_point(flat(read_reply.encode_read_reply(token, 1, more=True, records=records, gaps=[gap])))
+        is None
+    )
+    assert (
+        read_reply.decode_point(flat(read_reply.encode_read_reply(token, 1, more=True, records=records, aux={0: b"x"})))
+        is None
+    )

@@ -99,12 +99,10 @@ def _encode_tags(tags: Sequence[Tag]) -> EncodedTags:
 
 def tag_number(tag: Tag) -> int:
     """The number of a tag that a record may carry. Raises InvalidTag."""
-    if isinstance(tag, str):
-        try:
-            return tag_id(tag)
-        except UnicodeEncodeError as fault:
-            raise InvalidTag(f"a tag name must be encodable as UTF-8: {fault}") from fault
-    return tag_id(tag)
+    try:
+        return tag_id(tag)
+    except UnicodeEncodeError as fault:
+        raise InvalidTag(f"a tag name must be encodable as UTF-8: {fault}") from fault
 
 
 def stream_number(tag: Tag | None) -> int:

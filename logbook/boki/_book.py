@@ -324,8 +324,8 @@ class Book:
             Lost: a record before the first that is there was declared lost.
             InvalidArgument, InvalidTag. Unreachable, CallTimeout: given up. ClosedError.
         """
-        start = arguments.check_bound(at_least, "at_least", 0)
-        wait_s = arguments.check_seconds(wait, "wait", 0.0)
+        start = 0 if at_least is None else arguments.check_bound(at_least, "at_least", 0)
+        wait_s = 0.0 if wait is None else arguments.check_seconds(wait, "wait", 0.0)
         query = next_query(
             self.id, arguments.stream_number(tag), start, SEQNUM_MAX + 1, arguments.check_consistency(consistency)
         )
@@ -525,7 +525,9 @@ class Book:
         return await self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
 
     def _timeout(self, timeout: float | None) -> float:
-        return arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
+        if timeout is None:
+            return self._connection.give_up_s
+        return arguments.check_seconds(timeout, "timeout", 0.0)
 
 
 def _book_number(name: str | int) -> int:

@@ -18,12 +18,13 @@ An engine that is silent while something is owed is asked once, then dropped. Wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from boki._appender import WRITER_BYTES, Appender
+from boki._deadlines import Deadlines
 from boki._dial import Dialer, EnginePeer
 from boki._outcome import Why, why_of
 from boki._window import FRAME_TARGET_BYTES
@@ -46,8 +47,6 @@ from boki_common.errors import (
 from boki_common.ids import Position
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer, Random
-
-T = TypeVar("T")
 
 BACKOFF_LEAST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 2.0
@@ -95,6 +94,7 @@ class Connection:
         self._changed: asyncio.Future[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._calls = 0
+        self._deadlines = Deadlines(self.loop)
         self._heard = True
         self._probing = False
         self._refusals = 0
@@ -147,6 +147,7 @@ class Connection:
             self._reconnecting.cancel()
         if self._watching is not None:
             self._watching.cancel()
+        self._deadlines.close()
         peer, self._peer = self._peer, None
         if peer is not None:
             peer.close()
@@ -313,9 +314,7 @@ class Connection:
 
     # -- calls
 
-    async def call(
-        self, opcode: int, body: Callable[[], Sequence[Buffer]], decode: Callable[[memoryview], T], timeout_s: float
-    ) -> T:
+    async def call(self, opcode: int, body: Sequence[Buffer], timeout_s: float) -> memoryview:
         """One request, repeated on the next connection when one ends, and after a back-off when the engine asks for it.
 
         Raises:
@@ -326,14 +325,14 @@ class Connection:
             self._watch()
         peer, fault = self._peer, None
         deadline = self.now() + timeout_s
-        timer: asyncio.TimerHandle | None = None
+        future: asyncio.Future[memoryview] | None = None
         try:
-            if peer is not None:  # the common case; a timer costs a third of what `asyncio.timeout` does
-                future = peer.request(opcode, *body())
-                timer = self.loop.call_at(deadline, _time_out, future)
+            if peer is not None:  # the common case
+                future = peer.request(opcode, *body)
+                self._deadlines.add(future, deadline)
                 answer = await future
                 self._heard, self._attempts = True, 0
-                return decode(answer)
+                return answer
         except BokiError as error:
             if not error.retryable:
                 raise
@@ -342,25 +341,20 @@ class Connection:
             raise self._timed_out(timeout_s) from error
         finally:
             self._calls -= 1
-            if timer is not None:
-                timer.cancel()
+            if future is not None:
+                self._deadlines.remove(future)
         self._calls += 1
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._call_again(opcode, body, decode, peer, fault)
+                return await self._call_again(opcode, body, peer, fault)
         except TimeoutError as error:
             raise self._timed_out(timeout_s) from error
         finally:
             self._calls -= 1
 
     async def _call_again(
-        self,
-        opcode: int,
-        body: Callable[[], Sequence[Buffer]],
-        decode: Callable[[memoryview], T],
-        peer: EnginePeer | None,
-        fault: BokiError | None,
-    ) -> T:
+        self, opcode: int, body: Sequence[Buffer], peer: EnginePeer | None, fault: BokiError | None
+    ) -> memoryview:
         """Goes on with a call: it had this fault on this connection, or there was no connection."""
         attempt = 0
         while True:
@@ -375,9 +369,9 @@ class Connection:
                 await self._change()
                 continue
             try:
-                answer = await peer.request(opcode, *body())
+                answer = await peer.request(opcode, *body)
                 self._heard, self._attempts = True, 0
-                return decode(answer)
+                return answer
             except BokiError as error:
                 if not error.retryable:
                     raise
@@ -463,9 +457,3 @@ class Connection:
     def _probed(self, future: asyncio.Future[memoryview]) -> None:
         if not future.cancelled() and future.exception() is None:
             self._heard = True
-
-
-def _time_out(future: asyncio.Future[memoryview]) -> None:
-    """Ends the wait for an answer."""
-    if not future.done():
-        future.set_exception(TimeoutError())

@@ -16,12 +16,12 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki._arguments import Tag, carries
-from boki._record import Gap, Record, decode_columns, decode_gaps
+from boki._record import Gap, Record, decode_columns, decode_gaps, record_of
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import Consistency, Direction, GapKind, Query
+from boki_common.engine_protocol import Consistency, Direction, GapKind, Query, make_query
 from boki_common.errors import BokiError, ClosedError, InvalidArgument, Trimmed
-from boki_common.read_reply import ReadReply, decode_read_reply
+from boki_common.read_reply import ReadReply, decode_point, decode_read_reply
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
@@ -51,11 +51,8 @@ class Reader:
 
     async def page(self, query: Query, tag: Tag | None, *, timeout_s: float) -> Page:
         """Reads one page."""
-        wait_s = query.wait_ms / 1000
-        reply = await self._connection.call(
-            wire.OP_READ, lambda: self._encode(query), decode_read_reply, timeout_s + wait_s
-        )
-        return self._page(reply, query, tag)
+        answer = await self._connection.call(wire.OP_READ, self._encode(query), timeout_s + query.wait_ms / 1000)
+        return self._page(decode_read_reply(answer), query, tag)
 
     def start_page(self, query: Query) -> asyncio.Future[memoryview] | None:
         """Requests a page ahead of time; None when there is no connection."""
@@ -81,7 +78,14 @@ class Reader:
             if wait_s:
                 left_s = min(max(deadline - self._connection.now(), 0), limits.READ_WAIT_MS / 1000)
                 query = query._replace(wait_ms=math.ceil(left_s * 1000))
-            page = await self.page(query, tag, timeout_s=timeout_s)
+            answer = await self._connection.call(wire.OP_READ, self._encode(query), timeout_s + query.wait_ms / 1000)
+            point = decode_point(answer)
+            if point is not None:
+                self._view.saw(point.token, point.position)
+                record = record_of(point, self.book)
+                if not isinstance(tag, str) or tag in record.tags:
+                    return record
+            page = self._page(decode_read_reply(answer), query, tag)
             if page.gaps:
                 gap = next((gap for gap in page.gaps if bounded or gap.kind != GapKind.TRIMMED), None)
                 if gap is not None:
@@ -104,12 +108,9 @@ class Reader:
     ) -> list[Record | None]:
         """For each (tag, at most) the newest record at or below it. An engine waits for nothing without a token."""
         view = self._view
-
-        def encode() -> list[Buffer]:
-            return wire.encode_prev_many(view.session.positions, view.book, queries, consistency)
-
+        body = wire.encode_prev_many(view.session.positions, view.book, queries, consistency)
         try:
-            reply = await self._connection.call(wire.OP_READ_PREV_MANY, encode, decode_read_reply, timeout_s)
+            reply = decode_read_reply(await self._connection.call(wire.OP_READ_PREV_MANY, body, timeout_s))
         except Trimmed as error:
             index = error.facts.get("index", 0)
             raise Trimmed(
@@ -137,53 +138,33 @@ class Reader:
 
     async def refresh(self, timeout_s: float) -> int:
         """Asks for the position of the book as this session sees it now."""
-        token, position = await self._connection.call(
-            wire.OP_POSITION,
-            lambda: wire.encode_position(self._view.session.positions, self._view.book),
-            wire.decode_position,
-            timeout_s,
-        )
+        body = wire.encode_position(self._view.session.positions, self._view.book)
+        token, position = wire.decode_position(await self._connection.call(wire.OP_POSITION, body, timeout_s))
         self._view.saw(token, position)
         return position
 
     async def seek(self, time_ms: int, consistency: Consistency, timeout_s: float) -> int:
         """The first place that was ordered at or after a time, or what follows all that there are."""
-        token, position, seqnum = await self._connection.call(
-            wire.OP_SEEK,
-            lambda: wire.encode_seek(self._view.session.positions, self._view.book, time_ms, consistency),
-            wire.decode_found,
-            timeout_s,
-        )
+        body = wire.encode_seek(self._view.session.positions, self._view.book, time_ms, consistency)
+        token, position, seqnum = wire.decode_found(await self._connection.call(wire.OP_SEEK, body, timeout_s))
         self._view.saw(token, position)
         return seqnum
 
     async def trim(self, pairs: list[tuple[int, int]], *, forget: bool, timeout_s: float) -> None:
         """Has a trim ordered. Repeated when its outcome is unknown: the same marks twice are the same as once."""
-        token, position = await self._connection.call(
-            wire.OP_TRIM,
-            lambda: wire.encode_trim(self._view.session.positions, self._view.book, pairs, forget=forget),
-            wire.decode_position,
-            timeout_s,
-        )
+        body = wire.encode_trim(self._view.session.positions, self._view.book, pairs, forget=forget)
+        token, position = wire.decode_position(await self._connection.call(wire.OP_TRIM, body, timeout_s))
         self._view.saw(token, position)
 
     async def set_aux(self, seqnum: int, data: bytes, timeout_s: float) -> bool:
         """Leaves aux data with the engine; whether it took it."""
-        return await self._connection.call(
-            wire.OP_SET_AUX,
-            lambda: wire.encode_set_aux(self._view.book, seqnum, data),
-            lambda answer: bytes(answer) == b"\x01",
-            timeout_s,
-        )
+        body = wire.encode_set_aux(self._view.book, seqnum, data)
+        return bytes(await self._connection.call(wire.OP_SET_AUX, body, timeout_s)) == b"\x01"
 
     async def writer_last(self, writer: bytes, timeout_s: float) -> int:
         """The last decided number of a writer."""
-        token, last = await self._connection.call(
-            wire.OP_WRITER,
-            lambda: wire.encode_writer(self._view.session.positions, self._view.book, writer),
-            wire.decode_position,
-            timeout_s,
-        )
+        body = wire.encode_writer(self._view.session.positions, self._view.book, writer)
+        token, last = wire.decode_position(await self._connection.call(wire.OP_WRITER, body, timeout_s))
         self._view.session.merge(token)
         return last
 
@@ -218,12 +199,12 @@ def _later(consistency: Consistency) -> Consistency:
 
 def next_query(book: int, tag: int, start: int, stop: int, consistency: Consistency, *, max_records: int = 1) -> Query:
     """Upwards from `start` (inclusive) to `stop` (exclusive)."""
-    return Query(book, tag, start, stop, max_records, limits.READ_BYTES, 0, Direction.NEXT, consistency)
+    return make_query((book, tag, start, stop, max_records, limits.READ_BYTES, 0, Direction.NEXT, consistency))
 
 
 def prev_query(book: int, tag: int, start: int, consistency: Consistency) -> Query:
     """Downwards from `start` (inclusive)."""
-    return Query(book, tag, start, 0, 1, limits.READ_BYTES, 0, Direction.PREV, consistency)
+    return make_query((book, tag, start, 0, 1, limits.READ_BYTES, 0, Direction.PREV, consistency))
 
 
 class RecordIterator(AsyncIterator[Record | Gap]):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
 
 from boki_common.engine_protocol import GapKind, GapRow
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
-from boki_common.read_reply import RecordColumns
+from boki_common.read_reply import Point, RecordColumns
 from boki_common.record_batch import NO_NAMES, split_payload
 
 
@@ -95,6 +95,25 @@ def decode_gaps(rows: tuple[GapRow, ...], book: str | int) -> list[Gap]:
     return [Gap(row.kind, row.first, row.last, book) for row in rows]
 
 
+def record_of(point: Point, book: str | int) -> Record:
+    """The record of a reply that has nothing else. Raises CorruptData: the names in its payload do not fit it."""
+    _, _, seqnum, time_ms, numbers, payload = point
+    if payload[: len(NO_NAMES)] == NO_NAMES:
+        return Record(seqnum, tuple(numbers), bytes(payload[len(NO_NAMES) :]), None, book, time_ms)
+    names, data = split_payload(payload)
+    return Record(seqnum, _named(numbers, names, seqnum), bytes(data), None, book, time_ms)
+
+
+def _named(numbers: Sequence[int], names: Iterable[tuple[int, str]], seqnum: int) -> tuple[str | int, ...]:
+    """Tags, with their names where they have some."""
+    tags: list[str | int] = [*numbers]
+    for index, name in names:
+        if index >= len(tags):
+            raise CorruptData(f"record {seqnum} has {len(tags)} tags and a name for tag {index}", seqnum=seqnum)
+        tags[index] = name
+    return tuple(tags)
+
+
 def decode_columns(
     columns: RecordColumns,
     book: str | int,
@@ -106,7 +125,7 @@ def decode_columns(
         CorruptData: the names in a payload do not fit it.
     """
     seqnums, times_ms = columns.seqnums.tolist(), columns.times_ms.tolist()
-    tags: list[str | int] = [*columns.tags.tolist()]
+    tags = columns.tags.tolist()
     tag_counts = columns.tag_counts.tolist()
     lengths = columns.payload_lengths.tolist()
     payloads = columns.payloads
@@ -124,11 +143,7 @@ def decode_columns(
             records.append(Record(seqnum, tuple(carried), data, cached, book, time_ms))
         else:
             names, view = split_payload(payloads[start:end])
-            for index, name in names:
-                if index >= tag_count:
-                    raise CorruptData(f"record {seqnum} has {tag_count} tags and a name for tag {index}", seqnum=seqnum)
-                carried[index] = name
             cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
-            records.append(Record(seqnum, tuple(carried), bytes(view), cached, book, time_ms))
+            records.append(Record(seqnum, _named(carried, names, seqnum), bytes(view), cached, book, time_ms))
         start, tag_start = end, tag_start + tag_count
     return records

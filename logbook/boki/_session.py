@@ -59,7 +59,7 @@ class View:
     def saw(self, token: Token, position: int) -> None:
         """Takes note of what a reply has seen."""
         session = self.session
-        if token is not session.last_merged:
+        if token is not session.last_merged and token != session.positions:
             session.merge(token)
         if position > self.position:
             self.position = position

@@ -17,19 +17,15 @@ from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 
 _COUNTS: Final = Struct("<II")
-_ONE: Final = Struct("<IIQq")
-_LENGTH: Final = Struct("<IB")
 _TIME: Final = Struct("<q")
 
 
-def columns_of_one(batch: RecordBatch, record: int, seqnum: int, time_ms: int) -> list[Buffer]:
-    """The columns of one record, as `RecordColumns` makes them: point reads are many."""
+def one_record(batch: RecordBatch, record: int) -> tuple[bytes, memoryview]:
+    """The packed tags and the payload of one record: point reads are many."""
     ends = batch.payload_ends
-    start, end = ends.item(record - 1) if record else 0, ends.item(record)
-    tag_count = batch.tag_counts.item(record)
-    tags = batch.record_tags(record).tobytes() if tag_count else b""
-    head = _ONE.pack(1, tag_count, seqnum, time_ms) + tags + _LENGTH.pack(end - start, tag_count)
-    return [head, batch.data[start:end]]
+    start = ends.item(record - 1) if record else 0
+    tags = batch.record_tags(record).tobytes() if batch.tag_count else b""
+    return tags, batch.data[start : ends.item(record)]
 
 
 class RecordColumns:

@@ -111,7 +111,7 @@ class EngineCore:
         """Told of each advance, while a snapshot waits for the logs to stop."""
         self._counted_records = 0
         self._indexed = metrics.counter(definitions.INDEXED_RECORDS)
-        self._reads = metrics.counter(definitions.READS)
+        self.reads = metrics.counter(definitions.READS)
         self._early = metrics.counter(definitions.EARLY_CONFLICTS)
         metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.state.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
@@ -322,6 +322,9 @@ class EngineCore:
     def seen(self, book: int) -> dict[int, Position]:
         return self.frontier.seen(book)
 
+    def view_of(self, book: int) -> tuple[dict[int, Position], int]:
+        return self.frontier.view_of(book)
+
     def log_of(self, book: int) -> int:
         if self._only_log is not None:
             return self._only_log
@@ -366,9 +369,6 @@ class EngineCore:
 
     def engines(self) -> list[str]:
         return self.known_engines
-
-    def counted_read(self) -> None:
-        self._reads.inc()
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of an appended batch that have lost already; the caller orders `batch` and tells `rows`."""

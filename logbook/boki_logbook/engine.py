@@ -22,7 +22,7 @@ from boki_common.errors import BokiError, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
-from boki_common.metrics import Metrics
+from boki_common.metrics import Counter, Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.record_batch import RecordBatch
@@ -168,8 +168,9 @@ class Engine:
             "metadata": self.metadata_uri,
         }
 
-    def counted_read(self) -> None:
-        self.core.counted_read()
+    @property
+    def reads(self) -> Counter:
+        return self.core.reads
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         return self.core.early_conflicts(token, batch)

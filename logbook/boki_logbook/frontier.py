@@ -105,6 +105,13 @@ class Frontier:
         log = self.log_of(book)
         return {} if log is None else {log: self.positions[log]}
 
+    def view_of(self, book: int) -> tuple[dict[int, Position], int]:
+        """`seen` and `covered_of`, together."""
+        log = self._only
+        if log is None:
+            log = self.log_of(book)
+        return ({}, 0) if log is None else ({log: self.positions[log]}, self.covered.get(log, 0))
+
     def covered_of(self, book: int) -> int:
         """The last place that is applied and that the book may lie at; 0 when there is none."""
         log = self.log_of(book)

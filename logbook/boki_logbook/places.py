@@ -20,15 +20,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from boki_common import ids
+from boki_common import ids, limits
 from boki_logbook.sorted_run import U64
 
 DIGEST_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
@@ -46,6 +47,10 @@ class EntryPlace(NamedTuple):
     first_seqnum: int
     stop_seqnum: int
     time_ms: int
+
+
+_make_place: Final = cast(Callable[[tuple[int, int, int, int, int]], EntryPlace], partial(tuple.__new__, EntryPlace))
+"""`EntryPlace._make` without a frame of Python: one for each record that is read."""
 
 
 class Counts(NamedTuple):
@@ -301,13 +306,12 @@ class TermPlaces:
         """The entry that holds a position; None beyond what is indexed, and in a term whose rows are gone."""
         if pos >= self.end_pos or not self._entries:
             return None
-        row = bisect_right(self._first_positions, pos) - 1
-        first = self._first_positions[row]
-        stop = self._first_positions[row + 1] if row + 1 < len(self._first_positions) else self.end_pos
+        firsts = self._first_positions
+        row = bisect_right(firsts, pos) - 1
+        stop = firsts[row + 1] if row + 1 < len(firsts) else self.end_pos
         ledger_id = self.shards[self._shards[row]].ledger_id
-        return EntryPlace(
-            ledger_id, self._entries[row], ids.seqnum(self.term, first), ids.seqnum(self.term, stop), self._times[row]
-        )
+        term = self.term << limits.POSITION_BITS
+        return _make_place((ledger_id, self._entries[row], term | firsts[row], term | stop, self._times[row]))
 
     def row(self, pos: int) -> tuple[int, int] | None:
         """Shard and entry of a position; None as `locate`."""
@@ -341,7 +345,8 @@ class Places:
 
     def locate(self, seqnum: int) -> EntryPlace:
         """The entry of a record that is in the index: the caller got the seqnum from there."""
-        place = self.terms[ids.term_of(seqnum)].locate(ids.pos_of(seqnum))
+        term = seqnum >> limits.POSITION_BITS
+        place = self.terms[term].locate(seqnum - (term << limits.POSITION_BITS))
         assert place is not None, f"seqnum {seqnum} is in the index, but its entry is not"
         return place
 

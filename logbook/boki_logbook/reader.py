@@ -18,7 +18,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from boki_common import limits
 from boki_common.engine_protocol import (
@@ -41,12 +41,12 @@ from boki_common.errors import (
     Trimmed,
 )
 from boki_common.ids import ALL_RECORDS, Position
-from boki_common.read_reply import encode_read_reply
+from boki_common.read_reply import encode_point, encode_read_reply
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Asker, BarrierReads
 from boki_logbook.batch_loads import BatchLoads
 from boki_logbook.cache import BatchCache
-from boki_logbook.columns import RecordColumns, columns_of_one
+from boki_logbook.columns import RecordColumns, one_record
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.gaps import gaps_before, gaps_of
 from boki_logbook.places import EntryPlace
@@ -71,11 +71,8 @@ class _Span(NamedTuple):
     seqnums: list[int]
 
 
-class _Found(NamedTuple):
-    """Seqnums of a range, and whether it may have more."""
-
-    seqnums: list[int]
-    more: bool
+_Found: TypeAlias = tuple[list[int], bool]
+"""Seqnums of a range, and whether it may have more."""
 
 
 class _Seen(NamedTuple):
@@ -144,12 +141,13 @@ class Reader:
             return None
         if consistency is Consistency.SESSION and not self._serving.reached(token, query.book):
             return None
-        gaps = self._gaps(query, query.start)
-        seqnums, found_more = self._find(query)
+        seen, covered = self._serving.view_of(query.book)
+        gaps = self._gaps(query, query.start, covered)
+        seqnums, found_more = self._find(query, covered)
         if not seqnums and not gaps and _may_wait(query):
             return None
         if query.max_records == len(seqnums) == 1 and not gaps and not self._cache.aux_count:
-            return self._one_now(query.book, seqnums[0])
+            return self._one_now(seqnums[0], seen, covered)
         columns = RecordColumns(query.max_bytes)
         whole = True
         for span in self._spans(seqnums):
@@ -163,17 +161,17 @@ class Reader:
         more = not whole or columns.full or found_more
         if more and gaps:
             gaps = gaps_before(gaps, query.direction, seqnums[columns.count - 1])
-        return self._reply(self._seen(query.book), columns, seqnums, more=more, gaps=gaps)
+        return self._reply(_Seen(seen, covered), columns, seqnums, more=more, gaps=gaps)
 
-    def _one_now(self, book: int, seqnum: int) -> list[Buffer] | None:
+    def _one_now(self, seqnum: int, seen: Token, covered: int) -> list[Buffer] | None:
         """The reply to a point read of a record that has no aux data, if its batch is cached."""
-        place = self._places.locate(seqnum)
-        batch = self._cache.get(place.ledger_id, place.entry)
+        ledger_id, entry, first_seqnum, _, time_ms = self._places.locate(seqnum)
+        batch = self._cache.get(ledger_id, entry)
         if batch is None:
             return None
-        seen = self._seen(book)
-        records = columns_of_one(batch, seqnum - place.first_seqnum, seqnum, place.time_ms)
-        return encode_read_reply(seen.token, seen.position, more=True, records=records)
+        ((log, reached),) = seen.items()
+        tags, payload = one_record(batch, seqnum - first_seqnum)
+        return encode_point(log, reached, covered, seqnum=seqnum, time_ms=time_ms, tags=tags, payload=payload)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:
         """The reply, after waiting for what it needs.
@@ -183,8 +181,9 @@ class Reader:
             LedgerError: entries cannot be read now.
         """
         await self._see(token, query.book, query.consistency)
-        gaps = self._gaps(query, query.start)
-        seqnums, found_more = self._find(query)
+        covered = self._serving.covered(query.book)
+        gaps = self._gaps(query, query.start, covered)
+        seqnums, found_more = self._find(query, covered)
         if not seqnums and not gaps and _may_wait(query):
             (seqnums, found_more), gaps = await self._await_records(query)
         seen = self._seen(query.book)
@@ -208,10 +207,9 @@ class Reader:
             gaps = gaps_before(gaps, query.direction, horizon)
         return self._reply(seen, columns, seqnums, more=more, gaps=gaps)
 
-    def _find(self, query: Query) -> _Found:
+    def _find(self, query: Query, covered: int) -> _Found:
         """Rows of a cut that is passed: a reply does not claim the rows of half a cut, so it must not show them."""
         most = query.max_records
-        covered = self._serving.covered(query.book)
         if query.direction is Direction.NEXT:
             stop = min(query.stop, covered + 1)
             found = self._index.ascending(query.book, query.tag, query.start, stop, most)
@@ -221,15 +219,15 @@ class Reader:
         more = len(found) == most
         if self._cache.aux_count:
             fitting = self._cache.within_aux(found, AUX_REPLY_BYTES)
-            return _Found(list(fitting), more or len(fitting) < len(found))
-        return _Found(found, more)
+            return list(fitting), more or len(fitting) < len(found)
+        return found, more
 
-    def _gaps(self, query: Query, looked: int) -> list[GapRow]:
+    def _gaps(self, query: Query, looked: int, covered: int) -> list[GapRow]:
         """Of what is trimmed; and, upwards, of what was lost before it was indexed: it may have been of any stream."""
-        mark = self._state.mark(query.book, query.tag)
+        mark = self._index.mark(query.book, query.tag)
         lost: list[tuple[int, int]] = []
         if self._places.passed and query.direction is Direction.NEXT:
-            stop = min(query.stop, self._serving.covered(query.book) + 1)
+            stop = min(query.stop, covered + 1)
             lost = self._places.lost_spans(query.book, looked, stop)
         return gaps_of(query, looked, mark, lost) if mark or lost else []
 
@@ -268,7 +266,7 @@ class Reader:
         return encode_read_reply(seen.token, seen.position, more=more, records=columns.finish(), gaps=gaps, aux=aux)
 
     def _seen(self, book: int) -> _Seen:
-        return _Seen(self._serving.seen(book), self._serving.covered(book))
+        return _Seen(*self._serving.view_of(book))
 
     # -- other reads
 
@@ -439,11 +437,13 @@ class Reader:
                 while True:
                     looked = max(looked, self._serving.covered(query.book) + 1)
                     await self._await_arrival(query)
-                    found, gaps = self._find(query), self._gaps(query, looked)
-                    if found.seqnums or gaps:
+                    covered = self._serving.covered(query.book)
+                    found, gaps = self._find(query, covered), self._gaps(query, looked, covered)
+                    if found[0] or gaps:
                         return found, gaps
         except TimeoutError:
-            return self._find(query), self._gaps(query, looked)  # something may have come in the turn of the time-out
+            covered = self._serving.covered(query.book)  # something may have come in the turn of the time-out
+            return self._find(query, covered), self._gaps(query, looked, covered)
 
     async def _await_arrival(self, query: Query) -> None:
         future: asyncio.Future[None] = self._loop.create_future()

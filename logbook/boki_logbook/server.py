@@ -35,6 +35,7 @@ from boki_common.errors import (
 )
 from boki_common.ids import slot_of
 from boki_common.logs import get_logger
+from boki_common.metrics import Counter
 from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
@@ -83,7 +84,9 @@ class EngineState(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
-    def counted_read(self) -> None: ...
+    @property
+    def reads(self) -> Counter:
+        """Counts range reads."""
 
     def engines(self) -> list[str]:
         """Addresses of the engines of this cluster, as far as this one knows."""
@@ -129,6 +132,7 @@ class SdkConnection:
         self._appender = appender
         self._reader = reader
         self._headers = headers
+        self._reads = engine.reads
         self._lost = lost
         self._greeted = False
         self._held_back = False
@@ -312,7 +316,7 @@ class SdkConnection:
     def _read(self, request_id: int, body: memoryview) -> None:
         token, query = wire.decode_read(body)
         self._check_room()
-        self._engine.counted_read()
+        self._reads.inc()
         if query.consistency is Consistency.LINEARIZABLE:
             self._check_pending()
             self._reader.linearizable(self, request_id, token, query)

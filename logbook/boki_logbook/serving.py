@@ -39,6 +39,9 @@ class Serving(Protocol):
         One position is enough: it implies all that the book's records before it were ordered by, in whatever log.
         """
 
+    def view_of(self, book: int) -> tuple[dict[int, Position], int]:
+        """`seen` and `covered`, of one moment."""
+
     def log_of(self, book: int) -> int:
         """The log whose current term orders the book."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.read_reply import decode_records
+from boki_common.ids import Position
+from boki_common.read_reply import decode_records, encode_point, encode_read_reply
 from boki_common.record_batch import split_payload
-from boki_logbook.columns import RecordColumns, columns_of_one
+from boki_logbook.columns import RecordColumns, one_record
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
 FIRST = 1_000
@@ -85,9 +86,14 @@ def test_no_records_at_all() -> None:
 
 
 @given(RECORDS, st.data())
-def test_one_record_has_the_columns_that_it_has_among_others(records: list[RecordSpec], data: st.DataObject) -> None:
+def test_one_record_has_the_tags_and_the_payload_that_it_has_among_others(
+    records: list[RecordSpec], data: st.DataObject
+) -> None:
     batch = make_batch(RunSpec(1, bytes(16), 1, tuple(records)))
     record = data.draw(st.integers(0, len(records) - 1))
     columns = RecordColumns(0)
     columns.add(batch, FIRST, 77, [FIRST + record])
-    assert b"".join(columns_of_one(batch, record, FIRST + record, 77)) == b"".join(columns.finish())
+    tags, payload = one_record(batch, record)
+    point = encode_point(0, Position(1, 2), 3, seqnum=FIRST + record, time_ms=77, tags=tags, payload=payload)
+    columnar = encode_read_reply({0: Position(1, 2)}, 3, more=True, records=columns.finish())
+    assert b"".join(point) == b"".join(columnar)

@@ -14,7 +14,10 @@ OTHER = next(book for book in range(1_000) if slot_of(book) < 512)
 
 def test_nothing_is_known_at_the_start() -> None:
     frontier = Frontier()
-    assert frontier.seen(BOOK) == {} and frontier.covered_of(BOOK) == 0 and frontier.log_of(BOOK) is None
+    assert (
+        frontier.view_of(BOOK) == (frontier.seen(BOOK), frontier.covered_of(BOOK)) == ({}, 0)
+        and frontier.log_of(BOOK) is None
+    )
     assert frontier.reached({}) and not frontier.reached({0: Position(1, 0)})
 
 
@@ -53,6 +56,8 @@ def test_a_term_begins_after_the_terms_before_it() -> None:
     assert frontier.may_begin((1,))
     frontier.begin(3, 1, ((512, 1023),), (1,))
     assert frontier.seen(BOOK) == {1: Position(3, 0)}
+    for book in (BOOK, OTHER):
+        assert frontier.view_of(book) == (frontier.seen(book), frontier.covered_of(book))
     assert frontier.covered_of(BOOK) == seqnum(1, 9), "the book's records of the other log lie below"
     assert frontier.seen(OTHER) == {0: Position(1, 1)}
 
