@@ -24,8 +24,15 @@ class LedgerWriter(Protocol):
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         """`acked(lac)` once per batch of acknowledgements, from the network callback; `failed` once, at most."""
 
+    async def close(self) -> int:
+        """Closes the ledger at its LAC and returns that; what is in flight is not part of it.
+
+        Raises:
+            LedgerFenced: somebody recovers it. MetadataUnavailable, MetadataUnknown: it may be open still.
+        """
+
     def abandon(self) -> None:
-        """Forgets the ledger without touching its metadata."""
+        """Forgets the ledger without touching its metadata. Idempotent."""
 
 
 class LedgerReader(Protocol):

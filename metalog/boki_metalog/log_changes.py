@@ -10,6 +10,8 @@ Rules:
   keeps its sequencer when that lives.
 - What may pass (a spare was taken, no standby yet, bookies away) is tried again until the patience ends; then its error is
   raised. Each may be repeated, whatever became of it before: what is done is not done again.
+- A sequencer that answered is asked to end its term itself, which takes half as long as fencing it and shortens the pause of
+  its log. It has `YIELD_TIMEOUT_S`; then, and if nobody is to be asked (`asking=False`), its metalog is fenced and recovered.
 - A new log gets its term from a sequencer that stands by, without slots; slots come by `spread` or `move`.
 """
 
@@ -25,19 +27,21 @@ from boki_common.errors import BadVersion, BokiError, InvalidArgument
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address
 from boki_common.runtime.ports import Random
 from boki_metalog import term_plan
 from boki_metalog.ledgers import Ledgers
 from boki_metalog.metadata_tree import VersionedView, ensure_view
 from boki_metalog.patience import patiently
-from boki_metalog.sequencer_member import living_sequencers
+from boki_metalog.sequencer_member import SequencerMember, ask_to_yield, living_sequencers
 from boki_metalog.term_change import Decide, change_terms
 from boki_metalog.term_plan import Candidate, Offer
-from boki_metalog.view import VIEW_PATH, View, encode_view
+from boki_metalog.view import VIEW_PATH, Installed, View, encode_view
 
 T = TypeVar("T")
 
 PATIENCE_S: Final = 10.0
+YIELD_TIMEOUT_S: Final = 0.5
 LOGS_MAX: Final = 256
 """Bound of the logs of one cluster: a view stays small."""
 
@@ -57,6 +61,7 @@ class LogChanges:
         confirm_timeout_s: float = limits.CONNECT_TIMEOUT_S,
         retry_first_s: float = 0.02,
         retry_limit_s: float = 0.5,
+        asking: bool = True,
     ) -> None:
         self._metadata = metadata
         self._ledgers = ledgers
@@ -65,6 +70,11 @@ class LogChanges:
         self._confirm_timeout_s = confirm_timeout_s
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
+        self._asking = asking
+        self._living: dict[str, SequencerMember] | None = None
+        """Who answered just now; None: to be asked."""
+        self._answered: dict[str, Address] = {}
+        """Where those are who answered last."""
 
     async def roll(self, log: int, *, suspect: int | None = None) -> VersionedView:
         """The log's next term. `suspect`: only if this is still its term; None: the term of now.
@@ -73,7 +83,7 @@ class LogChanges:
             InvalidArgument: no such log. NoSequencer, SpareTaken, RecoveryFailed, MetadataUnavailable, …: not within
                 the patience. TermRecordConflict, …: a person must look.
         """
-        found = await ensure_view(self._metadata)
+        found = await self._look()
         if log not in found.view.logs:
             raise InvalidArgument(f"expected one of the logs {sorted(found.view.logs)}, found {log}", found=log)
         term = found.view.term_of(log) if suspect is None else suspect
@@ -122,24 +132,43 @@ class LogChanges:
 
         async def attempt() -> VersionedView:
             nonlocal known
-            start, known = known, None
+            start, known = known or await self._look(), None
             return await change_terms(
                 metadata=self._metadata,
                 ledgers=self._ledgers,
                 rng=self._rng,
                 decide=decide,
                 choose=self._choose,
+                yields=self._ask_to_yield if self._asking else None,
                 known=start,
             )
 
         return await self._in_time(attempt)
 
+    async def _look(self) -> VersionedView:
+        """The view, and who lives: both at once. A spare listed before the view was read is looked at after, as each is."""
+        living = living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s)
+        found, self._living = await asyncio.gather(ensure_view(self._metadata), living)
+        return found
+
     async def _choose(self, view: View, logs: tuple[int, ...]) -> Mapping[int, Candidate]:
         if not logs:
             return {}
-        living = await living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s)
+        living, self._living = self._living, None
+        if living is None:
+            living = await living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s)
+        self._answered = {one: Address.parse(member.address) for one, member in living.items()}
         offers = {one: Offer(member.spares[0], member.log) for one, member in living.items()}
         return term_plan.pair(view, logs, offers)
+
+    async def _ask_to_yield(self, installed: Installed) -> None:
+        address = self._answered.get(installed.sequencer)
+        if address is None:
+            return
+        try:
+            await ask_to_yield(address, installed.term, timeout_s=YIELD_TIMEOUT_S)
+        except BokiError as error:
+            _log.info("a term did not end when asked, its metalog is fenced", term=installed.term, error=error)
 
     async def _in_time(self, attempt: Callable[[], Awaitable[T]]) -> T:
         deadline_s = asyncio.get_running_loop().time() + self._patience_s

@@ -8,8 +8,8 @@ Rules:
 - It lists itself, with its address and a spare ledger, before any view can name it, and lists the next spare while it serves:
   so that anybody can give it a term. A ledger is written only by the incarnation that made it, and for one term only.
 - One term at a time. Without one it stands by for any log of the view (or for the one it was given), see `standby`.
-- A term that is full is replaced by this process itself, at once. A term that somebody else ended (its metalog is fenced, the
-  view went on) leaves it standing by: whoever ended it is given the time to install the next.
+- A term that is full is replaced by this process itself, at once. One that it was asked to end, or that somebody else ended
+  (its metalog is fenced, the view went on), leaves it standing by: whoever ended it is given the time to install the next.
 - Whatever is merely away (metadata store, bookies) is tried again, for ever, with growing pauses.
 
 Ordering itself is in `term_server`, the change of terms in `term_change`. Nothing here is on the path of an append.
@@ -232,6 +232,8 @@ class Sequencer:
                 begun = await self._patiently(self._seek_term)
                 server = self._begin(begun)
                 await self._serve(server)
+                if server.orderly:
+                    await self._close_metalog(server)
                 self.log = self._standby.only
                 if isinstance(server.over, TermFull):
                     self._standby.replace_at_once(begun.log, server.term)
@@ -355,6 +357,14 @@ class Sequencer:
             spare.cancel()
             await asyncio.gather(spare, return_exceptions=True)
 
+    async def _close_metalog(self, server: TermServer) -> None:
+        """If it does not succeed, whoever replaces the term fences and recovers the ledger."""
+        try:
+            async with asyncio.timeout(self._settings.confirm_timeout_s):
+                await server.close_metalog()
+        except (BokiError, TimeoutError) as error:
+            _log.info("the metalog is left to recovery", term=server.term, error=error)
+
     def _metrics_of(self, log: int) -> SequencerMetrics:
         if log not in self._metrics_of_logs:
             self._metrics_of_logs[log] = SequencerMetrics(self._metrics, log)
@@ -410,6 +420,8 @@ class _Participant:
             server.order(peer, request_id, *protocol.decode_order(body))
         elif opcode == protocol.OP_BARRIER:
             server.barrier(peer, request_id, protocol.decode_term(body))
+        elif opcode == protocol.OP_YIELD:
+            server.yield_term(peer, request_id, protocol.decode_term(body))
         elif opcode == protocol.OP_SUBSCRIBE:
             server.subscribe(peer, request_id, protocol.decode_subscribe(body))
         else:

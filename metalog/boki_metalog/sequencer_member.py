@@ -77,6 +77,17 @@ async def _is_there(incarnation: str, member: SequencerMember, timeout_s: float)
     return welcome.incarnation == incarnation
 
 
+async def ask_to_yield(address: Address, term: int, *, timeout_s: float) -> None:
+    """A direct call: end the term. Raises what keeps it from being ended and its metalog from being closed that way."""
+    peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)
+    try:
+        hello = peer.call(protocol.OP_HELLO, protocol.encode_hello(()), timeout_s=timeout_s)
+        ended = peer.call(protocol.OP_YIELD, protocol.encode_term(term), timeout_s=timeout_s)
+        await asyncio.gather(hello, ended)
+    finally:
+        peer.close()
+
+
 async def ask_sequencer(address: Address, *, timeout_s: float) -> protocol.Welcome:
     """A direct call: who is there, and does it serve? Raises NetworkError when nobody answers in time, ProtocolError."""
     peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)

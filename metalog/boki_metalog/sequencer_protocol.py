@@ -17,6 +17,8 @@
     11 BARRIER    term u32 | 0 u32 → term u32 | 0 u32 | entry u64   an acknowledged entry that began after the request came:
                   everything of the term below `entry` (exclusive) is ordered, and the sequencer was not fenced
     12 ORDER      term u32 | 0 u32 | a TRIM, EXPIRE or LOST as in a metalog entry → as BARRIER; its entry is acknowledged
+    13 YIELD      term u32 | 0 u32 → empty     somebody is about to replace the term: answered once it has ended between two
+                  entries and its metalog is closed. Who does not know it, or cannot, is fenced, as is who does not answer
 
 A message of another term than the one served is answered TermOver (a push: by TERM_OVER). Everything here is pure.
 """
@@ -50,6 +52,7 @@ OP_REFUSED: Final = 9
 OP_STATUS: Final = 10
 OP_BARRIER: Final = 11
 OP_ORDER: Final = 12
+OP_YIELD: Final = 13
 
 _OPEN: Final = Struct("<I4xQ16s")
 _SHARD: Final = Struct("<I4x")

@@ -12,9 +12,10 @@ Rules:
 - Who takes pushes too slowly is dropped, told so (LAGGED), and subscribes again. Nobody waits for it.
 - The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are told.
 - It is full also when it has lasted long enough (`roll_rules`): then it ends between two entries, so that all it ordered is
-  known to everybody, and only if the next one can begin.
+  known to everybody, and only if the next one can begin. So it does when it is asked to YIELD. Such a term closes its metalog
+  itself (`close_metalog`), which spares whoever replaces it the fencing and the recovery; if that fails he does them.
 
-Runs on the event loop without awaiting anything; work is per message and per entry, never per record.
+Runs on the event loop without awaiting anything but that close; work is per message and per entry, never per record.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class TermServer:
         """Why nothing more is ordered."""
         self.vector = ProgressVector(time_ms=installed.start_time_ms)
         self.recent = RecentEntries(entries_limit=settings.recent_entries, bytes_limit=settings.recent_bytes)
+        self.orderly = False
+        """Whether it ended between two entries, by its own doing: `close_metalog` is next."""
         self._writer = writer
         self._clock = clock
         self._settings = settings
@@ -114,6 +117,7 @@ class TermServer:
         self._peers: dict[MessagePeer, None] = {}
         self._subscribers: dict[MessagePeer, None] = {}
         self._asked: list[_Asked] = []
+        self._yields: list[_Waiter] = []
         self._waiters: EntryWaiters[_Waiter] = EntryWaiters()
         self._engines: dict[str, MessagePeer] = {}
         """Engines with shards → the newest connection they came on."""
@@ -178,6 +182,14 @@ class TermServer:
         self._builder.barrier()
         self._advance()
 
+    def yield_term(self, peer: MessagePeer, request_id: int, term: int) -> None:
+        """Ends the term at the next acknowledgement, or now; answers once its metalog is closed. Raises TermOver."""
+        self._check_term(term)
+        self._check_room()
+        self._yields.append(_Waiter(protocol.OP_YIELD, peer, request_id))
+        if self._in_flight is None:
+            self._end_orderly(self._yielded())
+
     def report(self, peer: MessagePeer, term: int, rows: Sequence[ShardEnd]) -> None:
         """Merges progress; what is refused is told, and the rest counts."""
         if term != self.term or self.over is not None:
@@ -215,6 +227,7 @@ class TermServer:
         self._peers.pop(peer, None)
         self._subscribers.pop(peer, None)
         self._asked = [asked for asked in self._asked if asked.peer is not peer]
+        self._yields = [waiter for waiter in self._yields if waiter.peer is not peer]
         self._waiters.forget_barriers(lambda waiter: waiter.peer is peer)
         for incarnation in [one for one, owner in self._engines.items() if owner is peer]:
             del self._engines[incarnation]
@@ -236,6 +249,10 @@ class TermServer:
         taken, left = self._waiters.clear()
         perhaps: list[_Asked | _Waiter] = [*self._asked, *taken]
         self._asked = []
+        if not self.orderly:
+            perhaps += self._yields
+            self._yields = []
+            self._writer.abandon()
         for one in perhaps:
             one.peer.respond_error(one.request_id, self._ended_meanwhile())
         for waiter in left:
@@ -243,8 +260,22 @@ class TermServer:
         for peer in self._peers:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(self.term))
         self._subscribers.clear()
-        self._writer.abandon()
         self._ended(error)
+
+    async def close_metalog(self) -> None:
+        """After an orderly end: closes the metalog and answers who asked for it. Raises what kept it from being closed."""
+        assert self.orderly
+        try:
+            await self._writer.close()
+            for waiter in self._yields:
+                waiter.peer.respond(waiter.request_id, waiter.opcode)
+        except BokiError as error:
+            for waiter in self._yields:
+                waiter.peer.respond_error(waiter.request_id, error)
+            raise
+        finally:
+            self._yields = []
+            self._writer.abandon()
 
     def status(self) -> dict[str, Any]:
         """For people: where the term is."""
@@ -299,8 +330,8 @@ class TermServer:
         if self._first_s is None and entry.end_pos:
             self._first_s = self._loop.time()
             self._age_in(self._settings.term_age_s)
-        reason = self._roll_reason()
-        if reason is None:
+        over = self._yielded() if self._yields else self._full()
+        if over is None:
             self._advance()
         self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
         if entry.commands:
@@ -310,8 +341,8 @@ class TermServer:
             for waiter in served:
                 waiter.peer.respond(waiter.request_id, waiter.opcode, position)
         self._metrics.acked(entry.end_pos - entry.start_pos, self._loop.time() - submitted_s)
-        if reason is not None:
-            self._roll(reason)
+        if over is not None:
+            self._end_orderly(over)
 
     def _push(self, first: int, data: bytes) -> None:
         if not self._subscribers:
@@ -352,23 +383,30 @@ class TermServer:
 
     # -- the end of a term that lasted long enough
 
-    def _roll_reason(self) -> str | None:
+    def _full(self) -> TermFull | None:
         builder = self._builder
         extent = TermExtent(self._first_s, self.recent.end, builder.shards_given, builder.shards_left)
         reason = roll_reason(extent, self._settings, self._loop.time())
-        return reason if reason is not None and self._may_roll() else None
+        if reason is None or not self._may_roll():
+            return None
+        return TermFull(f"term {self.term} ends: {reason}", term=self.term)
 
-    def _roll(self, reason: str) -> None:
-        self.end(TermFull(f"term {self.term} ends: {reason}", term=self.term))
+    def _yielded(self) -> TermOver:
+        return TermOver(f"term {self.term} was asked to end: somebody replaces it", term=self.term)
+
+    def _end_orderly(self, error: BokiError) -> None:
+        if self.over is None:
+            self.orderly = True
+            self.end(error)
 
     def _age_in(self, delay_s: float) -> None:
         self._aging = self._loop.call_later(delay_s, self._aged)
 
     def _aged(self) -> None:
         """Rolls a term without traffic. What is in flight does it by its acknowledgement."""
-        reason = self._roll_reason()
-        if reason is not None and self._in_flight is None:
-            self._roll(reason)
+        full = self._full()
+        if full is not None and self._in_flight is None:
+            self._end_orderly(full)
         else:
             self._age_in(self._settings.standby_check_s)
 

@@ -44,6 +44,7 @@ class ModelLedger:
         self.acked = 0
         self.fenced = False
         self.closed = False
+        self.closed_by_writer = False
         self.writer: ModelWriter | None = None
 
     @property
@@ -81,6 +82,15 @@ class ModelWriter:
 
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         self._acked, self._failed = acked, failed
+
+    async def close(self) -> int:
+        await self._cluster._step("close")
+        ledger = self._ledger
+        if ledger.fenced:
+            raise LedgerFenced(f"ledger {ledger.ledger_id} is fenced", ledger_id=ledger.ledger_id)
+        del ledger.entries[ledger.acked :]
+        ledger.fenced = ledger.closed = ledger.closed_by_writer = True
+        return ledger.acked - 1
 
     def abandon(self) -> None:
         self.abandoned = True

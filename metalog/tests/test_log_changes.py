@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from boki_common.errors import InvalidArgument, NoSequencer
+from boki_metalog import log_changes
+from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.log_changes import LogChanges, ensure_logs
 from boki_metalog.metadata_tree import read_record, read_view
 from boki_metalog.view import View
 
 
-async def changes(cluster: Any, patience_s: float = 10.0) -> LogChanges:
+async def changes(cluster: Any, patience_s: float = 10.0, *, asking: bool = True) -> LogChanges:
     return LogChanges(
         await cluster.store(),
         cluster.ledgers,
@@ -21,6 +23,7 @@ async def changes(cluster: Any, patience_s: float = 10.0) -> LogChanges:
         patience_s=patience_s,
         retry_first_s=0.005,
         retry_limit_s=0.02,
+        asking=asking,
     )
 
 
@@ -48,6 +51,32 @@ async def test_a_roll_keeps_the_sequencer(cluster: Any) -> None:
     assert (await admin.roll(0, suspect=2)).view.term_of(0) == 3, "somebody did it already"
     with pytest.raises(InvalidArgument, match="logs"):
         await admin.roll(5)
+
+
+@pytest.mark.parametrize("asking", [True, False])
+async def test_the_metalog_of_a_planned_change_is_closed_by_its_writer_if_that_is_asked(
+    cluster: Any, asking: bool
+) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    metalog = cluster.ledgers.ledgers[(await view_of(cluster)).installed(0).metalog_ledger]  # type: ignore[union-attr]
+    await (await changes(cluster, asking=asking)).roll(0)
+    assert metalog.closed and metalog.closed_by_writer == asking
+
+
+async def test_a_sequencer_that_cannot_end_its_term_in_time_is_fenced(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_changes, "YIELD_TIMEOUT_S", 0.01)
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    cluster.ledgers.hold_acks = True
+    engine.peer.request(protocol.OP_OPEN, protocol.encode_open(1, "aa" * 16, 50))
+    await engine.round_trip()
+    metalog = cluster.ledgers.ledgers[(await view_of(cluster)).installed(0).metalog_ledger]  # type: ignore[union-attr]
+    view, _ = await (await changes(cluster)).roll(0)
+    assert view.term_of(0) == 2 and metalog.closed and not metalog.closed_by_writer
 
 
 async def test_a_log_comes_and_goes(cluster: Any) -> None:

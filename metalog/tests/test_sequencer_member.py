@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from boki_common.errors import CorruptData, Unreachable
+from boki_common.errors import CorruptData, MetadataUnavailable, TermOver, Unreachable
 from boki_common.metadata.membership import Membership
-from boki_metalog.sequencer_member import address_of, ask_sequencer, sequencer_path
+from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.sequencer_member import address_of, ask_sequencer, ask_to_yield, sequencer_path
 
 
 async def test_a_listed_sequencer(cluster: Any) -> None:
@@ -35,3 +37,41 @@ async def test_the_direct_call(cluster: Any) -> None:
     await sequencer.close()
     with pytest.raises(Unreachable):
         await ask_sequencer(sequencer.address, timeout_s=2.0)
+
+
+async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in_flight(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    cluster.ledgers.hold_acks = True
+    opening = asyncio.create_task(engine.open(1, "aa" * 16, 50))
+    await engine.round_trip()
+    asking = asyncio.create_task(ask_to_yield(sequencer.address, 1, timeout_s=10.0))
+    while not sequencer.term_server._yields:
+        await asyncio.sleep(0)
+    metalog = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    assert sequencer.term == 1 and not metalog.closed and not asking.done(), "an entry is in flight"
+    cluster.ledgers.ack(metalog.ledger_id)
+    await asking
+    assert await opening == 0, "what was in flight was ordered, and answered"
+    assert metalog.closed_by_writer and metalog.acked == 1 and sequencer.term == 0
+    assert protocol.decode_term(await engine.pushed(protocol.OP_TERM_OVER)) == 1
+    with pytest.raises(TermOver):
+        await ask_to_yield(sequencer.address, 1, timeout_s=10.0)
+
+
+async def test_only_the_term_that_is_named_ends(cluster: Any) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    with pytest.raises(TermOver):
+        await ask_to_yield(sequencer.address, 2, timeout_s=10.0)
+    assert sequencer.term == 1
+
+
+async def test_who_asked_is_told_that_the_metalog_is_open_still(cluster: Any) -> None:
+    sequencer = await cluster.sequencer(over_grace_s=60.0)
+    await sequencer.serving()
+    cluster.ledgers.faults.append(("close", MetadataUnavailable("away")))
+    with pytest.raises(MetadataUnavailable):
+        await ask_to_yield(sequencer.address, 1, timeout_s=10.0)
+    assert sequencer.term == 0 and not sequencer.failed.done(), "it stands by"

@@ -32,7 +32,7 @@ RECENT_S: Final = 0.05
 _FRAMES: Final = (
     "data add", "data ack", "metalog add", "metalog ack", "recovery add", "fencing read", "entry read", "entry answer",
     "LAC asked", "LAC told", "append", "append answer", "read", "read answer", "shard opens",
-    "progress", "shard closes", "follows", "cut pushed", "term over", "connects",
+    "progress", "shard closes", "follows", "cut pushed", "term yields", "term over", "connects",
 )  # fmt: skip
 _CHANGES: Final = ("ledger created", "recovery begins", "ensemble change", "ledger closes",
                    "term sealed", "view swap", "member listed", "bookie listed")  # fmt: skip
@@ -49,6 +49,7 @@ _SEQUENCER: Final[Mapping[int, str]] = {
     sequencer_protocol.OP_CLOSE: "shard closes",
     sequencer_protocol.OP_SUBSCRIBE: "follows",
     sequencer_protocol.OP_ENTRIES: "cut pushed",
+    sequencer_protocol.OP_YIELD: "term yields",
     sequencer_protocol.OP_TERM_OVER: "term over",
 }
 _ENGINE: Final[Mapping[tuple[int, bool], str]] = {
