@@ -52,10 +52,12 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "sim/boki_sim/checkers/findings.py": "sim/tests/checkers/test_check.py",
     "sim/boki_sim/checkers/order.py": "sim/tests/checkers/test_check.py",
     "sim/boki_sim/checkers/records.py": "sim/tests/checkers/test_check.py",
+    "sim/boki_sim/notebook.py": "sim/tests/test_workload.py",
     "sim/boki_sim/process.py": "sim/tests/test_loop.py",
     "sim/boki_sim/transport.py": "sim/tests/test_network.py",
     "sim/boki_sim/cluster.py": "sim/tests/test_run.py",
     "sim/boki_sim/shape.py": "sim/tests/test_run.py",
+    "sim/boki_sim/workload_numbers.py": "sim/tests/test_workload.py",
 }
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 

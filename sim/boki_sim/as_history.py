@@ -7,11 +7,10 @@ it must see all that was acknowledged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from boki_sim.checkers import history
+from boki_sim.operations import APPEND, AT, CONFLICT, FAILED, NEXT, OK, PENDING, READS, TOKEN, TRIM, Operation
 from boki_sim.verdict_on_history import Entry
-from boki_sim.workload import CONFLICT, FAILED, OK, PENDING, TRIM, Operation
 
 _OUTCOMES: Mapping[str, history.Outcome] = {OK: "ok", CONFLICT: "conflict", FAILED: "never"}
 
@@ -19,13 +18,18 @@ _OUTCOMES: Mapping[str, history.Outcome] = {OK: "ok", CONFLICT: "conflict", FAIL
 def as_history(
     operations: Sequence[Operation], books: Mapping[str, Sequence[Entry]], *, reader: str, start: float, end: float
 ) -> Iterator[history.Operation]:
-    """All calls, then one read of each book by `reader`, begun and ended at these times. Reads that failed tell nothing."""
+    """All calls that a history knows, then one read of each book by `reader`, begun and ended at these times.
+
+    Reads that failed tell nothing.
+    """
     for one in operations:
-        if one.kind == "append":
+        if one.kind == APPEND:
             yield _append(one)
         elif one.kind == TRIM:
             yield _trim(one)
-        elif one.outcome == OK:
+        elif one.kind == TOKEN:
+            yield history.Operation(one.client, "token", "", one.start, one.end, "ok", of=one.of)
+        elif one.kind in READS and one.outcome == OK:
             yield _read(one)
     for name in sorted(books):
         rows = tuple((entry.seqnum, name_of(entry.payload)) for entry in books[name])
@@ -54,13 +58,16 @@ def _append(one: Operation) -> history.Operation:
 
 
 def _read(one: Operation) -> history.Operation:
-    """`next` covers from its bound to what it found; `prev` and `tail` from what they found to their bound.
+    """`next` covers from its bound to what it found, `at` one place; `prev` and `tail` from what they found to their bound.
 
     Who was told that the beginning is trimmed saw nothing at or above the mark.
     """
     found = one.seqnum
-    how: Any = one.consistency
-    if one.kind == "next":
+    low: int
+    high: int | None
+    if one.kind == AT:
+        low, high = one.bound or 0, (one.bound or 0) + 1
+    elif one.kind == NEXT:
         low, high = one.bound or 0, (one.mark or None) if found is None else found + 1
     else:
         low, high = found or 0, None if one.bound is None else one.bound + 1
@@ -75,7 +82,7 @@ def _read(one: Operation) -> history.Operation:
         low=low,
         high=high,
         trimmed=one.mark,
-        consistency=how,
+        consistency=one.consistency,
         rows=() if found is None else ((found, name_of(one.payload)),),
     )
 
@@ -90,4 +97,5 @@ def _trim(one: Operation) -> history.Operation:
         outcome=_OUTCOMES.get(one.outcome, "unknown"),
         tag=one.tags[0] if one.tags else history.ALL,
         before=one.bound or 0,
+        forget=one.forget,
     )

@@ -23,6 +23,7 @@ from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_ledger.client import LedgerClient
 from boki_logbook.engine import Engine
+from boki_logbook.index_files import IndexFiles
 from boki_metalog.controller import Controller
 from boki_metalog.log_changes import ensure_logs
 from boki_metalog.sequencer import Sequencer
@@ -42,6 +43,8 @@ BOOKIE_PORT: Final = 3181
 SEQUENCER_PORT: Final = 7041
 ENGINE_PORT: Final = 7040
 CONTROLLER_PORT: Final = 7042
+INDEX_FILE_ROWS: Final = 32
+"""Of an index in files, a run of so many rows goes to one."""
 UP_S: Final = 60
 RESTART_S: Final = (0.2, 2.0)
 """A role that ended by itself is started again after a pause between these."""
@@ -51,14 +54,15 @@ Role = Bookie | Sequencer | Engine | Controller
 
 
 class SimClock:
-    """The port `Clock` of one process; `skew_ms` is how wrong it is."""
+    """The port `Clock` of one process; `skew_ms` is how wrong it is, `rate` how fast all clocks are beside virtual time."""
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: SimLoop, rate: float = 1.0) -> None:
         self.skew_ms = 0
         self._loop = loop
+        self._rate = rate
 
     def now_ms(self) -> int:
-        return int((EPOCH_S + self._loop.time()) * 1000) + self.skew_ms
+        return int((EPOCH_S + self._rate * self._loop.time()) * 1000) + self.skew_ms
 
 
 class Node:
@@ -73,7 +77,7 @@ class Node:
         ends: why it ended by itself, newest last.
     """
 
-    def __init__(self, name: str, host: str, clock: SimClock, numbers: random.Random) -> None:
+    def __init__(self, name: str, host: str, clock: SimClock, numbers: random.Random, *, has_disk: bool) -> None:
         self.name = name
         self.kind = name.partition("-")[0]
         self.host = host
@@ -82,7 +86,7 @@ class Node:
         self.incarnation = 0
         self.process: SimProcess | None = None
         self.store: SimStore | None = None
-        self.disk: MemoryDisk | None = MemoryDisk(f"/{name}") if self.kind == "bookie" else None
+        self.disk: MemoryDisk | None = MemoryDisk(f"/{name}") if has_disk else None
         self.plan: DiskPlan | None = None
         self.ledgers: LedgerClient | None = None
         self.main: asyncio.Task[None] | None = None
@@ -116,7 +120,10 @@ class Cluster:
         counts = {"bookie": shape.bookies, "sequencer": shape.sequencers, "engine": shape.engines}
         for role, count in (*counts.items(), ("controller", shape.controllers)):
             for name in names(role, count):
-                self.nodes[name] = Node(name, self.machine(), SimClock(loop), stream(seed, "node", name))
+                clock = SimClock(loop, shape.clock_rate)
+                has_disk = role == "bookie" or (role == "engine" and shape.index_files)
+                numbers = stream(seed, "node", name)
+                self.nodes[name] = Node(name, self.machine(), clock, numbers, has_disk=has_disk)
 
     def machine(self) -> str:
         """The address of one more machine."""
@@ -295,8 +302,12 @@ class Cluster:
             ledgers=ledgers,
             addresses=[Address(node.host, ENGINE_PORT)],
             rng=SimRandom(node.numbers),
-            settings=self.shape.engine,
+            settings=self.shape.engine_settings(int(node.name.rpartition("-")[2])),
+            clock=node.clock,
         )
+        if node.disk is not None:
+            files = IndexFiles(node.disk, lambda: engine.core.state.index, least_rows=INDEX_FILE_ROWS)
+            await files.start()
         await engine.failed
 
     async def _controller(self, node: Node) -> None:

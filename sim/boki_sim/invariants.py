@@ -260,7 +260,7 @@ class Invariants:
             core = engine.core
             if core.pending:
                 continue  # in the middle of a cut
-            key = tuple(sorted(core.positions.items()))
+            key = (core.slots, *sorted(core.positions.items()))
             state = core.state
             covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
             live = sum(term.live for term in state.places.terms.values())
@@ -268,7 +268,7 @@ class Invariants:
             other = by_position.setdefault(key, (name, facts))
             if other[1] != facts:
                 self.violated(
-                    "7 index", f"at {key}, {other[0]} has {other[1]} (records, live, writers), {name} {facts}"
+                    "7 index", f"at {key[1:]}, {other[0]} has {other[1]} (records, live, writers), {name} {facts}"
                 )
 
     def compare_verdicts(self, engines: Mapping[str, Engine]) -> None:
@@ -299,13 +299,13 @@ class Invariants:
             core = engine.core
             if core.pending:
                 continue
-            key = tuple(sorted(core.positions.items()))
+            key = (core.slots, *sorted(core.positions.items()))
             rows, verdicts = core.state.index.streams(), core.state.verdicts.state()
             other = seen.setdefault(key, (name, rows, verdicts))
             if other[1] != rows:
-                self.violated("7 index", f"at {key}, {other[0]} and {name} have different rows")
+                self.violated("7 index", f"at {key[1:]}, {other[0]} and {name} have different rows")
             if other[2] != verdicts:
-                self.violated("7 verdicts", f"at {key}, {other[0]} and {name} have different verdicts")
+                self.violated("7 verdicts", f"at {key[1:]}, {other[0]} and {name} have different verdicts")
 
     # -- the end
 

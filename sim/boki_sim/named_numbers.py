@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from boki_sim.workload import CONFLICT, FAILED, OK, PENDING, UNKNOWN, Operation
+from boki_sim.operations import CONFLICT, FAILED, OK, PENDING, UNKNOWN, Operation
 
 _NEVER_TOLD: Final = ("NumberReused", "AnswerForgotten", "WriterForgotten", "TooManyWriters")
 """Errors that a writer who keeps to the rules does not hear within a run."""

@@ -28,16 +28,18 @@ from boki_sim.checkers.findings import name_of
 from boki_sim.cluster import Cluster, SimClock
 from boki_sim.faults import Fault, draw
 from boki_sim.guard import guarded
+from boki_sim.habits import draw_habits
 from boki_sim.invariants import Invariants, Violation
 from boki_sim.loop import START_S, SimLoop, SimulationError
 from boki_sim.nemesis import Nemesis
 from boki_sim.network import Network
+from boki_sim.operations import APPEND, BOOKS, OK, History, Operation
 from boki_sim.process import SimProcess
 from boki_sim.randomness import stream
 from boki_sim.shape import Shape, draw_shape
 from boki_sim.trace import Trace
-from boki_sim.verdict_on_history import Entry
-from boki_sim.workload import BOOKS, OK, History, Operation, SimClient, draw_habits
+from boki_sim.verdict_on_history import FORGET_AFTER_S, Entry
+from boki_sim.workload import SimClient
 
 WORK_S: Final = 12.0
 LOOK_EVERY_S: Final = 0.1
@@ -234,7 +236,7 @@ class _Run:
                 for name in BOOKS:
                     book = client.book(name)
                     books[name] = [
-                        Entry(record.seqnum, bytes(record.data), tuple(str(tag) for tag in record.tags))
+                        Entry(record.seqnum, bytes(record.data), tuple(str(tag) for tag in record.tags), record.time_ms)
                         async for record in book.read()
                         if isinstance(record, boki.Record)
                     ]
@@ -264,7 +266,7 @@ class _Run:
     async def _append_patiently(self, client: boki.Client, payload: str) -> None:
         """To every book; these records are part of the history."""
         for name in BOOKS:
-            operation = Operation("verifier", "append", name, self.loop.time(), payload=f"{payload}/{name}".encode())
+            operation = Operation("verifier", APPEND, name, self.loop.time(), payload=f"{payload}/{name}".encode())
             self.history.operations.append(operation)
             operation.seqnum = await client.book(name).append(operation.payload)
             operation.outcome, operation.end = OK, self.loop.time()
@@ -274,12 +276,20 @@ class _Run:
     def _judge(self, books: dict[str, list[Entry]]) -> None:
         """First call by call, which says best what is wrong; then all calls together."""
         operations, faults = named_numbers.merge(self.history.operations)
-        for text in (*faults, *verdict_on_history.judge(operations, books, read_from=self._read_from)):
+        judged = verdict_on_history.judge(
+            operations, books, read_from=self._read_from, forget_after_s=self._forget_after_s()
+        )
+        for text in (*faults, *judged):
             self.invariants.violated("history", text)
         now = self.loop.time()
         for finding in check(as_history(operations, books, reader="verifier", start=self._read_from, end=now)):
             calls = "; ".join(name_of(call) for call in finding.calls[:4])
             self.invariants.violated(finding.anomaly, f"book {finding.book}: {finding.text}: {calls}")
+
+    def _forget_after_s(self) -> float:
+        """Virtual time in which no stream gets old enough to be forgotten, also if all jumps of clocks were forward."""
+        jumps_s = sum(abs(fault.amount) for fault in self.script if fault.kind == "clock") / 1000
+        return max(0.0, FORGET_AFTER_S - jumps_s) / self.cluster.shape.clock_rate
 
     def _check_copies(self) -> None:
         lossy = self.cluster.nodes[self.lossy].host

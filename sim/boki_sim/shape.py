@@ -7,7 +7,9 @@ Pure: everything follows from the numbers given.
 from __future__ import annotations
 
 import random  # noqa: TID251 - the type; the generators come from the seed
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from boki_bookie.settings import BookieSettings
 from boki_common.limits import KIB, MIB
@@ -35,6 +37,16 @@ class Shape:
     metadata_s: float
     logs: int = 1
     controllers: int = 0
+    index_slots: tuple[str, ...] = ()
+    """Of each engine; () if all of them index all."""
+    index_files: bool = False
+    """Engines move parts of their index to files."""
+    clock_rate: float = 1.0
+    """How fast wall clocks run, beside virtual time: an hour of theirs passes within a run where it is high."""
+
+    def engine_settings(self, number: int) -> EngineSettings:
+        """Of engine number 1, 2, …"""
+        return replace(self.engine, index_slots=self.index_slots[number - 1]) if self.index_slots else self.engine
 
     def targets(self, numbers: random.Random) -> Targets:
         bookies = names("bookie", self.bookies)
@@ -109,4 +121,30 @@ def draw_shape(numbers: random.Random) -> Shape:
         leftover_scan_s=pick((1.0, 3_600.0)),
     )  # snapshots are written, and terms without live records are reclaimed, within a run
     sequencers = max(drawn.sequencers, drawn.logs + spare)  # one sequencer serves one log
-    return replace(drawn, sequencers=sequencers, engine=engine)
+    return _engines_apart(numbers, replace(drawn, sequencers=sequencers, engine=engine))
+
+
+def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
+    """What engines do beside serving, which slots each of them indexes, and how fast all clocks are."""
+    pick = numbers.choice
+    index_slots = pick(_INDEX_SLOTS[drawn.engines])
+    rate = pick((1.0, 1.0, 1.0, FAST))
+    engine = replace(
+        drawn.engine,
+        aux_backup_s=pick((0.0, 0.0, 0.5, 2.0)),
+        clock_check_s=pick((1.0, 60.0)),
+        session_writer_age_s=3_600.0 * rate,  # SDKs keep to it by virtual time
+    )
+    return replace(drawn, engine=engine, index_slots=index_slots, index_files=pick((False, True)), clock_rate=rate)
+
+
+FAST: Final = 20_000.0
+"""A stream is an hour old after a fifth of a second."""
+_ALL: Final = ()
+_HALVES: Final = ("0-511", "512-1023")
+_INDEX_SLOTS: Final[Mapping[int, tuple[tuple[str, ...], ...]]] = {
+    1: (_ALL,),
+    2: (_ALL, _ALL, _HALVES, ("all", "0-511")),
+    3: (_ALL, _ALL, (*_HALVES, "all"), ("0-767", "512-1023", "0-255,768-1023")),
+}
+"""By the number of engines: each slot has one that indexes it."""

@@ -8,7 +8,8 @@ What it demands, per book (DESIGN §11.5 and §11.6):
 - a condition held at the record's own place in the log, and did not where it was refused;
 - a read gave the right record of the final log, and never less than its session knew before: a linearizable one, than anybody
   knew; one that takes any engine's word is held to what it shows;
-- what a read gave lies in what its session then claims to have seen: else another engine may not have it a moment later.
+- what a read gave lies in what its session then claims to have seen: else another engine may not have it a moment later;
+- what is told beside records: `verdict_on_asides`.
 
 It is quick and local: one violation shows which call is wrong. Linearizability as a whole is the checkers' business.
 """
@@ -18,10 +19,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from boki_sim.workload import ANY, CONFLICT, FAILED, LINEARIZABLE, OK, TRIM, Operation
+from boki_sim.known import WhatIsKnown
+from boki_sim.operations import ANY, APPEND, AT, CONFLICT, FAILED, LINEARIZABLE, NEXT, OK, READS, TOKEN, TRIM, Operation
+from boki_sim.verdict_on_asides import judge_asides
+
+FORGET_AFTER_S: Final = 3_600.0
+"""A stream is forgotten when its newest record is at least so old."""
 
 
 class Entry(NamedTuple):
@@ -30,6 +37,7 @@ class Entry(NamedTuple):
     seqnum: int
     payload: bytes
     tags: tuple[str, ...]
+    time_ms: int = 0
 
 
 class _Trims:
@@ -43,6 +51,14 @@ class _Trims:
         for one in operations:
             if one.kind == TRIM and one.outcome != FAILED:
                 self._of[one.tags[0] if one.tags else ""].append(one)
+
+    def may_forget(self, tag: str, newest: Operation, until: float, after_s: float) -> bool:
+        """Whether a stream may have been emptied and forgotten, with its newest record, before an append that ended then."""
+        seqnum = newest.seqnum or 0
+        named = [trim for trim in (*self._of.get(tag, ()), *self._of.get("", ())) if trim.start <= until]
+        return any((trim.bound or 0) > seqnum for trim in named) and any(
+            trim.forget and (trim.outcome != OK or trim.end - newest.start > after_s) for trim in named
+        )
 
     def may_hide(self, entry: Entry, stream: str, until: float) -> bool:
         """Whether a read of a stream that ended then may miss a record that was there."""
@@ -80,14 +96,17 @@ class _Book:
                 self.streams[tag].append(seqnum)
 
     def _add_gone(self, operations: Sequence[Operation]) -> None:
-        appends = {one.payload: one for one in operations if one.kind == "append"}
+        appends = {one.payload: one for one in operations if one.kind == APPEND}
         there = {entry.payload for entry in self.entries}
         for one in operations:
             append = appends.get(one.payload)
-            if one.kind == TRIM or one.outcome != OK or one.seqnum is None or append is None or one.payload in there:
+            if one.outcome != OK or one.seqnum is None or append is None or one.payload in there:
                 continue
-            entry = Entry(one.seqnum, one.payload, append.tags)
-            if append.outcome in (CONFLICT, FAILED) or one.seqnum in self.by_seqnum:
+            entry = Entry(one.seqnum, one.payload, append.tags, one.time_ms)
+            known = self.by_seqnum.get(one.seqnum)
+            if known is not None and known.payload == one.payload and not known.time_ms:
+                self.by_seqnum[one.seqnum] = entry  # its append told no time
+            if append.outcome in (CONFLICT, FAILED) or known is not None:
                 continue
             if self.trims.may_hide(entry, "", inf):
                 self.by_seqnum[one.seqnum] = entry
@@ -105,19 +124,35 @@ class _Book:
                 yield seqnum
 
 
-def judge(operations: Sequence[Operation], books: dict[str, list[Entry]], *, read_from: float = -inf) -> Iterator[str]:
-    """What is wrong, as sentences. `read_from`: when the reading of the books began."""
+def judge(
+    operations: Sequence[Operation],
+    books: dict[str, list[Entry]],
+    *,
+    read_from: float = -inf,
+    forget_after_s: float = FORGET_AFTER_S,
+) -> Iterator[str]:
+    """What is wrong, as sentences.
+
+    Args:
+        read_from: when the reading of the books began.
+        forget_after_s: so much virtual time must pass before a stream can be forgotten; less where clocks are fast.
+    """
     by_book: dict[str, list[Operation]] = defaultdict(list)
+    tokens: list[Operation] = []
     for operation in operations:
-        by_book[operation.book].append(operation)
+        (tokens if operation.kind == TOKEN else by_book[operation.book]).append(operation)
     for name in sorted(by_book.keys() | books.keys()):
         ours = by_book[name]
         book = _Book(books.get(name, []), ours)
-        appends = [one for one in ours if one.kind == "append"]
+        appends = [one for one in ours if one.kind == APPEND]
+        known = WhatIsKnown([*ours, *tokens])
         yield from (f"book {name}: {text}" for text in _entries(book, appends, read_from))
         yield from (f"book {name}: {text}" for text in _real_time(appends))
-        yield from (f"book {name}: {text}" for text in _conditions(book, appends))
-        yield from (f"book {name}: {text}" for text in _reads(book, ours))
+        yield from (f"book {name}: {text}" for text in _conditions(book, appends, forget_after_s))
+        yield from (f"book {name}: {text}" for text in _reads(book, ours, known))
+        live = {entry.seqnum for entry in book.entries}
+        times = {seqnum: book.by_seqnum[seqnum].time_ms for seqnum in sorted(book.by_seqnum)}
+        yield from (f"book {name}: {text}" for text in judge_asides(ours, times, live, partial(_floor, known)))
 
 
 def _entries(book: _Book, appends: Sequence[Operation], read_from: float) -> Iterator[str]:
@@ -163,53 +198,39 @@ def _real_time(appends: Sequence[Operation]) -> Iterator[str]:
             )
 
 
-def _conditions(book: _Book, appends: Sequence[Operation]) -> Iterator[str]:
+def _conditions(book: _Book, appends: Sequence[Operation], forget_after_s: float) -> Iterator[str]:
+    by_payload = {one.payload: one for one in appends}
     for one in appends:
         if one.expect is None or one.seqnum is None:
             continue
         for tag, expected in one.expect.items():
             newer = book.between(str(tag), 0 if expected is None else expected + 1, one.seqnum)
-            if newer:
-                yield f"{_short(one.payload)} at {one.seqnum} expected {tag} to end at {expected}, but it had {newer[-1]}"
+            if not newer:
+                continue
+            newest = by_payload.get(book.by_seqnum[newer[-1]].payload)
+            if (
+                expected is None
+                and newest is not None
+                and book.trims.may_forget(str(tag), newest, one.end, forget_after_s)
+            ):
+                continue
+            yield f"{_short(one.payload)} at {one.seqnum} expected {tag} to end at {expected}, but it had {newer[-1]}"
 
 
-class _Known:
-    """The highest seqnum that somebody knew, by time."""
-
-    def __init__(self) -> None:
-        self._ends: list[float] = []
-        self._highest: list[int] = []
-
-    def learn(self, end: float, seqnum: int) -> None:
-        """Calls come in the order of their ends."""
-        self._ends.append(end)
-        self._highest.append(max(seqnum, self._highest[-1] if self._highest else 0))
-
-    def before(self, start: float) -> int:
-        """By answers that came before this time."""
-        at = bisect_left(self._ends, start)
-        return self._highest[at - 1] if at else 0
+def _floor(known: WhatIsKnown, one: Operation) -> int:
+    """What was known when a read began: everything up to there it must see."""
+    if one.consistency == ANY:
+        return 0
+    return known.anybody.before(one.start) if one.consistency == LINEARIZABLE else known.by(one.client, one.start)
 
 
-def _reads(book: _Book, operations: Sequence[Operation]) -> Iterator[str]:
-    sessions: dict[str, _Known] = defaultdict(_Known)
-    anybody = _Known()
-    for one in sorted((one for one in operations if one.outcome == OK), key=lambda one: one.end):
-        if one.seqnum is not None:
-            anybody.learn(one.end, one.seqnum)
-            if one.consistency != ANY:
-                sessions[one.client].learn(one.end, one.seqnum)
+def _reads(book: _Book, operations: Sequence[Operation], known: WhatIsKnown) -> Iterator[str]:
     for one in operations:
-        if one.kind in ("append", TRIM) or one.outcome != OK:
-            continue
-        floor = sessions[one.client].before(one.start)
-        if one.consistency == LINEARIZABLE:
-            floor = anybody.before(one.start)
-        yield from _read(book, one, 0 if one.consistency == ANY else floor)
+        if one.kind in READS and one.outcome == OK:
+            yield from _read(book, one, _floor(known, one))
 
 
 def _read(book: _Book, one: Operation, floor: int) -> Iterator[str]:
-    """`floor`: what was known when the read began: everything up to there it must see."""
     tag = one.tags[0] if one.tags else ""
     what = f"{one.client} read {one.kind} of {tag or 'all'} from {one.bound} ({one.consistency}) at {one.start:.4f} s"
     if one.mark:  # there was nothing to be seen; whether it was trimmed is the checkers' business
@@ -223,7 +244,15 @@ def _read(book: _Book, one: Operation, floor: int) -> Iterator[str]:
             yield f"{what} and got {one.seqnum}, beyond {one.position}, which its session claims to have seen"
         if one.consistency == LINEARIZABLE and book.trims.hide(entry, tag, one.start):
             yield f"{what} and got {one.seqnum}, after its trim was acknowledged"
-    if one.kind == "next":
+    if one.kind == AT:
+        if one.seqnum is None:
+            there = next(book.shown_between(tag, one.bound or 0, min(floor, one.bound or 0) + 1, one.end), None)
+            if there is not None:
+                yield f"{what} and got nothing"
+        elif one.seqnum != one.bound:
+            yield f"{what} and got {one.seqnum}"
+        return
+    if one.kind == NEXT:
         low = one.bound or 0
         missed = next(book.shown_between(tag, low, one.seqnum if one.seqnum is not None else floor + 1, one.end), None)
         if missed is not None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from boki_sim import habits, shape
+from boki_sim.faults import Fault
+from boki_sim.habits import Habits
 from boki_sim.loop import SimLoop
 from boki_sim.network import Network, Weather
 from boki_sim.process import SimProcess
+from boki_sim.run import Outcome, run_seed
+from boki_sim.shape import Shape
 from boki_sim.trace import Trace
 
 
@@ -48,3 +54,38 @@ def make_simulation() -> Iterator[Any]:
     yield make
     for one in made:
         one.loop.end()
+
+
+class Planted:
+    """Whole clusters whose clients and shape a test chooses, to look for what it has planted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def clients(self, weights: dict[str, float], **facts: Any) -> None:
+        """Clients do these activities only, so often; `facts`: of their habits."""
+        before = habits.draw_habits
+
+        def draw_habits(numbers: Any) -> Habits:
+            return replace(before(numbers), weights=weights, **facts)
+
+        self._monkeypatch.setattr("boki_sim.run.draw_habits", draw_habits)
+
+    def shape(self, change: Callable[[Shape], Shape]) -> None:
+        """Clusters are changed so, after they were drawn."""
+        before = shape.draw_shape
+        self._monkeypatch.setattr("boki_sim.run.draw_shape", lambda numbers: change(before(numbers)))
+
+    @staticmethod
+    def found(wanted: str, *, seeds: range = range(1, 20), faults: Sequence[Fault] = (), work_s: float = 2) -> Outcome:
+        """The first seed whose violations have what is wanted."""
+        for seed in seeds:
+            outcome = run_seed(seed, "calm", script=list(faults), work_s=work_s)
+            if any(wanted in text for text in outcome.violations):
+                return outcome
+        raise AssertionError(f"no seed of {seeds} found {wanted!r}")
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
+    return Planted(monkeypatch)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from boki_sim.as_history import as_history
 from boki_sim.checkers.check import check
 from boki_sim.checkers.history import Operation as Call
+from boki_sim.operations import AT, CONFLICT, FAILED, LINEARIZABLE, OK, PENDING, TOKEN, TRIM, UNKNOWN, WHY, Operation
 from boki_sim.verdict_on_history import Entry
-from boki_sim.workload import CONFLICT, FAILED, LINEARIZABLE, OK, PENDING, TRIM, UNKNOWN, Operation
 
 LOG = {"b": [Entry(10, b"one...", ("a",)), Entry(20, b"two", ())]}
 
@@ -65,3 +65,14 @@ def test_trims_and_reads_below_them_are_calls_of_their_own() -> None:
     good[1].tags = ()
     assert check(calls(*good, lowered, told)) == []
     assert [finding.anomaly for finding in check(calls(*good, told))] == ["wrong trim"]
+
+
+def test_point_reads_tokens_and_what_histories_do_not_know() -> None:
+    place = Operation("c", AT, "b", 1.0, bound=10, outcome=OK, end=2.0, seqnum=10, payload=b"one...")
+    asked = Operation("c", WHY, "b", 3.0, outcome=OK, end=3.5)
+    handed = Operation("child", TOKEN, "", 4.0, outcome=OK, end=4.0, of="c")
+    forgets = Operation("c", TRIM, "b", 5.0, ("a",), bound=3, outcome=OK, end=6.0, forget=True)
+    one, token, trimmed, _ = calls(place, asked, handed, forgets)
+    assert (one.low, one.high, one.rows) == (10, 11, ((10, "one"),))
+    assert (token.kind, token.client, token.of, token.book) == ("token", "child", "c", "")
+    assert trimmed.forget

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boki_sim.named_numbers import merge
-from boki_sim.workload import CONFLICT, FAILED, OK, PENDING, UNKNOWN, Operation
+from boki_sim.operations import CONFLICT, FAILED, OK, PENDING, UNKNOWN, Operation
 
 
 def sent(number: int, at: float, outcome: str = OK, seqnum: int | None = None, error: str = "") -> Operation:

@@ -17,21 +17,21 @@ from boki_ledger.recovery import LedgerRecovery
 from boki_logbook.verdict import Verdicts
 from boki_sim.faults import Fault
 from boki_sim.loop import Refused
+from boki_sim.notebook import Notebook
 from boki_sim.run import Outcome, run_seed
-from boki_sim.workload import SimClient
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
 NOT_OK = ("conflict", "failed", "unknown", "pending")
 
 DIGESTS = """
-import boki_sim.workload as workload
+import boki_sim.notebook as notebook
 from boki_sim.run import run_seed
 for seed, profile in ((3, "harsh"), (11, "disk"), (5, "metadata")):
     outcome = run_seed(seed, profile, work_s=1.5)
     assert outcome.ok, outcome.violations
     print(seed, profile, outcome.digest, outcome.operations, outcome.messages)
-workload.SimClient._tags = lambda self: tuple(set(self._numbers.sample(workload.TAGS, 3)))
+notebook.Notebook.tags = lambda self: tuple(set(self.numbers.sample(notebook.TAGS, 3)))
 print("leak", run_seed(1, "calm", work_s=1.0).digest)
 """
 """Three runs, and one with a set's order in its messages."""
@@ -164,10 +164,10 @@ def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_client_that_lies_about_what_it_was_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = SimClient._told
+    before = Notebook.told
 
-    def told(self: SimClient, operation: Any, seqnum: int | None) -> None:
+    def told(self: Notebook, operation: Any, seqnum: int | None) -> None:
         before(self, operation, None if seqnum is None else seqnum + 1)
 
-    monkeypatch.setattr(SimClient, "_told", told)
+    monkeypatch.setattr(Notebook, "told", told)
     assert any("lost:" in text for text in run_seed(1, "calm", work_s=1).violations)

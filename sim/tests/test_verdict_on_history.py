@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from boki_sim.checkers.history import Consistency
+from boki_sim.operations import ANY, AT, CONFLICT, FAILED, LINEARIZABLE, OK, TOKEN, TRIM, UNKNOWN, Operation
 from boki_sim.verdict_on_history import Entry, judge
-from boki_sim.workload import ANY, CONFLICT, FAILED, LINEARIZABLE, OK, TRIM, UNKNOWN, Operation
 
 LOG = [Entry(10, b"one", ("a",)), Entry(20, b"two", ()), Entry(30, b"three", ("a", "b"))]
 
@@ -28,7 +29,7 @@ def trim(tag: str, before: int, at: float, outcome: str = OK) -> Operation:
     return Operation("t", TRIM, "b", at, (tag,) if tag else (), bound=before, outcome=outcome, end=at + 0.5)
 
 
-def by(client: str, operation: Operation, consistency: str) -> Operation:
+def by(client: str, operation: Operation, consistency: Consistency) -> Operation:
     operation.client, operation.consistency = client, consistency
     return operation
 
@@ -133,7 +134,7 @@ def test_reads_may_miss_what_is_being_trimmed_and_show_it_no_more_when_they_are_
 
 
 def test_a_linearizable_read_sees_what_anybody_was_told_and_others_need_not() -> None:
-    def late(consistency: str) -> list[str]:
+    def late(consistency: Consistency) -> list[str]:
         return verdict(*GOOD, by("another", read("tail", "", None, 20, 4), consistency))
 
     assert any("passing by 30, which was known" in text for text in late(LINEARIZABLE))
@@ -148,3 +149,53 @@ def test_a_read_gives_nothing_beyond_what_its_session_then_claims_to_have_seen()
     assert any("got 30, beyond 20" in text for text in verdict(*GOOD, half))
     half.position = 30
     assert verdict(*GOOD, half) == []
+
+
+def at(bound: int, seqnum: int | None, start: float) -> Operation:
+    return read(AT, "", bound, seqnum, start)
+
+
+def test_a_point_read_gives_the_record_of_that_place_if_it_was_known() -> None:
+    assert verdict(*GOOD, at(20, 20, 5), at(21, None, 5), at(31, None, 5)) == []
+    assert any("from 20 (session) at 5.0000 s and got nothing" in text for text in verdict(*GOOD, at(20, None, 5)))
+    assert any("from 21 (session) at 5.0000 s and got 20" in text for text in verdict(*GOOD, at(21, 20, 5)))
+    assert verdict(*GOOD, by("another", at(20, None, 5), "session")) == []
+    assert verdict(*GOOD, trim("", 21, 4), at(20, None, 5), log=LOG[2:]) == []
+
+
+def token(client: str, of: str, start: float) -> Operation:
+    return Operation(client, TOKEN, "", start, outcome=OK, end=start, of=of)
+
+
+def test_who_took_over_a_position_sees_what_was_known_then() -> None:
+    late = by("child", read("tail", "", None, 20, 5), "session")
+    assert verdict(*GOOD, late) == []
+    assert verdict(*GOOD, token("child", "c", 3.2), late) == [], "three was not acknowledged yet"
+    assert any("passing by 30, which was known" in text for text in verdict(*GOOD, token("child", "c", 4), late))
+    again = by("caller", read("tail", "", None, 20, 7), "session")
+    handed = (token("child", "c", 4), token("caller", "child", 6))
+    assert any("caller read tail" in text for text in verdict(*GOOD, *handed, again))
+
+
+def forgets(tag: str, before: int, start: float) -> Operation:
+    made = trim(tag, before, start)
+    made.forget = True
+    return made
+
+
+def test_a_stream_is_empty_again_when_it_was_trimmed_and_forgotten_and_was_old() -> None:
+    log = [LOG[1], Entry(40, b"four", ("a",))]
+    four = Operation("c", "append", "b", 6.0, ("a",), b"four", expect={"a": None}, outcome=OK, end=6.5, seqnum=40)
+    taken = [GOOD[0], GOOD[1], trim("", 11, 4)]
+
+    def said(*operations: Operation, after_s: float) -> list[str]:
+        return list(judge([*taken, *operations, four], {"b": log}, forget_after_s=after_s))
+
+    assert said(forgets("a", 1, 5), after_s=3) == [], "another trim has emptied it"
+    for wrong in (
+        said(forgets("a", 1, 5), after_s=3_600),
+        said(trim("a", 1, 5), after_s=3),
+        said(forgets("b", 1, 5), after_s=3),
+        said(forgets("a", 1, 7), after_s=3),
+    ):
+        assert any("expected a to end at None, but it had 10" in text for text in wrong)

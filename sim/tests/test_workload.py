@@ -9,45 +9,31 @@ from typing import Any
 
 import pytest
 
+import boki
 from boki_common.ids import Position
 from boki_common.record_batch import RUN_NAMED
+from boki_logbook.clock_rules import ClockReading
 from boki_logbook.core import EngineCore
+from boki_logbook.forwarding import Forwarder
 from boki_logbook.index import Index
+from boki_logbook.sorted_run import SortedRun
 from boki_logbook.state import DecisionState
 from boki_logbook.verdict import Verdicts
 from boki_metalog.metalog_entry import Trim
-from boki_sim import workload
 from boki_sim.campaign import rules_of
 from boki_sim.faults import Fault
-from boki_sim.run import Outcome, _Run, run_seed
-from boki_sim.workload import LINEARIZABLE, SESSION, TRIM, Habits
+from boki_sim.operations import AUX, BOOKS, LINEARIZABLE, OK, SEEK, SESSION, TRIM
+from boki_sim.run import _Run, run_seed
+from boki_sim.shape import Shape
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
 
 @pytest.fixture
-def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients do all of it, often."""
-    before = workload.draw_habits
-
-    def draw_habits(numbers: Any) -> Habits:
-        drawn = before(numbers)
-        weights = {**drawn.weights, "append": 3.0, "numbered": 3.0, "scan": 1.0, "tail": 3.0, TRIM: 0.5}
-        books = workload.BOOKS[:1]
-        return replace(
-            drawn, weights=weights, books=books, conditional=0.2, pause_s=0.02, consistencies=(SESSION, LINEARIZABLE)
-        )
-
-    monkeypatch.setattr("boki_sim.run.draw_habits", draw_habits)
-
-
-def found(wanted: str, *, seeds: range, faults: Sequence[Fault] = (), work_s: float = 2) -> Outcome:
-    """The first seed whose violations have what is wanted."""
-    for seed in seeds:
-        outcome = run_seed(seed, "calm", script=list(faults), work_s=work_s)
-        if any(wanted in text for text in outcome.violations):
-            return outcome
-    raise AssertionError(f"no seed of {seeds} found {wanted!r}")
+def busy(planted: Any) -> None:
+    """Clients do all of it, often, in one book."""
+    weights = {"append": 3.0, "numbered": 3.0, "scan": 1.0, "tail": 3.0, TRIM: 0.5}
+    planted.clients(weights, books=BOOKS[:1], conditional=0.2, pause_s=0.02, consistencies=(SESSION, LINEARIZABLE))
 
 
 @pytest.mark.usefixtures("busy")
@@ -57,7 +43,7 @@ def test_clients_trim_number_by_name_and_read_linearizably(monkeypatch: pytest.M
 
     def judge(self: _Run, books: Any) -> None:
         for one in self.history.operations:
-            if one.outcome == workload.OK:
+            if one.outcome == OK:
                 did[one.kind] += 1
                 did["numbered"] += one.writer != ""
                 did[one.consistency] += one.kind in ("next", "prev", "tail")
@@ -71,7 +57,7 @@ def test_clients_trim_number_by_name_and_read_linearizably(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("busy")
-def test_an_engine_that_trims_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_trims_elsewhere_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = DecisionState._trim
     states: dict[int, int] = {}
 
@@ -81,12 +67,12 @@ def test_an_engine_that_trims_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch
         before(self, command, time_ms)
 
     monkeypatch.setattr(DecisionState, "_trim", trim)
-    assert "7 index" in rules_of(found("[7 index]", seeds=range(1, 20)).violations)
+    assert "7 index" in rules_of(planted.found("[7 index]", seeds=range(1, 20)).violations)
 
 
 @pytest.mark.usefixtures("busy")
 def test_trims_that_take_more_than_they_name_are_found_by_what_clients_were_told(
-    monkeypatch: pytest.MonkeyPatch,
+    planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Index.trim
 
@@ -94,11 +80,11 @@ def test_trims_that_take_more_than_they_name_are_found_by_what_clients_were_told
         return before(self, book, [(tag, mark + 3) for tag, mark in pairs])
 
     monkeypatch.setattr(Index, "trim", trim)
-    assert any("lost:" in text for text in found("[history]", seeds=range(1, 20)).violations)
+    assert any("lost:" in text for text in planted.found("[history]", seeds=range(1, 20)).violations)
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_number_that_is_accepted_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_is_accepted_twice_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Verdicts.decide
 
     def decide(self: Verdicts, runs: Sequence[Any], *rest: Any) -> Any:
@@ -109,12 +95,12 @@ def test_a_number_that_is_accepted_twice_is_found(monkeypatch: pytest.MonkeyPatc
         return before(self, runs, *rest)
 
     monkeypatch.setattr(Verdicts, "decide", decide)
-    outcome = found("was answered differently", seeds=range(1, 20))
+    outcome = planted.found("was answered differently", seeds=range(1, 20))
     assert any("duplicate:" in text for text in outcome.violations), outcome.violations
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_linearizable_read_of_an_engines_own_position_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linearizable_read_of_an_engines_own_position_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def barrier(self: EngineCore, book: int) -> tuple[int, Position]:
         log = self.log_of(book)
         return log, self.positions.get(log, Position(0, 0))
@@ -124,5 +110,80 @@ def test_a_linearizable_read_of_an_engines_own_position_is_found(monkeypatch: py
         Fault(at, "clog", f"sequencer-1>engine-{engine}", 0.3)
         for at, engine in ((0.8, 1), (1.2, 2), (1.6, 1), (2.0, 2))
     ]
-    outcome = found("(linearizable)", seeds=range(1, 40), faults=behind, work_s=2.5)
+    outcome = planted.found("(linearizable)", seeds=range(1, 40), faults=behind, work_s=2.5)
     assert any("which was known" in text for text in outcome.violations), outcome.violations
+
+
+def all_index_all(drawn: Shape) -> Shape:
+    return replace(drawn, engines=2, index_slots=())
+
+
+BEHIND = [
+    Fault(at, "clog", f"sequencer-1>engine-{engine}", 0.25)
+    for at, engine in ((0.6, 1), (1.0, 2), (1.4, 1), (1.8, 2), (2.2, 1), (2.6, 2))
+]
+"""Engines that do not hear of cuts, one after the other."""
+
+
+@pytest.mark.parametrize("planted_in", ["merge", "session"])
+def test_positions_that_are_not_handed_over_between_caller_and_child_are_found(
+    planted: Any, monkeypatch: pytest.MonkeyPatch, planted_in: str
+) -> None:
+    planted.clients(
+        {"append": 1.0, "call": 3.0, "tail": 1.0}, books=BOOKS[:1], pause_s=0.01, consistencies=(SESSION,), tasks=1
+    )
+    planted.shape(all_index_all)
+    assert run_seed(1, "calm", script=BEHIND, work_s=3).ok
+    before = boki.Client.session
+    if planted_in == "merge":
+        monkeypatch.setattr(boki.Client, "merge", lambda self, token: None)
+    else:
+        monkeypatch.setattr(boki.Client, "session", lambda self, token=None: before(self))
+    outcome = planted.found("which was known", seeds=range(1, 30), faults=BEHIND, work_s=3)
+    assert any("(session)" in text for text in outcome.violations)
+
+
+def test_engines_that_answer_for_slots_they_do_not_index_are_found(
+    planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.clients({"append": 3.0, "tail": 3.0, "scan": 1.0, AUX: 1.0, SEEK: 1.0}, books=BOOKS)
+    planted.shape(lambda drawn: replace(drawn, engines=2, index_slots=("0-511", "512-1023")))
+    assert run_seed(1, "calm", script=[], work_s=2).ok
+    monkeypatch.setattr(Forwarder, "is_elsewhere", lambda self, book: False)
+    assert "history" in rules_of(planted.found("[history]", seeds=range(1, 10)).violations)
+
+
+def test_rows_that_are_wrong_in_a_file_are_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.clients({"append": 1.0, "burst": 3.0, "scan": 3.0, "tail": 1.0}, burst=20)
+    planted.shape(
+        lambda drawn: replace(
+            all_index_all(drawn),
+            index_files=True,
+            engine=replace(drawn.engine, housekeeping_s=0.2, snapshot_records=50),
+        )
+    )
+    assert run_seed(1, "calm", script=[], work_s=3).ok
+    before = SortedRun.move
+
+    def move(self: SortedRun, books: Any, tags: Any, offsets: Any, seqnums: Any) -> None:
+        shifted = seqnums.copy()
+        shifted[len(shifted) // 2] -= 1
+        before(self, books, tags, offsets, shifted)
+
+    monkeypatch.setattr(SortedRun, "move", move)
+    assert rules_of(planted.found("", seeds=range(1, 10), work_s=3).violations) & {"history", "7 index", "crash"}
+
+
+def test_engines_compare_their_clocks_with_the_sequencers(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[ClockReading] = []
+
+    def warning(reading: ClockReading, bound_ms: int) -> str | None:
+        readings.append(reading)
+        return None
+
+    monkeypatch.setattr("boki_logbook.clock_watch.warning", warning)
+    planted.shape(lambda drawn: replace(drawn, clock_rate=1.0, engine=replace(drawn.engine, clock_check_s=0.3)))
+    ahead = [Fault(0.0, "clock", f"sequencer-{number}", 0.0, 60_000.0) for number in (1, 2, 3)]
+    assert run_seed(1, "calm", script=ahead, work_s=3).ok
+    assert readings
+    assert all(abs(one.ahead_ms - 60_000) <= one.uncertain_ms + 1 for one in readings[-3:])

@@ -1,4 +1,4 @@
-"""Checks a whole history, book by book (a book is linearizable by itself, so all of them are)."""
+"""Checks a whole history, book by book (a book is linearizable by itself, so all of them are). Tokens are of every book."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def check(operations: Iterable[Operation]) -> list[Finding]:
         ValueError: two appends name the same record: `data` must be unique.
     """
     books: dict[str, list[Operation]] = defaultdict(list)
+    tokens: list[Operation] = []
     for operation in operations:
-        books[operation.book].append(operation)
+        (tokens if operation.kind == "token" else books[operation.book]).append(operation)
     findings: list[Finding] = []
     for book in sorted(books):
         log = BookLog(book, books[book])
         findings.extend(log.findings)
-        findings.extend(BookOrder(log, books[book]).check())
+        findings.extend(BookOrder(log, [*books[book], *tokens]).check())
     return findings

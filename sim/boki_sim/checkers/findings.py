@@ -50,9 +50,12 @@ def name_of(operation: Operation) -> str:
             what += f" if {operation.expect}"
         result = f"at {operation.seqnum}" if operation.seqnum is not None else operation.outcome
         return f"{what} → {result} ({when})"
+    if operation.kind == "token":
+        return f"takes over what {operation.of} has seen ({when})"
     stream = f"tag {operation.tag!r}" if operation.tag else "all"
     if operation.kind == "trim":
-        return f"trim {stream} before {operation.before} → {operation.outcome} ({when})"
+        forget = " and forget" if operation.forget else ""
+        return f"trim {stream} before {operation.before}{forget} → {operation.outcome} ({when})"
     end_of_range = "end" if operation.high is None else str(operation.high)
     seen = ", ".join(f"{seqnum} {data!r}" for seqnum, data in operation.rows[-3:]) or "nothing"
     if len(operation.rows) > 3:

@@ -29,7 +29,7 @@ import msgspec
 
 from boki_common.errors import CorruptData
 
-Kind = Literal["append", "read", "trim"]
+Kind = Literal["append", "read", "trim", "token"]
 Outcome = Literal["ok", "conflict", "never", "unknown"]
 Consistency = Literal["session", "linearizable", "any"]
 
@@ -47,6 +47,8 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         actual: what a conflict reported: tag → its newest seqnum.
         trimmed: a read was told that everything below this is trimmed.
         before: a trim's bound, exclusive; `tag` "" trims the whole book.
+        forget: a trim also forgets streams that are empty and old.
+        of: a token's: the session whose position `client` takes over; it has seen what that one had. Of no book.
     """
 
     client: str
@@ -67,6 +69,8 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     consistency: Consistency = "session"
     trimmed: int = 0
     before: int = 0
+    forget: bool = False
+    of: str = ""
 
 
 def write_lines(operations: Iterable[Operation]) -> Iterator[bytes]:
@@ -108,6 +112,10 @@ def fault_of(operation: Operation) -> str:
         return f"expected the outcome unknown of a call that never returned, found {operation.outcome}"
     if operation.kind == "append" and operation.outcome == "ok" and operation.seqnum is None:
         return "expected the seqnum of an append that is in the log, found none"
+    if operation.kind == "token" and (operation.book or not operation.of):
+        return (
+            f"expected a token of no book that names a session in `of`, found book {operation.book!r}, {operation.of!r}"
+        )
     if operation.kind == "append" and not operation.data:
         return "expected `data`, which names the record, found none"
     seqnums = [seqnum for seqnum, _ in operation.rows]

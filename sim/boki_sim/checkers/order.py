@@ -8,6 +8,7 @@ search. What is left are constraints between calls, and a history is right exact
     a call before every call that began after it returned · in a session, before what that session called later
     (but one with an unknown outcome may take effect long after its caller gave up)
     a trim before a read that was told of it · a read before a trim of what it shows
+    what a session had called before its token was taken over · what the session that took it called after
 
 A cycle is the counter-example, in words. Two things are left open where a history does not tell them: which of several trims
 a read heard of (the one that began first is taken), and whether a record that a read missed was trimmed already or not
@@ -88,6 +89,10 @@ class BookOrder:
             if one.kind == "append" and number not in there and one.outcome != "conflict":
                 continue  # nobody knows whether it ever happened
             if one.kind == "read" and one.outcome != "ok":
+                continue
+            if one.kind == "token":
+                sessions[one.of].append(number)
+                sessions[one.client].append(number)
                 continue
             if _is_timed(one):
                 timed.append(number)
@@ -182,12 +187,15 @@ class BookOrder:
         """At its place in the order some stream that it names had a record too new for it."""
         losses = self._log.losses(append)
         unseen = [one for one in append.actual.values() if one is not None and one not in self._record]
-        if losses and not (unseen and min(unseen) < losses[0]):
+        hidden = self._log.expected_what_is_forgotten(append) or (losses and unseen and min(unseen) < losses[0])
+        if losses and not hidden:
             self._graph.before(self._record[losses[0]], _LOSES, number)
         for tag, newest in append.actual.items():
             if newest is not None and newest in self._record:
                 self._graph.before(self._record[newest], _LOSES, number)
-            following = self._log.first_after(tag, -1 if newest is None else newest)
+            following = self._log.first_after(
+                tag, max(-1 if newest is None else newest, self._log.forgotten(append, tag))
+            )
             if following is not None:
                 self._graph.before(number, _LOSES_TO, self._record[following])
 

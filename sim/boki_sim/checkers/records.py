@@ -98,18 +98,34 @@ class BookLog:
         for seqnum, stored in self.stored.items():
             for tag, expected in stored.append.expect.items():
                 newer = self.between(tag, 0 if expected is None else expected + 1, seqnum)
-                if newer:
+                if newer and not (expected is None and newer[-1] <= self.forgotten(stored.append, tag)):
                     winner = self.stored[newer[-1]].append
                     text = f"{name_of(stored.append)} is in the log, though {tag!r} had {newer[-1]}: {name_of(winner)}"
                     yield Finding("wrong verdict", self.book, text, (stored.append, winner))
         for operation in operations:
-            if operation.outcome == "conflict" and not self.losses(operation) and not self._trimmed(operation):
+            if operation.outcome == "conflict" and not self.losses(operation) and not self._is_excused(operation):
                 text = f"{name_of(operation)} was refused, and no record contradicts its condition"
                 yield Finding("wrong verdict", self.book, text, (operation,))
 
-    def _trimmed(self, conflict: Operation) -> bool:
-        """Whether the record that a conflict names may have been trimmed before anybody saw it."""
+    def forgotten(self, append: Operation, tag: str) -> int:
+        """The highest seqnum of a stream that may have been forgotten when an append was decided; -1 if none."""
+        named = [
+            trim
+            for trim in self._trims
+            if trim.outcome != "never" and trim.tag in (ALL, tag) and (append.end is None or trim.start <= append.end)
+        ]
+        return max((trim.before - 1 for trim in named), default=-1) if any(trim.forget for trim in named) else -1
+
+    def expected_what_is_forgotten(self, conflict: Operation) -> bool:
+        """Whether it may have been refused although nothing newer is there: nobody knows what was newest any more."""
         return any(
+            expected is not None and conflict.actual.get(tag) is None and self.forgotten(conflict, tag) >= 0
+            for tag, expected in conflict.expect.items()
+        )
+
+    def _is_excused(self, conflict: Operation) -> bool:
+        """Whether the record that a conflict names may have been trimmed before anybody saw it, or was forgotten."""
+        return self.expected_what_is_forgotten(conflict) or any(
             trim.outcome != "never" and newest is not None and newest < trim.before
             for newest in conflict.actual.values()
             for trim in self._trims

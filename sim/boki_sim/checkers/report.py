@@ -19,7 +19,7 @@ _WIDTH: Final = 1100
 _LEFT: Final = 110
 _LANE: Final = 26
 _BAR: Final = 16
-_COLOURS: Final = {"append": "#4878a8", "read": "#6a9f58", "trim": "#967662"}
+_COLOURS: Final = {"append": "#4878a8", "read": "#6a9f58", "trim": "#967662", "token": "#8a6fa8"}
 _BLAMED: Final = "#d1605e"
 _LEGEND: Final = "Bars run from a call's begin to its return; those of a finding are red. Hover over a bar to read it."
 _STYLE: Final = (
@@ -63,7 +63,7 @@ def _picture(operations: Sequence[Operation], finding: Finding) -> Iterator[str]
     beside = [
         one
         for one in operations
-        if one.book == finding.book
+        if one.book in (finding.book, "")
         and one.start <= end
         and (one.end is None or one.end >= begin)
         and one not in finding.calls
@@ -98,4 +98,6 @@ def _label(one: Operation) -> str:
         return f"+{one.data}"
     if one.kind == "trim":
         return f"trim {one.before}"
+    if one.kind == "token":
+        return f"from {one.of}"
     return f"read {one.rows[-1][0] if one.rows else 'nothing'}"

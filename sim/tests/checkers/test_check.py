@@ -41,6 +41,14 @@ def trim(start: float, end: float, before: int, tag: str = "") -> Operation:
     return msgspec.convert({**fields, "tag": tag}, Operation)
 
 
+def token(client: str, of: str, at: float) -> Operation:
+    return Operation(client, "token", "", at, at, "ok", of=of)
+
+
+def forgets(before: int) -> Operation:
+    return msgspec.structs.replace(trim(4, 5, before, "x"), forget=True)
+
+
 A = append("c1", 0, 1, "a", 10, tags=["x"])
 B = append("c2", 2, 3, "b", 20, tags=["x", "y"])
 SEEN_A, SEEN_B = (10, "a"), (20, "b")
@@ -85,6 +93,24 @@ GOOD = {
         msgspec.structs.replace(A, start=6, end=7),
         read("c4", 8, 9, [SEEN_A]),
     ],
+    "what a session took over is seen": [A, token("c2", "c1", 1.5), read("c2", 2, 3, [SEEN_A], consistency="session")],
+    "what came after a token may be missing": [
+        append("c1", 0, 3, "a", 10),
+        token("c2", "c1", 2),
+        read("c2", 4, 5, [], consistency="session"),
+        read("c3", 6, 7, [SEEN_A]),
+    ],
+    "a stream that was forgotten is as if it had never been": [
+        A,
+        forgets(15),
+        append("c2", 6, 7, "b", 20, tags=["x"], expect={"x": None}),
+    ],
+    "a forgotten stream has nothing newer than what is expected, and refuses it": [
+        A,
+        forgets(15),
+        append("c3", 6, 7, "z", outcome="conflict", expect={"x": 10}, actual={"x": None}),
+        append("c2", 8, 9, "b", 20, tags=["x"]),
+    ],
     "a trim beside a read": [A, B, trim(4, 6, 15), read("c3", 5, 7, [SEEN_A, SEEN_B])],
 }
 
@@ -127,6 +153,25 @@ BAD = {
         append("c2", 0, 0.5, "z", outcome="conflict", expect={"x": None}),
         msgspec.structs.replace(A, start=1, end=2),
     ],
+    "stale, what its caller had seen": [
+        A,
+        token("c2", "c1", 1.5),
+        read("c2", 2, 3, [], consistency="session"),
+        read("c3", 4, 5, [SEEN_A]),
+    ],
+    "stale, what the child of its child has done": [
+        A,
+        token("c2", "c1", 1.5),
+        token("c3", "c2", 1.6),
+        read("c3", 2, 3, [], consistency="session"),
+        read("c4", 4, 5, [SEEN_A]),
+    ],
+    "wrong verdict, a trim that forgets nothing": [
+        A,
+        trim(4, 5, 15, "x"),
+        append("c2", 6, 7, "b", 20, tags=["x"], expect={"x": None}),
+    ],
+    "wrong verdict, forgotten later": [append("c2", 2, 3, "b", 20, tags=["x"], expect={"x": None}), A, forgets(15)],
     "wrong trim, nobody trimmed": [A, B, read("c3", 4, 5, [SEEN_B], trimmed=15)],
     "wrong trim, still shown": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_A, SEEN_B])],
 }
