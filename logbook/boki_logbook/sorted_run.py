@@ -253,6 +253,8 @@ def segment_rows(
     """
     if (books == books[0]).all():
         order = np.argsort(tags, kind="stable")
+    elif not tags.any():
+        order = np.argsort(books, kind="stable")
     else:
         order = np.lexsort((tags, books))
     books, tags, moved = books[order], tags[order], lengths[order]

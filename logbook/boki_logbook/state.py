@@ -21,7 +21,8 @@ import numpy as np
 from boki_common import ids, limits
 from boki_common.errors import BokiError
 from boki_common.record_batch import RecordBatch
-from boki_logbook.index import BATCH_START, TAIL_ROWS, Index
+from boki_logbook.index import TAIL_ROWS, Index
+from boki_logbook.index_tail import BATCH_START
 from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
 from boki_logbook.some_slots import indexed, keep_own, own_columns, own_runs
 from boki_logbook.sorted_run import U64
