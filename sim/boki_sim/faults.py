@@ -123,6 +123,7 @@ _WAYS: Final = (
     _Way(("entry log", "index", "checkpoint", "entry from disk", "journal segment"), 2),
     _Way(("view swap asked", "view swap made", "term sealed asked", "term sealed made", "ledger closes asked",
           "ledger closes made", "follows", "member listed asked", "member listed made"), 1, ("stop", "kill", "roll"), "sequencers", 5),
+    _Way(("term yields",), 1, ("roll",), "sequencers", 1),
     _Way(("recovery begins asked", "recovery begins made", "fencing read", "recovery add", "term over", "shard opens"),
          1, ("split", "power"), "sequencers", 4),
     _Way(("shard opens", "shard closes", "ledger created asked", "ledger created made"), 2, ("stop", "kill"), "engines"),
@@ -139,6 +140,10 @@ EARLY: Final = 0.3
 
 MEAN_GAP_S: Final = (0.1, 0.2, 0.4, 1.0, 2.0)
 """One of these is a seed's mean time between two faults."""
+DEAF_EVERY_S: Final = (0.25, 0.5, 2.0)
+"""One of these is how often an engine goes deaf when a cut comes, where this happens at all."""
+DEAF_FOR_S: Final = 0.15
+
 AIMED: Final = (0.0, 0.6, 0.9, 1.0)
 """One of these is a seed's share of faults that wait for a step."""
 
@@ -158,12 +163,15 @@ def draw(
         return []
     kinds = [kind for kind in allowed if numbers.random() < 0.5] or [numbers.choice(allowed)]
     script = []
-    if "fence-race" in kinds:  # once a run
+    racing = "fence-race" in kinds
+    if racing:  # once a run
         script += _fence_race(numbers.uniform(0.1, 0.5) * seconds, targets)
         kinds.remove("fence-race")
+    if "deaf" in kinds:
+        script += _deaf_at_cuts(numbers, seconds, targets)
     kinds = kinds or [numbers.choice(PROCESSES)]
     weights = [numbers.random() + 0.05 for _ in kinds]
-    gap_s = numbers.choice(MEAN_GAP_S) if not script else MEAN_GAP_S[-1]  # a race needs others to live
+    gap_s = numbers.choice(MEAN_GAP_S) if not racing else MEAN_GAP_S[-1]  # a race needs others to live
     aimed = numbers.choice(AIMED)
     at = numbers.expovariate(1 / gap_s)
     while at < seconds:
@@ -210,6 +218,16 @@ def _lead(
 def _fence_race(at: float, targets: Targets) -> list[Fault]:
     """The race, and what makes somebody recover the metalog of a sequencer that lives."""
     return [Fault(round(at, 4), "fence-race", "all", step="recovery begins asked"), *_split(round(at, 4), targets)]
+
+
+def _deaf_at_cuts(numbers: random.Random, seconds: float, targets: Targets) -> list[Fault]:
+    """Engines that hear of a cut, and not of all that it orders: what is in between lasts some milliseconds else."""
+    tick_s = numbers.choice(DEAF_EVERY_S)
+    return [
+        Fault(round((tick + numbers.random()) * tick_s, 4), "deaf", numbers.choice(targets.engines), DEAF_FOR_S, 0.0,
+              "cut pushed", numbers.randrange(1, 8))
+        for tick in range(1, int(seconds / tick_s))
+    ]  # fmt: skip
 
 
 def _split(at: float, targets: Targets) -> list[Fault]:

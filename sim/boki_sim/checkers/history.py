@@ -8,6 +8,8 @@ written as it happens, read by other programs, and cut anywhere.
 
 `data` names a record: a digest or a prefix of what was appended, unique in the history. Times are seconds on one clock.
 
+    {"client": "c3", "kind": "token", "book": "", "start": 0.4, "end": 0.4, "outcome": "ok", "of": "c2"}
+
 What a read covered is said as a range: it saw `rows` and nothing else of the stream in [low, high); no `high` means that it
 saw to the end. So a `read_next(at_least=5)` that found 9 covers [5, 10), one that found nothing covers [5, end).
 

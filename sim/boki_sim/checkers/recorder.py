@@ -52,6 +52,11 @@ class Recorder:
         """A book whose calls are recorded under a client's name; one name a session."""
         return RecordedBook(self, book, client_name, name or str(getattr(book, "name", book)))
 
+    def handed_over(self, giver: str, taker: str) -> None:
+        """`taker` continues from the session token of `giver`, or merged it: from now on it has seen what that one has."""
+        now = self._clock()
+        self.operations.append(Operation(taker, "token", "", now, now, "ok", of=giver))
+
     def begin(self, client: str, kind: Kind, book: str, **facts: Any) -> _Begun:
         operation = Operation(client, kind, book, self._clock(), **facts)
         self.operations.append(operation)

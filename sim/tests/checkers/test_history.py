@@ -31,6 +31,8 @@ def test_what_is_written_is_read_back() -> None:
             "seqnum",
         ),
         (b'{"client": "c", "kind": "append", "book": "b", "start": 1}', "names the record"),
+        (b'{"client": "c", "kind": "token", "book": "b", "start": 1, "of": "d"}', "a token of no book"),
+        (b'{"client": "c", "kind": "token", "book": "", "start": 1}', "names a session"),
         (
             b'{"client": "c", "kind": "read", "book": "b", "start": 1, "end": 2, "rows": [[2, "a"], [1, "b"]]}',
             "ascending",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from boki.testing import MemoryCluster
@@ -31,3 +32,17 @@ async def test_a_history_of_the_memory_model_has_nothing_wrong() -> None:
     outcomes = [(one.kind, one.outcome) for one in recorder.operations]
     assert outcomes == [("append", "ok"), ("append", "ok"), ("append", "conflict"), *[("read", "ok")] * 5]
     assert recorder.operations[-1].rows == ((first, "c1/1"), (second, "c1/2"))
+
+
+async def test_what_a_session_took_over_is_part_of_the_history() -> None:
+    ticks = itertools.count()
+    recorder = Recorder(clock=lambda: float(next(ticks)))
+    async with MemoryCluster() as cluster:
+        client = await cluster.connect()
+        await recorder.book(client.book("orders"), client_name="c1", name="orders").append(b"one")
+        child = client.session(client.session_token())
+        recorder.handed_over("c1", "c2")
+        await recorder.book(child.book("orders"), client_name="c2", name="orders").check_tail()
+    assert check(recorder.operations) == []
+    blind = [msgspec.structs.replace(one, rows=()) if one.kind == "read" else one for one in recorder.operations]
+    assert {finding.anomaly for finding in check(blind)} == {"lost"}
