@@ -61,13 +61,18 @@ class ClusterStatus(msgspec.Struct):
         """The metadata store that an engine names, if this machine can reach it; a SQLite file may be another machine's."""
         for engine in self.engines:
             uri = str(engine.status.get("metadata", ""))
-            if uri and (not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()):
+            if uri and is_here(uri):
                 return uri
         return ""
 
     @property
     def anything_up(self) -> bool:
         return any(part.up for part in self.parts)
+
+
+def is_here(metadata: str) -> bool:
+    """Whether this machine has what a metadata address names; of what is not a file, nothing is known."""
+    return not metadata.startswith(SQLITE) or Path(metadata.removeprefix(SQLITE)).is_file()
 
 
 def lag_entries(engine: Part, sequencers: Sequence[Part]) -> int | None:
@@ -83,6 +88,8 @@ def lag_entries(engine: Part, sequencers: Sequence[Part]) -> int | None:
 
 def engine_addresses(url: str) -> list[Address]:
     """The engines of a URL. Raises InvalidArgument."""
+    if not url.strip().startswith(("boki://", "unix://")):
+        raise InvalidArgument(f"expected boki://host:port or unix:///path, found {url!r}", found=url)
     addresses = []
     for part in url.split(","):
         text = part.strip().removeprefix("boki://").removesuffix("/")

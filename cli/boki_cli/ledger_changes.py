@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from boki_cli import exit_codes
-from boki_cli.ledger_options import LEDGER_ID, METADATA, run_with_ledgers
+from boki_cli.ledger_options import LEDGER_ID, run_with_ledgers
+from boki_cli.metadata_option import metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common.errors import LedgerError, UsageError
 
@@ -31,7 +32,7 @@ def register(group: CommandGroup) -> None:
 def _register_recover(group: CommandGroup) -> None:
     @command(group, "recover", writes=True, short_help="Fence a ledger and close it at its proven end.")
     @LEDGER_ID
-    @METADATA
+    @metadata_option
     @click.option(
         "--password-file",
         type=click.File("rb"),
@@ -77,7 +78,7 @@ def _end_of(metadata: LedgerMetadata) -> dict[str, Any]:
 def _register_delete(group: CommandGroup) -> None:
     @command(group, "delete", writes=True, short_help="Delete a ledger for good.")
     @LEDGER_ID
-    @METADATA
+    @metadata_option
     @click.option("--yes", is_flag=True, help="Do not ask.")
     @click.option("--force", is_flag=True, help="Also a ledger that a log needs: its records are lost.")
     def delete(invocation: Invocation, ledger_id: int, metadata: str | None, yes: bool, force: bool) -> int:

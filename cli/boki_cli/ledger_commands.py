@@ -14,7 +14,8 @@ import click
 from rich.table import Table
 
 from boki_cli import ledger_changes, ledger_repair
-from boki_cli.ledger_options import LEDGER_ID, METADATA, ROLE, run_with_ledgers
+from boki_cli.ledger_options import LEDGER_ID, ROLE, run_with_ledgers
+from boki_cli.metadata_option import metadata_option
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_cli.wording import size_text
 
@@ -38,7 +39,7 @@ def register(group: CommandGroup) -> None:
 
 def _register_ls(group: CommandGroup) -> None:
     @command(group, "ls", writes=False, short_help="List all ledgers.")
-    @METADATA
+    @metadata_option
     def ls(invocation: Invocation, metadata: str | None) -> int:
         """List all ledgers, with state, length and where their copies are."""
         return run_with_ledgers(invocation, metadata, lambda client, _: _list(invocation, client))
@@ -89,7 +90,7 @@ def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 def _register_show(group: CommandGroup) -> None:
     @command(group, "show", writes=False, short_help="Show the metadata of a ledger.")
     @LEDGER_ID
-    @METADATA
+    @metadata_option
     def show(invocation: Invocation, ledger_id: int, metadata: str | None) -> int:
         """Show what the metadata store says about one ledger."""
 
@@ -113,7 +114,7 @@ def _register_show(group: CommandGroup) -> None:
 def _register_read(group: CommandGroup) -> None:
     @command(group, "read", writes=False, short_help="Print the entries of a ledger.")
     @LEDGER_ID
-    @METADATA
+    @metadata_option
     @click.option("--from", "first", type=click.IntRange(0), default=0, show_default=True, metavar="ENTRY")
     @click.option("--to", "last", type=click.IntRange(0), metavar="ENTRY", help="Inclusive. Default: the last known.")
     def read(invocation: Invocation, ledger_id: int, metadata: str | None, first: int, last: int | None) -> int:

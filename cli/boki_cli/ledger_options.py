@@ -1,4 +1,4 @@
-"""What the commands of `boki ledger` share: where the metadata is, and a ledger client on the bookies it names."""
+"""What the commands of `boki ledger` share: a ledger client on the bookies that the metadata store names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from boki_cli import exit_codes
+from boki_cli.metadata_option import found_settings
 from boki_cli.options import Invocation
 from boki_common.runtime import process
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from boki_common.metadata.store import MetadataStore
     from boki_ledger.client import LedgerClient
 
-METADATA: Final = click.option(
-    "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
-)
 ROLE: Final = "boki.role"
 """Name of the custom value in the metadata of a ledger that a log made."""
 LEDGER_ID: Final = click.argument("ledger_id", type=click.IntRange(0), metavar="ID")
@@ -31,7 +29,7 @@ def run_with_ledgers(
     """Runs `use(client, store)` in a loop of its own. Nothing is created in the metadata store."""
     from boki_cli import roles
 
-    settings = roles.process_settings(invocation.config, {"metadata": metadata})
+    settings = found_settings(invocation, metadata)
 
     async def main() -> int:
         async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as client:

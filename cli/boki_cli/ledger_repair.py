@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from boki_cli.exit_codes import CheckFailed
-from boki_cli.ledger_options import METADATA, run_with_ledgers
+from boki_cli.ledger_options import run_with_ledgers
+from boki_cli.metadata_option import metadata_option
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_cli.wording import size_text
 from boki_common.errors import BokiError, CorruptData, InvalidArgument, NoSuchLedger
@@ -78,7 +79,7 @@ def register(group: CommandGroup) -> None:
     """Adds the command of this module."""
 
     @command(group, "repair", writes=False, short_help="Copy to a bookie what it lost.")
-    @METADATA
+    @metadata_option
     @click.option("--bookie", required=True, metavar="ID", help="The bookie's whole id, as boki ledger show tells it.")
     @click.option("--recover-open", is_flag=True, help="Recover its ledgers that are open: fences their writers.")
     def repair(invocation: Invocation, metadata: str | None, bookie: str, recover_open: bool) -> int:

@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 
 from boki_cli import exit_codes, log_lost, log_verify
-from boki_cli.ledger_options import METADATA
+from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common.errors import InvalidArgument, NoNode
 from boki_common.runtime import process
@@ -55,7 +55,7 @@ def register(group: CommandGroup) -> None:
 
 def _register_ls(group: CommandGroup) -> None:
     @command(group, "ls", writes=False, short_help="List the logs.")
-    @METADATA
+    @metadata_option
     def ls(invocation: Invocation, metadata: str | None) -> int:
         """List the logs: term, slots, who orders it."""
         return _with_store(invocation, metadata, lambda store: _list(invocation, store))
@@ -103,7 +103,7 @@ def describe(view: View, log: int, listed: dict[str, str]) -> dict[str, Any]:
 def _register_show(group: CommandGroup) -> None:
     @command(group, "show", writes=False, short_help="Show a log and its earlier terms.")
     @_LOG
-    @METADATA
+    @metadata_option
     @click.option(
         "--terms", type=click.IntRange(0), default=HISTORY, show_default=True, help="Newest sealed terms to show."
     )
@@ -153,7 +153,7 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
 def _register_add(group: CommandGroup) -> None:
     @command(group, "add", writes=True, short_help="Add a log.")
     @click.argument("log", type=click.IntRange(0), metavar="[LOG]", required=False)
-    @METADATA
+    @metadata_option
     @_PATIENCE
     @click.option("--empty", is_flag=True, help="Leave all slots where they are.")
     def add(invocation: Invocation, log: int | None, metadata: str | None, patience_s: float, empty: bool) -> int:
@@ -179,7 +179,7 @@ def _register_add(group: CommandGroup) -> None:
 def _register_remove(group: CommandGroup) -> None:
     @command(group, "remove", writes=True, short_help="Remove a log; its records stay readable.")
     @_LOG
-    @METADATA
+    @metadata_option
     @_PATIENCE
     def remove(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
         """Give all slots of a log to the others, in proportion to what they have, and end its last term."""
@@ -194,7 +194,7 @@ def _register_remove(group: CommandGroup) -> None:
 def _register_roll(group: CommandGroup) -> None:
     @command(group, "roll", writes=True, short_help="Begin the next term of a log.")
     @_LOG
-    @METADATA
+    @metadata_option
     @_PATIENCE
     def roll(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
         """End the current term of a log and begin the next one, with the same sequencer if it lives."""
@@ -210,7 +210,7 @@ def _register_move(group: CommandGroup) -> None:
     @command(group, "move", writes=True, short_help="Move slots to a log.")
     @click.argument("slots", metavar="SLOTS")
     @click.option("--to", type=click.IntRange(0), required=True, metavar="LOG", help="Where they go.")
-    @METADATA
+    @metadata_option
     @_PATIENCE
     def move(invocation: Invocation, slots: str, to: int, metadata: str | None, patience_s: float) -> int:
         """Move slots, such as 0-99,512, to a log, with their books. All logs concerned begin their next terms at once.
@@ -233,7 +233,7 @@ def _register_rebalance(group: CommandGroup) -> None:
     )
     @click.option("--keep", is_flag=True, help="The leading controller keeps them so, also when logs are added.")
     @click.option("--drop", is_flag=True, help="Nobody keeps weights any more; nothing is moved.")
-    @METADATA
+    @metadata_option
     @_PATIENCE
     def rebalance(
         invocation: Invocation, weights: str | None, keep: bool, drop: bool, metadata: str | None, patience_s: float
@@ -302,7 +302,7 @@ async def _listed(store: MetadataStore) -> dict[str, str]:
 def _with_store(invocation: Invocation, metadata: str | None, use: Callable[[MetadataStore], Awaitable[None]]) -> int:
     from boki_cli import roles
 
-    settings = roles.process_settings(invocation.config, {"metadata": metadata})
+    settings = found_settings(invocation, metadata)
 
     async def main() -> int:
         async with roles.open_metadata(settings) as parts:
@@ -321,7 +321,7 @@ def _with_changes(
     from boki_cli import roles
     from boki_metalog.log_changes import LogChanges
 
-    settings = roles.process_settings(invocation.config, {"metadata": metadata})
+    settings = found_settings(invocation, metadata)
 
     async def main() -> int:
         async with roles.open_metadata(settings) as parts:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import msgspec
 
-from boki_cli.ledger_options import METADATA, run_with_ledgers
+from boki_cli.ledger_options import run_with_ledgers
+from boki_cli.metadata_option import metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common import limits
 from boki_common.errors import BokiError, DigestMismatch, NoSuchEntry, NoSuchLedger
@@ -69,7 +70,7 @@ def register(group: CommandGroup) -> None:
     @click.option("--reason", required=True, help="For people: why they are lost, and who says so.")
     @click.option("--bookies-are-gone", "gone", is_flag=True, help="Bookies that do not answer never will again.")
     @click.option("--forget-rows", is_flag=True, help="Also entries that the index snapshot does not have.")
-    @METADATA
+    @metadata_option
     def lost(
         invocation: Invocation,
         term: int,

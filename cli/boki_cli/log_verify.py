@@ -26,7 +26,7 @@ import click
 from rich.table import Table
 
 from boki_cli import exit_codes
-from boki_cli.ledger_options import METADATA
+from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common.errors import BokiError, CorruptData, MetadataError, NoNode, ProtocolError
 from boki_common.record_batch import RecordBatch
@@ -330,7 +330,7 @@ def register(group: CommandGroup) -> None:
 
     @command(group, "verify", writes=False, short_help="Prove that logs are complete.")
     @click.option("--log", type=click.IntRange(0), help="Only this one; default: all.")
-    @METADATA
+    @metadata_option
     def verify(invocation: Invocation, log: int | None, metadata: str | None) -> int:
         """Read logs from their first term to now, metalogs and data, and prove that nothing is missing.
 
@@ -338,7 +338,7 @@ def register(group: CommandGroup) -> None:
         """
         from boki_cli import roles
 
-        settings = roles.process_settings(invocation.config, {"metadata": metadata})
+        settings = found_settings(invocation, metadata)
 
         async def main() -> int:
             async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:

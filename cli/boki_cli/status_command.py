@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from boki_cli import exit_codes
+from boki_cli.metadata_option import said_settings
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import size_text
 from boki_common import ids
@@ -45,9 +46,7 @@ def register(group: CommandGroup) -> None:
 
         With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
         """
-        from boki_cli import roles
-
-        settings = roles.process_settings(invocation.config, {"metadata": metadata})
+        settings = said_settings(invocation, metadata)
         return process.run_command(lambda: _status(invocation, settings, why=why))
 
 
