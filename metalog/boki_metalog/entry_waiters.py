@@ -54,7 +54,8 @@ class EntryWaiters(Generic[W]):
     def taken(self, orders: int) -> None:
         """An entry with so many of the commands that wait begins."""
         assert not self._in_flight, "one entry in flight"
-        self._in_flight = [self.orders.popleft() for _ in range(orders)]
+        if orders:
+            self._in_flight = [self.orders.popleft() for _ in range(orders)]
         if self.barriers:
             self._in_flight += self.barriers
             self.barriers = []

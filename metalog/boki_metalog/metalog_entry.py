@@ -74,7 +74,7 @@ class ShardEnd(NamedTuple):
     entries_end: int
 
 
-_make_end: Final = cast(Callable[[tuple[int, ...]], ShardEnd], partial(tuple.__new__, ShardEnd))
+make_end: Final = cast(Callable[[tuple[int, ...]], ShardEnd], partial(tuple.__new__, ShardEnd))
 """`ShardEnd._make` without a frame of Python: every process makes one of each shard for each cut."""
 
 
@@ -186,7 +186,7 @@ def decode(data: Buffer) -> MetalogEntry:
         raise ProtocolError(
             f"expected positions in order up to {limits.POSITION_MAX}, found {start_pos} … {end_pos}, time {time_ms}"
         )
-    shards = tuple(map(_make_end, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
+    shards = tuple(map(make_end, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
     _check_shards(shards)
     commands = _decode_commands(view, shards_end, command_count) if command_count else ()
     if not command_count and shards_end != len(view):

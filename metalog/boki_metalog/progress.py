@@ -22,8 +22,9 @@ caller's rule (`term_server`); nothing here knows what is acknowledged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple, cast
 
 from boki_common import limits
 from boki_common.errors import CorruptData, Overloaded
@@ -39,6 +40,7 @@ from boki_metalog.metalog_entry import (
     Trim,
     check_command,
     command_bytes,
+    make_end,
 )
 
 EMPTY_END: Final = (0, 0)
@@ -55,6 +57,12 @@ class ShardRange(NamedTuple):
     first_entry: int
     entry_count: int
     first_pos: int
+
+
+_make_range: Final = cast(
+    Callable[[tuple[int, int, int, int, int, int]], ShardRange], partial(tuple.__new__, ShardRange)
+)
+"""Without a frame of Python, as `make_end`."""
 
 
 class ProgressVector:
@@ -127,7 +135,7 @@ def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
                     f"{records_end} in {entries_end}",
                     shard=shard,
                 )
-            ranges.append(ShardRange(shard, first_record, records, first_entry, entries, pos))
+            ranges.append(_make_range((shard, first_record, records, first_entry, entries, pos)))
             pos += records
         if before is None and not entry.commands:
             raise CorruptData(f"a metalog entry orders shard {shard}, which nobody opened", shard=shard)
@@ -318,13 +326,18 @@ class CutBuilder:
         """Has the next `take` make an entry, even one that says nothing."""
         self._barrier = True
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is something for the next entry."""
+        return self._advanced or self._barrier or bool(self._commands)
+
     def take(self, now_ms: int) -> MetalogEntry | None:
         """The next entry, or None when there is nothing to say. What is taken counts as ordered.
 
         Raises:
             TermFull: the positions do not suffice; nothing was taken, and never will be.
         """
-        if not self._advanced and not self._commands and not self._barrier:
+        if not self.waits:
             return None
         commands = self._fitting() if self._commands else []
         for command in commands:
@@ -361,7 +374,7 @@ class CutBuilder:
         pos = self.end_pos
         for number, shard in self._shards.items():
             if shard.opened:
-                ends.append(ShardEnd(number, shard.records_known, shard.entries_known))
+                ends.append(make_end((number, shard.records_known, shard.entries_known)))
                 pos += shard.records_known - shard.records_cut
         return tuple(ends), pos
 

@@ -94,6 +94,8 @@ class Sequencer:
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = loop.create_future()
         """Gets the error that ended this incarnation; never a result."""
+        self.term_server: TermServer | None = None
+        """The newest term of this incarnation, perhaps over."""
         self._metadata = metadata
         self._ledgers = ledgers
         self._clock = clock
@@ -114,7 +116,6 @@ class Sequencer:
         self._spare: LedgerWriter | None = None
         self._listed: bytes = b""
         """What the membership node is known to hold."""
-        self._serving: TermServer | None = None
         self._began = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -169,12 +170,7 @@ class Sequencer:
     @property
     def term(self) -> int:
         """The term ordered by this process; 0 while it stands by."""
-        return 0 if self._serving is None or self._serving.over is not None else self._serving.term
-
-    @property
-    def term_server(self) -> TermServer | None:
-        """The newest term of this incarnation, perhaps over."""
-        return self._serving
+        return 0 if self.term_server is None or self.term_server.over is not None else self.term_server.term
 
     async def serving(self) -> int:
         """Waits until this process orders a log; returns the term. Raises what ends this incarnation before."""
@@ -198,7 +194,7 @@ class Sequencer:
             "serving": self.term != 0,
             "spare_ledger": None if self._spare is None else self._spare.ledger_id,
             "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
-            "term": None if self._serving is None else self._serving.status(),
+            "term": None if self.term_server is None else self.term_server.status(),
         }
 
     async def close(self) -> None:
@@ -209,8 +205,8 @@ class Sequencer:
             self._task = None
         await self._feed.close()
         await self._standby.close()
-        if self._serving is not None:
-            self._serving.end(TermOver(f"sequencer {self.incarnation} stops", term=self._serving.term))
+        if self.term_server is not None:
+            self.term_server.end(TermOver(f"sequencer {self.incarnation} stops", term=self.term_server.term))
         self._drop_spare()
         await self._server.close()
         try:
@@ -220,7 +216,7 @@ class Sequencer:
 
     def welcome(self) -> protocol.Welcome:
         """What a participant hears first."""
-        term = 0 if self._serving is None else self._serving.term
+        term = 0 if self.term_server is None else self.term_server.term
         log = ANY_LOG if self.log is None else self.log
         return protocol.Welcome(protocol.VERSION, self.incarnation, log, term, self.term != 0)
 
@@ -318,7 +314,7 @@ class Sequencer:
         log, installed, slots = begun
         self._standby.rest()
         metrics = self._metrics_of(log)
-        self._serving = TermServer(
+        self.term_server = TermServer(
             installed,
             writer,
             slots=slots,
@@ -333,7 +329,7 @@ class Sequencer:
         metrics.term(installed.term)
         self._began.set()
         _log.info("term begins", log=log, term=installed.term, metalog_ledger=installed.metalog_ledger)
-        return self._serving
+        return self.term_server
 
     async def _serve(self, server: TermServer) -> None:
         """Returns when the term is over. Meanwhile lists the next spare, and looks at the view."""

@@ -25,9 +25,10 @@ A message of another term than the one served is answered TermOver (a push: by T
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -35,7 +36,7 @@ from boki_common import limits
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
-from boki_metalog.metalog_entry import Close, Open, ShardEnd, check_command, decode_command, encode_command
+from boki_metalog.metalog_entry import Close, Open, ShardEnd, check_command, decode_command, encode_command, make_end
 from boki_metalog.progress import Order
 
 VERSION: Final = 1
@@ -62,6 +63,7 @@ _SUBSCRIBE: Final = Struct("<I4xQ")
 _SUBSCRIBED: Final = Struct("<QQ")
 _ENTRIES: Final = Struct("<IIQ")
 _LENGTH: Final = Struct("<I")
+_ONE_ENTRY: Final = Struct("<IIQI")
 _POSITION: Final = Struct("<I4xQ")
 
 T = TypeVar("T")
@@ -93,6 +95,10 @@ class OpenRequest(NamedTuple):
 class Report(NamedTuple):
     term: int
     rows: tuple[ShardEnd, ...]
+
+
+_make_report: Final = cast(Callable[[tuple[int, tuple[ShardEnd, ...]]], Report], partial(tuple.__new__, Report))
+"""Without a frame of Python, as `make_end`."""
 
 
 class Subscribe(NamedTuple):
@@ -181,7 +187,7 @@ def decode_report(body: memoryview) -> Report:
     term, count = _PAIR.unpack_from(body)
     if count > limits.TERM_SHARDS or len(body) != _PAIR.size + count * _ROW.size:
         raise ProtocolError(f"a report of {len(body)} bytes cannot hold {count} shards")
-    return Report(term, tuple(map(ShardEnd._make, _ROW.iter_unpack(body[_PAIR.size :]))))
+    return _make_report((term, tuple(map(make_end, _ROW.iter_unpack(body[_PAIR.size :])))))
 
 
 def encode_close(term: int, shard: int) -> bytes:
@@ -212,6 +218,8 @@ def decode_subscribed(body: memoryview) -> Subscribed:
 
 def encode_entries(term: int, first: int, payloads: Sequence[bytes]) -> list[Buffer]:
     """The body of ENTRIES, as buffers; the entries are not copied."""
+    if len(payloads) == 1:
+        return [_ONE_ENTRY.pack(term, 1, first, len(payloads[0])), payloads[0]]
     buffers: list[Buffer] = [_ENTRIES.pack(term, len(payloads), first)]
     for payload in payloads:
         buffers += (_LENGTH.pack(len(payload)), payload)

@@ -54,12 +54,6 @@ from boki_metalog.view import Installed, SlotRange
 _log = get_logger("sequencer")
 
 
-class _InFlight(NamedTuple):
-    entry: MetalogEntry
-    data: bytes
-    submitted_s: float
-
-
 class _Asked(NamedTuple):
     """An OPEN or CLOSE that waits for the acknowledgement of its entry."""
 
@@ -113,7 +107,8 @@ class TermServer:
         self._may_roll = may_roll
         self._loop = asyncio.get_running_loop()
         self._builder = CutBuilder(time_ms=installed.start_time_ms)
-        self._in_flight: _InFlight | None = None
+        self._in_flight: tuple[MetalogEntry, bytes, float] | None = None
+        """The entry, its bytes, and when it was submitted."""
         self._peers: dict[MessagePeer, None] = {}
         self._subscribers: dict[MessagePeer, None] = {}
         self._asked: list[_Asked] = []
@@ -125,6 +120,8 @@ class TermServer:
         self._first_s: float | None = None
         """When the first record was acknowledged."""
         self._aging: asyncio.TimerHandle | None = None
+        self._perhaps_full = False
+        """Whether anything happened that may have filled the term, see `roll_rules`."""
         writer.listen(self._acked, self._writer_failed)
 
     # -- messages
@@ -302,16 +299,16 @@ class TermServer:
     # -- the loop: one entry in flight
 
     def _advance(self) -> None:
-        if self._in_flight is not None or self.over is not None:
+        if self._in_flight is not None or self.over is not None or not self._builder.waits:
             return
         expected = self.recent.end
         try:
             entry = self._builder.take(self._clock.now_ms())
-            if entry is None:
-                return
-            self._waiters.taken(sum(not isinstance(command, (Open, Close)) for command in entry.commands))
+            assert entry is not None, "something waits"
+            commands = entry.commands
+            self._waiters.taken(sum(not isinstance(one, (Open, Close)) for one in commands) if commands else 0)
             data = encode(entry)
-            self._in_flight = _InFlight(entry, data, self._loop.time())
+            self._in_flight = entry, data, self._loop.time()
             submitted = self._writer.submit(data)
         except BokiError as error:
             self.end(error)
@@ -325,26 +322,29 @@ class TermServer:
         self._in_flight = None
         first = self.recent.end
         self.recent.append(data)
-        self._push(first, data)
         served = self._waiters.acked()
+        if served:
+            position = protocol.encode_position(Position(self.term, first + 1))
+            for waiter in served:
+                waiter.peer.respond(waiter.request_id, waiter.opcode, position)
+        self._push(first, data)
         if self._first_s is None and entry.end_pos:
             self._first_s = self._loop.time()
             self._age_in(self._settings.term_age_s)
-        over = self._yielded() if self._yields else self._full()
+        if entry.commands or first + 1 >= self._settings.term_entries:
+            self._perhaps_full = True
+        over = self._yielded() if self._yields else self._full() if self._perhaps_full else None
         if over is None:
             self._advance()
         self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
         if entry.commands:
             self._answer_asked()
-        if served:
-            position = protocol.encode_position(Position(self.term, first + 1))
-            for waiter in served:
-                waiter.peer.respond(waiter.request_id, waiter.opcode, position)
         self._metrics.acked(entry.end_pos - entry.start_pos, self._loop.time() - submitted_s)
         if over is not None:
             self._end_orderly(over)
 
     def _push(self, first: int, data: bytes) -> None:
+        """Written at once, with what is queued for the peer: an engine waits for it, and the rest of the turn need not."""
         if not self._subscribers:
             return
         body = protocol.encode_entries(self.term, first, (data,))
@@ -354,7 +354,7 @@ class TermServer:
             if peer.unsent_bytes > self._settings.subscriber_unsent_bytes:
                 lagging.append(peer)
             else:
-                peer.send_encoded(encoded)
+                peer.connection.send_now(encoded)
         for peer in lagging:
             del self._subscribers[peer]
             peer.push(protocol.OP_LAGGED, protocol.encode_term(self.term))
@@ -387,6 +387,7 @@ class TermServer:
         builder = self._builder
         extent = TermExtent(self._first_s, self.recent.end, builder.shards_given, builder.shards_left)
         reason = roll_reason(extent, self._settings, self._loop.time())
+        self._perhaps_full = reason is not None
         if reason is None or not self._may_roll():
             return None
         return TermFull(f"term {self.term} ends: {reason}", term=self.term)

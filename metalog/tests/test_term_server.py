@@ -462,6 +462,24 @@ async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: An
     assert server_of(sequencer).term == 2 and server_of(sequencer)._aging is None
 
 
+async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -> None:
+    sequencer = await cluster.sequencer(term_age_s=0.1)
+    await sequencer.serving()
+    engine = await cluster.follow()
+    link = await engine.seen.linked(1)
+    await link.open_shard(A, 50)
+    link.report(0, 5, 1)
+    await engine.seen.until(lambda: engine.seen.count(1) == 2)
+    first, cluster.ledgers.hold_acks = server_of(sequencer), True
+    link.report(0, 6, 2)
+    await until(lambda: first._in_flight is not None)
+    await until(lambda: first._perhaps_full)
+    cluster.ledgers.hold_acks = False
+    cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
+    assert isinstance(first.over, TermFull) and first.vector.end_pos == 6
+    await engine.seen.linked(2)
+
+
 async def test_a_long_metalog_ends_its_term(cluster: Any) -> None:
     sequencer = await cluster.sequencer(term_entries=100)
     await sequencer.serving()
