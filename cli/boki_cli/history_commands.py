@@ -8,6 +8,7 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.wording import counted
 from boki_common.errors import InvalidArgument
 
 
@@ -47,6 +48,8 @@ def _check(invocation: Invocation, file: Path, html: Path | None) -> int:
         for finding in findings:
             invocation.emit({"anomaly": finding.anomaly, "book": finding.book, "text": finding.text})
     if findings:
-        raise exit_codes.CheckFailed(f"{len(operations)} calls, {len(findings)} findings\n\n{as_text(findings)}")
-    invocation.say(f"{len(operations)} calls, nothing wrong")
+        raise exit_codes.CheckFailed(
+            f"{counted(len(operations), 'call')}, {counted(len(findings), 'finding')}\n\n{as_text(findings)}"
+        )
+    invocation.say(f"{counted(len(operations), 'call')}, nothing wrong")
     return exit_codes.OK

@@ -15,6 +15,7 @@ from rich.table import Table
 from boki_cli import exit_codes, log_lost, log_verify
 from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.wording import counted
 from boki_common.errors import InvalidArgument, NoNode
 from boki_common.runtime import process
 from boki_metalog import slot_rules
@@ -221,7 +222,7 @@ def _register_move(group: CommandGroup) -> None:
 
         async def change(changes: LogChanges, store: MetadataStore) -> None:
             await changes.move(chosen, to)
-            await _say(invocation, store, f"log {to} has {len(chosen)} slots of {slots}", to)
+            await _say(invocation, store, f"log {to} has {counted(len(chosen), 'slot')} of {slots}", to)
 
         return _with_changes(invocation, metadata, patience_s, change)
 
@@ -276,7 +277,9 @@ async def _say(invocation: Invocation, store: MetadataStore, message: str, log: 
     click.echo(message)
     for one in sorted(view.logs):
         shown = describe(view, one, listed)
-        click.echo(f"  log {one}: term {shown['term'] or 'none'}, {shown['slot_count']} slots ({shown['slots']})")
+        click.echo(
+            f"  log {one}: term {shown['term'] or 'none'}, {counted(shown['slot_count'], 'slot')} ({shown['slots']})"
+        )
 
 
 # -- plumbing

@@ -28,6 +28,7 @@ from rich.table import Table
 from boki_cli import exit_codes
 from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.wording import counted
 from boki_common.errors import BokiError, CorruptData, MetadataError, NoNode, ProtocolError
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime import process
@@ -224,7 +225,7 @@ class Verifier:
         if len(self._missing) > missing or report.faults:
             report.why = "entries are missing"
         elif columns is None:
-            report.why = "it is behind the snapshot"
+            report.why = "no index snapshot reaches it yet"
         else:
             _compare(report, places, columns)
 
@@ -334,7 +335,8 @@ def register(group: CommandGroup) -> None:
     def verify(invocation: Invocation, log: int | None, metadata: str | None) -> int:
         """Read logs from their first term to now, metalogs and data, and prove that nothing is missing.
 
-        Counts and digests are compared with the index snapshot. Exit code 1, with the evidence, when something is.
+        Counts and digests are compared with the newest index snapshot, as far as it reaches: equal or different. Exit code
+        1, with the evidence, when something is missing or different.
         """
         from boki_cli import roles
 
@@ -391,15 +393,18 @@ def _tell(invocation: Invocation, reports: Sequence[Report]) -> None:
             invocation.emit(report)
     else:
         table = Table(box=None, pad_edge=False)
-        names = ("log", "term", "state", "cuts", "records", "shards", "entries", "lost", "verdicts", "")
+        names = ("log", "term", "state", "cuts", "records", "shards", "entries", "lost", "index")
         for name in names:
-            table.add_column(name, justify="left" if name in ("state", "verdicts", "") else "right")
+            table.add_column(name, justify="left" if name in ("state", "index") else "right")
         for one in reports:
             cells = (one.cuts, one.records, one.shards, one.entries, one.lost)
-            table.add_row(str(one.log), str(one.term), one.state, *map(str, cells), one.verdicts, one.why)
+            compared = one.verdicts if one.verdicts != "unknown" else f"not compared: {one.why}"
+            table.add_row(str(one.log), str(one.term), one.state, *map(str, cells), compared)
         invocation.console().print(table)
     faults = [f"log {one.log}, term {one.term}: {fault}" for one in reports for fault in one.faults]
     if faults:
         shown = "\n".join(faults[:FAULTS_SHOWN])
         more = f"\nand {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
-        raise exit_codes.CheckFailed(f"{len(faults)} faults in {len(reports)} terms\n{shown}{more}")
+        raise exit_codes.CheckFailed(
+            f"{counted(len(faults), 'fault')} in {counted(len(reports), 'term')}\n{shown}{more}"
+        )

@@ -37,6 +37,8 @@ DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
 DEFAULT_TIMEOUT_S: Final = 30.0
 BOOK: Final = click.option("--book", required=True, metavar="B", help="Name of the book.")
+PIPE_WIDTH: Final = 10_000
+"""Columns where there is no terminal: tables are as wide as what is in them."""
 PARAMETERS: Final = "__click_params__"
 """Where click's decorators collect the parameters of a function."""
 
@@ -62,8 +64,11 @@ class Invocation:
             click.echo(message, err=True)
 
     def console(self) -> Console:
-        """Where results are drawn for a person."""
-        return Console(soft_wrap=False, highlight=False)
+        """Where results are drawn for a person: text as it is, and lines that no pipe cuts."""
+        console = Console(soft_wrap=False, highlight=False, markup=False)
+        if not console.is_terminal:
+            console.width = PIPE_WIDTH
+        return console
 
 
 def as_moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:

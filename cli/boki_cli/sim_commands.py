@@ -17,6 +17,7 @@ from rich.table import Table
 
 from boki_cli import exit_codes
 from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.wording import counted
 from boki_common.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _register_run(group: CommandGroup) -> None:
                 shown = now
                 rate = summary.seeds / (now - begun)
                 invocation.say(
-                    f"{summary.seeds} seeds, {summary.failed} failed, {rate:.2f} seeds/s, now {outcome.seed}"
+                    f"{counted(summary.seeds, 'seed')}, {summary.failed} failed, {rate:.2f} seeds/s, now {outcome.seed}"
                 )
             if stop and not outcome.ok:
                 break
@@ -291,7 +292,8 @@ def _show(invocation: Invocation, summary: Summary, wall_s: float) -> None:
         click.echo(f"seed {failure.seed} ({failure.profile}): {failure.violations[0][:500]}")
         click.echo(f"    {failure.replay}")
     click.echo(
-        f"{summary.seeds} seeds, {summary.failed} failed, {summary.operations} operations, {summary.messages} messages, "
+        f"{counted(summary.seeds, 'seed')}, {summary.failed} failed, {summary.operations:,} operations, "
+        f"{summary.messages:,} messages, "
         f"{summary.virtual_s:.0f} virtual seconds in {wall_s:.0f} s: {summary.seeds / wall_s:.2f} seeds/s, "
         f"{summary.messages_per_s():,.0f} messages/s a core"
     )

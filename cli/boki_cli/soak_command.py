@@ -11,6 +11,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.stopwatch import seconds_now
+from boki_cli.wording import counted
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ async def _soak(invocation: Invocation, seconds: float, clients: int, seed: int,
         if failed(done):
             _keep(keep, number, done)
     if bad:
-        raise exit_codes.CheckFailed(f"{bad} of {number} rounds went wrong; their histories are in {keep}")
-    invocation.say(f"{number} rounds, {calls:,} calls, nothing wrong")
+        raise exit_codes.CheckFailed(f"{bad} of {counted(number, 'round')} went wrong; their histories are in {keep}")
+    invocation.say(f"{counted(number, 'round')}, {counted(calls, 'call')}, nothing wrong")
     return exit_codes.OK
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.padding import Padding
+from rich.console import Console
 from rich.text import Text
 
 from boki_cli import exit_codes
 from boki_cli.metadata_option import said_settings
 from boki_cli.options import CommandGroup, Invocation, command
-from boki_cli.wording import size_text
+from boki_cli.wording import counted, size_text
 from boki_common import ids
 from boki_common.engine_waits import waits_of
 from boki_common.errors import Unreachable
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from boki_cli.cluster_status import ClusterStatus, Part
     from boki_cli.roles import ProcessSettings
 
-ANSWER_S = 2.0
+ANSWER_S: Final = 2.0
+DETAIL_COLUMN: Final = 16
 
 
 def register(group: CommandGroup) -> None:
@@ -87,17 +89,23 @@ def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> 
         )
         line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
         console.print(line, soft_wrap=True)
-        console.print(Padding(describe(part, found), (0, 0, 0, 16)))
+        _print_below(console, describe(part, found))
         for text in clock_warnings(part):
-            console.print(Padding(Text(text, "yellow"), (0, 0, 0, 16)))
+            _print_below(console, text, "yellow")
         if why and part.role == "engine" and part.up:
             for wait in describe_waits(part):
-                console.print(Padding(Text(wait, "yellow"), (0, 0, 0, 16)))
+                _print_below(console, wait, "yellow")
     if found.view is None:
-        console.print("[dim]bookies and sequencers are known to the metadata store: add --metadata URI[/dim]")
+        console.print("bookies and sequencers are known to the metadata store: add --metadata URI", style="dim")
         return
     for described in describe_logs(found):
         console.print(described, soft_wrap=True)
+
+
+def _print_below(console: Console, text: str, style: str = "") -> None:
+    """What is said of a part, wrapped below its line."""
+    for line in textwrap.wrap(text, max(40, console.width - DETAIL_COLUMN)) or [""]:
+        console.print(Text(" " * DETAIL_COLUMN + line, style), soft_wrap=True)
 
 
 def clock_warnings(part: Part) -> list[str]:
@@ -121,7 +129,7 @@ def describe_logs(found: ClusterStatus) -> list[str]:
     for log, installed in sorted(found.view["logs"].items(), key=lambda one: int(one[0])):
         ranges = [(first, last) for first, last, owner in found.view["slots"] if owner == int(log)]
         count = sum(last + 1 - first for first, last in ranges)
-        slots = f"{count} slots ({slot_rules.slots_text(ranges)})"
+        slots = f"{counted(count, 'slot')} ({slot_rules.slots_text(ranges)})"
         if installed is None:
             lines.append(f"log {log}: no term yet, {slots}; a sequencer and enough bookies begin one")
             continue
@@ -159,8 +167,8 @@ def _describe_engine(part: Part, found: ClusterStatus) -> str:
     where = f"term {ids.term_of(seqnum)}, position {ids.pos_of(seqnum):,}" if seqnum else "nothing ordered yet"
     said = [
         where,
-        "lag unknown" if lag is None else f"lag {lag:,} entries" if lag else "no lag",
-        f"{int(status.get('records') or 0):,} records",
+        "lag unknown" if lag is None else f"lag {counted(lag, 'entry', 'entries')}" if lag else "no lag",
+        counted(int(status.get("records") or 0), "record"),
         f"index {size_text(int(status.get('index', {}).get('bytes') or 0))}",
         f"cache {size_text(int(status.get('cache', {}).get('bytes') or 0))}",
     ]
@@ -188,6 +196,6 @@ def _describe_sequencer(status: dict[str, Any]) -> str:
         only = status.get("log")
         return "stands by" if only is None else f"stands by for log {only}"
     return (
-        f"serves log {status['log']}: term {term['term']}, {term['entries']:,} entries, position {term['end_pos']:,}, "
-        f"{len(term['shards'])} shards, {term['subscribers']} engines follow"
+        f"serves log {status['log']}: term {term['term']}, {counted(term['entries'], 'entry', 'entries')}, position {term['end_pos']:,}, "
+        f"{counted(len(term['shards']), 'shard')}, {counted(term['subscribers'], 'engine follows', 'engines follow')}"
     )

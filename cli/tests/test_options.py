@@ -151,3 +151,9 @@ def _help(root: click.Command, path: list[str]) -> tuple[int, str, str]:
     with CliRunner().isolation() as (out, err, _):
         code = options.run(root, [*path, "--help"])
         return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+def test_what_goes_into_a_pipe_is_not_cut_nor_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "[red]" + "x " * 500 + "[::1]:7040"
+    Invocation().console().print(text)
+    assert capsys.readouterr().out == text + "\n"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
+SEEDS = 20
 POWER_CUT = "".join(
     json.dumps({"at": 1.5, "kind": "power", "target": f"bookie-{number}", "seconds": 0.5}) + "\n"
     for number in (1, 2, 3, 4, 5)
@@ -47,8 +48,10 @@ def test_a_failing_seed_is_reported_and_shrunk(
     script = tmp_path / "script"
     noise = {"at": 0.2, "kind": "clock", "target": "client-1", "amount": 5_000}
     script.write_text(json.dumps(noise) + "\n" + POWER_CUT)
-    shared = ("--script", str(script), "--seconds", "2")
-    done = run_boki("sim", "shrink", "2", *shared, "--tries", "1", "--output", str(tmp_path / "smallest"))
+    shared = ("--script", str(script), "--seconds", "2", "--tries", "1", "--output", str(tmp_path / "smallest"))
+    # The cut meets an acknowledgement that was too early in one seed of four or so; in the others there is nothing to shrink.
+    tried = (run_boki("sim", "shrink", str(seed), *shared) for seed in range(1, SEEDS + 1))
+    done = next(done for done in tried if done.code != 2)
     assert done.code == 1, done.err
     assert "acknowledged" in done.out
     assert "trace before it:" in done.out

@@ -61,14 +61,27 @@ def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
         "up    engine    127.0.0.1:7040  eeeeeeeeeeee",
         "term 2, position 1,234, lag 3 entries, 5,000 records, index 20.0 kB, cache 1.0 MB, shard 3 in ledger 9",
         "up    sequencer 127.0.0.1:7041  555555555555",
-        "serves log 0: term 2, 11 entries, position 1,240, 1 shards, 1 engines follow",
+        "serves log 0: term 2, 11 entries, position 1,240, 1 shard, 1 engine follows",
         "up    bookie    127.0.0.1:3181  b1",
         "takes writes",
         "down  bookie    127.0.0.1:3182  b2",
         "cannot connect to 127.0.0.1:3182: refused; is it up?",
-        "log 0: term 2, 1024 slots (0-1023), metalog in ledger 7, sequencer 555555555555",
+        "log 0: term 2, 1,024 slots (0-1023), metalog in ledger 7, sequencer 555555555555",
         "0 sequencers stand by",
     ]
+
+
+def test_what_is_said_of_a_part_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = "cannot connect to [fe80::1]:3182: [red]refused[/red]; " + "is it up? " * 20
+    found = ClusterStatus([], [], [Part("bookie", "[fe80::1]:3182", False, "b2", problem.strip())])
+    console = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(Invocation, "console", lambda self: console)
+    status_command.draw(Invocation(), found)
+    assert isinstance(console.file, io.StringIO)
+    first, *below = console.file.getvalue().splitlines()[:-1]
+    assert first == "down  bookie    [fe80::1]:3182  b2"
+    assert all(line.startswith(" " * 16) and line.rstrip() == line and len(line) <= 80 for line in below)
+    assert " ".join(line.strip() for line in below) == problem.strip()
 
 
 def test_clocks_that_differ_are_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,15 +135,15 @@ def test_several_logs_standbys_and_controllers(monkeypatch: pytest.MonkeyPatch) 
     lines = [line.strip() for line in drawn(found, monkeypatch).splitlines()]
     assert lines == [
         "up    sequencer h:1  555555555555",
-        "serves log 0: term 2, 11 entries, position 1,240, 1 shards, 1 engines follow",
+        "serves log 0: term 2, 11 entries, position 1,240, 1 shard, 1 engine follows",
         "up    sequencer h:2  666666666666",
         "stands by for log 1",
         "up    controller h:3  cccccccccccc",
         "leads; balance: no bookies",
         "up    controller h:4  dddddddddddd",
         "stands by",
-        "log 0: term 2, 1023 slots (0-511,513-1023), metalog in ledger 7, sequencer 555555555555",
-        "log 1: term 3, 1 slots (512), metalog in ledger 8, sequencer 777777777777 (does not serve it)",
+        "log 0: term 2, 1,023 slots (0-511,513-1023), metalog in ledger 7, sequencer 555555555555",
+        "log 1: term 3, 1 slot (512), metalog in ledger 8, sequencer 777777777777 (does not serve it)",
         "log 10: no term yet, 0 slots (none); a sequencer and enough bookies begin one",
         "1 sequencer stands by",
     ]
