@@ -17,7 +17,7 @@ from boki_cli import ledger_changes, ledger_repair
 from boki_cli.ledger_options import LEDGER_ID, ROLE, run_with_ledgers
 from boki_cli.metadata_option import metadata_option
 from boki_cli.options import CommandGroup, Invocation, command, flush
-from boki_cli.wording import size_text
+from boki_cli.wording import field_line, size_text
 
 if TYPE_CHECKING:
     from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
@@ -102,11 +102,9 @@ def _register_show(group: CommandGroup) -> None:
             for name, value in shown.items():
                 if name == "ensembles":
                     for ensemble in value:
-                        click.echo(
-                            f"{'from entry ' + str(ensemble['first_entry']):>16}  {', '.join(ensemble['bookies'])}"
-                        )
+                        click.echo(field_line(f"from entry {ensemble['first_entry']}", ", ".join(ensemble["bookies"])))
                 else:
-                    click.echo(f"{name.replace('_', ' '):>16}  {value}")
+                    click.echo(field_line(name, value))
 
         return run_with_ledgers(invocation, metadata, print_it)
 

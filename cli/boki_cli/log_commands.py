@@ -15,7 +15,7 @@ from rich.table import Table
 from boki_cli import exit_codes, log_lost, log_verify
 from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.options import CommandGroup, Invocation, command
-from boki_cli.wording import counted
+from boki_cli.wording import counted, field_line
 from boki_common.errors import InvalidArgument, NoNode
 from boki_common.runtime import process
 from boki_metalog import slot_rules
@@ -119,7 +119,7 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
     view = await _view(store)
     sealed = await sealed_terms(store, log, above=0, below=view.next_term)
     if log not in view.logs and not sealed:
-        raise InvalidArgument(f"expected one of the logs {sorted(view.logs)}, found {log}", found=log)
+        raise _unknown(view, log)
     newest = sealed[::-1][:terms]
     now = describe(view, log, await _listed(store)) | {"in_view": log in view.logs, "sealed_terms": len(sealed)}
     history = [
@@ -138,7 +138,7 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
         invocation.emit(now | {"terms": history})
         return
     for name, value in now.items():
-        click.echo(f"{name.replace('_', ' '):>16}  {'' if value is None else value}")
+        click.echo(field_line(name, value))
     table = Table(box=None, pad_edge=False)
     for name in ("sealed term", "entries", "positions", "metalog", "slots"):
         table.add_column(name, justify="left" if name == "slots" else "right")
@@ -186,6 +186,11 @@ def _register_remove(group: CommandGroup) -> None:
         """Give all slots of a log to the others, in proportion to what they have, and end its last term."""
 
         async def change(changes: LogChanges, store: MetadataStore) -> None:
+            from boki_metalog.metadata_tree import sealed_terms
+
+            view = await _view(store)
+            if log not in view.logs and not await sealed_terms(store, log, above=0, below=view.next_term):
+                raise _unknown(view, log)
             await changes.remove(log)
             await _say(invocation, store, f"log {log} is removed")
 
@@ -294,6 +299,10 @@ async def _view(store: MetadataStore) -> View:
         raise InvalidArgument(
             "no cluster is in this metadata store yet: start one with `boki dev` or `boki init`"
         ) from error
+
+
+def _unknown(view: View, log: int) -> InvalidArgument:
+    return InvalidArgument(f"expected one of the logs {', '.join(map(str, sorted(view.logs)))}, found {log}", found=log)
 
 
 async def _listed(store: MetadataStore) -> dict[str, str]:
