@@ -262,17 +262,16 @@ class TermServer:
     async def close_metalog(self) -> None:
         """After an orderly end: closes the metalog and answers who asked for it. Raises what kept it from being closed."""
         assert self.orderly
+        yields, self._yields = self._yields, []
         try:
             await self._writer.close()
-            for waiter in self._yields:
-                waiter.peer.respond(waiter.request_id, waiter.opcode)
-        except BokiError as error:
-            for waiter in self._yields:
+        except BaseException as error:
+            self._writer.abandon()
+            for waiter in yields:
                 waiter.peer.respond_error(waiter.request_id, error)
             raise
-        finally:
-            self._yields = []
-            self._writer.abandon()
+        for waiter in yields:
+            waiter.peer.respond(waiter.request_id, waiter.opcode)
 
     def status(self) -> dict[str, Any]:
         """For people: where the term is."""

@@ -93,6 +93,7 @@ class ModelWriter:
         return ledger.acked - 1
 
     def abandon(self) -> None:
+        assert not self._ledger.closed_by_writer
         self.abandoned = True
 
     def tell_acked(self, lac: int) -> None:
