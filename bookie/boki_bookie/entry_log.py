@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 
 from boki_bookie.entry_log_format import (
     ENTRY_HEADER_BYTES,
+    OFFSET_BITS,
+    OFFSET_MASK,
     PAGE_BYTES,
     check_file_header,
     decode_entry,
@@ -27,6 +29,7 @@ from boki_bookie.entry_log_format import (
     encode_entries,
     encode_file_header,
     pack_location,
+    sound_body,
     stretches,
     unpack_location,
 )
@@ -297,15 +300,10 @@ class EntryLog:
 
     def at_hand(self, ledger_id: int, place: Place) -> memoryview | None:
         """`extent_at_hand` for one entry."""
-        number, offset = unpack_location(place.location)
-        file = self._open.get(number)
-        data = None if file is None else file.read_at_hand(offset, ENTRY_HEADER_BYTES + place.body_bytes)
-        if data is None:
-            return None
-        found = decode_run(
-            memoryview(data), place.location, ledger_id, place.entry_id, (place.location,), (place.body_bytes,)
-        )
-        return found[0] if found else None
+        _, location, body_bytes = place
+        file = self._open.get(location >> OFFSET_BITS)
+        data = None if file is None else file.read_at_hand(location & OFFSET_MASK, ENTRY_HEADER_BYTES + body_bytes)
+        return None if data is None else sound_body(memoryview(data), ledger_id, place.entry_id)
 
     async def close(self) -> None:
         for file in self._open.values():

@@ -158,6 +158,14 @@ def decode_entry(stored: memoryview, ledger_id: int, entry_id: int, *, name: str
     )
 
 
+def sound_body(stored: memoryview, ledger_id: int, entry_id: int) -> memoryview | None:
+    """The body of a stored entry that takes up all of `stored`; None where `decode_entry` says what is wrong."""
+    crc, length, found_ledger, found_entry = _STORED.unpack_from(stored)
+    if (found_entry, found_ledger, length) != (entry_id, ledger_id, len(stored) - ENTRY_HEADER_BYTES):
+        return None
+    return stored[ENTRY_HEADER_BYTES:] if crc32c(stored[_CRC.size :]) == crc else None
+
+
 def decode_run(
     stored: memoryview, base: int, ledger_id: int, first: int, locations: Sequence[int], body_bytes: Sequence[int]
 ) -> list[memoryview]:

@@ -125,9 +125,14 @@ class Ledger:
 
     def place(self, entry_id: int) -> Place | None:
         """Where the entry is stored, if it is."""
-        at = bisect_left(self.entries, entry_id)
-        if at == len(self.entries) or self.entries[at] != entry_id:
+        entries = self.entries
+        if not entries:
             return None
+        at = entry_id - entries[0]  # there, unless entries are missing before it
+        if not (0 <= at < len(entries) and entries[at] == entry_id):
+            at = bisect_left(entries, entry_id)
+            if at == len(entries) or entries[at] != entry_id:
+                return None
         return Place(entry_id, self.locations[at], self.body_bytes[at])
 
     def held_run(self, first: int, count: int, room: int, *, overhead: int) -> list[HeldPart]:

@@ -2,10 +2,11 @@
 
 One port serves v2 and v3: a frame whose first byte is that of a v3 message goes to `server_v3`, in the same batch.
 
-All frames of one read are one batch: adds of one ledger that follow one another are taken as one run where nothing is
+All frames of one network read are one batch: adds of one ledger that follow one another are taken as one run where nothing is
 against any of them, else one by one, with the same answers; and one callback sends the acknowledgements of
-the whole batch as one buffer when their group is durable. Refusals and cached reads are answered at once; reads that need
-the disk go in one task a batch. Answers carry the ids of their request, so their order does not matter.
+the whole batch as one buffer when their group is durable. Reads of one entry are looked up together, and leave together. Refusals
+and what is in memory are answered at once; reads that need the disk go in one task a batch. Answers carry the ids of their
+request, so their order does not matter.
 
 | request | answered |
 |---|---|
@@ -41,6 +42,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
     ADD_RESPONSE_BYTES,
     FLAG_RECOVERY_ADD,
+    READ_BYTES,
     AddRequest,
     AuthRequest,
     BatchReadRequest,
@@ -48,11 +50,13 @@ from boki_common.bookkeeper.v2 import (
     Request,
     UnknownRequest,
     decode_add_run,
+    decode_plain_reads,
     decode_request,
     encode_add_acks,
     encode_add_response,
     encode_auth,
     encode_batch_read_response,
+    encode_found_reads,
     encode_read_response,
     encode_unknown_response,
 )
@@ -72,6 +76,8 @@ _ACK_LEDGER: Final = 12
 """Where an encoded add response has its ledger."""
 _LEDGER_BYTES: Final = 8
 
+Single = tuple[int, int]
+"""(ledger, entry) of a read of one entry, once whether it fences does not matter any more."""
 Read = ReadRequest | BatchReadRequest
 _log = get_logger("bookie")
 
@@ -84,7 +90,9 @@ class _Waiting:
 
     __slots__ = ("held", "request", "size")
 
-    def __init__(self, request: Read, held: Sequence[memoryview | Place | HeldPart], size: int) -> None:
+    def __init__(
+        self, request: Single | BatchReadRequest, held: Sequence[memoryview | Place | HeldPart], size: int
+    ) -> None:
         self.request = request
         self.held = held
         self.size = size
@@ -93,14 +101,19 @@ class _Waiting:
 class _Batch:
     """What one read brought, by how it is answered."""
 
-    __slots__ = ("acks", "adds", "fencing", "reads")
+    __slots__ = ("acks", "adds", "fencing", "ranges", "reads")
 
     def __init__(self) -> None:
         self.acks: list[bytes] = []
         """Whole responses to the adds that are stored, to be sent when those are durable; `adds` of them."""
         self.adds = 0
-        self.reads: list[Read] = []
+        self.reads: list[Single] = []
+        self.ranges: list[BatchReadRequest] = []
         self.fencing: list[Read] = []
+
+    @property
+    def all_reads(self) -> int:
+        return len(self.reads) + len(self.ranges) + len(self.fencing)
 
 
 class BookieServer:
@@ -140,8 +153,8 @@ class BookieServer:
     def count_adds(self, status: V2Status, count: int = 1) -> None:
         (self._adds_ok if status is V2Status.OK else self._adds.labels(status=status.name)).inc(count)
 
-    def count_read(self, status: V2Status) -> None:
-        (self._reads_ok if status is V2Status.OK else self._reads.labels(status=status.name)).inc()
+    def count_reads(self, status: V2Status, count: int = 1) -> None:
+        (self._reads_ok if status is V2Status.OK else self._reads.labels(status=status.name)).inc(count)
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         """Runs what a connection cannot answer at once."""
@@ -194,6 +207,10 @@ class BookieConnection:
                     at = alone
                     continue
             frame = frames[at]
+            if len(frame) == READ_BYTES and (reads := decode_plain_reads(frames, at)):
+                self._take_reads(reads, batch)
+                at += len(reads)
+                continue
             at += 1
             request = decode_request(frame)
             if type(request) is AddRequest:
@@ -267,9 +284,9 @@ class BookieConnection:
         if batch.fencing:
             self._unanswered += len(batch.fencing)
             self._storage.journal.when_durable(partial(self._fenced, batch.fencing))
-        if batch.reads:
-            self._unanswered += len(batch.reads)
-            self._serve(batch.reads)
+        if batch.reads or batch.ranges:
+            self._unanswered += len(batch.reads) + len(batch.ranges)
+            self._serve(batch.reads, batch.ranges)
 
     def _tell_watchers(self, acks: bytes) -> None:
         ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), ADD_RESPONSE_BYTES))
@@ -296,18 +313,27 @@ class BookieConnection:
             self._connection.send(encode_auth(auth.answer(request.message, self._server.bookie_id)))
             return
         assert isinstance(request, ReadRequest | BatchReadRequest)
-        waiting = len(batch.reads) + len(batch.fencing)
-        if self._room(batch) <= waiting or self._connection.unsent_bytes > self._server.intake.unsent_bytes:
-            self._answer(request, V2Status.TOO_MANY_REQUESTS)
+        if self._room(batch) <= batch.all_reads or self._is_crowded():
+            self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
             return
         if request.master_key is None:
-            batch.reads.append(request)
+            if isinstance(request, ReadRequest):
+                batch.reads.append((request.ledger_id, request.entry_id))
+            else:
+                batch.ranges.append(request)
             return
         status = self._storage.fence(request.ledger_id, request.master_key)
         if status is V2Status.OK:
             batch.fencing.append(request)
         else:
-            self._answer(request, status)
+            self._refuse_read(request, status)
+
+    def _take_reads(self, reads: list[Single], batch: _Batch) -> None:
+        """Reads of one entry each that do not fence."""
+        room = 0 if self._is_crowded() else max(0, self._room(batch) - batch.all_reads)
+        batch.reads += reads[:room]
+        for refused in reads[room:]:
+            self._answer_read(refused, V2Status.TOO_MANY_REQUESTS)
 
     def _fenced(self, requests: list[Read], error: BokiError | None) -> None:
         if error is not None:
@@ -316,20 +342,38 @@ class BookieConnection:
             return
         for request in requests:
             self._server.watchers.changed(request.ledger_id, fenced=True)
-        self._serve(requests)
+        self._serve(
+            [(one.ledger_id, one.entry_id) for one in requests if isinstance(one, ReadRequest)],
+            [one for one in requests if isinstance(one, BatchReadRequest)],
+        )
 
-    def _serve(self, requests: list[Read]) -> None:
+    def _serve(self, reads: Sequence[Single], ranges: Sequence[BatchReadRequest]) -> None:
         """Answers what is in memory, ours or the system's, as far as one turn goes; the rest goes into one task."""
         self._turn_bytes = 0
-        for request in requests:
-            waiting = self._read_at_once(request) if isinstance(request, ReadRequest) else self._read_run(request)
-            if waiting is not None:
-                self._to_load.append(waiting)
-            else:
-                self._unanswered -= 1
+        waiting = len(self._to_load)
+        if reads:
+            self._serve_single(reads)
+        for request in ranges:
+            self._serve_range(request)
+        self._unanswered -= len(reads) + len(ranges) - (len(self._to_load) - waiting)
         if self._to_load and not self._loading:
             self._loading = True
             self._server.spawn(self._load(), "bookie read")
+
+    def _serve_single(self, reads: Sequence[Single]) -> None:
+        """What is at hand leaves in one piece."""
+        bodies = self._storage.bodies_at_hand(reads, 0 if self._is_crowded() else self._server.load_bytes)
+        found = [body for body in bodies if body is not None]
+        late: Sequence[Single] = reads[len(bodies) :]
+        if len(found) < len(bodies):
+            late = [*(read for read, body in zip(reads, bodies, strict=False) if body is None), *late]
+            reads = [read for read, body in zip(reads, bodies, strict=False) if body is not None]
+        if found:
+            self._turn_bytes += sum(map(len, found))
+            self._server.count_reads(V2Status.OK, len(found))
+            self._connection.send_now(encode_found_reads(reads[: len(found)], found))
+        for read in late:
+            self._look_up(read)
 
     def _is_crowded(self) -> bool:
         """The client takes its answers more slowly than it asks: it is answered no faster than it reads."""
@@ -338,20 +382,22 @@ class BookieConnection:
     def _must_wait(self) -> bool:
         return self._turn_bytes >= self._server.load_bytes or self._is_crowded()
 
-    def _read_at_once(self, request: ReadRequest) -> _Waiting | None:
-        """Answers the read, or returns what it has to wait for."""
-        storage, ledger_id = self._storage, request.ledger_id
-        status, body, place = storage.look_up(ledger_id, request.entry_id)
-        if place is not None:
-            body = storage.at_hand(ledger_id, place)
-        held = place if body is None else body
-        if held is not None and (body is None or self._must_wait()):
-            return _Waiting(request, [held], len(body) if body is not None else place.body_bytes if place else 0)
-        self._answer_read(request, status, body)
-        return None
+    def _look_up(self, read: Single) -> None:
+        """Answers a read of what is not at hand: there is no such entry, or it has to wait."""
+        ledger_id, entry_id = read
+        status, body, place = self._storage.look_up(ledger_id, entry_id)
+        if place is not None and entry_id < 0 and not self._must_wait():  # only now it is known which one that is
+            body = self._storage.at_hand(ledger_id, place)
+        if body is not None and not self._must_wait():
+            self._answer_read(read, status, body)
+        elif body is not None:
+            self._to_load.append(_Waiting(read, [body], len(body)))
+        elif place is not None:
+            self._to_load.append(_Waiting(read, [place], place.body_bytes))
+        else:
+            self._answer_read(read, status)
 
-    def _read_run(self, request: BatchReadRequest) -> _Waiting | None:
-        """The same for a batch."""
+    def _serve_range(self, request: BatchReadRequest) -> None:
         count = min(request.max_count if request.max_count > 0 else BATCH_READ_ENTRIES, BATCH_READ_ENTRIES)
         room = min(request.max_bytes if request.max_bytes > 0 else limits.FRAME_BYTES, limits.FRAME_BYTES)
         status, parts = self._storage.look_up_run(
@@ -363,12 +409,12 @@ class BookieConnection:
         )
         if not parts:
             self._answer_batch(request, status, [])
-            return None
+            return
         bodies = None if self._must_wait() else self._storage.run_at_hand(request.ledger_id, parts)
         if bodies is None:
-            return _Waiting(request, parts, LOAD_BYTES)
-        self._answer_batch(request, status, bodies)
-        return None
+            self._to_load.append(_Waiting(request, parts, LOAD_BYTES))
+        else:
+            self._answer_batch(request, status, bodies)
 
     async def _load(self) -> None:
         """Answers what waits, a bounded amount a turn.
@@ -396,27 +442,25 @@ class BookieConnection:
 
     async def _load_some(self) -> None:
         """Single reads, those that wait up to the next batch."""
-        reads: list[_Waiting] = []
+        reads: list[tuple[Single, memoryview | Place]] = []
         size = 0
         for waiting in self._to_load:
-            if size >= LOAD_BYTES or not isinstance(waiting.request, ReadRequest):
+            if size >= LOAD_BYTES or isinstance(waiting.request, BatchReadRequest):
                 break
-            reads.append(waiting)
-            size += waiting.size
-        places = [
-            (waiting.request.ledger_id, held) for waiting in reads for held in waiting.held if isinstance(held, Place)
-        ]
-        loaded = iter(await self._storage.load(places) if places else ())
-        for waiting in reads:
-            self._to_load.popleft()
             (held,) = waiting.held
+            assert isinstance(held, memoryview | Place)
+            reads.append((waiting.request, held))
+            size += waiting.size
+        places = [(read[0], held) for read, held in reads if isinstance(held, Place)]
+        loaded = iter(await self._storage.load(places) if places else ())
+        for read, held in reads:
+            self._to_load.popleft()
             body = next(loaded) if isinstance(held, Place) else held
             self._unanswered -= 1
-            assert isinstance(waiting.request, ReadRequest)
             if isinstance(body, memoryview):
-                self._answer_read(waiting.request, V2Status.OK, body)
+                self._answer_read(read, V2Status.OK, body)
             else:
-                self._answer_read(waiting.request, V2Status.IO_ERROR, None)
+                self._answer_read(read, V2Status.IO_ERROR)
 
     async def _load_batch(self, request: BatchReadRequest, waiting: _Waiting) -> None:
         """One batch; it ends before the first entry that cannot be read, and nothing readable is an IO_ERROR."""
@@ -426,21 +470,20 @@ class BookieConnection:
         self._unanswered -= 1
         self._answer_batch(request, V2Status.OK if bodies else V2Status.IO_ERROR, bodies)
 
-    def _answer(self, request: Read, status: V2Status) -> None:
-        """Without a body."""
+    def _refuse_read(self, request: Read, status: V2Status) -> None:
         if isinstance(request, ReadRequest):
-            self._answer_read(request, status, None)
+            self._answer_read((request.ledger_id, request.entry_id), status)
         else:
             self._answer_batch(request, status, [])
 
-    def _answer_read(self, request: ReadRequest, status: V2Status, body: memoryview | None) -> None:
-        self._server.count_read(status)
+    def _answer_read(self, read: Single, status: V2Status, body: memoryview | None = None) -> None:
+        self._server.count_reads(status)
         if body is not None:
             self._turn_bytes += len(body)
-        self._connection.send(*encode_read_response(status, request.ledger_id, request.entry_id, body))
+        self._connection.send(*encode_read_response(status, *read, body))
 
     def _answer_batch(self, request: BatchReadRequest, status: V2Status, bodies: list[memoryview]) -> None:
-        self._server.count_read(status)
+        self._server.count_reads(status)
         frame = encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
         self._turn_bytes += sum(map(len, frame))
         self._connection.send(*frame)

@@ -66,7 +66,7 @@ class Shared(Protocol):
     free_bytes: Callable[[], Awaitable[int]]
 
     def count_adds(self, status: V2Status, count: int = 1) -> None: ...
-    def count_read(self, status: V2Status) -> None: ...
+    def count_reads(self, status: V2Status, count: int = 1) -> None: ...
     def spawn(self, work: Coroutine[None, None, None], name: str) -> None: ...
 
 
@@ -324,7 +324,7 @@ class V3Requests:
                 self._refuse_read(request, status)
 
     def _refuse_read(self, request: v3.ReadRequest, status: V2Status) -> None:
-        self._shared.count_read(status)
+        self._shared.count_reads(status)
         self._send(v3.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id))
 
     def _serve(self, requests: list[v3.ReadRequest]) -> None:
@@ -409,7 +409,7 @@ class V3Requests:
     ) -> None:
         """Answers a read that was counted as unanswered."""
         self._unanswered -= 1
-        self._shared.count_read(status)
+        self._shared.count_reads(status)
         if lac is not None:
             explicit = self._storage.explicit_lac(request.ledger_id)
             lac = max(lac, explicit_lac_of(explicit)) if explicit else lac

@@ -64,6 +64,7 @@ class Store(Protocol):
     def doubts(self, ledger_id: int) -> bool: ...
     def look_up(self, ledger_id: int, entry_id: int) -> Found: ...
     def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun: ...
+    def bodies_at_hand(self, wanted: Sequence[tuple[int, int]], room: int) -> list[memoryview | None]: ...
     def at_hand(self, ledger_id: int, place: Place) -> memoryview | None: ...
     def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None: ...
     async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]: ...
@@ -191,6 +192,16 @@ class StorageRouter:
         return self.of(ledger_id).held_entries(ledger_id)
 
     # -- all of them
+
+    def bodies_at_hand(self, wanted: Sequence[tuple[int, int]], room: int) -> list[memoryview | None]:
+        bodies: list[memoryview | None] = []
+        for one in wanted:
+            if room <= 0:
+                break
+            (body,) = self.of(one[0]).bodies_at_hand((one,), room)
+            bodies.append(body)
+            room -= 0 if body is None else len(body)
+        return bodies
 
     def when_durable(self, done: Done) -> None:
         """Calls back when the adds taken so far, anywhere, may be acknowledged."""

@@ -18,6 +18,7 @@ from boki_bookie.entry_log_format import (
     encode_entries,
     encode_file_header,
     pack_location,
+    sound_body,
     stored_entries,
     stretches,
     unpack_location,
@@ -131,6 +132,28 @@ def test_a_run_never_reads_outside_of_its_stretch() -> None:
     for base, size in ((1, 4), (0, 5)):
         assert decode_run(stored, base, 7, 5, [0], [size]) == []
     assert decode_run(stored[:-1], 0, 7, 5, [0], [4]) == []
+
+
+@given(st.binary(max_size=60), st.data())
+def test_a_body_is_sound_where_decoding_it_finds_no_fault(body: bytes, draw: st.DataObject) -> None:
+    stored = bytearray(stored_entry(7, 5, body))
+    fate = draw.draw(st.sampled_from(("whole", "flipped", "short", "long")))
+    if fate == "flipped":
+        stored[draw.draw(st.integers(0, len(stored) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
+    elif fate == "short":
+        del stored[draw.draw(st.integers(ENTRY_HEADER_BYTES, len(stored))) :]
+    elif fate == "long":
+        stored += b"x"
+    for ledger_id, entry_id in ((7, 5), (7, 6), (8, 5)):
+        try:
+            expected: bytes | None = bytes(decode_entry(memoryview(stored), ledger_id, entry_id, name="x", offset=0))
+        except CorruptData:
+            expected = None
+        found = sound_body(memoryview(stored), ledger_id, entry_id)
+        if fate == "long":
+            assert found is None, "what is read is as long as the index says"
+        else:
+            assert (None if found is None else bytes(found)) == expected
 
 
 @given(st.lists(st.tuples(st.sampled_from((0, 0, 0, 100, 5_000, 2**40)), st.integers(0, 3_000)), max_size=40))

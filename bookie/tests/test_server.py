@@ -137,9 +137,49 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
             await asyncio.sleep(0)
         assert client.frames.empty()
         disk.release("sync")
-        for entry_id in (-1, 0):
-            answer = decode_response(memoryview(await client.frames.get()))
-            assert (answer.ledger_id, answer.entry_id, answer.status) == (ledger_id, entry_id, status)
+        answers = [decode_response(memoryview(await client.frames.get())) for _ in range(2)]
+        assert {(one.ledger_id, one.entry_id, one.status) for one in answers} == {
+            (ledger_id, entry_id, status) for entry_id in (-1, 0)
+        }
+
+
+async def test_many_reads_at_once_get_the_answers_of_each(served: Served) -> None:
+    """Of several ledgers, stored, cached and absent, between other requests."""
+    client = await served.connect()
+    for ledger_id in (1, 2):
+        for entry_id in range(6):
+            await client.ask(*served.add(ledger_id, entry_id, b"%d/%d" % (ledger_id, entry_id)))
+        if ledger_id == 1:
+            await served.storage.checkpoint()
+    reads = [(ledger_id, entry_id) for ledger_id in (1, 2, 3) for entry_id in range(-2, 9)]
+    alone = {read: await client.ask(encode_read(*read)) for read in reads}
+    rng = random.Random(4)
+    for _ in range(20):
+        asked = rng.sample(reads, 20)
+        requests = [encode_read(*read, high_priority=rng.random() < 0.3) for read in asked]
+        requests.insert(rng.randrange(20), encode_read(1, 0, fence_key=served.world.key))
+        requests.insert(rng.randrange(20), encode_batch_read(2, 1, request_id=5, max_count=3, max_bytes=10_000))
+        client.connection.send(*requests)
+        answers = [decode_response(memoryview(await client.frames.get())) for _ in range(22)]
+        found = [one for one in answers if isinstance(one, ReadResponse)]
+        expected = [alone[read] for read in asked] + [alone[1, 0]]
+        assert sorted(map(repr_of, found)) == sorted(map(repr_of, expected))
+
+
+def repr_of(answer: ReadResponse) -> tuple[int, int, str, bytes]:
+    return answer.ledger_id, answer.entry_id, answer.status.name, bytes(answer.body or b"")
+
+
+async def test_reads_beyond_what_may_be_unanswered_are_refused_one_by_one(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    disk.hold("sync")
+    client.connection.send(*served.add(1, 1))
+    client.connection.send(*(encode_read(1, 0) for _ in range(60)))
+    answers = [decode_response(memoryview(await client.frames.get())) for _ in range(60)]
+    assert [one.status for one in answers].count(V2Status.TOO_MANY_REQUESTS) == 11, "of 50 one is the add"
+    disk.release("sync")
+    assert (await client.ask(encode_read(1, 0))).status is V2Status.OK
 
 
 async def test_a_fencing_read_waits_for_the_entry_it_finds(served: Served, disk: MemoryDisk) -> None:

@@ -73,6 +73,36 @@ async def test_what_is_at_hand_is_the_same(world: Any, storage: Storage) -> None
     assert [bytes(body) for body in storage.run_at_hand(1, cached) or ()] == bodies(world, *range(COUNT // 2, COUNT))
 
 
+@pytest.mark.parametrize("at_hand", [False, True])
+async def test_many_at_hand_are_what_each_of_them_is(
+    world: Any, storage: Storage, disk: MemoryDisk, at_hand: bool
+) -> None:
+    """Whatever is cached; what is stored, with gaps, if the system has it in memory and it is sound."""
+    gaps = (3, 4, 9, 11)
+    await world.put(storage, *(world.add(5, entry, payload(entry)) for entry in gaps))
+    await storage.checkpoint()
+    await world.put(storage, world.add(5, 20, payload(20)))
+    disk.flip_bit(FILE, disk.contents(FILE).index(bytes(world.body(5, 9, payload(9)))) + 50)
+    disk.cached = at_hand
+    await storage.load([(5, place) for place in [storage.look_up(5, 3).place] if place])  # the file is open
+    wanted = [(ledger_id, entry_id) for ledger_id in (1, 5, 6) for entry_id in range(-2, 25)]
+    found = storage.bodies_at_hand(wanted, 1 << 20)
+    expected = []
+    for ledger_id, entry_id in wanted:
+        _, body, place = storage.look_up(ledger_id, entry_id) if entry_id >= 0 else (None, None, None)
+        expected.append(body if place is None else storage.at_hand(ledger_id, place))
+    assert [body and bytes(body) for body in found] == [body and bytes(body) for body in expected]
+    sound = {(5, entry) for entry in (3, 4, 11)} | {(1, entry) for entry in range(COUNT)} if at_hand else set()
+    assert {one for one, body in zip(wanted, found, strict=True) if body is not None} == sound | {(5, 20)}
+
+
+async def test_no_more_is_had_at_hand_than_there_is_room_for(world: Any, storage: Storage) -> None:
+    wanted = [(1, entry) for entry in range(COUNT // 2, COUNT)]
+    size = len(bodies(world, COUNT - 1)[0])
+    for room, count in ((0, 0), (1, 1), (size, 1), (size + 1, 2), (2 * size, 2), (100 * size, COUNT // 2)):
+        assert len(storage.bodies_at_hand(wanted, room)) == count
+
+
 async def test_held_entries_are_those_of_memory_and_disk(storage: Storage) -> None:
     assert storage.held_entries(1) == list(range(COUNT))
     assert storage.held_entries(2) is None

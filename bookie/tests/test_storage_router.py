@@ -63,6 +63,12 @@ async def test_every_ledger_is_found_where_it_was_put_also_after_a_restart(world
     assert not router.is_fenced(4)
     assert await world.read(router, 99, 0) is V2Status.NO_LEDGER
     assert router.ledger_count == len(LEDGERS)
+    others = LEDGERS[3:]
+    assert await world.put(router, *(world.add(ledger_id, 3) for ledger_id in others)) == [OK] * len(others)
+    wanted = [(ledger_id, entry_id) for ledger_id in others for entry_id in (3, 4)]
+    found = [body and bytes(body) for body in router.bodies_at_hand(wanted, 1 << 20)]
+    assert found == [bytes(world.body(ledger_id, 3)) if entry_id == 3 else None for ledger_id, entry_id in wanted]
+    assert len(router.bodies_at_hand(wanted, 1)) == 1
 
 
 async def test_reads_of_many_directories_come_back_in_order(world: Any, disks: list[MemoryDisk]) -> None:

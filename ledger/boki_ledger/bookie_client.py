@@ -66,7 +66,8 @@ class BookieNetwork:
     ) -> asyncio.Future[ReadAnswer]:
         if self._speaks_v3:
             return self._v3_link(bookie).read(ledger_id, entry_id, fence_key)
-        return self._first_link(bookie).read(ledger_id, entry_id, fence_key)
+        links = self._links.get(bookie)
+        return (links[0] if links else self._new_link(bookie)).read(ledger_id, entry_id, fence_key)
 
     def read_batch(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
@@ -102,7 +103,7 @@ class BookieNetwork:
             link = self._v3_links.get(bookie)
             return link is None or link.error is None
         links = self._links.get(bookie)
-        return not links or links[0].error is None
+        return not links or links[0].connection is not None or links[0].error is None
 
     async def close(self) -> None:
         """Ends all links. Idempotent."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import (
@@ -60,6 +61,7 @@ class LedgerReader:
         self._updates = updates
         self._settings = settings
         self._digest = digest_for(seen.metadata.digest_type, seen.metadata.password)
+        self._payload_start = v2.ENTRY_HEADER_BYTES + self._digest.size
         self._lacs = LacReads(ledger_id, self._digest, transport, settings)
         self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics, chooser)
         self._ended: BokiError | None = None
@@ -111,6 +113,9 @@ class LedgerReader:
         if last > self._last_entry:
             await self._reach(last)
         goes_on, self._read_up_to = self._read_up_to == first - 1, last
+        if first == last:
+            body = await self._reads.read_body(first, self._metadata_now, self._refresh)
+            return [body[self._payload_start :]]
         following = min(last + 1 - first, self._last_entry - last) if goes_on else 0
         return await self._reads.read(first, last, self._metadata_now, self._refresh, following=following)
 

@@ -120,7 +120,11 @@ class ReplicaReads:
 
         From its first replica: with no task, and no timer of its own. What that does not bring takes the long way.
         """
-        bookie = self._first_choice(entry_id, metadata())
+        known = metadata()
+        _, bookies = fragment_of(known.ensembles, entry_id)
+        bookie = bookies[entry_id % len(bookies)]
+        if not self._is_well(bookie):
+            bookie = self._order(entry_id, known)[0]
         future = self._transport.read(bookie, self._ledger_id, entry_id)
         if not future.done():
             enough = self._patience.begin(future)
@@ -243,12 +247,6 @@ class ReplicaReads:
         _, bookies = fragment_of(metadata.ensembles, entry_id)
         replicas = [bookies[slot] for slot in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)]
         return sorted(replicas, key=lambda bookie: not self._is_well(bookie))
-
-    def _first_choice(self, entry_id: int, metadata: LedgerMetadata) -> BookieId:
-        """The first of `_order`, which is spared where the first of the write set is well."""
-        _, bookies = fragment_of(metadata.ensembles, entry_id)
-        bookie = bookies[entry_id % len(bookies)]
-        return bookie if self._is_well(bookie) else self._order(entry_id, metadata)[0]
 
     def _is_well(self, bookie: BookieId) -> bool:
         return self._transport.seems_up(bookie) and (self._chooser is None or not self._chooser.is_quarantined(bookie))

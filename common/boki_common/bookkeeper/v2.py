@@ -51,6 +51,11 @@ _ADD_START: Final = Struct(f">IBBH{MASTER_KEY_BYTES}s")
 """Length, header and key of a whole add frame."""
 _READ: Final = Struct(">BBHqq")
 _WHOLE_READ: Final = Struct(">IBBHqq")
+_READ_IN_RUN: Final = Struct(">Iqq")
+_PLAIN_READS: Final = frozenset(VERSION << 24 | OP_READ << 16 | flags for flags in (0, FLAG_HIGH_PRIORITY))
+"""First words of reads that do not fence."""
+READ_BYTES: Final = _READ.size
+"""Of a read that does not fence, without its length."""
 _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
@@ -62,7 +67,7 @@ _ADD_WORD: Final = VERSION << 8 | OP_ADD
 _IDS: Final = Struct(">qq")
 
 _JOINED_BODY_BYTES: Final = 8_192
-"""On average, up to which bodies of a batch are joined."""
+"""On average, up to which bodies of a batch, or of several reads, are joined."""
 
 _CHECKED: Final = Struct(">qq16xI")
 """Ledger, entry and CRC32C of a body."""
@@ -293,6 +298,20 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     return AddRun(word & 0xFFFF, key, ledger_id, entry_ids, bodies)
 
 
+def decode_plain_reads(frames: Sequence[memoryview], start: int) -> list[tuple[int, int]]:
+    """(ledger, entry) of the reads that begin at `frames[start]`, up to the first frame that is none, or fences."""
+    unpack = _READ_IN_RUN.unpack_from
+    reads: list[tuple[int, int]] = []
+    for frame in itertools.islice(frames, start, None):
+        if len(frame) != READ_BYTES:
+            break
+        word, ledger_id, entry_id = unpack(frame)
+        if word not in _PLAIN_READS:
+            break
+        reads.append((ledger_id, entry_id))
+    return reads
+
+
 def decode_request(frame: memoryview) -> Request:
     """Reads a request without its length.
 
@@ -373,6 +392,20 @@ def encode_read_response(status: V2Status, ledger_id: int, entry_id: int, body: 
     size = _RESPONSE.size + (0 if body is None else len(body))
     head = _WHOLE_RESPONSE.pack(size, VERSION, OP_READ, 0, status, ledger_id, entry_id)
     return [head] if body is None else [head, body]
+
+
+def encode_found_reads(reads: Sequence[tuple[int, int]], bodies: Sequence[Buffer]) -> list[Buffer]:
+    """Whole responses to reads, (ledger, entry) as they were asked, whose bodies are there; joined as in batches."""
+    pack, start = _WHOLE_RESPONSE.pack, _RESPONSE.size
+    frames: list[Buffer] = []
+    append = frames.append
+    size = 0
+    for (ledger_id, entry_id), body in zip(reads, bodies, strict=True):
+        length = start + len(body)
+        append(pack(length, VERSION, OP_READ, 0, 0, ledger_id, entry_id))
+        append(body)
+        size += length
+    return [b"".join(frames)] if size <= _JOINED_BODY_BYTES * len(bodies) else frames
 
 
 def encode_batch_read_response(

@@ -192,6 +192,37 @@ def test_a_run_is_as_many_adds_as_differ_in_their_entries_only(
     assert [bytes(body) for body in run.bodies] == [bytes(requests[start + i][24:]) for i in range(len(expected))]
 
 
+REQUESTS = st.one_of(
+    st.builds(v2.encode_read, st.integers(-5, 5), st.integers(-5, 5), high_priority=st.booleans()),
+    st.builds(v2.encode_read, st.just(1), st.just(2), fence_key=st.just(KEY), high_priority=st.booleans()),
+    st.builds(lambda flags: b"\0\0\0\x14\x02\x02" + flags + bytes(16), st.binary(min_size=2, max_size=2)),
+    st.builds(lambda word: b"\0\0\0\x14" + word + bytes(16), st.binary(min_size=4, max_size=4)),
+    st.binary(max_size=30).map(lambda rest: b"\0\0\0\0" + rest),
+)
+
+
+@given(st.lists(REQUESTS, max_size=8))
+def test_reads_that_do_not_fence_are_taken_together_as_one_by_one(requests: list[bytes]) -> None:
+    found = [memoryview(request)[4:] for request in requests]
+    for start in range(len(found)):
+        reads = v2.decode_plain_reads(found, start)
+        for frame, read in zip(found[start:], reads, strict=False):
+            request = v2.decode_request(frame)
+            assert isinstance(request, v2.ReadRequest) and request.master_key is None
+            assert read == (request.ledger_id, request.entry_id)
+    plain = [v2.encode_read(number, -number, high_priority=number % 2 == 1) for number in range(5)]
+    frames = [memoryview(one)[4:] for one in plain]
+    assert v2.decode_plain_reads([*frames, memoryview(b"x"), *frames], 1) == [(1, -1), (2, -2), (3, -3), (4, -4)]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())
+def test_answers_to_reads_are_the_same_bytes_joined_or_not(bodies: list[bytes], large: bool) -> None:
+    bodies = [body * (1_000 if large else 1) for body in bodies]
+    reads = [(number, number - 1) for number in range(len(bodies))]
+    alone = [v2.encode_read_response(V2Status.OK, *read, body) for read, body in zip(reads, bodies, strict=True)]
+    assert b"".join(v2.encode_found_reads(reads, bodies)) == b"".join(part for one in alone for part in one)
+
+
 def test_what_is_no_add_begins_no_run() -> None:
     read = memoryview(v2.encode_read(1, 2))[4:]
     assert v2.decode_add_run([read, read], 0) is None
