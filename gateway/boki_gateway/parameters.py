@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
+from urllib.parse import unquote_to_bytes
 
 from boki_common import limits
 from boki_common.errors import InvalidArgument
@@ -54,6 +55,23 @@ class Parameter:
     meaning: str
     schema: Mapping[str, Any]
     parse: Callable[[str], object]
+
+
+def check_target(target: str) -> None:
+    """What a request names is UTF-8, percent-encoded: other bytes would be read as the names of other books and tags.
+
+    Args:
+        target: path and query as they were sent.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    try:
+        unquote_to_bytes(target).decode()
+    except UnicodeError:
+        raise InvalidArgument(
+            f"expected UTF-8, percent-encoded, in the URL, found {target!r:.200}", found=ascii(target)[:200]
+        ) from None
 
 
 def parse(known: Sequence[Parameter], *, path: Mapping[str, str], query: Iterable[tuple[str, str]]) -> Asked:

@@ -75,7 +75,10 @@ class Gateway:
         metrics.gauge(metric_definitions.STREAMS).set_function(lambda: admission.streams)
         application = web.Application(middlewares=[self._outermost])
         for route in ROUTES:
-            application.router.add_route(route.method, route.path, self._handler(route), name=route.name)
+            handler = self._handler(route)
+            application.router.add_route(route.method, route.path, handler, name=route.name)
+            if route.has_head:
+                application.router.add_route(hdrs.METH_HEAD, route.path, handler, name=route.name)
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -150,6 +153,7 @@ class Gateway:
         return handle
 
     async def _answer(self, route: Route, request: web.Request, session: Client) -> Answer:
+        parameters.check_target(request.raw_path)
         asked = parameters.parse(route.parameters, path=request.match_info, query=_query(route, request))
         if route.body is None:
             return await route.handler(Call(self._parts, request, asked, None, session))

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from yarl import URL
 
 from boki_common.errors import SettingsError
 from boki_common.net.connection import Address
@@ -45,7 +46,35 @@ async def test_what_is_refused(
 
 
 async def test_the_methods_of_a_path_are_told(asker: Asker) -> None:
-    assert (await asker.ask("DELETE", RECORDS)).headers["Allow"] == "GET, POST"
+    assert (await asker.ask("DELETE", RECORDS)).headers["Allow"] == "GET, HEAD, POST"
+    assert (await asker.ask("DELETE", "/v1/books/b/events")).headers["Allow"] == "GET"
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", RECORDS, f"{RECORDS}/7"])
+async def test_head_is_get_without_the_body(asker: Asker, path: str) -> None:
+    async with asker.http.get(asker.url + path) as got, asker.http.head(asker.url + path) as headed:
+        assert await headed.read() == b""
+        assert headed.status == got.status
+        names = (
+            ("Content-Type", "Boki-Session")
+            if path == "/metrics"
+            else ("Content-Type", "Boki-Session", "Content-Length")
+        )
+        assert [headed.headers.get(name) for name in names] == [got.headers.get(name) for name in names]
+    async with asker.http.head(f"{asker.url}/v1/books/b/events") as endless:
+        assert endless.status == 405
+
+
+@pytest.mark.parametrize("target", ["/v1/books/%FF/records", f"{RECORDS}?tag=M%FCnchen", f"{RECORDS}?tag=%C3"])
+async def test_bytes_that_are_no_utf8_name_nothing(asker: Asker, target: str) -> None:
+    url = URL(asker.url + target, encoded=True)
+    method, body = ("GET", None) if "?" in target else ("POST", {"text": "x"})
+    async with asker.http.request(method, url, json=body) as answer:
+        refused = await answer.json()
+    assert (answer.status, refused["error"]) == (400, "InvalidArgument")
+    assert refused["message"].startswith("expected UTF-8, percent-encoded, in the URL, found ")
+    async with asker.http.get(URL(f"{asker.url}{RECORDS}?tag=M%C3%BCnchen", encoded=True)) as fine:
+        assert fine.status == 200
 
 
 async def test_answers_carry_the_session_errors_too(asker: Asker) -> None:
