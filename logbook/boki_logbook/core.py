@@ -96,7 +96,13 @@ class EngineCore:
         self.headers = HeaderPublisher()
         self.appender = AppendRouter(settings=settings, metrics=metrics)
         self.reader = Reader(serving=self, state=self.state, cache=self.cache, source=self._source, settings=settings)
-        self.sealer = Sealer(ledgers, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s)
+        self.sealer = Sealer(
+            ledgers,
+            incarnation=incarnation,
+            others_s=settings.retry_limit_s,
+            retry_first_s=settings.retry_first_s,
+            retry_limit_s=settings.retry_limit_s,
+        )
         self._view: View | None = None
         self._log_of_slot: tuple[int, ...] = ()
         self._only_log: int | None = None

@@ -1,8 +1,12 @@
 """Closes the data ledgers of shards that ended, in the background (DESIGN §8, "Engine lost").
 
-Nothing waits for it: the metalog already says where a shard ends. A ledger is closed by its own writer, if that is this
-engine and the writer did not fail; else by recovery, with the ordered entries as floor. Recovery that would close below the
-floor closes nothing; that is evidence of loss, it is logged and tried again.
+Nothing waits for it: the metalog already says where a shard ends. Who closes what:
+
+- The engine that wrote a shard closes its ledger with its own writer, at once. That is one swap of metadata.
+- Of a shard that is another's, or whose writer failed, an engine looks at the ledger after a while: then it is closed, as a
+  rule. Else its engine is gone, and recovery closes it, with the ordered entries as floor. Each engine waits another while for
+  each ledger, so that the first one does it and the others find it done.
+- Recovery that would close below the floor closes nothing; that is evidence of loss, it is logged and tried again.
 
 Bounded by the shards of the terms that this engine has seen.
 """
@@ -10,65 +14,93 @@ Bounded by the shards of the terms that this engine has seen.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import zlib
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from boki_common.errors import BokiError, LedgerDataMissing, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_logbook.ports import DataLedgers, LedgerWriter
+from boki_metalog.patience import woken
 
 _log = get_logger("engine.sealer")
 
 
 class _Ended(NamedTuple):
+    due_s: float
+    number: int
+    """Decides between those due at the same time."""
     ledger_id: int
     floor: int
     writer: LedgerWriter | None
+    pause_s: float
+    """After the next failure."""
 
 
 class Sealer:
     """See the module. `run` works until it is cancelled."""
 
-    def __init__(self, ledgers: DataLedgers, *, retry_first_s: float, retry_limit_s: float) -> None:
+    def __init__(
+        self, ledgers: DataLedgers, *, incarnation: str, others_s: float, retry_first_s: float, retry_limit_s: float
+    ) -> None:
+        """`others_s`: another's ledger is looked at after once to twice this time, as `incarnation` and its id decide."""
         self._ledgers = ledgers
+        self._incarnation = incarnation
+        self._others_s = others_s
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
-        self._ended: deque[_Ended] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._ended: list[_Ended] = []
+        """A heap."""
+        self._given = 0
+        self._busy = False
         self._wake = asyncio.Event()
 
     @property
     def waiting(self) -> int:
         """Ledgers that are to be closed yet."""
-        return len(self._ended)
+        return len(self._ended) + self._busy
 
     def seal(self, ledger_id: int, floor: int, writer: LedgerWriter | None) -> None:
-        """Has a data ledger closed that holds at least `floor` entries."""
-        self._ended.append(_Ended(ledger_id, floor, writer))
-        self._wake.set()
+        """Has a data ledger closed that holds at least `floor` entries. `writer`: if this engine wrote it."""
+        wait_s = 0.0 if writer is not None else self._others_s * (1 + _turn(self._incarnation, ledger_id))
+        self._push(wait_s, ledger_id, floor, writer, self._retry_first_s)
 
     async def run(self) -> None:
-        pause_s = self._retry_first_s
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._ended:
-                ended = self._ended.popleft()
-                try:
-                    await self._close(ended)
-                    pause_s = self._retry_first_s
-                except BokiError as error:
-                    self._ended.append(ended._replace(writer=None))
-                    log = _log.error if isinstance(error, LedgerDataMissing) else _log.info
-                    log("data ledger not closed yet", ledger_id=ended.ledger_id, floor=ended.floor, error=error)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, self._retry_limit_s)
+            now_s = self._loop.time()
+            if not self._ended or self._ended[0].due_s > now_s:
+                await woken(self._wake, self._ended[0].due_s - now_s if self._ended else None)
+                continue
+            ended = heappop(self._ended)
+            self._busy = True
+            try:
+                await self._close(ended)
+            except BokiError as error:
+                _, _, ledger_id, floor, _, pause_s = ended
+                log = _log.error if isinstance(error, LedgerDataMissing) else _log.info
+                log("data ledger not closed yet", ledger_id=ledger_id, floor=floor, error=error)
+                self._push(pause_s, ledger_id, floor, None, min(2 * pause_s, self._retry_limit_s))
+            finally:
+                self._busy = False
+
+    def _push(self, wait_s: float, ledger_id: int, floor: int, writer: LedgerWriter | None, pause_s: float) -> None:
+        self._given += 1
+        heappush(self._ended, _Ended(self._loop.time() + wait_s, self._given, ledger_id, floor, writer, pause_s))
+        self._wake.set()
 
     async def _close(self, ended: _Ended) -> None:
+        _, _, ledger_id, floor, writer, _ = ended
         try:
-            if ended.writer is not None:
-                await ended.writer.close()
+            if writer is not None:
+                await writer.close()
                 return
-            reader = await self._ledgers.open(ended.ledger_id, recover=True, floor=ended.floor)
+            reader = await self._ledgers.open(ledger_id, recover=True, floor=floor)  # fences nothing that is closed
         except NoSuchLedger:
             return  # its term was reclaimed
         await reader.close()
+
+
+def _turn(incarnation: str, ledger_id: int) -> float:
+    """From 0 to 1, another one for each engine and ledger."""
+    return zlib.crc32(f"{incarnation} {ledger_id}".encode()) / 2**32

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from boki_logbook.sealer import Sealer
+from boki_logbook.sealer import Sealer, _turn
 from boki_logbook.testing import ScriptedLedgers
 
 
@@ -18,7 +18,7 @@ def ledgers() -> ScriptedLedgers:
 
 @pytest.fixture
 async def sealer(ledgers: ScriptedLedgers) -> AsyncIterator[Sealer]:
-    made = Sealer(ledgers, retry_first_s=0.001, retry_limit_s=0.002)
+    made = Sealer(ledgers, incarnation="one", others_s=0.02, retry_first_s=0.001, retry_limit_s=0.002)
     running = asyncio.ensure_future(made.run())
     yield made
     running.cancel()
@@ -48,6 +48,26 @@ async def test_a_writer_that_cannot_is_replaced_by_recovery(ledgers: ScriptedLed
     sealer.seal(writer.ledger_id, 1, writer)
     await closed(ledgers, writer.ledger_id)
     assert ledgers.recovered == [(writer.ledger_id, 1)]
+
+
+async def test_another_engine_has_the_time_to_close_what_it_wrote(ledgers: ScriptedLedgers, sealer: Sealer) -> None:
+    writer = await ledgers.create()
+    sealer.seal(writer.ledger_id, 0, None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert sealer.waiting == 1
+    await writer.close()
+    async with asyncio.timeout(10):
+        while sealer.waiting:
+            await asyncio.sleep(0)
+    assert ledgers.recovered == [], "it was looked at, and closed already"
+
+
+def test_engines_look_one_after_another_and_not_in_one_order() -> None:
+    turns = {one: [_turn(one, ledger_id) for ledger_id in range(100)] for one in ("one", "two", "three")}
+    firsts = [min(turns, key=lambda one: turns[one][ledger_id]) for ledger_id in range(100)]
+    assert set(firsts) == {"one", "two", "three"}
+    assert all(0 <= turn < 1 for of_one in turns.values() for turn in of_one)
 
 
 async def test_one_that_cannot_be_closed_does_not_hold_up_the_others(ledgers: ScriptedLedgers, sealer: Sealer) -> None:
