@@ -37,12 +37,15 @@ not seen what was there before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.errors import ProtocolError
@@ -78,6 +81,16 @@ _TOKEN_OF_ONE: Final = Struct("<HIIQ")
 _NOWHERE: Final = Position(0, 0)
 _ANSWERS: Final = Struct("<II")
 _ROW: Final = Struct("<Q16sQQQIBBxxII")
+_ROW_COLUMNS: Final = np.dtype(
+    [
+        ("key", "V24"),  # book and writer
+        ("first", "<u8"),
+        ("first_seqnum", "<u8"),
+        ("position", "<u8"),
+        ("count", "<u4"),
+        ("others", "V12"),  # all 0 in the row of what was committed
+    ]
+)
 _PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBH")
 _READ_OF_ONE: Final = Struct("<HIIQQQQQIIIBBH")
@@ -212,15 +225,46 @@ def merge_tokens(token: dict[int, Position], other: Token) -> None:
 # -- answers
 
 
+class Answers:
+    """Rows of one ANSWERS, packed as they come. `count` of them are here."""
+
+    __slots__ = ("_pairs", "_rows", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rows: list[bytes] = []
+        self._pairs: list[bytes] = []
+
+    def add(self, rows: Iterable[tuple[int, bytes, int, int, int, int, int, tuple[tuple[int, int], ...], int]]) -> None:
+        """Adds rows; each is an `AnswerRow`, or has the fields of one."""
+        pack, packed = _ROW.pack, self._rows
+        for book, writer, first, first_seqnum, position, count, verdict, actual, flags in rows:
+            packed.append(pack(book, writer, first, first_seqnum, position, count, verdict, flags, len(actual), 0))
+            self.count += 1
+            if actual:
+                self._pairs += [_PAIR.pack(*pair) for pair in actual]
+
+    def add_committed(self, runs: NDArray[np.void], first_seqnum: int, position: int) -> None:
+        """Adds a row for each of some runs (`RecordBatch.run_columns`) whose records were all committed, one after another."""
+        counts = runs["count"]
+        rows = np.zeros(len(runs), _ROW_COLUMNS)
+        rows["key"], rows["first"], rows["count"] = runs["key"], runs["first"], counts
+        ends = np.cumsum(counts, dtype=np.uint64)
+        rows["first_seqnum"] = ends - counts + np.uint64(first_seqnum)
+        rows["position"] = position
+        self._rows.append(rows.tobytes())
+        self.count += len(runs)
+
+    def encode(self, token: Token) -> list[Buffer]:
+        """The body of the message."""
+        head = _ANSWERS.pack(self.count, len(self._pairs))
+        return [b"".join([encode_token(token), head, *self._rows, *self._pairs])]
+
+
 def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
-    pairs: list[bytes] = []
-    packed: list[bytes] = []
-    pack = _ROW.pack
-    for book, writer, first, first_seqnum, position, count, verdict, actual, flags in rows:
-        packed.append(pack(book, writer, first, first_seqnum, position, count, verdict, flags, len(actual), 0))
-        if actual:
-            pairs += [_PAIR.pack(*pair) for pair in actual]
-    return [b"".join([encode_token(token), _ANSWERS.pack(len(rows), len(pairs)), *packed, *pairs])]
+    answers = Answers()
+    answers.add(rows)
+    return answers.encode(token)
 
 
 def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRow]]:

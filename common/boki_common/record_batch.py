@@ -73,17 +73,14 @@ RUN_ROW: Final = Struct("<Q16sQQIIII")
 EXPECTATION_ROW: Final = Struct("<QQII")
 _NAMES_BYTES: Final = Struct("<H")
 _RUN_COLUMNS: Final = np.dtype(
-    [
-        ("book", "<u8"),
-        ("writer", "V16"),
-        ("first", "<u8"),
-        ("low", "<u8"),
-        ("count", "<u4"),
-        ("tag_count", "<u4"),
-        ("expectation_count", "<u4"),
-        ("flags", "<u4"),
-    ]
+    {
+        "names": ["book", "writer", "key", "first", "low", "count", "tag_count", "expectation_count", "flags"],
+        "formats": ["<u8", "V16", "V24", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 8, 0, 24, 32, 40, 44, 48, 52],
+        "itemsize": RUN_ROW.size,
+    }
 )
+"""`key` is book and writer together."""
 _EXPECTATION_COLUMN: Final = np.dtype(f"V{EXPECTATION_ROW.size}")
 _ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
@@ -181,7 +178,7 @@ _make_ends: Final = cast(Callable[[tuple[int, ...]], ColumnEnds], partial(tuple.
 class RecordBatch:
     """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few."""
 
-    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds) -> None:
+    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds, runs: list[Run] | None = None) -> None:
         self._view = view
         self._fixed = fixed
         self._ends = ends
@@ -195,15 +192,21 @@ class RecordBatch:
         self.raw_data_bytes = fixed.raw_data_bytes
         self.size = fixed.header_bytes + fixed.data_bytes
         """Bytes of the whole batch as stored."""
-        self.runs: list[Run] = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
+        if runs is None:
+            runs = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
+        assert len(runs) == fixed.run_count, f"{len(runs)} runs for a batch of {fixed.run_count}"
+        self.runs = runs
 
     @classmethod
-    def parse(cls, view: memoryview, *, header_only: bool = False, trusted: bool = False) -> RecordBatch:
+    def parse(
+        cls, view: memoryview, *, header_only: bool = False, trusted: bool = False, runs: list[Run] | None = None
+    ) -> RecordBatch:
         """Reads a batch and checks all of it.
 
         Args:
             view: exactly one batch; with `header_only`, its header alone (as engines push it) or with data after it.
             trusted: this process made the batch from checked ones: sizes are checked, columns are not read again.
+            runs: those of a trusted batch, where they are known already.
 
         Raises:
             ProtocolError: a length, count or value cannot be. VersionMismatch: another version.
@@ -230,18 +233,14 @@ class RecordBatch:
             raise _wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
         if not fixed.flags & FLAG_ZSTD and fixed.data_bytes != fixed.raw_data_bytes:
             raise _wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
-        batch = cls(view, fixed, ends)
+        batch = cls(view, fixed, ends, runs)
         if not trusted:
             batch._check_columns()
         return batch
 
     def _check_columns(self) -> None:
         fixed, runs = self._fixed, self.runs
-        columns = (
-            np.frombuffer(self._view[FIXED_HEADER.size : self._ends.runs], _RUN_COLUMNS)
-            if len(runs) > _FEW_RUNS
-            else None
-        )
+        columns = self.run_columns if len(runs) > _FEW_RUNS else None
         records, tags, expectations, named = _sums_of_runs(runs) if columns is None else _sums_of_columns(columns)
         if records != fixed.record_count:
             raise _wrong("records in runs", fixed.record_count, records)
@@ -297,6 +296,11 @@ class RecordBatch:
         return self._view[ends[at] : ends[at + 1]].cast(code)
 
     # -- columns
+
+    @property
+    def run_columns(self) -> NDArray[np.void]:
+        """The runs, for who looks at many."""
+        return np.frombuffer(self._view[FIXED_HEADER.size : self._ends.runs], _RUN_COLUMNS)
 
     @cached_property
     def tags(self) -> NDArray[np.uint64]:
@@ -414,7 +418,7 @@ class RecordBatch:
         """A batch of some runs of this uncompressed one, given by ascending index: for batches that go different ways."""
         assert not self._fixed.flags & FLAG_ZSTD
         view, all_ends = self._view, self._ends
-        runs = np.frombuffer(view[FIXED_HEADER.size : all_ends.runs], _RUN_COLUMNS)
+        runs = self.run_columns
         chosen = np.zeros(len(runs), np.bool_)
         chosen[indexes] = True
         counts = runs["count"]

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import engine_protocol as protocol
+from boki_common.batch_builder import BatchBuilder
 from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
+from boki_common.record_batch import NO_NAMES, RecordBatch
 from boki_common.runtime.ports import Buffer
 
 u64 = st.integers(0, 2**64 - 1)
@@ -47,6 +49,31 @@ def flat(buffers: list[Buffer]) -> memoryview:
 @given(tokens, rows)
 def test_answers(token: dict[int, Position], answers: list[AnswerRow]) -> None:
     assert protocol.decode_answers(flat(protocol.encode_answers(token, answers))) == (token, answers)
+
+
+@given(
+    st.lists(
+        st.tuples(u64, st.binary(min_size=16, max_size=16), st.integers(1, 2**40), st.integers(1, 9)), max_size=40
+    ),
+    st.integers(1, 2**62),
+    u64,
+)
+def test_rows_made_of_run_columns_are_those_made_one_by_one(
+    runs: list[tuple[int, bytes, int, int]], first_seqnum: int, position: int
+) -> None:
+    builder = BatchBuilder()
+    expected, seqnum = [AnswerRow(1, bytes(16), 1, 0, 5, 1, 1, ((4, 5),))], first_seqnum
+    for book, writer, first, count in runs:
+        builder.start_run(book, writer, first, first)
+        for _ in range(count):
+            builder.add(b"", 0, NO_NAMES, b"")
+        expected.append(AnswerRow(book, writer, first, seqnum, position, count, 0))
+        seqnum += count
+    answers = protocol.Answers()
+    answers.add(expected[:1])
+    answers.add_committed(RecordBatch.parse(memoryview(b"".join(builder.finish()))).run_columns, first_seqnum, position)
+    assert answers.count == len(expected)
+    assert flat(answers.encode({})) == flat(protocol.encode_answers({}, expected))
 
 
 @given(tokens, queries)

@@ -268,7 +268,8 @@ class Appender:
         else:
             joined = b"".join(buffers)
             entry = shard.writer.submit(joined)
-            batch = RecordBatch.parse(memoryview(joined), trusted=True)
+            runs = [run for one in batches for run in one.runs]
+            batch = RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
         now_s = self._loop.time()
         shard.submitted(entry, batch, pieces, now_s)
         self._entries_appended.inc()

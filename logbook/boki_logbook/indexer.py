@@ -29,8 +29,11 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from boki_common import ids
-from boki_common.engine_protocol import AnswerRow, make_answer_row
+from boki_common.engine_protocol import Answers
 from boki_common.errors import CorruptData
 from boki_common.ids import Position
 from boki_common.record_batch import RecordBatch, Run
@@ -52,6 +55,8 @@ from boki_metalog.progress import Order, ProgressVector, ShardRange
 
 TURN_RECORDS: Final = 4_096
 """Records applied before others get their turn, in 2 to 8 ms; one metalog entry may exceed it."""
+FEW_RUNS: Final = 32
+"""Answers to more are made by columns; for fewer, calling numpy costs more."""
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
 _book_of = attrgetter("book")
@@ -114,6 +119,13 @@ class _Given(NamedTuple):
     answers: Sequence[Answer]
 
 
+class _Committed(NamedTuple):
+    """Instead of answers: the records of all these runs were committed, one after another."""
+
+    runs: NDArray[np.void]
+    first_seqnum: int
+
+
 class Indexer:
     """See the module. `advanced` is told which books have new records, and of each new position; `term_applied`, that a
     term is applied to its end; `failed`, once, why nothing more can be applied.
@@ -169,8 +181,8 @@ class Indexer:
         """The first of the entries just passed over as lost; how many records they had is not known yet."""
         self._books: dict[int, None] = {}
         self._cut_books: dict[int, None] = {}
-        self._cut_answers: list[tuple[AppendSource, _Given]] = []
-        self._answers: dict[AppendSource, list[_Given]] = {}
+        self._cut_answers: list[tuple[AppendSource, _Given | _Committed]] = []
+        self._answers: dict[AppendSource, list[_Given | _Committed]] = {}
         self._turn_due = False
         self._closed = False
         self._room: list[tuple[int, asyncio.Future[None]]] = []
@@ -468,7 +480,13 @@ class Indexer:
         decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
         self._cut_books.update(zip(map(_book_of, batch.runs), repeat(None)))
         if own is not None:
-            self._keep_answers(own, batch.runs, decision.answers)
+            if len(batch.runs) > FEW_RUNS and not decision.losers and len(decision.answers) == len(batch.runs):
+                seqnum = ids.seqnum(places.term, places.end_pos) - batch.record_count
+                for piece in own.pieces:
+                    self._cut_answers.append((piece.source, _Committed(piece.batch.run_columns, seqnum)))
+                    seqnum += piece.batch.record_count
+            else:
+                self._keep_answers(own, batch.runs, decision.answers)
 
     def _keep_answers(self, own: OwnEntry, runs: Sequence[Run], answers: Sequence[Answer]) -> None:
         """Sorts the answers on an entry by who sent the runs; they stay here until the cut is passed."""
@@ -514,15 +532,19 @@ class Indexer:
             position = self._frontier.covered[self.log]
             token = {self.log: self._frontier.positions[self.log]}
             for source, given in answers.items():
-                rows: list[AnswerRow] = []
-                for runs, of_runs in given:
-                    rows += [
-                        make_answer_row(
+                told = Answers()
+                for one in given:
+                    if isinstance(one, _Committed):
+                        told.add_committed(one.runs, one.first_seqnum, position)
+                        continue
+                    runs, of_runs = one
+                    told.add(
+                        [
                             ((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual, 0)
-                        )
-                        for at, first, count, seqnum, verdict, actual in of_runs
-                    ]
-                source.answered(token, rows)
+                            for at, first, count, seqnum, verdict, actual in of_runs
+                        ]
+                    )
+                source.answered(token, told)
         books, self._books = self._books, {}
         self._advanced(books)
         if self._room:

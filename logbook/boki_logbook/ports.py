@@ -6,10 +6,10 @@ and failures are given by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.engine_protocol import Answers, Token
 from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
@@ -105,5 +105,5 @@ class AppendSource(Protocol):
     def refused(self, request_id: int, error: BokiError) -> None:
         """The batch was dropped before it was ordered; nothing of this attempt is, or will be, applied."""
 
-    def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+    def answered(self, token: Token, answers: Answers) -> None:
         """Verdicts on runs that this source sent; the index has passed `token`."""

@@ -17,14 +17,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import AnswerRow, Consistency, Query, Token
+from boki_common.engine_protocol import Answers, Consistency, Query, Token
 from boki_common.errors import (
     BokiError,
     Overloaded,
@@ -191,9 +191,9 @@ class SdkConnection:
 
     # -- AppendSource
 
-    def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+    def answered(self, token: Token, answers: Answers) -> None:
         if not self._peer.closed:
-            self._push(*wire.encode_answers(token, rows))
+            self._push(*answers.encode(token))
 
     def answers_forwarded(self, body: memoryview) -> None:
         if not self._peer.closed:
@@ -206,7 +206,7 @@ class SdkConnection:
                 Overloaded(f"{peer.peer} takes no answers: {peer.unsent_bytes} bytes wait; it may connect again")
             )
             return
-        peer.push(wire.OP_ANSWERS, *answers)
+        peer.push_now(wire.OP_ANSWERS, *answers)
 
     def refused(self, request_id: int, error: BokiError) -> None:
         if not self._peer.closed:
@@ -263,7 +263,9 @@ class SdkConnection:
             early = self._engine.early_conflicts(token, batch) if batch.expectation_count else None
             self._appender.append(batch if early is None else early.batch, self, request_id)
             if early is not None:
-                self.answered(early.token, early.rows)
+                answers = Answers()
+                answers.add(early.rows)
+                self.answered(early.token, answers)
             if self._appender.crowded and not self._held_back:
                 self._hold_back(self._appender.when_room)
 

@@ -11,11 +11,11 @@ Nothing sleeps, nothing is random; what happens by itself happens in the next tu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from boki_common.batch_builder import BatchBuilder
-from boki_common.engine_protocol import AnswerRow, Consistency, Direction, Query, Token
+from boki_common.engine_protocol import AnswerRow, Answers, Consistency, Direction, Query, Token, decode_answers
 from boki_common.errors import (
     BokiError,
     ClosedError,
@@ -206,9 +206,10 @@ class RecordingSource:
         self._heard.clear()
         await self._heard.wait()
 
-    def answered(self, token: Token, rows: Sequence[AnswerRow]) -> None:
+    def answered(self, token: Token, answers: Answers) -> None:
+        told, rows = decode_answers(memoryview(b"".join(answers.encode(token))))
         self.pushes += 1
-        self.tokens.append(dict(token))
+        self.tokens.append(told)
         self.rows.extend(rows)
         self._heard.set()
 

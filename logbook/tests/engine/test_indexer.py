@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from boki_common.errors import CorruptData
 from boki_common.metrics import Metrics
 from boki_common.record_batch import RUN_END, RUN_VOID, join
 from boki_logbook.core import EngineCore
+from boki_logbook.indexer import FEW_RUNS
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
     RecordingSource,
@@ -246,3 +248,34 @@ async def test_the_end_of_a_writer_is_ordered_without_a_record(cluster: Any) -> 
     (seqnum,) = await committed(one, RunSpec(1, ALICE, 1, plain_records("y")))
     await cluster.until(lambda: same_state(one, other))
     assert other.state.index.newest(1, 0) == seqnum
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_each_of_many_runs_of_an_entry_is_answered_to_who_sent_it(cluster: Any, lost: bool) -> None:
+    """More runs than are answered one by one; `lost`: one of them is a duplicate, so they are after all."""
+    core, first = await cluster.engine(), RecordingSource()
+    await committed(core, RunSpec(99, ALICE, 1, plain_records("before")))
+    cluster.ledgers.ack_by_itself = False
+    core.appender.append(make_batch(RunSpec(1, ALICE, 1, plain_records("alone"))), first, 0)
+    sources = [RecordingSource(), RecordingSource()]
+    for at, source in enumerate(sources):
+        runs = [
+            RunSpec(1_000 + 100 * at + book, BOB, 1, plain_records(*"xyz"[: 1 + book % 3])) for book in range(FEW_RUNS)
+        ]
+        if lost and at:
+            runs.insert(5, RunSpec(99, ALICE, 1, plain_records("before")))
+        core.appender.append(make_batch(*runs), source, 0)
+    await cluster.settle()
+    cluster.ledgers.ack_by_itself = True
+    core.logs[0].appender.shard.writer.ack()
+    await cluster.until(lambda: all(source.rows for source in sources))
+    assert len(core.logs[0].appender.shard.writer.entries) == 3, "both are one entry"
+    for at, source in enumerate(sources):
+        mine = [row for row in source.rows if row.book != 99 or row.writer != ALICE]
+        assert [row.book for row in mine] == [1_000 + 100 * at + book for book in range(FEW_RUNS)]
+        assert all(row.writer == BOB and row.verdict == Verdict.COMMITTED for row in mine)
+        for row in mine:
+            found = await read(core, query(0, book=row.book))
+            assert found.records.seqnums.tolist() == list(range(row.first_seqnum, row.first_seqnum + row.count))
+            assert row.position == found.position
+    assert len(sources[1].rows) == FEW_RUNS + lost
