@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from boki_common import engine_protocol
+from boki_common import engine_protocol, ids
 from boki_common.bookkeeper import layout
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.metadata.membership import members
@@ -75,15 +75,52 @@ def is_here(metadata: str) -> bool:
     return not metadata.startswith(SQLITE) or Path(metadata.removeprefix(SQLITE)).is_file()
 
 
-def lag_entries(engine: Part, sequencers: Sequence[Part]) -> int | None:
-    """How many metalog entries an engine has not indexed yet, of those the serving sequencer has; None: not known."""
-    mine = engine.status
+class LogPlace(NamedTuple):
+    """How far an engine is in one log."""
+
+    log: int
+    term: int
+    """The newest one that it knows; 0: none."""
+    end_pos: int
+    """Positions of that term that it has indexed; a sequencer's `end_pos` is as many, when nothing lags."""
+    seqnum: int
+    """Up to which the log is indexed, perhaps in an earlier term; 0: nothing is."""
+    lag_entries: int | None
+    """Metalog entries of that term that it has not indexed; None: not known."""
+    shard: dict[str, Any] | None
+
+
+def places_of(engine: Part, sequencers: Sequence[Part]) -> list[LogPlace]:
+    """How far an engine is in each of its logs. One of an earlier version speaks of one log only."""
+    status = engine.status
+    logs = status.get("logs") or ([status] if "term" in status else [])
+    return [_place(one, sequencers) for one in logs]
+
+
+def _place(status: dict[str, Any], sequencers: Sequence[Part]) -> LogPlace:
+    seqnum = int(status.get("seqnum") or 0)
+    term = int(status.get("term") or 0)
+    end_pos = ids.pos_of(seqnum) + 1 if seqnum and ids.term_of(seqnum) == term else 0
+    lag = _lag(status, term, sequencers)
+    return LogPlace(int(status.get("log") or 0), term, end_pos, seqnum, lag, status.get("shard"))
+
+
+def _lag(status: dict[str, Any], term: int, sequencers: Sequence[Part]) -> int | None:
+    """Entries of the term that its sequencer has and the engine has not indexed; else what the engine knows itself."""
     for sequencer in sequencers:
-        term = sequencer.status.get("term") or {}
-        if term and term.get("term") == mine.get("term"):
-            return max(0, int(term["entries"]) - int(mine["position"]["indexed_entry"]))
-    lag = mine.get("lag_entries")
+        serving = sequencer.status.get("term") or {}
+        if term and serving.get("term") == term:
+            position = status.get("position") or {}
+            indexed = int(position.get("indexed_entry") or 0) if position.get("indexed_term", term) == term else 0
+            return max(0, int(serving["entries"]) - indexed)
+    lag = status.get("lag_entries")
     return None if lag is None else int(lag)
+
+
+def lag_entries(engine: Part, sequencers: Sequence[Part]) -> int | None:
+    """The lags of all logs of an engine together; None: one is not known."""
+    lags = [place.lag_entries for place in places_of(engine, sequencers)]
+    return None if None in lags or not lags else sum(lag or 0 for lag in lags)
 
 
 def engine_addresses(url: str) -> list[Address]:

@@ -16,7 +16,6 @@ from typing import Any, Final, TypedDict
 
 from boki_cli import cluster_status, roles
 from boki_cli.cluster_status import ClusterStatus, Part
-from boki_common import ids
 from boki_common.errors import BokiError
 from boki_common.metadata.store import MetadataStore
 from boki_gateway.cluster_state import (
@@ -119,43 +118,27 @@ def _engine(part: Part, sequencers: Sequence[Part]) -> EngineState:
     if not part.up:
         return EngineState(**_common(part))
     status = part.status
-    logs = [_engine_log(one, sequencers) for one in status.get("logs", ())]
-    lags = [one.lag_entries for one in logs]
+    logs = [
+        EngineLog(
+            log=place.log,
+            term=place.term,
+            position=place.end_pos,
+            seqnum=str(place.seqnum) if place.seqnum else None,
+            lag_entries=place.lag_entries,
+        )
+        for place in cluster_status.places_of(part, sequencers)
+    ]
     return EngineState(
         **_common(part),
         ready=bool(status.get("ready")),
         logs=logs,
         records=int(status.get("records") or 0),
         books=int(status.get("books") or 0),
-        lag_entries=None if None in lags or not lags else sum(lag or 0 for lag in lags),
+        lag_entries=cluster_status.lag_entries(part, sequencers),
         index_bytes=int((status.get("index") or {}).get("bytes") or 0),
         cache_bytes=int((status.get("cache") or {}).get("bytes") or 0),
         connections=int(status.get("connections") or 0),
     )
-
-
-def _engine_log(status: dict[str, Any], sequencers: Sequence[Part]) -> EngineLog:
-    seqnum = int(status.get("seqnum") or 0)
-    term = int(status.get("term") or 0)
-    return EngineLog(
-        log=int(status["log"]),
-        term=term,
-        position=ids.pos_of(seqnum),
-        seqnum=str(seqnum) if seqnum else None,
-        lag_entries=_lag(status, term, sequencers),
-    )
-
-
-def _lag(status: dict[str, Any], term: int, sequencers: Sequence[Part]) -> int | None:
-    """Entries of the term that its sequencer has and the engine has not indexed; else what the engine knows itself."""
-    for sequencer in sequencers:
-        serving = sequencer.status.get("term") or {}
-        if term and serving.get("term") == term:
-            position = status.get("position") or {}
-            indexed = int(position.get("indexed_entry") or 0) if position.get("indexed_term", term) == term else 0
-            return max(0, int(serving["entries"]) - indexed)
-    lag = status.get("lag_entries")
-    return None if lag is None else int(lag)
 
 
 def _sequencer(part: Part) -> SequencerState:

@@ -15,14 +15,13 @@ from boki_cli import exit_codes
 from boki_cli.metadata_option import said_settings
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted, size_text
-from boki_common import ids
 from boki_common.engine_waits import waits_of
 from boki_common.errors import Unreachable
 from boki_common.runtime import process
 from boki_metalog import slot_rules
 
 if TYPE_CHECKING:
-    from boki_cli.cluster_status import ClusterStatus, Part
+    from boki_cli.cluster_status import ClusterStatus, LogPlace, Part
     from boki_cli.roles import ProcessSettings
 
 ANSWER_S: Final = 2.0
@@ -159,24 +158,29 @@ def describe(part: Part, found: ClusterStatus) -> str:
 
 
 def _describe_engine(part: Part, found: ClusterStatus) -> str:
-    from boki_cli.cluster_status import lag_entries
+    from boki_cli.cluster_status import places_of
 
     status = part.status
-    seqnum = int(status.get("seqnum") or 0)
-    lag = lag_entries(part, found.sequencers)
-    where = f"term {ids.term_of(seqnum)}, position {ids.pos_of(seqnum):,}" if seqnum else "nothing ordered yet"
-    said = [
-        where,
-        "lag unknown" if lag is None else f"lag {counted(lag, 'entry', 'entries')}" if lag else "no lag",
+    places = places_of(part, found.sequencers)
+    said = [_describe_place(place, several=len(places) > 1) for place in places] or ["nothing ordered yet"]
+    if not status.get("ready", True):
+        said.insert(0, "catching up")
+    said += [
         counted(int(status.get("records") or 0), "record"),
         f"index {size_text(int(status.get('index', {}).get('bytes') or 0))}",
         f"cache {size_text(int(status.get('cache', {}).get('bytes') or 0))}",
     ]
-    shard = status.get("shard")
-    if not status.get("ready", True):
-        said.insert(0, "catching up")
-    said.append("no shard yet" if shard is None else f"shard {shard['number']} in ledger {shard['ledger_id']}")
-    return ", ".join(said)
+    return (", " if len(places) < 2 else "; ").join(said)
+
+
+def _describe_place(place: LogPlace, *, several: bool) -> str:
+    lag = place.lag_entries
+    said = [
+        f"term {place.term}, position {place.end_pos:,}" if place.seqnum else "nothing ordered yet",
+        "lag unknown" if lag is None else f"lag {counted(lag, 'entry', 'entries')}" if lag else "no lag",
+        f"shard {place.shard['number']} in ledger {place.shard['ledger_id']}" if place.shard else "no shard yet",
+    ]
+    return (f"log {place.log}: " if several else "") + ", ".join(said)
 
 
 def _describe_controller(status: dict[str, Any]) -> str:

@@ -67,7 +67,7 @@ def test_what_parts_answer_becomes_the_state() -> None:
     )
     engine = state.engines[0]
     assert engine.logs == [
-        EngineLog(log=0, term=2, position=1234, seqnum=str(2 << 35 | 1234), lag_entries=3),
+        EngineLog(log=0, term=2, position=1235, seqnum=str(2 << 35 | 1234), lag_entries=3),
         EngineLog(log=10, term=5, position=0, seqnum=None, lag_entries=4),
     ]
     assert engine.lag_entries == 7

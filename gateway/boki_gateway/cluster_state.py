@@ -29,7 +29,7 @@ class EngineLog(msgspec.Struct, kw_only=True):
 
     log: int
     term: int
-    position: Annotated[int, Meta(description="Within the term.")]
+    position: Annotated[int, Meta(description="Positions of the term that are indexed.")]
     seqnum: Seqnum | None = None
     lag_entries: Annotated[int | None, Meta(description="Metalog entries it has not indexed; null: not known.")] = None
 

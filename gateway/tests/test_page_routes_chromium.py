@@ -237,4 +237,8 @@ async def test_the_reference_draws_every_route(asker: Asker, browser: Browser) -
     ]
     assert sorted(drawn) == sorted(names)
     assert await browser.run("document.querySelector('#read_range').open")
+    assert "wait" in await browser.run(
+        "[...document.querySelectorAll('#read_range .said code')].map((one) => one.textContent)"
+    )
+    assert "`" not in await browser.run("document.body.textContent"), "prose in backticks is code"
     assert await browser.complaints() == []

@@ -9,6 +9,13 @@ function make(name, attributes = {}, ...children) {
   return found;
 }
 
+// Prose of the document: what stands in backticks is code.
+function prose(text) {
+  const found = make("span");
+  (text ?? "").split("`").forEach((part, index) => found.append(index % 2 ? make("code", {}, part) : part));
+  return found;
+}
+
 const nameOf = (reference) => reference.slice(reference.lastIndexOf("/") + 1);
 
 function kind(schema) {
@@ -42,27 +49,27 @@ function call(path, method, operation) {
   const body = make("div");
   if (operation.parameters.length) {
     body.append(make("h4", {}, "Parameters"), rows(["Name", "In", "Type", "Meaning"], operation.parameters.map((one) => [
-      must(one.name, one.required), one.in, kind(one.schema), one.description])));
+      must(one.name, one.required), one.in, kind(one.schema), prose(one.description)])));
   }
   if (operation.requestBody) {
     body.append(make("h4", {}, "Body"), rows(["Content type", "Type", "Limit"],
       Object.entries(operation.requestBody.content).map(([type, content]) => [
-        make("code", {}, type), content.schema.description ?? kind(content.schema), operation.requestBody.description])));
+        make("code", {}, type), content.schema.description ? prose(content.schema.description) : kind(content.schema), operation.requestBody.description])));
   }
   body.append(make("h4", {}, "Answers"), rows(["Status", "Content type", "Type", "Meaning"],
     Object.entries(operation.responses).flatMap(([status, response]) => Object.entries(response.content).map(([type, content]) => [
-      make("code", {}, status), make("code", {}, type), kind(content.schema), response.description]))));
+      make("code", {}, status), make("code", {}, type), kind(content.schema), prose(response.description)]))));
   return make("details", { class: "call", id: operation.operationId },
     make("summary", {}, make("span", { class: `method ${method}` }, method.toUpperCase()), make("span", { class: "path" }, path),
-      make("span", { class: "said" }, operation.summary)), body);
+      make("span", { class: "said" }, prose(operation.summary))), body);
 }
 
 function schema(name, described) {
   const required = described.required ?? [];
   const fields = Object.entries(described.properties ?? {}).map(([field, one]) => [
-    must(field, required.includes(field)), kind(one), one.description ?? ""]);
+    must(field, required.includes(field)), kind(one), prose(one.description)]);
   return make("details", { class: "call", id: name },
-    make("summary", {}, make("span", { class: "path" }, name), make("span", { class: "said" }, described.description ?? "")),
+    make("summary", {}, make("span", { class: "path" }, name), make("span", { class: "said" }, prose(described.description))),
     make("div", {}, fields.length ? rows(["Field", "Type", "Meaning"], fields) : ""));
 }
 
@@ -73,7 +80,7 @@ function open() {
 
 async function show() {
   const described = await (await fetch("/openapi.json")).json();
-  document.getElementById("intro").textContent = `${described.info.summary} Version ${described.info.version}. ${described.info.description}`;
+  document.getElementById("intro").append(prose(`${described.info.summary} Version ${described.info.version}. ${described.info.description}`));
   const calls = document.getElementById("calls");
   for (const [group, title] of Object.entries(TITLES)) {
     calls.append(make("h2", { class: "group" }, title));
