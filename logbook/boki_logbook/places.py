@@ -270,13 +270,17 @@ class TermPlaces:
         minute_positions: U64,
     ) -> None:
         """Takes what `columns` gave."""
-        self._first_positions = array("Q", first_positions.tobytes())
-        self._shards = array("I", shards.tobytes())
-        self._entries = array("Q", entries.tobytes())
-        self._times = array("q", times.tobytes())
-        self._losers = array("Q", losers.tobytes())
-        self._minutes = array("Q", minutes.tobytes())
-        self._minute_positions = array("Q", minute_positions.tobytes())
+        for mine, column in (
+            (self._first_positions, first_positions),
+            (self._shards, shards),
+            (self._entries, entries),
+            (self._times, times),
+            (self._losers, losers),
+            (self._minutes, minutes),
+            (self._minute_positions, minute_positions),
+        ):
+            assert not mine, "columns are taken into an empty term"
+            mine.frombytes(column.view(np.uint8).data)
         self._minute_end_ms = (self._minutes[-1] + 1) * MINUTE_MS if self._minutes else 0
 
     def minute(self, pos: int) -> int:

@@ -18,6 +18,8 @@
 Rules:
 - Both sides go on in steps of one chunk, so that whoever drives them can let others have their turn in between.
 - What is declared is compared with the size that the caller knows before memory is taken for it.
+- Loading takes the columns once, which the state goes on with, a copy of the places of entries and of writers, and what it takes
+  to look through one run: less than twice what the state takes afterwards.
 - A snapshot is whole or refused: CorruptData says what does not fit, VersionMismatch that it is newer than this program.
 
 It does not know where chunks are kept, nor which snapshot is the newest.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import struct
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +21,7 @@ from boki_logbook import snapshot_format
 from boki_logbook.places import ShardPlace
 from boki_logbook.snapshot_format import CHUNK_BYTES, Decoder, LogPoint, Snapshot, encode, raw_bytes
 from boki_logbook.state import DecisionState
-from boki_logbook.state_snapshot import StateSnapshot
+from boki_logbook.state_snapshot import RowColumns, StateSnapshot
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 from boki_metalog.metalog_entry import Lost, Trim
 
@@ -176,3 +179,37 @@ def test_many_rows_are_small_and_cut_to_size() -> None:
     chunks = list(encode(snapshot))
     assert len(chunks) == -(-raw_bytes(snapshot) // CHUNK_BYTES) == 4
     assert sum(map(len, chunks)) < 100_000
+
+
+def test_loading_takes_little_more_than_what_is_loaded() -> None:
+    """The budget: the columns, a copy of the places of entries, and as much again as one run while it is looked through."""
+    runs, run_rows, entries = 4, 200_000, 50_000
+    state = DecisionState()
+    places = state.begin_term(1, 0, [(0, 1023)])
+    places.shards[0] = ShardPlace(1, 0, 10, "ab" * 16)
+    for entry in range(entries):
+        places.add_entry(0, entry, 16, 1_000)
+    rows = tuple(
+        RowColumns(
+            np.array([1], np.uint64),
+            np.array([0], np.uint64),
+            np.array([0, run_rows], np.uint32),
+            np.arange(run_rows * at, run_rows * (at + 1), dtype=np.uint64) + np.uint64((1 << 35) + 1),
+            np.ones(run_rows, np.uint8),
+        )
+        for at in range(runs)
+    )
+    snapshot = Snapshot(dataclasses.replace(state.snapshot_state(), rows=rows), (), ())
+    chunks, size = list(encode(snapshot)), raw_bytes(snapshot)
+    of_run, of_entries = 9 * run_rows, 28 * entries
+    assert size > runs * of_run + of_entries
+    del snapshot, rows, state, places
+    gc.collect()
+    tracemalloc.start()
+    try:
+        loaded = DecisionState.from_snapshot(decoded(chunks, size).state)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(loaded.index), loaded.places.entry_count) == (runs * run_rows, entries)
+    assert peak < size + of_entries + of_run + CHUNK_BYTES
