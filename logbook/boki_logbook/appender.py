@@ -39,6 +39,8 @@ from boki_metalog.patience import woken
 _log = get_logger("engine.appender")
 
 LEDGER_ROLE: Final = {"boki.role": b"data"}
+INCARNATION: Final = "boki.incarnation"
+"""Custom metadata of data ledgers: for people who list them, and for who deletes those that no engine needs any more."""
 """Custom metadata of the ledgers made here, for people who list them."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """Saying goodbye takes no longer; without it the sequencer closes the shard after its grace."""
@@ -386,7 +388,9 @@ class Appender:
 
     async def _create(self) -> LedgerWriter:
         return await self._ledgers.create(
-            replicas=self._settings.replicas, acks=self._settings.acks, custom=LEDGER_ROLE
+            replicas=self._settings.replicas,
+            acks=self._settings.acks,
+            custom=LEDGER_ROLE | {INCARNATION: self._incarnation.encode()},
         )
 
     async def _make_spare(self) -> None:

@@ -48,6 +48,9 @@ class LedgerReader(Protocol):
     async def read(self, first: int, last: int) -> list[memoryview]:
         """Payloads of entries `first` to `last`, both included. Raises NoSuchEntry, EntryUnknown, DigestMismatch."""
 
+    async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:
+        """As `read`, of what bookies have beyond that, too: recovery may drop it. Raises NoSuchEntry: none of them has it."""
+
     def confirm(self, entry_id: int) -> None:
         """Tells the reader that entries up to `entry_id` were acknowledged, which it need not ask the bookies then."""
 

@@ -2,7 +2,7 @@
 
     KeepTerms       a log without a living sequencer gets one that stands by, if the standbys do not do it themselves
     Balance         slots lie as `/boki/weights` says, if there is such a node: also after logs were added or removed
-    GiveUpSpares    ledgers that sequencers made and never used are closed, later deleted
+    GiveUpSpares    ledgers that sequencers and engines made and never used, and that died, are closed and deleted
     WatchEngines    slots that fewer than two engines index are told: engines choose by their settings
 
 A policy keeps in memory only what another leader can find out again; it raises what kept it from being done.
@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
-from boki_common.errors import NoSuchLedger
+from boki_common.errors import LedgerError, NoSuchEntry, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.member_trust import REMEMBERED
 from boki_metalog.controller_rules import (
     Absent,
     ClosedSpare,
@@ -41,6 +42,7 @@ from boki_metalog.weights import kept_weights
 
 ROLE: Final = "boki.role"
 METALOG: Final = b"metalog"
+DATA: Final = b"data"
 INCARNATION: Final = "boki.incarnation"
 LOOKS_PER_ROUND: Final = 256
 """Ledgers looked at in one round: other policies wait meanwhile."""
@@ -130,7 +132,12 @@ class Balance:
 
 
 class GiveUpSpares:
-    """See the module, and `controller_rules` for why it is safe."""
+    """See the module, and `controller_rules` for why it is safe for metalogs.
+
+    A data ledger is no term's, so it is safe as soon as it is closed without an entry: it never had one that was acknowledged,
+    and never will. It is looked at without fencing first, for its engine may live, unlisted, and write to it. Its bookies are
+    ours: of a ledger that is deleted they acknowledge nothing, whoever wakes up then; Apache's may, so those stay.
+    """
 
     name = "give up spares"
 
@@ -141,6 +148,8 @@ class GiveUpSpares:
         self._next_scan_s = 0.0
         self._spares: dict[int, str] = {}
         """Open ledgers that sequencers made and no view named when it was looked → their makers."""
+        self._data_spares: dict[int, str] = {}
+        """Ledgers of engines that perhaps are empty for ever → their makers."""
         self._closed: dict[int, ClosedSpare] = {}
 
     async def run(self, cluster: Cluster) -> None:
@@ -151,12 +160,15 @@ class GiveUpSpares:
         view = (await ensure_view(cluster.metadata)).view
         await self._look(cluster, view, now_s)
         listed = await sequencer_members(cluster.metadata)
-        living = {*listed, *view.sequencers}
-        makers = set(self._spares.values())
+        living = {*listed, *view.sequencers, *await members(cluster.metadata, ENGINE_ROLE)}
+        makers = {*self._spares.values(), *self._data_spares.values()}
         for maker in self._absent.due(makers, living, absent_s=cluster.settings.absent_s, now_s=now_s):
             for ledger_id in [one for one, made_by in self._spares.items() if made_by == maker]:
                 if len(self._closed) < CLOSED_SPARES:
                     await self._close(cluster, ledger_id)
+            for ledger_id in [one for one, made_by in self._data_spares.items() if made_by == maker]:
+                del self._data_spares[ledger_id]
+                await self._delete_empty(cluster, ledger_id)
         for spare in list(self._closed.values()):
             await self._delete(cluster, spare)
 
@@ -165,6 +177,8 @@ class GiveUpSpares:
         if not self._unseen and now_s >= self._next_scan_s:
             self._unseen = (await cluster.ledgers.list())[::-1]
             self._next_scan_s = now_s + cluster.settings.spare_scan_s
+            self._spares.clear()  # what became of those of the living is not followed
+            self._data_spares.clear()
         for _ in range(min(LOOKS_PER_ROUND, len(self._unseen))):
             ledger_id = self._unseen.pop()
             try:
@@ -172,10 +186,26 @@ class GiveUpSpares:
             except NoSuchLedger:
                 continue
             custom: Mapping[str, bytes] = dict(metadata.custom)
-            made_here = custom.get(ROLE) == METALOG and INCARNATION in custom
+            maker = custom.get(INCARNATION, b"").decode(errors="replace")
             unused = metadata.state is LedgerState.OPEN and not is_named(view, ledger_id)
-            if made_here and unused and len(self._spares) < CLOSED_SPARES:
-                self._spares[ledger_id] = custom[INCARNATION].decode(errors="replace")
+            if maker and custom.get(ROLE) == METALOG and unused and len(self._spares) < CLOSED_SPARES:
+                self._spares[ledger_id] = maker
+            if maker and _perhaps_empty(metadata, custom) and len(self._data_spares) < CLOSED_SPARES:
+                self._data_spares[ledger_id] = maker
+
+    async def _delete_empty(self, cluster: Cluster, ledger_id: int) -> None:
+        """Deletes a data ledger that has no entry, and never will."""
+        try:
+            if await _has_entries(cluster.ledgers, ledger_id):
+                return
+            reader = await cluster.ledgers.open(ledger_id, recover=True)
+            await reader.close()
+            if reader.last_entry >= 0:
+                return  # its first entry came meanwhile
+            await cluster.ledgers.delete(ledger_id)
+        except NoSuchLedger:
+            return
+        _log.info("a data ledger without entries is deleted", ledger_id=ledger_id)
 
     async def _close(self, cluster: Cluster, ledger_id: int) -> None:
         view = (await ensure_view(cluster.metadata)).view
@@ -210,6 +240,28 @@ class GiveUpSpares:
             except NoSuchLedger:
                 return
             _log.info("a spare that nobody needs is deleted", ledger_id=spare.ledger_id)
+
+
+def _perhaps_empty(metadata: LedgerMetadata, custom: Mapping[str, bytes]) -> bool:
+    if custom.get(ROLE) != DATA or REMEMBERED in custom:
+        return False
+    return metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0
+
+
+async def _has_entries(ledgers: ControlledLedgers, ledger_id: int) -> bool:
+    """Whether a bookie has its first entry, or may have it. Disturbs nobody."""
+    reader = await ledgers.open(ledger_id, recover=False)
+    try:
+        await reader.read_unconfirmed(0, 0)
+    except NoSuchEntry:
+        return False
+    except NoSuchLedger:
+        raise
+    except LedgerError as error:
+        _log.debug("what a data ledger holds is not known", ledger_id=ledger_id, error=error)
+    finally:
+        await reader.close()
+    return True
 
 
 class WatchEngines:

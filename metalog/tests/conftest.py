@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from boki_common.bookkeeper.ledger_metadata import LedgerState
-from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, NoSuchLedger
+from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, NoSuchEntry, NoSuchLedger
 from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
@@ -46,6 +46,10 @@ class ModelLedger:
         self.closed = False
         self.closed_by_writer = False
         self.writer: ModelWriter | None = None
+
+    @property
+    def last_entry(self) -> int:
+        return len(self.entries) - 1 if self.closed else -1
 
     @property
     def state(self) -> LedgerState:
@@ -124,6 +128,12 @@ class ModelReader:
         await asyncio.sleep(0)
         if last > self._known or last >= len(self._ledger.entries):
             raise EntryUnknown(f"entry {last} is not proven acknowledged", ledger_id=self._ledger.ledger_id)
+        return [memoryview(entry) for entry in self._ledger.entries[first : last + 1]]
+
+    async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:
+        await asyncio.sleep(0)
+        if last >= len(self._ledger.entries):
+            raise NoSuchEntry(f"nobody has entry {last}", ledger_id=self._ledger.ledger_id)
         return [memoryview(entry) for entry in self._ledger.entries[first : last + 1]]
 
     def confirm(self, entry_id: int) -> None:

@@ -11,12 +11,23 @@ import pytest
 from boki_common.errors import NoSequencer
 from boki_common.metadata.membership import MEMBERS, member_path
 from boki_common.metadata.store import ensure_path
+from boki_ledger.member_trust import REMEMBERED
 from boki_metalog.controller_rules import WEIGHTS_PATH, encode_weights
 from boki_metalog.errors import SpareTaken, ThinlyServed
 from boki_metalog.index_slots import ENGINE_ROLE
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import ensure_view, read_view
-from boki_metalog.policies import INCARNATION, METALOG, ROLE, Balance, Cluster, GiveUpSpares, KeepTerms, WatchEngines
+from boki_metalog.policies import (
+    DATA,
+    INCARNATION,
+    METALOG,
+    ROLE,
+    Balance,
+    Cluster,
+    GiveUpSpares,
+    KeepTerms,
+    WatchEngines,
+)
 from boki_metalog.sequencer_watch import SequencerWatch
 from boki_metalog.settings import ControllerSettings, SequencerSettings
 from boki_metalog.term_change import change_term
@@ -24,6 +35,7 @@ from boki_metalog.term_plan import Candidate
 from boki_metalog.view import View
 
 DEAD = "dd" * 16
+LISTED = "11" * 16
 
 
 async def led(cluster: Any, **settings: float) -> Cluster:
@@ -181,6 +193,57 @@ async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster:
     for _ in range(3):
         await policy.run(given)
     assert spare in cluster.ledgers.ledgers, "term 1 was recorded with it"
+    await given.watch.close()
+
+
+async def data_ledger(
+    cluster: Any, maker: str, *, entries: int = 0, closed: bool = False, cookies: bytes | None = None
+) -> Any:
+    custom = {ROLE: DATA, INCARNATION: maker.encode()} | ({} if cookies is None else {REMEMBERED: cookies})
+    writer = await cluster.ledgers.create(custom=custom)
+    for _ in range(entries):
+        writer.submit(b"records")
+    if closed:
+        await writer.close()
+    return cluster.ledgers.ledgers[writer.ledger_id]
+
+
+async def test_data_ledgers_of_dead_engines_that_never_had_an_entry_are_deleted(cluster: Any) -> None:
+    await ensure_view(await cluster.store())
+    gone = [await data_ledger(cluster, DEAD), await data_ledger(cluster, DEAD, closed=True)]
+    kept = [
+        await data_ledger(cluster, DEAD, entries=1),
+        await data_ledger(cluster, DEAD, entries=1, closed=True),
+        await data_ledger(cluster, LISTED),
+        await data_ledger(cluster, DEAD, cookies=b"7 apache:3181"),
+    ]
+    policy, given = GiveUpSpares(), await led(cluster)
+    await ensure_path(given.metadata, f"{MEMBERS}/{ENGINE_ROLE}")
+    await given.metadata.create(member_path(ENGINE_ROLE, LISTED), b"{}")
+    for _ in range(3):
+        await policy.run(given)
+    assert list(cluster.ledgers.ledgers.values()) == kept
+    assert all(ledger.closed_by_writer or not ledger.fenced for ledger in kept), "what has entries is left alone"
+    assert not any(ledger.ledger_id in cluster.ledgers.ledgers for ledger in gone)
+    await given.watch.close()
+
+
+async def test_a_first_entry_that_comes_meanwhile_keeps_its_ledger(cluster: Any) -> None:
+    await ensure_view(await cluster.store())
+    ledger = await data_ledger(cluster, DEAD)
+    original = cluster.ledgers._step
+
+    async def late(operation: str) -> None:
+        await original(operation)
+        if operation == "recover" and not ledger.entries:
+            ledger.writer.submit(b"records")
+            cluster.ledgers.ack(ledger.ledger_id)
+
+    cluster.ledgers._step = late
+    policy, given = GiveUpSpares(), await led(cluster)
+    for _ in range(3):
+        await policy.run(given)
+    assert ledger.closed and cluster.ledgers.ledgers == {ledger.ledger_id: ledger}
     await given.watch.close()
 
 

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 
 from boki_common.bookkeeper import layout
-from boki_common.errors import TermEndedMeanwhile, TermOver
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.errors import BokiError, TermEndedMeanwhile, TermOver
 from boki_common.ids import Position
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_metalog.errors import ShardNotOpen
 from boki_metalog.ledgers import Ledgers
+from boki_metalog.log_changes import LogChanges
 from boki_metalog.metalog_entry import Expire, Trim
+from boki_metalog.policies import DATA, INCARNATION, ROLE, Cluster, GiveUpSpares, _has_entries
 from boki_metalog.progress import ShardRange
+from boki_metalog.sequencer_watch import SequencerWatch
+from boki_metalog.settings import ControllerSettings, SequencerSettings
 
 A = "aa" * 16
 
@@ -132,3 +137,38 @@ async def test_a_sequencer_whose_metalog_was_recovered_behind_its_back_proves_no
     )
     assert reader.last_entry == 0
     await reader.close()
+
+
+async def test_a_planned_term_is_not_fenced(cluster: Any, bookies: ScriptedBookies) -> None:
+    sequencer = await cluster.sequencer()
+    await sequencer.serving()
+    engine = await cluster.follow()
+    link = await engine.seen.linked(1)
+    link.report(await link.open_shard(A, 1_001), 4, 1)
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 4)
+    metalog = sequencer.status()["term"]["metalog_ledger"]
+    await LogChanges(await cluster.store(), cluster.ledgers, cluster.rng, retry_first_s=0.005).roll(0)
+    await engine.seen.linked(2)
+    metadata = await cluster.ledgers.metadata_of(metalog)
+    assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 1)
+    assert not any(bookie.fenced.get(metalog) for bookie in bookies.bookies.values())
+
+
+async def test_empty_data_ledgers_of_the_dead_are_deleted_and_others_not_disturbed(
+    cluster: Any, bookies: ScriptedBookies
+) -> None:
+    store = await cluster.store()
+    custom = {ROLE: DATA, INCARNATION: A.encode()}
+    empty, written = [await cluster.ledgers.create(custom=custom) for _ in range(2)]
+    await written.append(b"records")
+    assert not await _has_entries(cluster.ledgers, empty.ledger_id)
+    assert await _has_entries(cluster.ledgers, written.ledger_id)
+    changes = LogChanges(store, cluster.ledgers, cluster.rng)
+    watch = SequencerWatch(store, SequencerSettings(), on_change=lambda: None)
+    given = Cluster(store, cluster.ledgers, ControllerSettings(absent_s=0.0), changes, watch)
+    await GiveUpSpares().run(given)
+    assert await cluster.ledgers.list() == [written.ledger_id]
+    assert await written.append(b"more") == 1, "nobody fenced it"
+    with pytest.raises(BokiError):
+        await empty.append(b"late")
+    await watch.close()
