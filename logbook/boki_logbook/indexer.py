@@ -14,7 +14,7 @@ Rules:
   is passed, and other engines would be asked for no more.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
 - Entries that LOST commands gave up, and that no snapshot has, are passed over, also when they can be had: so do all engines.
-  Their records keep their positions.
+  Their records keep their positions; who sent them is told of a gap (`answers_due`), and sends them again.
 
 One turn of the loop applies some `TURN_RECORDS` records at most; nothing here runs per record except appends to arrays.
 """
@@ -22,45 +22,36 @@ One turn of the loop applies some `TURN_RECORDS` records at most; nothing here r
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from boki_common import ids
-from boki_common.engine_protocol import Answers
 from boki_common.errors import CorruptData
 from boki_common.ids import Position
-from boki_common.record_batch import RecordBatch, Run
+from boki_common.record_batch import RecordBatch
+from boki_logbook.answers_due import AnswersDue
 from boki_logbook.cache import BatchCache
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.frontier import Frontier
 from boki_logbook.given_up import GivenUp
 from boki_logbook.header_feed import HeaderFeed
 from boki_logbook.places import ShardPlace, TermPlaces
-from boki_logbook.ports import AppendSource
 from boki_logbook.pushed_headers import PushedHeaders
 from boki_logbook.shard import OwnEntry
 from boki_logbook.snapshot_format import LogPoint
 from boki_logbook.state import DecisionState
-from boki_logbook.verdict import Answer
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd
 from boki_metalog.progress import Order, ProgressVector, ShardRange
 
 TURN_RECORDS: Final = 4_096
 """Records applied before others get their turn, in 2 to 8 ms; one metalog entry may exceed it."""
-FEW_RUNS: Final = 32
-"""Answers to more are made by columns; for fewer, calling numpy costs more."""
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
 _book_of = attrgetter("book")
-_run_of = attrgetter("run")
 
 
 class OwnEntries(Protocol):
@@ -110,20 +101,6 @@ class _End(NamedTuple):
     """The entries of a term are complete; `term` 0: those of all terms, the log has none now."""
 
     term: int
-
-
-class _Given(NamedTuple):
-    """Answers on their way to who sent the runs: each names its run by its place in the entry."""
-
-    runs: Sequence[Run]
-    answers: Sequence[Answer]
-
-
-class _Committed(NamedTuple):
-    """Instead of answers: the records of all these runs were committed, one after another."""
-
-    runs: NDArray[np.void]
-    first_seqnum: int
 
 
 class Indexer:
@@ -181,8 +158,7 @@ class Indexer:
         """The first of the entries just passed over as lost; how many records they had is not known yet."""
         self._books: dict[int, None] = {}
         self._cut_books: dict[int, None] = {}
-        self._cut_answers: list[tuple[AppendSource, _Given | _Committed]] = []
-        self._answers: dict[AppendSource, list[_Given | _Committed]] = {}
+        self._answers = AnswersDue()
         self._turn_due = False
         self._closed = False
         self._room: list[tuple[int, asyncio.Future[None]]] = []
@@ -432,6 +408,8 @@ class Indexer:
                     return False
                 if batch is None or self._given_up.joins_nothing(places.term, one.shard, entry):
                     self._skipped = entry if self._skipped is None else self._skipped
+                    if own is not None:
+                        self._answers.passed_over(own, self._state.writer_last)
                 else:
                     if own is None:
                         self._check(batch, places, one, entry)
@@ -480,23 +458,7 @@ class Indexer:
         decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
         self._cut_books.update(zip(map(_book_of, batch.runs), repeat(None)))
         if own is not None:
-            if len(batch.runs) > FEW_RUNS and not decision.losers and len(decision.answers) == len(batch.runs):
-                seqnum = ids.seqnum(places.term, places.end_pos) - batch.record_count
-                for piece in own.pieces:
-                    self._cut_answers.append((piece.source, _Committed(piece.batch.run_columns, seqnum)))
-                    seqnum += piece.batch.record_count
-            else:
-                self._keep_answers(own, batch.runs, decision.answers)
-
-    def _keep_answers(self, own: OwnEntry, runs: Sequence[Run], answers: Sequence[Answer]) -> None:
-        """Sorts the answers on an entry by who sent the runs; they stay here until the cut is passed."""
-        begin = runs_stop = 0
-        for piece in own.pieces:
-            runs_stop += len(piece.batch.runs)
-            end = bisect_left(answers, runs_stop, begin, key=_run_of)
-            if begin < end:
-                self._cut_answers.append((piece.source, _Given(runs, answers[begin:end])))
-            begin = end
+            self._answers.decided(own, decision, ids.seqnum(places.term, places.end_pos) - batch.record_count)
 
     def _check(self, batch: RecordBatch, places: TermPlaces, one: ShardRange, entry: int) -> None:
         """An entry must be the one that the cut means, and begin where the one before it ended."""
@@ -519,32 +481,14 @@ class Indexer:
         self._frontier.passed(self.log, position, ids.seqnum(places.term, places.end_pos - 1) if places.end_pos else 0)
         if self._ready_at is not None and not self.ready:
             self.ready = position >= self._ready_at
-        for source, given in self._cut_answers:
-            self._answers.setdefault(source, []).append(given)
-        self._cut_answers.clear()
+        self._answers.cut_passed()
         self._books.update(self._cut_books)
         self._cut_books.clear()
 
     def _tell(self) -> None:
         """Answers and wakes those who waited for the new position."""
-        answers, self._answers = self._answers, {}
-        if answers:
-            position = self._frontier.covered[self.log]
-            token = {self.log: self._frontier.positions[self.log]}
-            for source, given in answers.items():
-                told = Answers()
-                for one in given:
-                    if isinstance(one, _Committed):
-                        told.add_committed(one.runs, one.first_seqnum, position)
-                        continue
-                    runs, of_runs = one
-                    told.add(
-                        [
-                            ((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual, 0)
-                            for at, first, count, seqnum, verdict, actual in of_runs
-                        ]
-                    )
-                source.answered(token, told)
+        if self._answers.waiting:
+            self._answers.tell({self.log: self._frontier.positions[self.log]}, self._frontier.covered[self.log])
         books, self._books = self._books, {}
         self._advanced(books)
         if self._room:

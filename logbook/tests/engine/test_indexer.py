@@ -13,8 +13,8 @@ from boki_common.engine_protocol import Verdict
 from boki_common.errors import CorruptData
 from boki_common.metrics import Metrics
 from boki_common.record_batch import RUN_END, RUN_VOID, join
+from boki_logbook.answers_due import FEW_RUNS
 from boki_logbook.core import EngineCore
-from boki_logbook.indexer import FEW_RUNS
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
     RecordingSource,
@@ -31,6 +31,7 @@ from boki_logbook.testing import (
     read,
     same_state,
 )
+from boki_metalog.metalog_entry import Lost
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
@@ -279,3 +280,20 @@ async def test_each_of_many_runs_of_an_entry_is_answered_to_who_sent_it(cluster:
             assert found.records.seqnums.tolist() == list(range(row.first_seqnum, row.first_seqnum + row.count))
             assert row.position == found.position
     assert len(sources[1].rows) == FEW_RUNS + lost
+
+
+async def test_who_sent_an_entry_that_is_given_up_hears_of_a_gap_and_sends_it_again(cluster: Any) -> None:
+    core, source = await cluster.engine(), RecordingSource()
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("before")))
+    shard = core.logs[0].appender.shard
+    cluster.log.cut_by_itself = False
+    append(core, source, RunSpec(1, ALICE, 2, plain_records("x", "y")), RunSpec(2, BOB, 1, plain_records("z")))
+    await cluster.settle()
+    core.lost(Lost(cluster.log.term, shard.number, 1, 2, b"{}"))
+    cluster.log.cut()
+    await cluster.until(lambda: source.rows)
+    told = [(row.book, row.writer, row.first, row.count, row.first_seqnum, row.verdict) for row in source.rows]
+    assert told == [(1, ALICE, 2, 2, 1, Verdict.GAP), (2, BOB, 1, 1, 0, Verdict.GAP)]
+    cluster.log.cut_by_itself = True
+    await committed(core, RunSpec(1, ALICE, 2, plain_records("x", "y")))
+    assert data_of(await read(core, query())) == [b"before", b"x", b"y"]
