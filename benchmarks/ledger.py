@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from benchmarks import ledger_ours, machine, report, yardsticks
+from benchmarks import ledger_disk, ledger_ours, machine, report, yardsticks
 from benchmarks.ledger_cluster import LedgerCluster, started
 from benchmarks.ledger_ours import Measured, Span, WrongFigure
 from benchmarks.report import Ratio, Row
@@ -115,6 +115,8 @@ class Bench:
         self.measured: dict[Line, list[Measured]] = {}
         self.recoveries: dict[str, list[float]] = {OURS.name: [], EAGER.name: []}
         self.resident_mb: dict[str, float] = {}
+        self.disk_mb_per_s: list[float] = []
+        """Of one bookie, by `ledger_disk`."""
         self.left_out: list[str] = []
         """What broke off, and why."""
         self._cluster = cluster
@@ -125,7 +127,9 @@ class Bench:
         for pair in PAIRS:
             await self._part("warming up", pair, partial(self._warm_up, pair, seconds))
 
-    async def round(self, number: int) -> None:
+    async def round(self, number: int, directory: Path) -> None:
+        await self._cluster.settle(OURS.side)
+        self.disk_mb_per_s.append(await ledger_disk.mb_per_s(directory, self._span.seconds))
         for pair in PAIRS:
             await self._part(f"round {number}", pair, partial(self._measure, pair))
         for name in self._cluster.sides:
@@ -352,6 +356,11 @@ class Bench:
             "resident per bookie": resident,
             f"recovery of {RECOVERED_ENTRIES:,}": ", ".join(f"{name} {one:.3f} s" for name, one in taken.items()),
         }
+        if self.disk_mb_per_s:
+            mb = statistics.median(self.disk_mb_per_s)
+            facts["disk alone"] = (
+                f"{mb:.0f} MB/s a bookie twice, journal and entry log: {mb * 1e6 / KIB:,.0f} records of 1 KB"
+            )
         try:
             ours, java = self.row(OURS, LARGE_16).per_s / 16, self._java_best(LARGE_16) / 16
         except NotMeasured:
@@ -373,7 +382,7 @@ async def run(directory: Path, arguments: argparse.Namespace) -> tuple[Bench, li
         for number in range(arguments.rounds):
             _say(f"round {number + 1} of {arguments.rounds}")
             flushes.append(yardsticks.fdatasync_us(directory))
-            await bench.round(number + 1)
+            await bench.round(number + 1, directory)
     return bench, flushes
 
 
@@ -387,6 +396,7 @@ def write_json(path: Path, bench: Bench, whole: Mapping[str, object], ratios: li
         "samples": samples,
         "recoveries_s": bench.recoveries,
         "resident_mb": bench.resident_mb,
+        "disk_mb_per_s": bench.disk_mb_per_s,
         "left_out": bench.left_out,
     }
     report.write_json(path, {**whole, **extra}, bench.rows(), ratios)

@@ -197,7 +197,7 @@ async def reads(side: Side, ledger_id: int, batch: int, outstanding: int, span: 
 
         async def once() -> int:
             nonlocal at
-            at = rng.randrange(count) if batch == 1 else (at + batch) % (count // batch * batch)
+            at = int(rng.random() * count) if batch == 1 else (at + batch) % (count // batch * batch)
             return len(await reader.read(at, at + batch - 1))
 
         meter.schedule(span)
