@@ -189,7 +189,7 @@ class MemoryDisk:
         self._holders: list[MemoryDisk] = []
         self._limit: int | None = None
         self._failures: dict[str, list[tuple[int, DiskFailed | DiskFull]]] = {}
-        self._held: dict[str, asyncio.Event] = {}
+        self._held: dict[str, tuple[str, asyncio.Event]] = {}
         self._delays: dict[str, float] = {}
         self._closed = False
 
@@ -233,13 +233,13 @@ class MemoryDisk:
         fault = error or DiskFailed(f"the disk failed: input/output error (errno {EIO})", errno=EIO)
         self._failures.setdefault(kind, []).append((nth, fault))
 
-    def hold(self, kind: str) -> None:
-        """Operations of that kind wait until `release`."""
+    def hold(self, kind: str, *, under: str = "") -> None:
+        """Operations of that kind, on files whose names begin so, wait until `release`."""
         assert kind in KINDS, kind
-        self._held.setdefault(kind, asyncio.Event())
+        self._held.setdefault(kind, (under, asyncio.Event()))
 
     def release(self, kind: str) -> None:
-        self._held.pop(kind).set()
+        self._held.pop(kind)[1].set()
 
     def slow(self, kind: str, seconds: float) -> None:
         """Operations of that kind take so long, in loop time; 0 ends it."""
@@ -354,8 +354,8 @@ class MemoryDisk:
             seconds = self._delays.get(kind, 0.0) + self.plan(kind, name)
         if seconds > 0:
             await asyncio.sleep(seconds)
-        while (gate := self._held.get(kind)) is not None:
-            await gate.wait()
+        while (held := self._held.get(kind)) is not None and name.startswith(held[0]):
+            await held[1].wait()
         due = self._failures.get(kind)
         if due:
             self._failures[kind] = [(nth - 1, error) for nth, error in due if nth > 1]
