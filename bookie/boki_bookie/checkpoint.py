@@ -4,10 +4,13 @@ The order is the whole point; each step is durable before the next one begins:
 
     1. cut         all that is fresh is flushing from this moment; note the journal's position
     2. journal     what was appended before the cut is durable there
-    3. entry log   the flushing entries, sorted by ledger and entry
+    3. entry log   the flushing entries, sorted by ledger and entry; stage by stage they are durable and leave memory
     4. index       every ledger that changed: new places, fence, key, sight; also those without a single new entry
     5. mark        the file CHECKPOINT names the journal position and the ends of index and entry log
     6. journal     segments before that position are recycled
+
+Stages are small when adds wait for room, and between two writes whoever asked for the checkpoint may make it wait, so that
+others get at the disk.
 
 A crash before 5 leaves the old mark: replay repeats what it does not cover, and the next checkpoint overwrites what lies
 behind the ends it names. A full disk stops a checkpoint at its step; the next call goes on from there with the same cut.
@@ -19,6 +22,8 @@ that the index has no longer, up to those that deleted them.
 
 from __future__ import annotations
 
+import asyncio
+from array import array
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -47,6 +52,10 @@ MARK_NAME: Final = "CHECKPOINT"
 INDEX_FOLDER: Final = "index"
 INDEX_SLACK_BYTES: Final = 1 * MIB
 """An index file is rewritten when it is twice what the index needs, and this much more."""
+STAGE_BYTES: Final = 4 * MIB
+"""So much of the entry log is flushed at once and leaves memory."""
+SMALL_STAGE_BYTES: Final = 2 * MIB
+"""The same while room is wanted: smaller ones cost a tenth of the rate in flushes."""
 _NOTHING: Final[Columns] = ((), (), ())
 
 
@@ -61,14 +70,30 @@ class JournalSource(Protocol):
     async def release(self, generation: int) -> None: ...
 
 
+class Stages(Protocol):
+    """Who follows a checkpoint from write to write."""
+
+    @property
+    def room_is_wanted(self) -> bool:
+        """Whether the next stage should be a small one."""
+
+    async def wrote(self, seconds: float) -> None:
+        """One write to the entry log, and what was committed behind it, took so long; the next one begins on return."""
+
+
+_Stage = list[tuple[Ledger, Sequence[int], Sequence[int]]]
+"""Entries that were appended and not committed: ledger, ids, locations."""
+
+
 class _Cut:
-    """One checkpoint under way: `columns` once the entries are stored."""
+    """One checkpoint under way: `columns` of what is stored, which with `is_stored` is everything."""
 
     def __init__(self, position: JournalPosition, index: LedgerIndex) -> None:
         self.position = position
         self.removals, self.moved = index.take_changes()
         self.ledgers = index.cut()
-        self.columns: list[tuple[Ledger, Columns]] | None = None
+        self.columns: list[tuple[Ledger, Columns]] = []
+        self.is_stored = False
 
 
 def index_name(number: int) -> str:
@@ -135,8 +160,10 @@ class Checkpointer:
     def entry_log(self) -> EntryLog:
         return self._entry_log
 
-    async def run(self, journal: JournalSource, *, everything: bool = False) -> None:
+    async def run(self, journal: JournalSource, *, everything: bool = False, stages: Stages | None = None) -> None:
         """One checkpoint, or the rest of the one that a full disk stopped; with `everything` into a new index file.
+
+        Without `stages` it goes on as fast as the disk can.
 
         Raises:
             DiskFull, DiskFailed.
@@ -145,8 +172,8 @@ class Checkpointer:
             self._cut = _Cut(journal.position, self._index)
         cut = self._cut
         await journal.flushed()
-        if cut.columns is None:
-            cut.columns = await self._store_entries(cut.ledgers)
+        if not cut.is_stored:
+            await self._store_entries(cut, stages)
         number = self.mark.number + 1
         changes = [*cut.moved, *cut.columns]
         index_file, index_bytes = await self._write_index(cut.removals, changes, number, everything=everything)
@@ -165,6 +192,7 @@ class Checkpointer:
         await self._disk.replace_all(MARK_NAME, encode_mark(mark))
         self.mark = mark
         self._cut = None
+        self._entry_log.release()
         if previous != index_file:
             await self._disk.remove(index_name(previous))
         await journal.release(cut.position.generation)
@@ -198,18 +226,40 @@ class Checkpointer:
             if not settled or cut is not None:
                 self._index.give_back_changes(removals, moved)
 
-    async def _store_entries(self, ledgers: Sequence[Ledger]) -> list[tuple[Ledger, Columns]]:
-        self._entry_log.begin()
-        locations = [
-            await self._entry_log.append(ledger.ledger_id, ledger.flushing, sorted(ledger.flushing))
-            for ledger in ledgers
-        ]
-        await self._entry_log.commit()
-        columns: list[tuple[Ledger, Columns]] = []
-        for ledger, places in zip(ledgers, locations, strict=True):
-            columns.append((ledger, self._index.store(ledger, places)))
+    async def _store_entries(self, cut: _Cut, stages: Stages | None) -> None:
+        log, loop = self._entry_log, asyncio.get_running_loop()
+        log.begin()
+        stage: _Stage = []
+        for ledger in cut.ledgers:
+            order = sorted(ledger.flushing)
+            locations: array[int] = array("Q")
+            staged = 0
+            while len(locations) < len(order):
+                begun, before = loop.time(), log.uncommitted_bytes
+                await log.append_some(ledger.ledger_id, ledger.flushing, order, locations)
+                if log.uncommitted_bytes == before:
+                    continue  # not enough for a write
+                small = stages is not None and stages.room_is_wanted
+                if log.uncommitted_bytes >= (SMALL_STAGE_BYTES if small else STAGE_BYTES):
+                    stage.append((ledger, order[staged : len(locations)], locations[staged:]))
+                    staged = len(locations)
+                    await self._commit(cut, stage)
+                if stages is not None:
+                    await stages.wrote(loop.time() - begun)
+            stage.append((ledger, order[staged:], locations[staged:]))
+        await self._commit(cut, stage)
+        stored = dict.fromkeys(ledger for ledger, _ in cut.columns)
+        cut.columns += [(ledger, _NOTHING) for ledger in cut.ledgers if ledger not in stored]
         self._index.cut_is_stored()
-        return columns
+        cut.is_stored = True
+
+    async def _commit(self, cut: _Cut, stage: _Stage) -> None:
+        """What was appended is durable: it leaves memory, and `stage`."""
+        await self._entry_log.commit()
+        for ledger, entry_ids, locations in stage:
+            if locations:
+                cut.columns.append((ledger, self._index.store(ledger, entry_ids, locations)))
+        stage.clear()
 
     async def _write_index(
         self, removals: Sequence[Run | Ledger], changes: list[tuple[Ledger, Columns]], number: int, *, everything: bool

@@ -1,17 +1,21 @@
-"""When checkpoints run: on demand, at the latest after an interval, one at a time; and what waits for them to end.
+"""When checkpoints run: on demand, at the latest after an interval, one at a time; how fast, and what waits for them.
 
 A checkpoint that met a full disk is tried again when somebody asks; any other error is final for the store. Acknowledgements
-that were held because the write cache is too full go on when a checkpoint has ended, however it ended: whoever held them
-looks again.
+that were held because the write cache is too full go on one by one, as stages of a checkpoint make the room that each waits
+for; all of them when a checkpoint failed. `disk_pace` decides when one begins by itself, and how long it rests between its
+writes; one that ends the store does not rest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections import deque
 from typing import Protocol
 
 from boki_bookie import metric_definitions
 from boki_bookie.checkpoint import Checkpointer
+from boki_bookie.disk_pace import IDLE_LOOK_S, CheckpointPace
 from boki_bookie.journal import Done, Journal
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import BokiError, DiskFull, StorageError
@@ -34,6 +38,7 @@ class CheckpointLoop:
         owner: CheckpointOwner,
         checkpointer: Checkpointer,
         journal: Journal,
+        pace: CheckpointPace,
         settings: BookieSettings,
         metrics: Metrics,
     ) -> None:
@@ -41,8 +46,9 @@ class CheckpointLoop:
         self._checkpointer = checkpointer
         self._journal = journal
         self._interval_s = settings.checkpoint_interval_s
-        self._full_at = settings.write_cache_bytes // 2
-        self._held: list[Done] = []
+        self._pace = pace
+        self._held: deque[tuple[int, Done]] = deque()
+        """Oldest first, with the bytes that must have left memory before."""
         self._wanted = asyncio.Event()
         self._lock = asyncio.Lock()
         self._stopped = False
@@ -54,10 +60,23 @@ class CheckpointLoop:
         """Lets a checkpoint begin soon."""
         self._wanted.set()
 
-    def hold(self, done: Done) -> None:
-        """Calls back when all is durable and a checkpoint has ended, which is asked for."""
-        self._held.append(done)
+    def hold(self, done: Done, freed_at: int) -> None:
+        """Calls back when more than so many bytes have left memory (`LedgerIndex.freed_bytes`); a checkpoint is asked for."""
+        self._held.append((freed_at, done))
         self._wanted.set()
+
+    @property
+    def room_is_wanted(self) -> bool:
+        """For the checkpoint: somebody waits for room in the write cache."""
+        return bool(self._held)
+
+    async def wrote(self, seconds: float) -> None:
+        """For the checkpoint: one of its writes, and a stage perhaps, took so long."""
+        index = self._checkpointer.index
+        self._let_go(index.freed_bytes)
+        rest_s = 0.0 if self._stopped else self._pace.rest_s(seconds, index.cached_bytes)
+        if rest_s:
+            await asyncio.sleep(rest_s)
 
     async def run_one(self) -> None:
         """One checkpoint, after the one that may be running. Raises DiskFull, DiskFailed."""
@@ -65,12 +84,17 @@ class CheckpointLoop:
         begun = loop.time()
         try:
             async with self._lock:
-                await self._checkpointer.run(self._journal)
-        finally:
-            held, self._held = self._held, []
-            for done in held:
-                self._journal.when_durable(done)
+                await self._checkpointer.run(self._journal, stages=self)
+        except BaseException:
+            self._let_go(sys.maxsize)
+            raise
+        self._let_go(self._checkpointer.index.freed_bytes)
         self._seconds.observe(loop.time() - begun)
+
+    def _let_go(self, freed_bytes: int) -> None:
+        held = self._held
+        while held and held[0][0] < freed_bytes:
+            self._journal.when_durable(held.popleft()[1])
 
     async def settle(self) -> None:
         """Deletions and moves so far are durable in journal and index. What is begun goes on if the caller is cancelled.
@@ -100,17 +124,13 @@ class CheckpointLoop:
 
     async def _run(self) -> None:
         while not self._stopped:
-            try:
-                async with asyncio.timeout(self._interval_s):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass  # the interval is over: checkpoint what little there is
+            await self._until_needed()
             if self._stopped:
                 return
             self._wanted.clear()
             try:
                 await self.run_one()
-                if self._checkpointer.index.fresh_bytes >= self._full_at:
+                if self._checkpointer.index.fresh_bytes >= self._pace.begins_at:
                     self._wanted.set()
             except DiskFull as error:
                 self._owner.met_full_disk(error)
@@ -119,6 +139,18 @@ class CheckpointLoop:
             except Exception as fault:
                 self._owner.fail(StorageError(f"checkpoints stopped on a defect of Boki: {fault!r}"))
                 raise
+
+    async def _until_needed(self) -> None:
+        """Until somebody asks, the interval is over, or nothing more comes."""
+        loop = asyncio.get_running_loop()
+        due_at = loop.time() + self._interval_s
+        while not self._wanted.is_set() and loop.time() < due_at:
+            try:
+                async with asyncio.timeout(min(IDLE_LOOK_S, due_at - loop.time())):
+                    await self._wanted.wait()
+            except TimeoutError:
+                if self._pace.is_idle(self._checkpointer.index.fresh_bytes):
+                    return
 
 
 def _look_at_outcome(ended: asyncio.Task[None]) -> None:

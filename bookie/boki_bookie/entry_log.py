@@ -1,9 +1,9 @@
 """The entry log: where checkpoints put entries for good, and reads find them (bytes: `entry_log_format`).
 
-Written by one checkpoint at a time: `begin` goes back to the end of the last committed one, `append` puts entries behind
-each other in large writes, `commit` makes them durable. What an interrupted checkpoint left behind the committed end is
-overwritten. Compaction writes beside it, in files of its own (`open_output`). Read by anybody, at any time, at locations
-that the index knows; each read checks the stored checksum.
+Written by one checkpoint at a time: `begin` goes back to what was committed last, `append_some` puts entries behind
+each other in large writes, `commit` makes them durable, stage by stage, and `release` says that the mark on disk names the
+end. What an interrupted checkpoint left behind that end is overwritten. Compaction writes beside it, in files of its own
+(`open_output`). Read by anybody, at any time, at locations that the index knows; each read checks the stored checksum.
 
 A file that is no longer written is *finished*: it lives as long as the index says that something is in it, and whoever
 knows that nothing is may `remove` it. Numbers of removed files are not used again while the store runs, so a reader that
@@ -63,6 +63,8 @@ class EntryWriter:
 
     def __init__(self, log: EntryLog, end: EntryLogEnd) -> None:
         self.committed = end
+        self.uncommitted_bytes = 0
+        """Written since the last commit."""
         self.open_numbers = [end.file_number]
         self._log = log
         self._end = end
@@ -73,6 +75,7 @@ class EntryWriter:
     def begin(self) -> None:
         """Everything appended since the last commit is forgotten."""
         self._end = self.committed
+        self.uncommitted_bytes = 0
         self._buffers = []
         self._buffers_at = self._end.offset
         self._written = {}
@@ -83,23 +86,29 @@ class EntryWriter:
     async def append(self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int]) -> array[int]:
         """Adds entries of one ledger in `order`; returns their locations. Raises DiskFull, DiskFailed."""
         locations: array[int] = array("Q")
-        file_bytes, bookie_id = self._log.file_bytes, self._log.bookie_id
         while len(locations) < len(order):
-            number, offset = self._end
-            if offset >= file_bytes:
-                await self._flush()
-                number, offset = self._log.new_number(), 0
-                self.open_numbers.append(number)
-            if offset == 0:
-                self._buffers_at = 0
-                self._buffers.append(encode_file_header(number, bookie_id))
-                offset = PAGE_BYTES
-            stop = min(self._buffers_at + WRITE_BYTES, max(file_bytes, offset + 1))
-            offset = encode_entries(ledger_id, bodies, order, locations, self._buffers, number, offset, stop)
-            self._end = EntryLogEnd(number, offset)
-            if offset - self._buffers_at >= WRITE_BYTES:
-                await self._flush()  # moves the end to the next page
+            await self.append_some(ledger_id, bodies, order, locations)
         return locations
+
+    async def append_some(
+        self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int], locations: array[int]
+    ) -> None:
+        """Goes on where `locations` end, until `order` or one write is full; adds to them. Raises DiskFull, DiskFailed."""
+        file_bytes, bookie_id = self._log.file_bytes, self._log.bookie_id
+        number, offset = self._end
+        if offset >= file_bytes:
+            await self._flush()
+            number, offset = self._log.new_number(), 0
+            self.open_numbers.append(number)
+        if offset == 0:
+            self._buffers_at = 0
+            self._buffers.append(encode_file_header(number, bookie_id))
+            offset = PAGE_BYTES
+        stop = min(self._buffers_at + WRITE_BYTES, max(file_bytes, offset + 1))
+        offset = encode_entries(ledger_id, bodies, order, locations, self._buffers, number, offset, stop)
+        self._end = EntryLogEnd(number, offset)
+        if offset - self._buffers_at >= WRITE_BYTES:
+            await self._flush()  # moves the end to the next page
 
     async def commit(self) -> None:
         """What was appended is durable and counts. Raises DiskFull, DiskFailed."""
@@ -107,10 +116,11 @@ class EntryWriter:
         for number in self._written:
             await (await self._log.file(number, create=True)).sync()
         self._written = {}
+        self.uncommitted_bytes = 0
         self.committed = self._end
 
     def release(self) -> None:
-        """The index knows what was committed; but for the last, the files are like any other."""
+        """What is on disk knows what was committed; but for the last, the files are like any other."""
         self.open_numbers = [self.committed.file_number]
 
     async def _flush(self) -> None:
@@ -125,6 +135,7 @@ class EntryWriter:
         file = await self._log.file(number, create=True)
         await file.write(self._buffers_at, self._buffers, durable=False)
         self._written[number] = None
+        self.uncommitted_bytes += self._end.offset - self._buffers_at
         self._buffers = []
         self._buffers_at = self._end.offset
         self._log.grew(self._end)
@@ -219,13 +230,27 @@ class EntryLog:
         """Everything appended since the last commit is forgotten."""
         self._tail.begin()
 
-    async def append(self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int]) -> array[int]:
-        """Adds entries of one ledger in `order`; returns their locations. Raises DiskFull, DiskFailed."""
-        return await self._tail.append(ledger_id, bodies, order)
+    async def append_some(
+        self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int], locations: array[int]
+    ) -> None:
+        """Adds entries of one ledger, from where `locations` end in `order`, as many as make one write, and their locations.
+
+        Raises:
+            DiskFull, DiskFailed.
+        """
+        await self._tail.append_some(ledger_id, bodies, order, locations)
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Written by a checkpoint since its last commit."""
+        return self._tail.uncommitted_bytes
 
     async def commit(self) -> None:
-        """What was appended is durable and counts; the caller's next step tells the index. Raises DiskFull, DiskFailed."""
+        """What was appended is durable and may be read; the caller tells the index. Raises DiskFull, DiskFailed."""
         await self._tail.commit()
+
+    def release(self) -> None:
+        """The checkpoint mark on disk names the end of what was committed: no earlier file is needed to start."""
         self._tail.release()
 
     # -- reading

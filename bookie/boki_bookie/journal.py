@@ -8,7 +8,8 @@ Rules:
 - Callbacks run in order, on the loop, after the flush, once; with an error when the journal failed before.
 - Any error of a write or flush is final: `failed` is set, nothing more is written, nothing is acknowledged. A flush that
   failed is never tried again: the system may have dropped the pages and would report success.
-- The next segment is prepared while the current one fills. A full disk only makes the journal wait for it.
+- The next segment is prepared while the current one fills, slowly as long as nobody waits for it. A full disk only makes
+  the journal wait for it.
 - The queue is bounded in bytes and records: `append` raises Overloaded and has then taken nothing.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from boki_bookie import metric_definitions
+from boki_bookie.disk_pace import rest_s
 from boki_bookie.journal_format import (
     PAGE_BYTES,
     RECORD_HEADER_BYTES,
@@ -36,6 +38,8 @@ from boki_common.runtime.ports import Buffer
 
 FULL_DISK_RETRY_S: Final = 1.0
 """How soon a segment is tried again that a full disk refused, if no segment is recycled before."""
+AHEAD: Final = 1.5
+"""The next segment is filled so much faster than this one is used, or without rest."""
 
 Done = Callable[[BokiError | None], None]
 
@@ -85,7 +89,8 @@ class Journal:
         self._next_number = 0
         self._next_segment: asyncio.Task[Segment] | None = None
         self._recycled = asyncio.Event()
-        self._files_lock = asyncio.Lock()
+        self._hurry = asyncio.Event()
+        """Set when somebody waits for the segment that is being prepared."""
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
         self._refusal: BokiError | None = None
@@ -193,14 +198,14 @@ class Journal:
     async def release(self, generation: int) -> None:
         """Segments below `generation` are no longer needed: recycles them."""
         while self.live and self.live[0] < generation:
-            async with self._files_lock:
-                await self._files.recycle(self.live[0])
+            await self._files.recycle(self.live[0])
             self.live.popleft()
             self._recycled.set()
 
     async def close(self) -> None:
         """Writes what was appended, then ends. Idempotent."""
         self._closing = True
+        self._hurry.set()
         self._refusal = self._refusal or ClosedError("the journal is closed")
         self._wake.set()
         self._recycled.set()
@@ -263,6 +268,7 @@ class Journal:
     async def _roll(self) -> None:
         """Goes on in the next segment, waiting for it if the disk is full."""
         assert self._segment is not None and self._next_segment is not None
+        self._hurry.set()
         following = await asyncio.shield(self._next_segment)
         full, self._segment = self._segment, following
         self._offset = PAGE_BYTES
@@ -272,11 +278,11 @@ class Journal:
         await full.file.close()
 
     async def _prepare(self, generation: int) -> Segment:
+        self._hurry.clear()
         while True:
             self._recycled.clear()
             try:
-                async with self._files_lock:
-                    return await self._files.prepare(generation)
+                return await self._files.prepare(generation, rest=self._rest)
             except DiskFull as error:
                 if self._closing:
                     raise
@@ -286,6 +292,18 @@ class Journal:
                     await self._recycled.wait()
             except TimeoutError:
                 continue
+
+    async def _rest(self, write_s: float, filled: float) -> None:
+        """Leaves the disk to groups and checkpoints for a while, if the next segment will be there in time."""
+        assert self._segment is not None
+        used = self._offset / self._segment.header.segment_bytes
+        seconds = rest_s(write_s)
+        if seconds and filled > AHEAD * used and not self._hurry.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._hurry.wait()
+            except TimeoutError:
+                return  # rested
 
     def _fail_with(self, error: BokiError, *, quietly: bool = False) -> None:
         if not quietly:

@@ -5,11 +5,15 @@
     journal/preparing            a new file that is being filled with zeros; worthless after a crash
 
 Growing files make every flush a transaction of the file system, and so do merely allocated ones, so a file is really
-written once, with zeros, and then used over and over. Knows names and headers, not what groups are in a segment.
+written once, with zeros, and then used over and over. Filling a file takes as much of the disk as using it: it is flushed
+piece by piece, whoever asked for it may make it rest in between, and a segment that is recycled meanwhile takes its place.
+Knows names and headers, not what groups are in a segment.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from boki_bookie.journal_format import (
@@ -19,7 +23,7 @@ from boki_bookie.journal_format import (
     encode_segment_header,
 )
 from boki_common.errors import CorruptData
-from boki_common.limits import KIB
+from boki_common.limits import KIB, MIB
 from boki_common.runtime.ports import Disk, DiskFile, Random
 
 FOLDER: Final = "journal"
@@ -28,6 +32,11 @@ _SPARE: Final = ".spare"
 _PREPARING: Final = f"{FOLDER}/preparing"
 _FILL_BYTES: Final = 64 * KIB
 """Larger pieces become larger pages of the system's cache, whose every flush costs some 10 µs more."""
+_FLUSH_BYTES: Final = 4 * MIB
+"""So much is flushed at once, as much as a group of the journal may be: the next group waits behind no more."""
+
+Rest = Callable[[float, float], Awaitable[None]]
+"""Told how long a piece took, and how much of the segment is filled, of 1; the next piece begins on return."""
 
 
 class Segment(NamedTuple):
@@ -42,7 +51,7 @@ def segment_name(generation: int) -> str:
 
 
 class SegmentFiles:
-    """Makes, finds and recycles segments. One call at a time."""
+    """Makes, finds and recycles segments. One may be recycled while one is prepared; else one call at a time."""
 
     def __init__(self, disk: Disk, rng: Random, *, bookie_id: bytes, segment_bytes: int, spares_kept: int) -> None:
         self._disk = disk
@@ -67,14 +76,17 @@ class SegmentFiles:
                 await self._disk.remove(path)
         return sorted(generations)
 
-    async def prepare(self, generation: int) -> Segment:
-        """Makes the segment of a new generation, from a spare if there is one. Raises DiskFull, DiskFailed."""
-        if self._spares:
+    async def prepare(self, generation: int, *, rest: Rest | None = None) -> Segment:
+        """Makes the segment of a new generation, from a spare if there is one; without `rest` as fast as the disk can.
+
+        Raises:
+            DiskFull, DiskFailed.
+        """
+        source = _PREPARING
+        file = None if self._spares else await self._zero_filled(rest)
+        if file is None:
             source = self._spares.pop()
             file = await self._disk.open(source)
-        else:
-            source = _PREPARING
-            file = await self._zero_filled()
         salt = int.from_bytes(self._rng.token(4), "little")
         header = SegmentHeader(generation, self._segment_bytes, self._bookie_id, salt)
         await file.write(0, [encode_segment_header(header)], durable=True)
@@ -124,16 +136,30 @@ class SegmentFiles:
         finally:
             await file.close()
 
-    async def _zero_filled(self) -> DiskFile:
+    async def _zero_filled(self, rest: Rest | None) -> DiskFile | None:
+        """A new file; None when a spare came while it was filled."""
         await self._disk.remove(_PREPARING)
         file = await self._disk.open(_PREPARING, create=True)
+        loop = asyncio.get_running_loop()
         zeros = memoryview(bytes(min(_FILL_BYTES, self._segment_bytes)))
         try:
-            for offset in range(0, self._segment_bytes, _FILL_BYTES):
-                await file.write(offset, [zeros[: self._segment_bytes - offset]], durable=False)
-            await file.sync()
+            for first in range(0, self._segment_bytes, _FLUSH_BYTES):
+                begun = loop.time()
+                for offset in range(first, min(first + _FLUSH_BYTES, self._segment_bytes), _FILL_BYTES):
+                    await file.write(offset, [zeros[: self._segment_bytes - offset]], durable=False)
+                await file.sync()
+                if rest is not None:
+                    await rest(
+                        loop.time() - begun, min(first + _FLUSH_BYTES, self._segment_bytes) / self._segment_bytes
+                    )
+                if self._spares:
+                    break
+            else:
+                return file
         except BaseException:
             await file.close()
             await self._disk.remove(_PREPARING)
             raise
-        return file
+        await file.close()
+        await self._disk.remove(_PREPARING)
+        return None

@@ -1,8 +1,8 @@
 """What the bookie holds of each ledger, in memory: flags, cached bodies, and where stored entries lie. No IO.
 
 An entry is in exactly one place: `fresh` (in the journal and here), `flushing` (being written to the entry log) or the
-three columns (stored in the entry log). `cut` moves all fresh entries to flushing at one moment; `store` moves a ledger's
-flushing entries to its columns.
+three columns (stored in the entry log). `cut` moves all fresh entries to flushing at one moment; `store` moves flushing
+entries of a ledger to its columns, stage by stage.
 
 The columns of a ledger are parallel arrays in ascending order of entry, 20 B an entry. Entries nearly always come in
 order, so they are appended; one that comes late (a recovery add) is merged in.
@@ -282,6 +282,8 @@ class LedgerIndex:
         self.ledgers: dict[int, Ledger] = {}
         self.fresh_bytes = 0
         self.flushing_bytes = 0
+        self.freed_bytes = 0
+        """Of entries that have left memory since the start."""
         self.stored_entries = 0
         self.tombstones = Tombstones()
         self._dirty: list[Ledger] = []
@@ -374,16 +376,19 @@ class LedgerIndex:
         self.flushing_bytes, self.fresh_bytes = self.fresh_bytes, 0
         return dirty
 
-    def store(self, ledger: Ledger, locations: Sequence[int]) -> tuple[array[int], array[int], array[int]]:
-        """The flushing entries of a ledger are at these locations, in ascending order; returns the new columns."""
-        ordered = sorted(ledger.flushing)
-        columns = (
-            array("q", ordered),
-            array("Q", locations),
-            array("I", [len(ledger.flushing[entry_id]) for entry_id in ordered]),
-        )
+    def store(
+        self, ledger: Ledger, entry_ids: Sequence[int], locations: Sequence[int]
+    ) -> tuple[array[int], array[int], array[int]]:
+        """These flushing entries of a ledger, ascending, are at these locations; returns the new columns."""
+        flushing = ledger.flushing
+        sizes = [len(flushing.pop(entry_id)) for entry_id in entry_ids]
+        if not flushing:
+            ledger.flushing = {}  # an emptied dict keeps its table
+        columns = array("q", entry_ids), array("Q", locations), array("I", sizes)
         self.restore_places(ledger, *columns)
-        ledger.flushing = {}
+        freed = sum(sizes) + CACHED_OVERHEAD_BYTES * len(sizes)
+        self.flushing_bytes -= freed
+        self.freed_bytes += freed
         return columns
 
     # -- deletion and compaction
@@ -394,7 +399,9 @@ class LedgerIndex:
             ledger = self.ledgers.pop(ledger_id, None)
             if ledger is not None:
                 assert not ledger.flushing, ledger_id
-                self.fresh_bytes -= sum(len(body) + CACHED_OVERHEAD_BYTES for body in ledger.fresh.values())
+                freed = sum(len(body) + CACHED_OVERHEAD_BYTES for body in ledger.fresh.values())
+                self.fresh_bytes -= freed
+                self.freed_bytes += freed
                 self.stored_entries -= len(ledger.entries)
                 self._moved.pop(ledger, None)
         self.tombstones.add(run)
@@ -437,5 +444,5 @@ class LedgerIndex:
                 self._moved.setdefault(ledger, []).append(columns)
 
     def cut_is_stored(self) -> None:
-        """Every ledger of the cut went through `store`."""
-        self.flushing_bytes = 0
+        """Every entry of the cut went through `store`."""
+        assert not self.flushing_bytes, self.flushing_bytes

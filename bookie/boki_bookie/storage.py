@@ -7,8 +7,8 @@ entries); a fencing read waits for `journal.when_durable` before it looks, whate
 
 Back-pressure, by the bytes in the write cache (`write_cache_bytes`):
 
-    from 1/2   a checkpoint runs
-    from 3/4   acknowledgements are held until a checkpoint has ended: writers' windows fill, and they slow down
+    from 1/2   a checkpoint runs, slowly, and faster the fuller it gets (`disk_pace`)
+    from 3/4   each acknowledgement is held until as much was stored as it is above: writers' windows fill, they slow down
     full       adds are refused with TOO_MANY_REQUESTS
 
 A full disk makes the bookie *read-only*: normal adds are refused, reads, fences and recovery adds go on in what is left of
@@ -30,6 +30,7 @@ from typing import Final
 
 from boki_bookie.checkpoint import Checkpointer
 from boki_bookie.checkpoint_loop import CheckpointLoop
+from boki_bookie.disk_pace import CheckpointPace
 from boki_bookie.disk_reserve import DiskReserve
 from boki_bookie.fence_rules import AddVerdict, FenceVerdict, decide_add, decide_fence
 from boki_bookie.garbage_collection import GarbageCollector, GcParts, GcState
@@ -81,8 +82,9 @@ class Storage(StorageReads):
         self._disk = disk
         self._collector: GarbageCollector | None = None
         self._cache_limit = settings.write_cache_bytes
-        self._hold_above = settings.write_cache_bytes * 3 // 4
-        self._checkpoint_above = settings.write_cache_bytes // 2
+        pace = CheckpointPace(settings.write_cache_bytes)
+        self._hold_above = pace.holds_at
+        self._checkpoint_above = pace.begins_at
         self._segments_limit = settings.journal_live_segments
         self._settings = settings
         self._digests = digests
@@ -90,7 +92,7 @@ class Storage(StorageReads):
         self._tasks = Tasks()
         self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
         self._repeats = RepeatedAdds(self, self._ledgers, self.load, self._tasks)
-        self._checkpoints = CheckpointLoop(self, checkpointer, journal, settings, metrics)
+        self._checkpoints = CheckpointLoop(self, checkpointer, journal, pace, settings, metrics)
         journal.failed.add_done_callback(self._journal_failed)
 
     @property
@@ -299,14 +301,16 @@ class Storage(StorageReads):
         """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full."""
         if self._index.fresh_bytes >= self._checkpoint_above or len(self.journal.live) > self._segments_limit:
             self._checkpoints.request()
-        if self._index.cached_bytes < self._hold_above or self.read_only:
+        index = self._index
+        if index.cached_bytes < self._hold_above or self.read_only:
             self.journal.when_durable(done)
         else:
-            self.journal.when_durable(partial(self._hold, done))
+            freed_at = index.freed_bytes + index.cached_bytes - self._hold_above
+            self.journal.when_durable(partial(self._hold, done, freed_at))
 
-    def _hold(self, done: Done, error: BokiError | None) -> None:
-        if error is None and self._index.cached_bytes >= self._hold_above and not self.read_only:
-            self._checkpoints.hold(done)
+    def _hold(self, done: Done, freed_at: int, error: BokiError | None) -> None:
+        if error is None and self._index.freed_bytes <= freed_at and not self.read_only:
+            self._checkpoints.hold(done, freed_at)
         else:
             done(error)
 

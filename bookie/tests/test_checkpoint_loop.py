@@ -26,18 +26,58 @@ async def test_acks_are_held_and_adds_refused_by_a_filling_cache(world: Any, dis
     settings = world.tiny(write_cache_bytes=8 * KIB, journal_segment_bytes=64 * KIB)
     storage = await world.open(disk, settings)
     await world.put(storage, world.add(1, 0, bytes(700)))
-    disk.hold("replace")
+    disk.hold("sync", under="entries")  # nothing leaves memory
     answered = [world.submit(storage, world.add(1, entry, bytes(700))) for entry in range(1, 12)]
     await turns(100)
     states = [future.result() if future.done() else None for future in answered]
     assert states[0] is OK or states[0] is None
     assert None in states, "acknowledgements are held above three quarters"
     assert states[-1] is V2Status.TOO_MANY_REQUESTS
-    disk.release("replace")
+    disk.release("sync")
     for future in answered:
         assert await future in (OK, V2Status.TOO_MANY_REQUESTS)
     await storage.checkpoint()
     assert await world.put(storage, world.add(1, 50, bytes(700))) == [OK]
+
+
+async def test_no_ack_is_held_while_there_is_room(world: Any, disk: MemoryDisk) -> None:
+    settings = world.tiny(write_cache_bytes=64 * KIB, journal_segment_bytes=256 * KIB)
+    storage = await world.open(disk, settings)
+    disk.hold("sync", under="entries")  # a checkpoint begins at half, and does not get on
+    for entry in range(1, 40):
+        if storage.cached_bytes + 2_000 >= 48 * KIB:
+            break
+        assert await world.put(storage, world.add(1, entry, bytes(1_000))) == [OK]
+    assert storage.cached_bytes > 40 * KIB
+    disk.release("sync")
+
+
+async def test_held_acks_go_on_as_soon_as_a_stage_made_room(
+    world: Any, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boki_bookie.entry_log.WRITE_BYTES", 4_096)
+    monkeypatch.setattr("boki_bookie.checkpoint.SMALL_STAGE_BYTES", 1)
+    settings = world.tiny(write_cache_bytes=16 * KIB, journal_segment_bytes=64 * KIB)
+    storage = await world.open(disk, settings)
+    disk.hold("replace")  # no checkpoint ends
+    disk.hold("sync", under="entries")
+    answered = [world.submit(storage, world.add(1, entry, bytes(700))) for entry in range(14)]
+    await turns(200)
+    assert None in [future.result() if future.done() else None for future in answered]
+    disk.release("sync")
+    assert [await future for future in answered] == [OK] * 14
+    assert storage.cached_bytes < 12 * KIB
+    disk.release("replace")
+
+
+async def test_an_idle_bookie_stores_what_it_has(world: Any, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boki_bookie.checkpoint_loop.IDLE_LOOK_S", 0.001)
+    settings = world.tiny(write_cache_bytes=16 * KIB, journal_segment_bytes=64 * KIB)
+    storage = await world.open(disk, settings)
+    assert await world.put(storage, world.add(1, 0, bytes(900))) == [OK]
+    while storage.cached_bytes:
+        await asyncio.sleep(0)
+    assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, bytes(900)))
 
 
 async def test_many_segments_ask_for_a_checkpoint(world: Any, disk: MemoryDisk) -> None:

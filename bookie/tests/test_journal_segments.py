@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from boki_bookie import journal_segments
 from boki_bookie.journal_segments import SegmentFiles
 from boki_common.errors import CorruptData, DiskFull
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -44,6 +45,54 @@ async def test_recycled_segments_become_the_next_ones_and_the_rest_is_removed(
     assert third.header.salt != first.header.salt
     _, data = await files.load(3)
     assert bytes(data[8_192:8_197]) == b"stale"
+
+
+async def test_a_file_is_filled_and_flushed_piece_by_piece(
+    files: SegmentFiles, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_segments, "_FILL_BYTES", 1_024)
+    monkeypatch.setattr(journal_segments, "_FLUSH_BYTES", 6_000)
+    filled: list[float] = []
+
+    async def rest(seconds: float, done: float) -> None:
+        assert seconds >= 0
+        filled.append(done)
+        assert len(disk.crash(Nothing()).contents("journal/preparing")) >= int(done * 16_384)
+
+    await files.prepare(1, rest=rest)
+    assert filled == [6_000 / 16_384, 12_000 / 16_384, 1.0]
+    _, data = await files.load(1)
+    assert bytes(data[4_096:]) == bytes(12_288)
+
+
+class Nothing:
+    """A crash that keeps nothing that was not flushed."""
+
+    def token(self, size: int) -> bytes:
+        return bytes(size)
+
+    def below(self, bound: int) -> int:
+        return 0
+
+    def shuffled(self, items: Any) -> Any:
+        return list(items)
+
+
+async def test_a_segment_that_is_recycled_meanwhile_takes_the_place_of_the_one_that_is_filled(
+    files: SegmentFiles, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_segments, "_FLUSH_BYTES", 4_096)
+    first = await files.prepare(1)
+    await first.file.close()
+
+    async def rest(_seconds: float, done: float) -> None:
+        if done == 0.5:
+            await files.recycle(1)
+
+    second = await files.prepare(2, rest=rest)
+    assert second.header.generation == 2
+    assert disk.all_names() == ["journal/0000000002.segment"]
+    assert (await files.load(2))[0] == second.header
 
 
 async def test_leftovers_of_a_crash_are_sorted_out(disk: MemoryDisk, world: Any) -> None:

@@ -52,10 +52,13 @@ def test_index_is_a_map_from_entries_to_where_they_are(steps: list[tuple[int, in
         elif step == "store" and cut is not None:
             for ledger_id in cut:
                 ledger = index.ledgers[ledger_id]
-                locations = list(range(location, location + len(ledger.flushing)))
-                location += len(locations)
-                columns = index.store(ledger, locations)
-                assert list(columns[0]) == sorted(columns[0])
+                order = sorted(ledger.flushing)
+                for stage in (order[: len(order) // 2], order[len(order) // 2 :]):
+                    locations = list(range(location, location + len(stage)))
+                    location += len(locations)
+                    columns = index.store(ledger, stage, locations)
+                    assert list(columns[0]) == stage
+                    ledger.check_invariants()
             index.cut_is_stored()
             cut = None
             model = {key: "stored" if where == "flushing" else where for key, where in model.items()}
@@ -145,15 +148,17 @@ def test_a_replaced_entry_is_in_memory_alone_until_the_next_checkpoint_stores_it
     for entry_id in range(3):
         index.put(ledger, entry_id, memoryview(bytes(8)))
     index.cut()
-    index.store(ledger, [10, 20, 30])
+    before = index.cached_bytes
+    index.store(ledger, [0, 1, 2], [10, 20, 30])
     index.cut_is_stored()
+    assert (index.cached_bytes, index.freed_bytes) == (0, before)
     seen = memoryview(ledger.entries)  # as who looks through the index holds it
     index.replace(ledger, 1, memoryview(bytes(8)))
     assert list(seen) == [0, 1, 2]
     assert (ledger.place(1), index.stored_entries, ledger.held_entries) == (None, 2, 3)
     ledger.check_invariants()
     index.cut()
-    index.store(ledger, [40])
+    index.store(ledger, [1], [40])
     index.cut_is_stored()
     assert list(ledger.locations) == [10, 40, 30]
     assert index.stored_entries == 3
