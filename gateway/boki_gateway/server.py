@@ -29,7 +29,7 @@ from boki_gateway.admission import Admission
 from boki_gateway.board import StatusBoard
 from boki_gateway.bodies import HealthAnswer
 from boki_gateway.book_routes import BOOK_ROUTES
-from boki_gateway.call import JSON, NDJSON, Answer, Call, Created, Parts
+from boki_gateway.call import EVENTS, JSON, NDJSON, Answer, Call, Created, Parts
 from boki_gateway.cluster_state import ClusterFacts
 from boki_gateway.errors import MethodRefused, NoSuchPath, UnsupportedBody
 from boki_gateway.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
@@ -77,7 +77,7 @@ class Gateway:
         for route in ROUTES:
             handler = self._handler(route)
             application.router.add_route(route.method, route.path, handler, name=route.name)
-            if route.has_head:
+            if _has_head(route):
                 application.router.add_route(hdrs.METH_HEAD, route.path, handler, name=route.name)
         self._runner = web.AppRunner(
             application,
@@ -194,6 +194,11 @@ class Gateway:
         except Exception as fault:  # noqa: BLE001  # the outermost frame of a request: logged, and answered
             _log.error("a request could not be answered", path=request.path, error=repr(fault), exc_info=True)
             return _json(internal_answer(), 500)
+
+
+def _has_head(route: Route) -> bool:
+    """Whether HEAD is answered as GET is, without the body: of all that ends."""
+    return route.method == "GET" and route.content_type != EVENTS
 
 
 def _query(route: Route, request: web.Request) -> Iterable[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from boki_common.errors import BokiError
 from boki_common.limits import MIB
-from boki_gateway.call import EVENTS, JSON, Handler
+from boki_gateway.call import JSON, Handler
 from boki_gateway.parameters import Parameter
 
 SMALL_BODY: Final = 2 * MIB
@@ -48,8 +48,3 @@ class Route:
     """A second status that the answer may have with the same body."""
     session: bool = True
     """Whether it takes and gives a session."""
-
-    @property
-    def has_head(self) -> bool:
-        """Whether HEAD is answered as GET is, without the body: of all that ends."""
-        return self.method == "GET" and self.content_type != EVENTS
