@@ -7,13 +7,17 @@ A line before a block says how it is run:
 | (none) | runs inside of this process; blocks of one page share their names, top to bottom |
 | `<!-- needs: boki dev -->` | a whole program: runs as a process against a fresh `boki dev`, whose address replaces the one in it |
 | `<!-- not run: reason -->` | must only compile, because of the reason |
+| `<!-- page needs: boki dev -->`, once | blocks run against a fresh `boki dev` and may `await`; each prints the `text` behind it |
 
 In `.md` pages a block is Python when its fence says so; other languages are not looked at.
 """
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
+import inspect
 import os
 import re
 import subprocess
@@ -28,11 +32,16 @@ import pytest
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser
 
+import boki
+
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 
 _MARK: Final = re.compile(r"<!-- (needs|not run): (.+?) -->\s*\Z")
+_PAGE_NEEDS: Final = "<!-- page needs: boki dev -->"
+_PRINTS: Final = re.compile(r"\n?```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+"""What a block prints, right behind it."""
 _FENCED: Final = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _TEST: Final = re.compile(r"((?:[\w.]+/)*test_\w+\.py)?(?:::(test_\w+))?")
@@ -59,7 +68,7 @@ def page_name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_name)
+@pytest.mark.parametrize("path", [path for path in PAGES if _PAGE_NEEDS not in path.read_text()], ids=page_name)
 def test_python_blocks(path: Path) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     for example in blocks(path):
@@ -67,6 +76,26 @@ def test_python_blocks(path: Path) -> None:
         code = compiled(path, example)
         if not kind:
             exec(code, names)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("path", [path for path in PAGES if _PAGE_NEEDS in path.read_text()], ids=page_name)
+def test_pages_against_boki_dev(path: Path, dev_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    with asyncio.Runner() as runner:
+        try:
+            for example in blocks(path):
+                source = "\n" * example.line + str(example.parsed).replace(DEFAULT_URL, dev_url)
+                code = compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                made = eval(code, names)
+                if inspect.iscoroutine(made):
+                    runner.run(made)
+                said = _PRINTS.match(example.document.text, example.region.end)
+                assert capsys.readouterr().out == (said[1] if said else ""), f"{page_name(path)}:{example.line}"
+        finally:
+            client = names.get("client")
+            if isinstance(client, boki.Client):
+                runner.run(client.close())
 
 
 PROGRAMS: Final = [
