@@ -15,7 +15,8 @@ It does not know how a barrier is had, nor what a reply looks like.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 from boki_common.engine_protocol import Consistency, Query, Token, merge_tokens
 from boki_common.errors import BokiError
@@ -43,7 +44,9 @@ class Asker(Protocol):
 class Views(Protocol):
     """What a group needs of `reader.Reader`."""
 
-    def log_of(self, book: int) -> int: ...
+    @property
+    def log_of(self) -> Callable[[int], int]:
+        """The log of a book, as it is called for each read."""
 
     async def barrier(self, book: int) -> tuple[int, Position]:
         """A position of the book's log that covers all that was acknowledged before; raises when there is none in time."""
@@ -51,14 +54,11 @@ class Views(Protocol):
     async def reach(self, token: Token, book: int) -> None:
         """Waits until the position is applied here."""
 
-    def answer_now(self, token: Token, query: Query) -> list[Buffer] | None: ...
+    def answer_now(self, token: Token, query: Query, *, passed: bool) -> list[Buffer] | None: ...
 
 
-class _Read(NamedTuple):
-    asker: Asker
-    request_id: int
-    token: Token
-    query: Query
+_Read: TypeAlias = tuple[Asker, int, Token, Query]
+"""Who asked, under which number, and what."""
 
 
 class BarrierReads:
@@ -67,6 +67,7 @@ class BarrierReads:
     def __init__(self, views: Views) -> None:
         self.waiting = 0
         self._views = views
+        self._log_of = views.log_of
         self._forming: dict[int, list[_Read]] = {}
         """Log → the group whose barrier has not left yet."""
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -74,14 +75,14 @@ class BarrierReads:
     def add(self, asker: Asker, request_id: int, token: Token, query: Query) -> None:
         """Answers a read when all that was acknowledged before is applied here."""
         self.waiting += 1
-        log = self._views.log_of(query.book)
+        log = self._log_of(query.book)
         group = self._forming.get(log)
         if group is None:
             group = self._forming[log] = []
             task = asyncio.ensure_future(self._serve(log, group, query.book))
             self._tasks[task] = None
             task.add_done_callback(self._served)
-        group.append(_Read(asker, request_id, token, query))
+        group.append((asker, request_id, token, query))
 
     async def _serve(self, log: int, group: list[_Read], book: int) -> None:
         """A task begins in the next turn: who asks from now on needs a barrier of his own."""
@@ -106,19 +107,18 @@ class BarrierReads:
         asker, request_id, token, query = read
         if asker.closed:
             return
-        if self._views.log_of(query.book) != log:
+        if self._log_of(query.book) != log:
             asker.read_later(request_id, token, query)
             return
-        reached = dict(token)
-        merge_tokens(reached, at)
-        query = query._replace(consistency=Consistency.SESSION)
         try:
-            reply = self._views.answer_now(reached, query)
+            reply = self._views.answer_now(token, query, passed=True)
         except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
             asker.read_failed(request_id, error)
             return
         if reply is None:
-            asker.read_later(request_id, reached, query)
+            reached = dict(token)
+            merge_tokens(reached, at)
+            asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
         else:
             asker.respond_read(request_id, reply)
 

@@ -96,6 +96,7 @@ class Reader:
     ) -> None:
         self._parked = 0
         self._serving = serving
+        self.log_of: Final = serving.log_of
         self._state = state
         self._index = state.index
         self._places = state.places
@@ -111,9 +112,6 @@ class Reader:
     def parked(self) -> int:
         """Reads that wait."""
         return self._parked + self._barrier_reads.waiting
-
-    def log_of(self, book: int) -> int:
-        return self._serving.log_of(book)
 
     def awaited(self) -> dict[int, Position]:
         """The highest position of each log that reads wait for, and that is not applied here."""
@@ -134,13 +132,18 @@ class Reader:
         self._check_room()
         self._barrier_reads.add(asker, request_id, token, query)
 
-    def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
-        """The reply, if nothing has to be waited for."""
+    def answer_now(self, token: Token, query: Query, *, passed: bool = False) -> list[Buffer] | None:
+        """The reply, if nothing has to be waited for.
+
+        Args:
+            passed: a barrier that began after the read came is applied here: what is left to see is the session's.
+        """
         consistency = query.consistency
-        if consistency is Consistency.LINEARIZABLE:
-            return None
-        if consistency is Consistency.SESSION and not self._serving.reached(token, query.book):
-            return None
+        if consistency is not Consistency.ANY:
+            if consistency is Consistency.LINEARIZABLE and not passed:
+                return None
+            if not self._serving.reached(token, query.book):
+                return None
         seen, covered = self._serving.view_of(query.book)
         gaps = self._gaps(query, query.start, covered)
         seqnums, found_more = self._find(query, covered)
