@@ -13,6 +13,7 @@ import asyncio
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import Digest
+from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import DigestMismatch, EntryUnknown
 from boki_common.ids import BookieId
@@ -81,7 +82,7 @@ class LacReads:
             if answer.explicit is not None:
                 lac = decode_lac(answer.explicit, self._ledger_id, self._digest)
             if answer.last_entry is not None:
-                header, _ = v2.verify_body(answer.last_entry, self._ledger_id, v2.LAST_ENTRY, self._digest)
+                header, _ = verify_body(answer.last_entry, self._ledger_id, v2.LAST_ENTRY, self._digest)
                 lac = max(lac, header.lac)
         except DigestMismatch as error:
             self._warn(error)
@@ -94,7 +95,7 @@ class LacReads:
             return taken, -1
         assert answer.body is not None
         try:
-            header, _ = v2.verify_body(answer.body, self._ledger_id, v2.LAST_ENTRY, self._digest)
+            header, _ = verify_body(answer.body, self._ledger_id, v2.LAST_ENTRY, self._digest)
         except DigestMismatch as error:
             self._warn(error)
             return Answer.UNKNOWN, -1

@@ -26,6 +26,7 @@ from typing import Final
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for, master_key
+from boki_common.bookkeeper.entry_body import header_of, verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import (
@@ -281,7 +282,7 @@ class LedgerRecovery:
         """The headers and the whole bodies of those whose digests are right: they are written back as they are."""
         for entry_id, body in enumerate(bodies, first):
             try:
-                found[entry_id] = v2.verify_body(body, self._ledger_id, entry_id, self._digest)[0], body
+                found[entry_id] = verify_body(body, self._ledger_id, entry_id, self._digest)[0], body
             except DigestMismatch as error:
                 self._metrics.digest_mismatches.inc()
                 _log.warning("damaged copy met in recovery", ledger_id=self._ledger_id, entry_id=entry_id, error=error)
@@ -374,7 +375,7 @@ class LedgerRecovery:
                 ledger_id=self._ledger_id,
                 entry_id=entry_id,
             ) from error
-        return v2.header_of(body).length
+        return header_of(body).length
 
     # -- what the adds call
 
@@ -481,7 +482,7 @@ class LedgerRecovery:
         """Header and payload of a valid copy; a damaged one is no answer."""
         assert answer.body is not None
         try:
-            return v2.verify_body(answer.body, self._ledger_id, entry_id, self._digest)
+            return verify_body(answer.body, self._ledger_id, entry_id, self._digest)
         except DigestMismatch as error:
             self._metrics.digest_mismatches.inc()
             _log.warning("damaged copy met in recovery", ledger_id=self._ledger_id, entry_id=entry_id, error=error)

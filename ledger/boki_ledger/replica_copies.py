@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from boki_common.bookkeeper import availability, v2
 from boki_common.bookkeeper.digests import digest_for, master_key
+from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, DigestMismatch, LedgerError, ProtocolError, Unauthorized, Unreachable
@@ -236,7 +237,7 @@ class ReplicaCopies:
         if answer.status is not V2Status.OK or answer.body is None:
             return None
         try:
-            v2.verify_body(answer.body, self._ledger_id, entry_id, self._digest)
+            verify_body(answer.body, self._ledger_id, entry_id, self._digest)
         except DigestMismatch as error:
             self._metrics.digest_mismatches.inc()
             _log.warning("damaged copy met in a repair", ledger_id=self._ledger_id, entry_id=entry_id, error=error)

@@ -20,6 +20,7 @@ from typing import Final
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import Digest
+from boki_common.bookkeeper.entry_body import is_sound, payloads_of_run, verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnknown, NoSuchEntry, Overloaded
@@ -137,11 +138,7 @@ class ReplicaReads:
                 self._patience.end(enough)
         if future.done():
             status, body, _, _ = future.result()
-            if (
-                status is V2Status.OK
-                and body is not None
-                and v2.is_sound(body, self._ledger_id, entry_id, self._digest)
-            ):
+            if status is V2Status.OK and body is not None and is_sound(body, self._ledger_id, entry_id, self._digest):
                 return body
         found: dict[int, memoryview] = {}
         await self._read_singly((entry_id,), found, metadata, refresh, begun={future: (entry_id, bookie)})
@@ -265,7 +262,7 @@ class ReplicaReads:
         return self._verify(entry_id, answer.body)
 
     def _take_run(self, first: int, bodies: Sequence[memoryview], found: dict[int, memoryview]) -> None:
-        payloads = v2.payloads_of_run(bodies, self._ledger_id, first, self._digest)
+        payloads = payloads_of_run(bodies, self._ledger_id, first, self._digest)
         found.update(enumerate(payloads, first))
         for at in range(len(payloads), len(bodies)):  # from one that is damaged on they are taken one by one
             verified = self._verify(first + at, bodies[at])
@@ -274,7 +271,7 @@ class ReplicaReads:
 
     def _verify(self, entry_id: int, body: memoryview) -> memoryview | BokiError:
         try:
-            v2.verify_body(body, self._ledger_id, entry_id, self._digest)
+            verify_body(body, self._ledger_id, entry_id, self._digest)
             return body
         except DigestMismatch as error:
             self._metrics.digest_mismatches.inc()

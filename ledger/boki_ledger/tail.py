@@ -18,8 +18,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import Digest
+from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DigestMismatch, EntryUnknown
@@ -165,7 +165,7 @@ class Tail:
         if answer.body is None or poll.previous_lac + 1 != entry_id or self._reader.last_entry < entry_id:
             return None
         try:
-            return v2.verify_body(answer.body, self._reader.ledger_id, entry_id, self._digest)[1]
+            return verify_body(answer.body, self._reader.ledger_id, entry_id, self._digest)[1]
         except DigestMismatch as error:
             _log.warning("damaged copy met in a long poll", ledger_id=self._reader.ledger_id, error=error)
             return None

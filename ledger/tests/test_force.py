@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import CRC32C
+from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import ClosedError, LedgerError
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns, until
@@ -30,7 +30,7 @@ async def test_the_lac_stays_until_a_force_and_rides_in_later_entries(ledgers: L
     assert ledgers.bookies["b1"].unsynced == {}
     await writer.append(b"x")
     body = ledgers.bookies["b1"].entries[writer.ledger_id][3]
-    assert v2.verify_body(memoryview(body), writer.ledger_id, 3, CRC32C)[0].lac == 2
+    assert verify_body(memoryview(body), writer.ledger_id, 3, CRC32C)[0].lac == 2
 
 
 async def test_a_force_needs_every_bookie_of_the_ensemble(ledgers: Ledgers) -> None:

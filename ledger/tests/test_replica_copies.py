@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import CRC32C
+from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import encode
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerError, Unauthorized, Unreachable
@@ -121,7 +121,7 @@ async def test_damaged_copies_are_not_passed_on(ledgers: Ledgers) -> None:
     done = await make_whole(ledgers, ledger_id)
     assert (done.copied, done.lost, done.unanswered.total) == (1, (1, [4]), 0)
     stored = memoryview(ledgers.bookies[B1].entries[ledger_id][3])
-    v2.verify_body(stored, ledger_id, 3, CRC32C)
+    verify_body(stored, ledger_id, 3, CRC32C)
     assert 4 not in ledgers.bookies[B1].entries[ledger_id]
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import layout, ledger_ids, ledger_metadata, v2
+from boki_common.bookkeeper import layout, ledger_ids, ledger_metadata
 from boki_common.bookkeeper.digests import CRC32C
+from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import (
@@ -47,7 +48,7 @@ async def test_appended_entries_are_stored_on_all_replicas_as_the_protocol_says(
     assert await writer.append(b"t", memoryview(b"wo")) == 1
     for bookie in ("b1", "b2", "b3"):
         body = memoryview(ledgers.bookies[bookie].entries[writer.ledger_id][1])
-        header, payload = v2.verify_body(body, writer.ledger_id, 1, CRC32C)
+        header, payload = verify_body(body, writer.ledger_id, 1, CRC32C)
         assert bytes(payload) == b"two"
         assert header == (writer.ledger_id, 1, 0, 6), "LAC and cumulative length ride in the header"
     metadata = await ledgers.metadata(writer.ledger_id)

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from boki_common.bookkeeper import auth
 from boki_common.bookkeeper.digests import CRC32C, MASTER_KEY_BYTES, Digest, crc32c
 from boki_common.bookkeeper.status import V2Status
-from boki_common.errors import DigestMismatch, ProtocolError, VersionMismatch
+from boki_common.errors import ProtocolError, VersionMismatch
 from boki_common.runtime.ports import Buffer
 
 VERSION: Final = 2
@@ -68,9 +68,6 @@ _IDS: Final = Struct(">qq")
 
 _JOINED_BODY_BYTES: Final = 8_192
 """On average, up to which bodies of a batch, or of several reads, are joined."""
-
-_CHECKED: Final = Struct(">qq16xI")
-"""Ledger, entry and CRC32C of a body."""
 
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
 _KEY_START: Final = _HEADER.size
@@ -477,80 +474,3 @@ def _batch_read_response(frame: memoryview, status: V2Status, ledger_id: int, en
             raise ProtocolError(f"a batch read response names a body of {size} bytes, {end - start} are left")
         append(frame[start:offset])
     return BatchReadResponse(status, ledger_id, entry_id, request_id, bodies)
-
-
-def header_of(body: memoryview) -> EntryHeader:
-    """What stands before the digest of a verified body."""
-    return EntryHeader(*_ENTRY.unpack_from(body))
-
-
-def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> tuple[EntryHeader, memoryview]:
-    """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any.
-
-    Raises:
-        DigestMismatch: too short, the digest differs, or it is another entry's body.
-    """
-    start = ENTRY_HEADER_BYTES + digest.size
-    if len(body) < start:
-        raise DigestMismatch(
-            f"expected a body of at least {start} bytes for entry {entry_id} of ledger {ledger_id}, found {len(body)}",
-            ledger_id=ledger_id,
-            entry_id=entry_id,
-        )
-    header = EntryHeader(*_ENTRY.unpack_from(body))
-    payload = body[start:]
-    if digest.compute(body[:ENTRY_HEADER_BYTES], (payload,)) != body[ENTRY_HEADER_BYTES:start]:
-        raise DigestMismatch(
-            f"the {digest.name} of entry {entry_id} of ledger {ledger_id} does not match: this copy is damaged",
-            ledger_id=ledger_id,
-            entry_id=entry_id,
-        )
-    if header.ledger_id != ledger_id or entry_id not in (LAST_ENTRY, header.entry_id):
-        raise DigestMismatch(
-            f"expected entry {entry_id} of ledger {ledger_id}, found entry {header.entry_id} of {header.ledger_id}",
-            ledger_id=ledger_id,
-            entry_id=entry_id,
-        )
-    return header, payload
-
-
-def is_sound(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> bool:
-    """Whether `verify_body` finds no fault, in a third of its time: it says what the fault is."""
-    if digest is CRC32C:
-        if len(body) < _CHECKED.size:
-            return False
-        found_ledger, found_entry, crc = _CHECKED.unpack_from(body)
-        return (
-            crc32c(body[_CHECKED.size :], crc32c(body[:ENTRY_HEADER_BYTES])) == crc
-            and found_ledger == ledger_id
-            and (found_entry == entry_id or entry_id == LAST_ENTRY)
-        )
-    try:
-        verify_body(body, ledger_id, entry_id, digest)
-    except DigestMismatch:
-        return False
-    return True
-
-
-def payloads_of_run(bodies: Sequence[memoryview], ledger_id: int, first: int, digest: Digest) -> list[memoryview]:
-    """Payloads of stored bodies of consecutive entries, up to the first that `verify_body` would find fault with."""
-    payloads: list[memoryview] = []
-    if digest is not CRC32C:
-        for entry_id, body in enumerate(bodies, first):
-            try:
-                payloads.append(verify_body(body, ledger_id, entry_id, digest)[1])
-            except DigestMismatch:
-                break
-        return payloads
-    unpack, least, append = _CHECKED.unpack_from, _CHECKED.size, payloads.append
-    for entry_id, body in enumerate(bodies, first):
-        if len(body) < least:
-            break
-        found_ledger, found_entry, crc = unpack(body)
-        payload = body[least:]
-        if crc32c(payload, crc32c(body[:ENTRY_HEADER_BYTES])) != crc:
-            break
-        if found_entry != entry_id or found_ledger != ledger_id:
-            break
-        append(payload)
-    return payloads
