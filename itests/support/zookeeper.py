@@ -64,13 +64,13 @@ class ZookeeperServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls, folder: Path, host: str = LOOPBACK) -> Self:
-        """Starts a server with its data in `folder`. Raises ZookeeperMissing."""
+    def start(cls, folder: Path, host: str = LOOPBACK, *, more: str = "") -> Self:
+        """Starts a server with its data in `folder`. `more`: lines of its configuration. Raises ZookeeperMissing."""
         server = cls(find_java(), find_jars(), folder, host)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "zoo.cfg").write_text(
             f"tickTime=200\ndataDir={folder / 'data'}\nclientPort={server.port}\nclientPortAddress={host}\n"
-            "admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n"
+            f"admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n{more}"
         )
         server.restart()
         return server

@@ -10,6 +10,7 @@ What a lost connection means:
   MetadataUnknown, since the request may still be under way (see `settle`).
 - With a digest file (`zookeeper_settings`) every connection is authenticated, and nodes are made for that user alone. What the
   server refuses is MetadataRefused at once: waiting mends no credential.
+- With TLS (`zookeeper_tls`) a certificate that is refused, by us or by the server, is a connection that does not come about.
 - kazoo begins a new session by itself when the server says that the old one expired. We see another session id on
   connecting and call the `on_session_lost` callbacks.
 - Watches do not survive a disconnect: after each reconnect every watch is told one change and is set again by the next
@@ -42,6 +43,7 @@ from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.store import NOTHING, Versioned
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings, parse_digest
+from boki_common.metadata.zookeeper_tls import connector
 
 RETRY_DELAY_S: Final = 0.05
 RECONNECT_DELAY_MAX_S: Final = 1.0
@@ -51,6 +53,9 @@ CALLS: Final = 4_096
 WATCHES: Final = 65_536
 SET_AND_CREATE: Final = "set and create"
 """In the place of a method of kazoo's: one request of several parts."""
+
+_FAILURES: Final = ("Connection dropped", "Connection time-out", "Cannot resolve")
+"""How kazoo's warnings of a connection that failed begin."""
 
 _log = get_logger("metadata")
 
@@ -139,9 +144,10 @@ class ZookeeperStore:
                 await link.make_chroot()
         except TimeoutError as error:
             await self.close()
+            reason = f" ({link.failure})" if link.failure else ""
             raise MetadataUnavailable(
                 f"no ZooKeeper answered at {self.hosts} within {self._connect_timeout_s} s: is it running, and is the "
-                "address right?",
+                f"address right?{reason}",
                 hosts=self.hosts,
             ) from error
         except BaseException as error:
@@ -351,6 +357,7 @@ class _KazooLink:
         try:
             import kazoo.client
             import kazoo.exceptions
+            import kazoo.handlers.threading
             import kazoo.retry
             import kazoo.security
         except ImportError as error:
@@ -358,20 +365,23 @@ class _KazooLink:
                 f"metadata in ZooKeeper (zk://{hosts}) needs the library kazoo: pip install 'boki[zookeeper]'"
             ) from error
         self._errors = kazoo.exceptions
+        self._new_handler: Callable[[], Any] = kazoo.handlers.threading.SequentialThreadingHandler
         self._hosts = hosts
         servers, _separator, chroot = hosts.partition("/")
         # kazoo's own chroot cannot make a chroot of several levels, so paths are prefixed here.
         self._chroot = f"/{chroot}" if chroot else ""
-        self._digest_file = settings.digest_file
-        self._new_client: Callable[[str], Any] = lambda digest: kazoo.client.KazooClient(
+        self._settings = settings
+        self._log = _KazooLog()
+        self._new_client: Callable[..., Any] = lambda digest, **tls: kazoo.client.KazooClient(
             hosts=servers,
             auth_data=[("digest", digest)] if digest else None,
             default_acl=kazoo.security.CREATOR_ALL_ACL if digest else None,
-            logger=_quiet_logger(),
+            logger=self._log,
             timeout=session_timeout_s,
             connection_retry=kazoo.retry.KazooRetry(
                 max_tries=-1, delay=RETRY_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
             ),
+            **tls,
         )
         self._state_changed = state_changed
         self._node_changed = node_changed
@@ -380,28 +390,42 @@ class _KazooLink:
         self._client: Any = None
         self._opened = False
 
+    @property
+    def failure(self) -> str:
+        """Why the newest connection that failed did so, in kazoo's words; "" if none did."""
+        return self._log.newest
+
     async def open(self) -> None:
-        """Begins to connect. Raises SettingsError for a host list that kazoo does not understand."""
+        """Begins to connect. Raises SettingsError for a host list that kazoo does not understand, and for unusable files."""
         await self._loop.run_in_executor(self._executor, self._open)
 
     def _open(self) -> None:
         try:
             paths.check_path(self._chroot or paths.ROOT)
-            self._client = self._new_client(self._digest())
+            self._client = self._new_client(self._digest(), **self._tls())
         except (ValueError, self._errors.ConfigurationError) as error:
             raise SettingsError(f"expected zk://host:port,host:port/chroot, found {self._hosts!r}: {error}") from error
         self._client.add_listener(self._on_state)
         self._client.start_async()
         self._opened = True
 
+    def _tls(self) -> dict[str, Any]:
+        """What makes a client of kazoo's speak TLS; nothing without. Raises SettingsError."""
+        if not self._settings.tls:
+            return {}
+        handler = self._new_handler()
+        handler.create_connection = connector(self._settings)
+        return {"use_ssl": True, "handler": handler}
+
     def _digest(self) -> str:
         """The credential; "" without one. Raises SettingsError."""
-        if not self._digest_file:
+        path = self._settings.digest_file
+        if not path:
             return ""
         try:
-            return parse_digest(Path(self._digest_file).read_text(encoding="utf-8"))
+            return parse_digest(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise SettingsError(f"zookeeper.digest_file {self._digest_file} cannot be used: {error}") from error
+            raise SettingsError(f"zookeeper.digest_file {path} cannot be used: {error}") from error
 
     async def make_chroot(self) -> None:
         """Makes the folder of the chroot and those above it, unless they are there."""
@@ -506,7 +530,7 @@ class _KazooLink:
         if isinstance(error, (errors.NoAuthError, errors.AuthFailedError)):
             return MetadataRefused(
                 f"ZooKeeper at {self._hosts} refuses {operation} of {path} ({type(error).__name__}): expected the credential of "
-                f"whoever made it, found {'another one' if self._digest_file else 'none'}; see the setting "
+                f"whoever made it, found {'another one' if self._settings.digest_file else 'none'}; see the setting "
                 "zookeeper.digest_file",
                 **facts,
             )
@@ -517,11 +541,20 @@ class _KazooLink:
         return None
 
 
-def _quiet_logger() -> logging.Logger:
+class _KazooLog(logging.Logger):
     """kazoo warns of every lost connection; the store says it once, and bugs of kazoo's stay visible."""
-    logger = logging.getLogger("boki.kazoo")
-    logger.setLevel(logging.ERROR)
-    return logger
+
+    def __init__(self) -> None:
+        super().__init__("boki.kazoo", logging.WARNING)
+        self.parent = logging.getLogger("boki")
+        self.newest = ""
+        """Why the newest connection that failed did so."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            super().handle(record)
+        elif record.getMessage().startswith(_FAILURES):
+            self.newest = record.getMessage()
 
 
 def _resolve(answer: asyncio.Future[Any], error: BaseException | None, value: Any) -> None:
