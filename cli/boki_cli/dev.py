@@ -83,7 +83,7 @@ def metadata_address(data: Path) -> str:
         raise WrongDirectory(
             f"cannot make the data directory {data}: {error.strerror}; choose another with --data", path=str(data)
         ) from error
-    return f"sqlite:///{data.resolve() / 'metadata.db'}"
+    return f"sqlite://{data.resolve() / 'metadata.db'}"
 
 
 async def serve(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -170,13 +170,16 @@ def _debug(context: click.Context, _: click.Parameter, value: bool) -> None:
 
 def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -> int:
     """Runs one command line. Returns the exit code of the process; everything that can end a command ends here."""
-    invocation = Invocation(debug="--debug" in arguments)
+    invocation = Invocation(json="--json" in arguments, debug="--debug" in arguments)
     try:
         result = group.main(list(arguments), prog_name=name, standalone_mode=False, obj=invocation)
         sys.stdout.flush()
         return result if isinstance(result, int) else exit_codes.OK
     except click.ClickException as error:
-        error.show()
+        if invocation.json:
+            _emit_error("UsageError", error.format_message(), exit_codes.USAGE)
+        else:
+            error.show()
         return exit_codes.USAGE
     except click.Abort:
         return exit_codes.INTERRUPTED
@@ -190,8 +193,11 @@ def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -
     except Exception as error:  # noqa: BLE001 - the outermost frame: shown, never swallowed
         if invocation.debug:
             click.echo("".join(traceback.format_exception(error)), err=True)
-        else:
-            click.echo(f"Internal error: {error!r}. This is a fault of boki; --debug shows where.", err=True)
+        said = f"{error!r}. This is a fault of boki; --debug shows where."
+        if invocation.json:
+            _emit_error("InternalError", said, exit_codes.INTERNAL)
+        elif not invocation.debug:
+            click.echo(f"Internal error: {said}", err=True)
         return exit_codes.INTERNAL
 
 
@@ -201,14 +207,7 @@ def _refuse(invocation: Invocation, error: BokiError) -> int:
     if invocation.debug:
         click.echo("".join(traceback.format_exception(error)), err=True)
     if invocation.json:
-        message = {
-            "error": type(error).__name__,
-            "message": str(error),
-            "exit_code": code,
-            "facts": dict(error.facts),
-            "notes": notes,
-        }
-        click.echo(msgspec.json.encode(message, enc_hook=str), err=True)
+        _emit_error(type(error).__name__, str(error), code, facts=dict(error.facts), notes=notes)
     else:
         click.echo(f"Error: {error}", err=True)
         for note in notes:
@@ -216,6 +215,14 @@ def _refuse(invocation: Invocation, error: BokiError) -> int:
         if code == exit_codes.OUTCOME_UNKNOWN:
             click.echo("The outcome is unknown: what was sent may or may not be committed; read to find out.", err=True)
     return code
+
+
+def _emit_error(
+    name: str, message: str, code: int, *, facts: Mapping[str, object] | None = None, notes: Sequence[str] = ()
+) -> None:
+    """An error as one JSON object, on standard error."""
+    said = {"error": name, "message": message, "exit_code": code, "facts": facts or {}, "notes": notes}
+    click.echo(msgspec.json.encode(said, enc_hook=str), err=True)
 
 
 def write_line(line: bytes) -> None:

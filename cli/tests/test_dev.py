@@ -42,7 +42,7 @@ def test_it_says_what_it_survives() -> None:
 
 
 def test_metadata_lies_in_the_data_directory(tmp_path: Path) -> None:
-    assert dev.metadata_address(tmp_path / "new" / "data") == f"sqlite:///{tmp_path / 'new' / 'data' / 'metadata.db'}"
+    assert dev.metadata_address(tmp_path / "new" / "data") == f"sqlite://{tmp_path / 'new' / 'data' / 'metadata.db'}"
     (tmp_path / "file").touch()
     with pytest.raises(
         WrongDirectory, match=r"cannot make the data directory .*/file/x: Not a directory; choose another"

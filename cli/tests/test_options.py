@@ -157,3 +157,16 @@ def test_what_goes_into_a_pipe_is_not_cut_nor_read_as_markup(capsys: pytest.Capt
     text = "[red]" + "x " * 500 + "[::1]:7040"
     Invocation().console().print(text)
     assert capsys.readouterr().out == text + "\n"
+
+
+@pytest.mark.parametrize("arguments", [("write", "--count", "x"), ("wrote",), ("write", "--counts", "3")])
+def test_a_wrong_call_is_json_as_well(arguments: tuple[str, ...]) -> None:
+    code, out, err = ran(*arguments, "--json")
+    said = json.loads(err)
+    assert (code, out, said["error"], said["exit_code"]) == (2, "", "UsageError", 2)
+    assert said["message"]
+    Failing.error = ZeroDivisionError("division by zero")
+    code, _, err = ran("look", "--json")
+    said = json.loads(err)
+    assert (code, said["error"], said["exit_code"]) == (70, "InternalError", 70)
+    assert "--debug shows where" in said["message"]
