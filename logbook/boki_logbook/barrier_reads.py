@@ -1,7 +1,8 @@
 """Linearizable reads that wait for the same metalog entry: one barrier serves all that came before it left (DESIGN §7).
 
 Reads of one turn of the loop, about books of one log, form a group. Its barrier leaves in the next turn, and when the index
-has passed it all of the group are answered, without a task, a time-out or a future of each. What then has to wait for
+has passed it all of the group are answered, without a task, a time-out or a future of each; where the first sequencer that is
+asked says so, also without one of the group. What then has to wait for
 something else (for records, or for entries that are not cached) goes on as a read of its session from that position.
 
 Rules:
@@ -15,13 +16,15 @@ It does not know how a barrier is had, nor what a reply looks like.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 from boki_common.engine_protocol import Consistency, Query, Token, merge_tokens
 from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
+from boki_logbook.ports import ShardLink
 
 TURN_READS: Final = 256
 """Reads of a group that are answered before others get their turn of the loop."""
@@ -48,6 +51,14 @@ class Views(Protocol):
     def log_of(self) -> Callable[[int], int]:
         """The log of a book, as it is called for each read."""
 
+    @property
+    def link_of(self) -> Callable[[int], ShardLink | None]:
+        """The sequencer of a log's term, while it can be spoken to."""
+
+    @property
+    def reached(self) -> Callable[[Token, int], bool]:
+        """Whether a position is applied here."""
+
     async def barrier(self, book: int) -> tuple[int, Position]:
         """A position of the book's log that covers all that was acknowledged before; raises when there is none in time."""
 
@@ -70,6 +81,8 @@ class BarrierReads:
         self._log_of = views.log_of
         self._forming: dict[int, list[_Read]] = {}
         """Log → the group whose barrier has not left yet."""
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def add(self, asker: Asker, request_id: int, token: Token, query: Query) -> None:
@@ -79,23 +92,49 @@ class BarrierReads:
         group = self._forming.get(log)
         if group is None:
             group = self._forming[log] = []
-            task = asyncio.ensure_future(self._serve(log, group, query.book))
-            self._tasks[task] = None
-            task.add_done_callback(self._served)
+            self._loop.call_soon(self._leave, log, group, query.book)
         group.append((asker, request_id, token, query))
 
-    async def _serve(self, log: int, group: list[_Read], book: int) -> None:
-        """A task begins in the next turn: who asks from now on needs a barrier of his own."""
+    def _leave(self, log: int, group: list[_Read], book: int) -> None:
+        """The turn of a group is over: who asks from now on needs a barrier of his own."""
         del self._forming[log]
+        link = self._views.link_of(log)
+        if link is None or self._closed:
+            self._begin(self._serve(log, group, book))
+        else:
+            link.ask_barrier(partial(self._told, log, group, book))
+
+    def _told(self, log: int, group: list[_Read], book: int, position: Position | BokiError) -> None:
+        """What the first sequencer says that is asked. Nearly always all can be answered at once."""
+        if isinstance(position, BokiError) or self._closed:
+            self._begin(self._serve(log, group, book))
+        elif len(group) > TURN_READS or not self._views.reached({log: position}, book):
+            self._begin(self._serve(log, group, book, position))
+        else:
+            for read in group:
+                self._answer(read, log, {log: position})
+            self.waiting -= len(group)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed:
+            work.close()
+            return
+        task = asyncio.ensure_future(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._served)
+
+    async def _serve(self, log: int, group: list[_Read], book: int, position: Position | None = None) -> None:
+        """The long way: asks sequencer after sequencer, unless it has a position, and waits until that is applied here."""
         try:
-            found, position = await self._views.barrier(book)
-            at = {found: position}
+            if position is None:
+                log, position = await self._views.barrier(book)
+            at = {log: position}
             await self._views.reach(at, book)
             for start in range(0, len(group), TURN_READS):
                 if start:
                     await asyncio.sleep(0)
                 for read in group[start : start + TURN_READS]:
-                    self._answer(read, found, at)
+                    self._answer(read, log, at)
         except BokiError as error:
             for asker, request_id, _, _ in group:
                 if not asker.closed:
@@ -129,6 +168,7 @@ class BarrierReads:
 
     async def close(self) -> None:
         """Ends all groups; nobody is answered any more."""
+        self._closed = True
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:

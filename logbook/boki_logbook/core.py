@@ -336,6 +336,10 @@ class EngineCore:
             return self._only_log
         return self._log_of_slot[slot_of(book)] if self._log_of_slot else FIRST_LOG
 
+    def link_of(self, log: int) -> ShardLink | None:
+        found = self.logs.get(log)
+        return None if found is None else found.link
+
     async def order(self, book: int, command: Order) -> tuple[int, Position]:
         return await self._ask(book, lambda link: link.order(command))
 

@@ -95,6 +95,9 @@ class ShardLink(Protocol):
     async def barrier(self) -> Position:
         """The position after an acknowledged entry that began after this call. Raises TermOver, NetworkError, Overloaded."""
 
+    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+        """Asks for the same, and calls back once, later: the position, or what `barrier` would raise."""
+
     async def clock(self) -> SequencerTime | None:
         """The sequencer's wall clock now, and the time of its newest cut; None if it does not tell. Raises as `order`."""
 

@@ -97,6 +97,8 @@ class Reader:
         self._parked = 0
         self._serving = serving
         self.log_of: Final = serving.log_of
+        self.link_of: Final = serving.link_of
+        self.reached: Final = serving.reached
         self._state = state
         self._index = state.index
         self._places = state.places

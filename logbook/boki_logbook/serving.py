@@ -11,6 +11,7 @@ from typing import Protocol
 
 from boki_common.engine_protocol import Token
 from boki_common.ids import Position
+from boki_logbook.ports import ShardLink
 from boki_metalog.progress import Order
 
 
@@ -44,6 +45,9 @@ class Serving(Protocol):
 
     def log_of(self, book: int) -> int:
         """The log whose current term orders the book."""
+
+    def link_of(self, log: int) -> ShardLink | None:
+        """The sequencer of a log's current term, while it can be spoken to."""
 
     async def order(self, book: int, command: Order) -> tuple[int, Position]:
         """Has the book's log order a command; returns (log, position behind the entry that holds it), acknowledged.

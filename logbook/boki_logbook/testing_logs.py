@@ -14,7 +14,7 @@ Nothing sleeps, nothing is random; what happens by itself happens in the next tu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from boki_common import limits
@@ -82,6 +82,19 @@ class ScriptedLink:
         self._log.builder.barrier()
         self._log.cut()
         return Position(self.term, len(self._log.history[self.term]))
+
+    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+        asyncio.get_running_loop().call_soon(self._tell_barrier, told)
+
+    def _tell_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+        try:
+            self._check()
+        except BokiError as error:
+            told(error)
+            return
+        self._log.builder.barrier()
+        self._log.cut()
+        told(Position(self.term, len(self._log.history[self.term])))
 
     async def clock(self) -> SequencerTime | None:
         await asyncio.sleep(0)

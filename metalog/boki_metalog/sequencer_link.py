@@ -8,12 +8,14 @@ barrier in one turn share one request, which leaves after the last of them asked
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import Overloaded
+from boki_common.errors import BokiError, CallTimeout, Overloaded
 from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer
 from boki_metalog import sequencer_protocol as protocol
@@ -104,6 +106,17 @@ class SequencerLink:
             self._barrier.add_done_callback(_retrieved)
         return await asyncio.shield(self._barrier)
 
+    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+        """`barrier`, for who collects requests: leaves at once, and without a task. Calls back once, later, with the position
+        or with what `barrier` would raise."""
+        try:
+            future = self._peer.request(protocol.OP_BARRIER, protocol.encode_term(self.term))
+        except BokiError as error:
+            self._loop.call_soon(told, error)
+            return
+        give_up = self._loop.call_later(limits.CALL_TIMEOUT_S, future.cancel)
+        future.add_done_callback(partial(_tell, told, give_up))
+
     async def _ask_for_barrier(self) -> Position:
         self._barrier = None  # a task begins in the next turn: who asks from now on needs a request of his own
         return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
@@ -129,6 +142,20 @@ class SequencerLink:
         if self._unsent:
             unsent, self._unsent = self._unsent, {}
             self._peer.push_now(protocol.OP_REPORT, protocol.encode_report(self.term, unsent))
+
+
+def _tell(
+    told: Callable[[Position | BokiError], None], give_up: asyncio.TimerHandle, answer: asyncio.Future[memoryview]
+) -> None:
+    give_up.cancel()
+    found: Position | BokiError
+    try:
+        found = protocol.decode_position(answer.result())
+    except asyncio.CancelledError:
+        found = CallTimeout(f"the sequencer did not answer a barrier within {limits.CALL_TIMEOUT_S} s")
+    except BokiError as error:
+        found = error
+    told(found)
 
 
 def _retrieved(barrier: asyncio.Task[Position]) -> None:

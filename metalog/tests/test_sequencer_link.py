@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from boki_common import limits
-from boki_common.errors import BokiError, ConnectionLost, InvalidArgument, Overloaded
+from boki_common.errors import BokiError, CallTimeout, ConnectionLost, InvalidArgument, Overloaded
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
@@ -123,6 +123,28 @@ async def test_barriers_of_one_turn_share_a_request_and_later_ones_do_not(ends: 
     first[0].cancel()
     assert {await one for one in (*first[1:], later)} == {Position(3, 12)}
     assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_BARRIER] * 2
+
+
+async def asked(link: SequencerLink) -> Position | BokiError:
+    """What `ask_barrier` says, once."""
+    said: asyncio.Future[Position | BokiError] = asyncio.get_running_loop().create_future()
+    link.ask_barrier(said.set_result)
+    assert not said.done(), "it calls back later"
+    return await said
+
+
+async def test_a_barrier_asked_without_waiting_is_told_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await asked(ends.link) == Position(3, 12)
+    assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_BARRIER]
+    monkeypatch.setattr(ends.server, "message_received", lambda peer, opcode, request_id, body: None)
+    monkeypatch.setattr(limits, "CALL_TIMEOUT_S", 0.01)
+    assert isinstance(await asked(ends.link), CallTimeout)
+    waiting = asyncio.ensure_future(asked(ends.link))
+    await asyncio.sleep(0)
+    ends.peer.close()
+    assert isinstance(await waiting, ConnectionLost)
+    await ends.client.lost.wait()
+    assert isinstance(await asked(ends.link), ConnectionLost)
 
 
 async def test_shards_are_bounded(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

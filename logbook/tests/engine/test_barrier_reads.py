@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from boki_common.engine_protocol import Consistency, Query, Token
-from boki_common.errors import NoSequencer, Overloaded
+from boki_common.errors import BokiError, NoSequencer, Overloaded
 from boki_common.ids import Position
 from boki_common.read_reply import decode_read_reply
 from boki_common.runtime.ports import Buffer
@@ -23,27 +23,51 @@ LINEARIZABLE = Consistency.LINEARIZABLE
 QUICK_AND_FEW = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, parked_reads=2)
 
 
+class ScriptedLink:
+    """A sequencer that is asked once, and told by hand what to say."""
+
+    def __init__(self, log: int, views: ScriptedViews) -> None:
+        self._log, self._views = log, views
+
+    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+        self._views.barriers.append((self._log, told))
+
+
 class ScriptedViews:
     """Logs whose barriers are answered by hand. Books 1-9 are of log 0, others of log 1."""
 
-    def __init__(self) -> None:
-        self.barriers: list[tuple[int, asyncio.Future[tuple[int, Position]]]] = []
+    def __init__(self, *, linked: bool) -> None:
+        """`linked`: there are sequencers that can be asked at once."""
+        self.linked = linked
+        self.barriers: list[tuple[int, Callable[[Position | BokiError], None]]] = []
+        """Of which log, and what tells the answer."""
+        self.applied = True
         self.moved: dict[int, int] = {}
         self.must_wait: set[int] = set()
         self.broken: set[int] = set()
-        self.reached: list[Token] = []
+        self.looked: list[Token] = []
         self.asked: list[tuple[Token, Query]] = []
 
     def log_of(self, book: int) -> int:
         return self.moved.get(book, int(book >= 10))
 
     async def barrier(self, book: int) -> tuple[int, Position]:
-        future: asyncio.Future[tuple[int, Position]] = asyncio.get_running_loop().create_future()
-        self.barriers.append((book, future))
-        return await future
+        future: asyncio.Future[Position | BokiError] = asyncio.get_running_loop().create_future()
+        self.barriers.append((self.log_of(book), lambda said: None if future.done() else future.set_result(said)))
+        said = await future
+        if isinstance(said, BokiError):
+            raise said
+        return self.log_of(book), said
+
+    def link_of(self, log: int) -> Any:
+        return ScriptedLink(log, self) if self.linked else None
+
+    def reached(self, token: Token, book: int) -> bool:
+        self.looked.append(dict(token))
+        return self.applied
 
     async def reach(self, token: Token, book: int) -> None:
-        self.reached.append(dict(token))
+        self.looked.append(dict(token))
 
     def answer_now(self, token: Token, query: Query, *, passed: bool) -> list[Buffer] | None:
         assert passed
@@ -52,8 +76,9 @@ class ScriptedViews:
             raise RuntimeError("inside")
         return None if query.book in self.must_wait else [str(query.book).encode()]
 
-    async def answer(self, at: int, log: int, position: Position) -> None:
-        self.barriers[at][1].set_result((log, position))
+    async def answer(self, at: int, log: int, position: Position | BokiError) -> None:
+        assert self.barriers[at][0] == log
+        self.barriers[at][1](position)
         await turns()
 
 
@@ -79,9 +104,9 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.fixture
-def views() -> ScriptedViews:
-    return ScriptedViews()
+@pytest.fixture(params=[True, False], ids=["linked", "no sequencer"])
+def views(request: pytest.FixtureRequest) -> ScriptedViews:
+    return ScriptedViews(linked=request.param)
 
 
 @pytest.fixture
@@ -100,11 +125,11 @@ async def test_reads_of_one_turn_share_a_barrier_for_each_log(views: ScriptedVie
     for book in (1, 2, 10, 3):
         reads.add(connection, book, token, of_book(book))
     await turns()
-    assert [book for book, _ in views.barriers] == [1, 10]
+    assert [log for log, _ in views.barriers] == [0, 1]
     assert reads.waiting == 4
     await views.answer(0, 0, Position(3, 7))
     assert connection.replies == {1: b"1", 2: b"2", 3: b"3"}
-    assert views.reached == [{0: Position(3, 7)}]
+    assert views.looked == [{0: Position(3, 7)}]
     assert views.asked == [(token, of_book(book)) for book in (1, 2, 3)], "the session has seen more than the barrier"
     await views.answer(1, 1, Position(2, 1))
     assert connection.replies[10] == b"10"
@@ -150,11 +175,38 @@ async def test_a_barrier_that_fails_fails_all_who_share_it_and_no_other(
         reads.add(connection, book, {}, of_book(book))
     await turns()
     error = NoSequencer("none")
-    views.barriers[0][1].set_exception(error)
-    await turns()
+    await views.answer(0, 0, error)
+    if views.linked:
+        assert not connection.errors, "another one may answer"
+        assert [log for log, _ in views.barriers] == [0, 1, 0]
+        await views.answer(2, 0, error)
     assert connection.errors == {1: error, 2: error}
     await views.answer(1, 1, Position(1, 1))
     assert connection.replies == {10: b"10"}
+    assert reads.waiting == 0
+
+
+async def test_a_position_that_is_not_applied_yet_is_waited_for(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    views.applied = False
+    reads.add(connection, 1, {}, of_book(1))
+    await turns()
+    await views.answer(0, 0, Position(2, 1))
+    assert connection.replies == {1: b"1"}
+    assert views.looked == [{0: Position(2, 1)}] * (1 + views.linked)
+    assert reads.waiting == 0
+
+
+async def test_nobody_is_answered_after_the_end(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    reads.add(connection, 1, {}, of_book(1))
+    await turns()
+    reads.add(connection, 2, {}, of_book(2))
+    await reads.close()
+    views.barriers[0][1](Position(2, 1))
+    await turns()
+    assert not connection.replies
+    assert len(views.barriers) == 1
 
 
 async def test_one_that_breaks_and_one_that_is_gone_leave_the_others_alone(
@@ -178,7 +230,7 @@ async def test_many_are_answered_in_several_turns(views: ScriptedViews, reads: B
     for number in range(TURN_READS + 1):
         reads.add(connection, number, {}, of_book(1))
     await turns()
-    views.barriers[0][1].set_result((0, Position(1, 1)))
+    views.barriers[0][1](Position(1, 1))
     while not connection.replies:
         await asyncio.sleep(0)
     assert len(connection.replies) == TURN_READS
