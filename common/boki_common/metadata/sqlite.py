@@ -207,6 +207,7 @@ class _Worker:
         self._seen_version = -1
         self._written = False
         self._renewed = 0.0
+        self._looked = 0.0
         self._on_time_since = 0.0
 
     async def start(self) -> None:
@@ -368,8 +369,19 @@ class _Worker:
         # Read by the next poll, which is tried again until it succeeds, and told then.
         self._stamps[path] = _NEVER_READ
         self._seen_version = -1
+        self._looked = time.monotonic()
 
     def _poll(self) -> None:
+        """One that meets another process's transaction is left to the next, which comes soon; it is told when none succeeds."""
+        try:
+            self._look()
+        except MetadataUnavailable as error:
+            if not error.facts.get("locked") or time.monotonic() - self._looked >= BUSY_TIMEOUT_S:
+                raise
+        else:
+            self._looked = time.monotonic()
+
+    def _look(self) -> None:
         version = self._tree.data_version()
         if version == self._seen_version and not self._written:
             return

@@ -183,8 +183,11 @@ class SqliteTree:
         self._connection.close()
 
     def data_version(self) -> int:
-        """A number that moves whenever another connection has committed."""
-        number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        """A number that moves whenever another connection has committed. Raises MetadataUnavailable."""
+        try:
+            number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise self._failed("look", error) from error
         return number
 
     def read(self, job: Callable[[], T]) -> T:

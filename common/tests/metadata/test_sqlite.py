@@ -276,6 +276,29 @@ async def test_a_watch_begun_while_the_file_is_locked_tells_later(opened: Opener
     await asyncio.wait_for(watch.changed(), 5)
 
 
+async def test_a_look_that_meets_a_lock_is_told_only_when_none_succeeds(
+    path: Path, tools: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path, session_timeout_s=60.0)
+    await store.start()
+    await store.watch("/a").changed()
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+
+    async def told() -> bool:
+        return "not reachable" in capfd.readouterr().err
+
+    async def silent() -> bool:
+        return not await told()
+
+    await tools.throughout(silent, 0.4)
+    monkeypatch.setattr(sqlite_module, "BUSY_TIMEOUT_S", 0.1)
+    await tools.eventually(told)
+    lock.execute("ROLLBACK")
+    lock.close()
+    await store.close()
+
+
 async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(opened: Opener, path: Path) -> None:
     store = await opened()
     lock = sqlite3.connect(path, isolation_level=None)
