@@ -358,9 +358,7 @@ class Bench:
         }
         if self.disk_mb_per_s:
             mb = statistics.median(self.disk_mb_per_s)
-            facts["disk alone"] = (
-                f"{mb:.0f} MB/s a bookie twice, journal and entry log: {mb * 1e6 / KIB:,.0f} records of 1 KB"
-            )
+            facts["disk alone"] = f"{mb:.0f} MB/s a bookie, written twice: {mb * 1e6 / KIB:,.0f} KB a second"
         try:
             ours, java = self.row(OURS, LARGE_16).per_s / 16, self._java_best(LARGE_16) / 16
         except NotMeasured:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from boki_bookie.ledger_index import Extent
 from boki_bookie.storage import Storage
+from boki_bookie.storage_reads import LOADS_AT_ONCE
 from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import StorageError
 from boki_common.runtime.memory_disk import MemoryDisk
 
 COUNT = 8
@@ -101,6 +104,35 @@ async def test_no_more_is_had_at_hand_than_there_is_room_for(world: Any, storage
     size = len(bodies(world, COUNT - 1)[0])
     for room, count in ((0, 0), (1, 1), (size, 1), (size + 1, 2), (2 * size, 2), (100 * size, COUNT // 2)):
         assert len(storage.bodies_at_hand(wanted, room)) == count
+
+
+async def test_single_entries_are_read_a_few_at_a_time_and_come_in_order(
+    world: Any, storage: Storage, disk: MemoryDisk
+) -> None:
+    await storage.checkpoint()
+    disk.flip_bit(FILE, disk.contents(FILE).index(payload(6)))
+    entries = [5, 1, 7, 3, 0, 6, 2, 4, 1, 3, 5, 7]
+    places = [storage.look_up(1, entry).place for entry in entries]
+    wanted = [(1, place) for place in places if place is not None]
+    for count in range(1, len(wanted) + 1):
+        found = await storage.load(wanted[:count])
+        expected = [None if entry == 6 else bytes(world.body(1, entry, payload(entry))) for entry in entries[:count]]
+        assert [None if isinstance(body, StorageError) else bytes(body) for body in found] == expected
+    assert await storage.load([]) == []
+    begun: list[str] = []
+
+    def plan(kind: str, name: str) -> float:
+        begun.append(kind)
+        return 0.0
+
+    disk.plan = plan
+    disk.hold("read")
+    loading = asyncio.ensure_future(storage.load(wanted))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert begun == ["read"] * LOADS_AT_ONCE and not loading.done()
+    disk.release("read")
+    assert len(await loading) == len(wanted)
 
 
 async def test_held_entries_are_those_of_memory_and_disk(storage: Storage) -> None:
