@@ -318,7 +318,7 @@ class Connection:
         """One request, repeated on the next connection when one ends, and after a back-off when the engine asks for it.
 
         Raises:
-            CallTimeout: no answer within `timeout_s`. Unreachable: no engine could be reached in that time.
+            CallTimeout: no answer within `timeout_s`. Unreachable: no engine could be reached in that time, and none was asked.
         """
         self._calls += 1
         if self._watching is None:
@@ -338,24 +338,30 @@ class Connection:
                 raise
             fault = error
         except TimeoutError as error:
-            raise self._timed_out(timeout_s) from error
+            raise self._timed_out(timeout_s, [peer]) from error
         finally:
             self._calls -= 1
             if future is not None:
                 self._deadlines.remove(future)
         self._calls += 1
+        asked = [] if future is None else [peer]
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._call_again(opcode, body, peer, fault)
+                return await self._call_again(opcode, body, peer, fault, asked)
         except TimeoutError as error:
-            raise self._timed_out(timeout_s) from error
+            raise self._timed_out(timeout_s, asked) from error
         finally:
             self._calls -= 1
 
     async def _call_again(
-        self, opcode: int, body: Sequence[Buffer], peer: EnginePeer | None, fault: BokiError | None
+        self,
+        opcode: int,
+        body: Sequence[Buffer],
+        peer: EnginePeer | None,
+        fault: BokiError | None,
+        asked: list[EnginePeer | None],
     ) -> memoryview:
-        """Goes on with a call: it had this fault on this connection, or there was no connection."""
+        """Goes on with a call: it had this fault on this connection, or there was no connection. Notes who was `asked`."""
         attempt = 0
         while True:
             if peer is not None and peer.closed:
@@ -369,7 +375,9 @@ class Connection:
                 await self._change()
                 continue
             try:
-                answer = await peer.request(opcode, *body)
+                future = peer.request(opcode, *body)
+                asked[:] = [peer]
+                answer = await future
                 self._heard, self._attempts = True, 0
                 return answer
             except BokiError as error:
@@ -377,10 +385,13 @@ class Connection:
                     raise
                 fault = error
 
-    def _timed_out(self, timeout_s: float) -> BokiError:
-        if self._peer is None:
+    def _timed_out(self, timeout_s: float, asked: Sequence[EnginePeer | None]) -> BokiError:
+        """Whoever was asked may have done it, also if it is gone since."""
+        last = asked[-1] if asked else None
+        if last is None:
             return self.unreachable(timeout_s)
-        return CallTimeout(f"{self._peer.peer} did not answer within {timeout_s} s")
+        gone = "" if self._peer is last else f", and is lost ({self._last_error or 'connecting again'})"
+        return CallTimeout(f"{last.peer} did not answer within {timeout_s} s{gone}")
 
     async def why(self) -> Why:
         """What undecided appends wait for, as far as this client and its engine know."""

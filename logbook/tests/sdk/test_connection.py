@@ -210,6 +210,18 @@ async def test_giving_up_on_an_engine_that_is_gone(serve: Serve) -> None:
         assert (caught.value.committed, caught.value.seqnums) == (0, [])
 
 
+async def test_a_call_that_an_engine_took_before_it_was_lost_may_have_been_done(serve: Serve) -> None:
+    _, url, server = await serve()
+    async with boki.connect(url) as client:
+        book = client.book(1)
+        asked = asyncio.ensure_future(book.read_next(7, wait=0.2, timeout=0.2))
+        await book.read_prev()
+        await server.close()
+        with pytest.raises(boki.CallTimeout, match="and is lost") as caught:
+            await asked
+        assert not caught.value.definite
+
+
 async def test_a_silent_engine_is_asked_once_and_dropped(serve: Serve) -> None:
     engine, url, _ = await serve()
     other, other_url, _ = await serve()
