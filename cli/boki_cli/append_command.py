@@ -16,6 +16,7 @@ import click
 
 from boki_cli import exit_codes, input_chunks, record_lines
 from boki_cli.ingest import BATCH_DATA_BYTES, BATCH_RECORDS, Ingest, latency_ms
+from boki_cli.number_types import Whole
 from boki_cli.options import BOOK, CommandGroup, Invocation, command
 from boki_cli.record_lines import RecordLines
 from boki_cli.stopwatch import seconds_now
@@ -42,7 +43,7 @@ def register(group: CommandGroup) -> None:
         show_default=True,
         help="auto: by the file's suffix, else by its first line; text: any lines.",
     )
-    @click.option("--skip", type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N records.")
+    @click.option("--skip", type=Whole(0), default=0, metavar="N", help="Leave out the first N records.")
     def append(
         invocation: Invocation,
         file: str,

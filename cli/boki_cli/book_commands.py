@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from boki_cli import exit_codes
+from boki_cli.number_types import Whole
 from boki_cli.options import BOOK, CommandGroup, Invocation, as_moment, command, flush, write_line
 from boki_common.runtime import process
 
@@ -32,7 +33,7 @@ _SINCE = click.option(
 )
 NEWEST: Final = 10
 """Records that `tail` begins with unless told otherwise."""
-_SEQNUM = click.IntRange(0, 2**63 - 1)
+_SEQNUM = Whole(0, 2**63 - 1)
 _CONSISTENCY = click.option(
     "--consistency",
     type=click.Choice(["session", "linearizable", "any"]),
@@ -75,7 +76,7 @@ def _register_read(group: CommandGroup) -> None:
     @click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
     @_SINCE
     @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was ordered before.")
-    @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N records.")
+    @click.option("--limit", type=Whole(1), metavar="N", help="At most N records.")
     @click.option("--prev", is_flag=True, help="Newest first.")
     @_CONSISTENCY
     def read(
@@ -168,9 +169,7 @@ def _register_tail(group: CommandGroup) -> None:
     @command(group, "tail", writes=False, client=True, short_help="Print the newest records, and follow new ones.")
     @BOOK
     @_TAG
-    @click.option(
-        "-n", "count", type=click.IntRange(0), metavar="N", help=f"Begin with the newest N.  [default: {NEWEST}]"
-    )
+    @click.option("-n", "count", type=Whole(0), metavar="N", help=f"Begin with the newest N.  [default: {NEWEST}]")
     @_SINCE
     @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
     def tail(
@@ -265,7 +264,7 @@ def _register_trim(group: CommandGroup) -> None:
     @command(group, "trim", writes=True, client=True, short_help="Drop the oldest records of a book or of a tag.")
     @BOOK
     @click.option("--tag", metavar="T", help="Only this tag lets go of them; a record goes when all its tags have.")
-    @click.option("--before", type=click.IntRange(1, 2**63 - 1), metavar="SEQ", help="First seqnum to keep.")
+    @click.option("--before", type=Whole(1, 2**63 - 1), metavar="SEQ", help="First seqnum to keep.")
     @click.option(
         "--older-than", "older_ms", callback=as_moment, metavar="T", help="What was ordered before: 7d ago, 2026-11-22."
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from boki_cli import exit_codes
+from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.role_commands import METADATA, STOP_WITH_STDIN, announce_role, begin_logs, warn_if_open, watch_stdin
 from boki_common.errors import SettingsError
@@ -34,7 +35,7 @@ def register(group: CommandGroup) -> None:
     @command(group, "gateway", writes=False, client=True, short_help="Serve books over HTTP, and a status page.")
     @click.option("--listen", metavar="HOST:PORT", help="Default: 127.0.0.1 and --port.")
     @click.option(
-        "--port", type=click.IntRange(0, 65_535), metavar="PORT", help="On this machine; 0: a free one; default: 7080."
+        "--port", type=Whole(0, 65_535), metavar="PORT", help="On this machine; 0: a free one; default: 7080."
     )
     @METADATA
     @STOP_WITH_STDIN

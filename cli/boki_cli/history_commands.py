@@ -14,7 +14,7 @@ from boki_common.errors import InvalidArgument
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    history = CommandGroup("history", help="Check what clients called and were told, against what a log may do.")
+    history = CommandGroup("history", help="Check what clients were told, against what a log may do.")
     group.add_command(history)
 
     @command(history, "check", writes=False, short_help="Look for lost, doubled, reordered, phantom and stale records.")

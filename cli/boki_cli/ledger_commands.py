@@ -16,6 +16,7 @@ from rich.table import Table
 from boki_cli import ledger_changes, ledger_repair
 from boki_cli.ledger_options import LEDGER_ID, ROLE, run_with_ledgers
 from boki_cli.metadata_option import metadata_option
+from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_cli.wording import field_line, size_text
 
@@ -113,8 +114,8 @@ def _register_read(group: CommandGroup) -> None:
     @command(group, "read", writes=False, short_help="Print the entries of a ledger.")
     @LEDGER_ID
     @metadata_option
-    @click.option("--from", "first", type=click.IntRange(0), default=0, show_default=True, metavar="ENTRY")
-    @click.option("--to", "last", type=click.IntRange(0), metavar="ENTRY", help="Inclusive. Default: the last known.")
+    @click.option("--from", "first", type=Whole(0), default=0, show_default=True, metavar="ENTRY")
+    @click.option("--to", "last", type=Whole(0), metavar="ENTRY", help="Inclusive. Default: the last known.")
     def read(invocation: Invocation, ledger_id: int, metadata: str | None, first: int, last: int | None) -> int:
         """Print the entries of one ledger: number, size and how they begin; with --json all of their bytes.
 

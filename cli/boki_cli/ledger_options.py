@@ -9,6 +9,7 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.metadata_option import found_settings
+from boki_cli.number_types import Whole
 from boki_cli.options import Invocation
 from boki_common.runtime import process
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 ROLE: Final = "boki.role"
 """Name of the custom value in the metadata of a ledger that a log made."""
-LEDGER_ID: Final = click.argument("ledger_id", type=click.IntRange(0), metavar="ID")
+LEDGER_ID: Final = click.argument("ledger_id", type=Whole(0), metavar="ID")
 
 
 def run_with_ledgers(

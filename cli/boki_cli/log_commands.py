@@ -14,6 +14,7 @@ from rich.table import Table
 
 from boki_cli import exit_codes, log_lost, log_verify
 from boki_cli.metadata_option import found_settings, metadata_option
+from boki_cli.number_types import Real, Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted, field_line
 from boki_common.errors import InvalidArgument, NoNode
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 HISTORY: Final = 20
 """Sealed terms that `show` prints unless told otherwise."""
 
-_LOG: Final = click.argument("log", type=click.IntRange(0), metavar="LOG")
+_LOG: Final = click.argument("log", type=Whole(0), metavar="LOG")
 _PATIENCE: Final = click.option(
     "--timeout",
     "patience_s",
-    type=click.FloatRange(0.1),
+    type=Real(0.1),
     default=10.0,
     show_default=True,
     metavar="S",
@@ -105,9 +106,7 @@ def _register_show(group: CommandGroup) -> None:
     @command(group, "show", writes=False, short_help="Show a log and its earlier terms.")
     @_LOG
     @metadata_option
-    @click.option(
-        "--terms", type=click.IntRange(0), default=HISTORY, show_default=True, help="Newest sealed terms to show."
-    )
+    @click.option("--terms", type=Whole(0), default=HISTORY, show_default=True, help="Newest sealed terms to show.")
     def show(invocation: Invocation, log: int, metadata: str | None, terms: int) -> int:
         """Show a log: its current term, and the sealed ones, newest first. A log that was removed has only these."""
         return _with_store(invocation, metadata, lambda store: _show(invocation, store, log, terms))
@@ -153,7 +152,7 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
 
 def _register_add(group: CommandGroup) -> None:
     @command(group, "add", writes=True, short_help="Add a log.")
-    @click.argument("log", type=click.IntRange(0), metavar="[LOG]", required=False)
+    @click.argument("log", type=Whole(0), metavar="[LOG]", required=False)
     @metadata_option
     @_PATIENCE
     @click.option("--empty", is_flag=True, help="Leave all slots where they are.")
@@ -215,7 +214,7 @@ def _register_roll(group: CommandGroup) -> None:
 def _register_move(group: CommandGroup) -> None:
     @command(group, "move", writes=True, short_help="Move slots to a log.")
     @click.argument("slots", metavar="SLOTS")
-    @click.option("--to", type=click.IntRange(0), required=True, metavar="LOG", help="Where they go.")
+    @click.option("--to", type=Whole(0), required=True, metavar="LOG", help="Where they go.")
     @metadata_option
     @_PATIENCE
     def move(invocation: Invocation, slots: str, to: int, metadata: str | None, patience_s: float) -> int:

@@ -14,6 +14,7 @@ import msgspec
 
 from boki_cli.ledger_options import run_with_ledgers
 from boki_cli.metadata_option import metadata_option
+from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common import limits
 from boki_common.errors import BokiError, DigestMismatch, NoSuchEntry, NoSuchLedger
@@ -63,10 +64,10 @@ def register(group: CommandGroup) -> None:
     """Adds the command to `boki log`."""
 
     @command(group, "lost", writes=True, short_help="Declare entries lost that no bookie has.")
-    @click.argument("term", type=click.IntRange(1), metavar="TERM")
-    @click.argument("shard", type=click.IntRange(0), metavar="SHARD")
-    @click.argument("first", type=click.IntRange(0), metavar="FIRST")
-    @click.argument("stop", type=click.IntRange(1), metavar="STOP")
+    @click.argument("term", type=Whole(1), metavar="TERM")
+    @click.argument("shard", type=Whole(0), metavar="SHARD")
+    @click.argument("first", type=Whole(0), metavar="FIRST")
+    @click.argument("stop", type=Whole(1), metavar="STOP")
     @click.option("--reason", required=True, help="For people: why they are lost, and who says so.")
     @click.option("--bookies-are-gone", "gone", is_flag=True, help="Bookies that do not answer never will again.")
     @click.option("--forget-rows", is_flag=True, help="Also entries that the index snapshot does not have.")

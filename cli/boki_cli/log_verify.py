@@ -27,6 +27,7 @@ from rich.table import Table
 
 from boki_cli import exit_codes
 from boki_cli.metadata_option import found_settings, metadata_option
+from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted
 from boki_common.errors import BokiError, CorruptData, MetadataError, NoNode, ProtocolError
@@ -330,7 +331,7 @@ def register(group: CommandGroup) -> None:
     """Adds the command to `boki log`."""
 
     @command(group, "verify", writes=False, short_help="Prove that logs are complete.")
-    @click.option("--log", type=click.IntRange(0), help="Only this one; default: all.")
+    @click.option("--log", type=Whole(0), help="Only this one; default: all.")
     @metadata_option
     def verify(invocation: Invocation, log: int | None, metadata: str | None) -> int:
         """Read logs from their first term to now, metalogs and data, and prove that nothing is missing.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -36,12 +37,31 @@ from boki_cli import (
 )
 from boki_cli.options import CommandGroup, run
 
+SECTIONS: Final = {
+    "Records": ("append", "read", "tail", "trim"),
+    "A cluster": ("dev", "status", "log", "ledger"),
+    "One role a process": ("bookie", "sequencer", "engine", "controller", "gateway", "init"),
+    "Checks": ("soak", "history", "sim"),
+}
+"""The commands as help lists them."""
+
+
+class _Sectioned(CommandGroup):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:<{width}}", self.commands[name].get_short_help_str(200)) for name in names]
+                )
+
 
 @click.group(
-    cls=CommandGroup,
+    cls=_Sectioned,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=(
-        "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unreachable, 4 refused, 5 outcome unknown. "
+        "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unreachable, 4 refused, 5 outcome unknown, 70 a fault of boki, "
+        "130 interrupted. "
         "Commands find the engines by --url or $BOKI_URL."
     ),
 )

@@ -28,6 +28,7 @@ from rich.console import Console
 
 from boki_cli import exit_codes, standard_streams
 from boki_cli.moments import moment_ms
+from boki_cli.number_types import Real
 from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
 from boki_common.errors import BokiError, InvalidArgument
@@ -135,7 +136,7 @@ def _shared(*, client: bool) -> list[click.Option]:
             ),
             click.Option(
                 ["--timeout"],
-                type=click.FloatRange(0.1, limits.SDK_GIVE_UP_S),
+                type=Real(0.1, limits.SDK_GIVE_UP_S),
                 default=DEFAULT_TIMEOUT_S,
                 show_default=True,
                 metavar="S",

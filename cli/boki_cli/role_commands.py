@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boki_cli import exit_codes
+from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_common import logs
 from boki_common.runtime import process
@@ -34,7 +35,7 @@ METRICS = click.option(
 )
 _ADMIN_PORT = click.option(
     "--admin-port",
-    type=click.IntRange(-1, 65_535),
+    type=Whole(-1, 65_535),
     metavar="PORT",
     help="Serve health, ledgers, settings and read-only mode over HTTP to this machine; 0: a free port; default: nowhere.",
 )
@@ -43,7 +44,7 @@ STOP_WITH_STDIN = click.option(
 )
 _LOGS = click.option(
     "--logs",
-    type=click.IntRange(1, 64),
+    type=Whole(1, 64),
     default=1,
     show_default=True,
     help="At least so many physical logs; what a new one gets of the slots is an even share.",
@@ -83,12 +84,12 @@ def register(group: CommandGroup) -> None:
 def _register_dev(group: CommandGroup) -> None:
     @command(group, "dev", writes=False, short_help="Run everything in one process, on one directory.")
     @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: ./.boki.")
-    @click.option("--bookies", type=click.IntRange(1, 9), default=1, show_default=True, help="3 rehearse replication.")
+    @click.option("--bookies", type=Whole(1, 9), default=1, show_default=True, help="3 rehearse replication.")
     @_LOGS
     @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
     @click.option(
         "--gateway-port",
-        type=click.IntRange(-1, 65_535),
+        type=Whole(-1, 65_535),
         metavar="PORT",
         help="Of the status page and the HTTP API; 0: a free one; -1: none; default: 7080, or a free one if that is taken.",
     )

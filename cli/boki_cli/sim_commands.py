@@ -16,6 +16,7 @@ import click
 from rich.table import Table
 
 from boki_cli import exit_codes
+from boki_cli.number_types import Real, Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted
 from boki_common.errors import InvalidArgument
@@ -37,7 +38,7 @@ _PROFILE = click.option(
 )
 _SECONDS = click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 3_600),
+    type=Real(0.1, 3_600),
     default=12.0,
     show_default=True,
     metavar="S",
@@ -62,10 +63,8 @@ def register(group: CommandGroup) -> None:
 
 def _register_run(group: CommandGroup) -> None:
     @command(group, "run", writes=False, short_help="Run many seeds; exit code 1 if one fails.")
-    @click.option(
-        "--seeds", type=click.IntRange(1), metavar="N", help=f"How many; default {SEEDS}, or all in --minutes."
-    )
-    @click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True, metavar="S")
+    @click.option("--seeds", type=Whole(1), metavar="N", help=f"How many; default {SEEDS}, or all in --minutes.")
+    @click.option("--first-seed", type=Whole(0), default=1, show_default=True, metavar="S")
     @click.option(
         "--profile",
         type=click.Choice((*PROFILES, "all")),
@@ -73,8 +72,8 @@ def _register_run(group: CommandGroup) -> None:
         show_default=True,
         help="Which kinds of faults; all: the profiles in turn.",
     )
-    @click.option("--minutes", type=click.FloatRange(0.01), metavar="M", help="Begin no new seed after this long.")
-    @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
+    @click.option("--minutes", type=Real(0.01), metavar="M", help="Begin no new seed after this long.")
+    @click.option("--jobs", type=Whole(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
     @click.option("--stop", is_flag=True, help="Stop at the first seed that fails.")
     @_SECONDS
     def run(
@@ -124,7 +123,7 @@ def _register_run(group: CommandGroup) -> None:
 
 def _register_replay(group: CommandGroup) -> None:
     @command(group, "replay", writes=False, short_help="Run one seed again and show what happened.")
-    @click.argument("seed", type=click.IntRange(0))
+    @click.argument("seed", type=Whole(0))
     @_PROFILE
     @_SCRIPT
     @_SECONDS
@@ -156,11 +155,11 @@ def _register_replay(group: CommandGroup) -> None:
 
 def _register_shrink(group: CommandGroup) -> None:
     @command(group, "shrink", writes=False, short_help="Find the smallest fault script that still fails.")
-    @click.argument("seed", type=click.IntRange(0))
+    @click.argument("seed", type=Whole(0))
     @_PROFILE
     @_SCRIPT
     @_SECONDS
-    @click.option("--tries", type=click.IntRange(1), default=200, show_default=True, metavar="N")
+    @click.option("--tries", type=Whole(1), default=200, show_default=True, metavar="N")
     @click.option(
         "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the script there."
     )

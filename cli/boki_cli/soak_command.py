@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from boki_cli import exit_codes
+from boki_cli.number_types import Real, Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.stopwatch import seconds_now
 from boki_cli.wording import counted
@@ -24,10 +25,8 @@ def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
 
     @command(group, "soak", writes=True, client=True, short_help="Load a cluster and check every answer.")
-    @click.option("--minutes", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="How long.")
-    @click.option(
-        "--clients", type=click.IntRange(1, 100), default=8, show_default=True, help="Sessions at the same time."
-    )
+    @click.option("--minutes", type=Real(min=0.01), default=1.0, show_default=True, help="How long.")
+    @click.option("--clients", type=Whole(1, 100), default=8, show_default=True, help="Sessions at the same time.")
     @click.option("--seed", type=int, help="Of what the clients do; by default another one each time, and told.")
     @click.option(
         "--keep",

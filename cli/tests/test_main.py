@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -15,6 +16,19 @@ def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[s
         main.main(["read"])
     assert ended.value.code == 2
     assert "Missing option '--book'" in capsys.readouterr().err
+
+
+def test_help_lists_every_command_once() -> None:
+    listed = [name for names in main.SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(main.boki.commands)
+
+
+@pytest.mark.processes
+def test_a_shell_completes_commands() -> None:
+    line = {"COMP_WORDS": "boki log ro", "COMP_CWORD": "2", "_BOKI_COMPLETE": "bash_complete"}
+    command = [sys.executable, "-m", "boki_cli.main"]
+    done = subprocess.run(command, env=os.environ | line, capture_output=True, text=True, check=True)
+    assert done.stdout == "plain,roll\n"
 
 
 @pytest.mark.processes
