@@ -49,7 +49,8 @@ def test_an_engine_names_it(dev_url: str) -> None:
         assert done.code == 0, done.err
         return done.out
 
-    log = json.loads(said("log", "ls", "--json"))
+    while not (log := json.loads(said("log", "ls", "--json")))["term"]:
+        pass  # a new cluster has its first term soon
     assert (log["log"], log["slots"]) == (0, "0-1023")
     assert said("log", "roll", "0").startswith(f"log 0 is in term {log['term'] + 1}")
     ledgers = [json.loads(line) for line in said("ledger", "ls", "--json").splitlines()]
