@@ -44,6 +44,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/replica_reads.py": "ledger/tests/test_reader.py",
     "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",
+    "cli/boki_cli/testing_logs.py": "cli/tests/test_log_verify.py",
     "gateway/boki_gateway/call.py": "gateway/tests/test_book_calls.py",
     "gateway/boki_gateway/testing.py": "gateway/tests",
     "logbook/boki_logbook/testing.py": "logbook/tests/engine",

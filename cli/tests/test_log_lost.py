@@ -11,46 +11,18 @@ import pytest
 
 import boki
 from boki_cli.local_cluster import LocalCluster
-from boki_common.bookkeeper.ledger_metadata import LedgerState
-from boki_common.metadata.open import open_store
-from boki_common.runtime.process import SystemRandom
-from boki_ledger.client import LedgerClient
-from boki_logbook.snapshot_rules import SNAPSHOT_PATH, decode_node
+from boki_cli.testing_logs import ONE_COPY, closed_data_ledger, snapshot_reaching
 
 if TYPE_CHECKING:
     from boki_cli.testing import RunCommandLine
 
-SETTINGS = {
-    "BOKI_SEQUENCER_REPLICAS": "1",
-    "BOKI_SEQUENCER_ACKS": "1",
-    "BOKI_ENGINE_REPLICAS": "1",
-    "BOKI_ENGINE_ACKS": "1",
-    "BOKI_ENGINE_HOUSEKEEPING_S": "0.05",
-    "BOKI_ENGINE_CACHE_BYTES": "0",
-}
+SETTINGS = ONE_COPY | {"BOKI_ENGINE_CACHE_BYTES": "0"}
 
 
 async def data_ledger(uri: str) -> int:
     """The first ledger of records, once it is closed and the snapshot has its term."""
-    store = open_store(uri)
-    await store.start()
-    ledgers = LedgerClient(metadata=store, rng=SystemRandom())
-    await ledgers.start()
-    watch = store.watch(SNAPSHOT_PATH)
-    try:
-        while not await store.exists(SNAPSHOT_PATH) or not decode_node((await store.get(SNAPSHOT_PATH)).value).covers(
-            1, 0
-        ):
-            await watch.changed()
-        for ledger_id in await ledgers.list():
-            found = await ledgers.metadata_of(ledger_id)
-            if dict(found.custom).get("boki.role") == b"data" and found.state is LedgerState.CLOSED:
-                return ledger_id
-        raise AssertionError("no ledger of records is closed")
-    finally:
-        watch.close()
-        await ledgers.close()
-        await store.close()
+    await snapshot_reaching(uri, 1)
+    return await closed_data_ledger(uri)
 
 
 async def append(url: str) -> list[int]:

@@ -12,23 +12,12 @@ import pytest
 import boki
 from boki_cli.local_cluster import LocalCluster
 from boki_cli.log_verify import _within
-from boki_common.bookkeeper.ledger_metadata import LedgerState
-from boki_common.metadata.open import open_store
-from boki_common.runtime.process import SystemRandom
-from boki_ledger.client import LedgerClient
-from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
+from boki_cli.testing_logs import ONE_COPY, closed_data_ledger, snapshot_reaching
 
 if TYPE_CHECKING:
     from boki_cli.testing import RunCommandLine
 
-SETTINGS = {
-    "BOKI_SEQUENCER_REPLICAS": "1",
-    "BOKI_SEQUENCER_ACKS": "1",
-    "BOKI_ENGINE_REPLICAS": "1",
-    "BOKI_ENGINE_ACKS": "1",
-    "BOKI_ENGINE_HOUSEKEEPING_S": "0.05",
-    "BOKI_ENGINE_RECLAIM_GRACE_S": "0",
-}
+SETTINGS = ONE_COPY | {"BOKI_ENGINE_RECLAIM_GRACE_S": "0"}
 
 
 def test_losers_of_an_entry_are_told_relative_to_it() -> None:
@@ -69,38 +58,6 @@ class Cluster:
             with pytest.raises(boki.Conflict):
                 await book.append(b"late", tags=["a"], expect={"a": None})
 
-    async def data_ledger(self) -> int:
-        """The first ledger of records that is closed."""
-        store = open_store(self._processes.metadata_uri)
-        await store.start()
-        ledgers = LedgerClient(metadata=store, rng=SystemRandom())
-        await ledgers.start()
-        try:
-            for ledger_id in await ledgers.list():
-                found = await ledgers.metadata_of(ledger_id)
-                if dict(found.custom).get("boki.role") == b"data" and found.state is LedgerState.CLOSED:
-                    return ledger_id
-            raise AssertionError("no ledger of records is closed")
-        finally:
-            await ledgers.close()
-            await store.close()
-
-    async def snapshot(self, term: int) -> SnapshotNode:
-        """Once it has the term to its end."""
-        store = open_store(self._processes.metadata_uri)
-        await store.start()
-        watch = store.watch(SNAPSHOT_PATH)
-        try:
-            while True:
-                if await store.exists(SNAPSHOT_PATH):
-                    node = decode_node((await store.get(SNAPSHOT_PATH)).value)
-                    if node.covers(term, 0):
-                        return node
-                await watch.changed()
-        finally:
-            watch.close()
-            await store.close()
-
 
 @pytest.mark.processes
 @pytest.mark.timeout(90)
@@ -112,7 +69,7 @@ def test_a_whole_log_is_proved_and_a_hole_is_found(tmp_path: Path, run_boki: Run
             cluster = Cluster(processes, run_boki)
             runner.run(cluster.append())
             cluster.command("log", "roll", "0")
-            runner.run(cluster.snapshot(1))
+            runner.run(snapshot_reaching(processes.metadata_uri, 1))
             runner.run(cluster.append())
             reports, _ = cluster.verify()
             first, second = reports
@@ -123,7 +80,7 @@ def test_a_whole_log_is_proved_and_a_hole_is_found(tmp_path: Path, run_boki: Run
             table = cluster.command("log", "verify")
             assert "equal" in table and "not compared: no index snapshot" in table
 
-            data = runner.run(cluster.data_ledger())
+            data = runner.run(closed_data_ledger(processes.metadata_uri))
             cluster.command("ledger", "delete", str(data), "--yes", "--force")
             reports, fault = cluster.verify(code=1)
             assert reports[0]["faults"] and f"ledger {data}" in fault
