@@ -211,7 +211,8 @@ def writer_columns_of(writers: Mapping[tuple[int, bytes], WriterState]) -> Write
     """All writers as columns."""
     keys = sorted(writers)
     states = [writers[key] for key in keys]
-    kept = [one for state in states for one in state.kept]
+    runs = [state.kept for state in states]
+    kept = [one for of_one in runs for one in of_one]
     actual = [pair for one in kept for pair in one.actual]
     crcs = b"".join(state.crcs.tobytes() for state in states)
     return WriterColumns(
@@ -221,7 +222,7 @@ def writer_columns_of(writers: Mapping[tuple[int, bytes], WriterState]) -> Write
         _column([state.floor for state in states], np.uint64),
         _column([state.named for state in states], np.uint8),
         _column([state.time_ms for state in states], np.int64),
-        _column([len(state.kept) for state in states], np.uint32),
+        _column([len(of_one) for of_one in runs], np.uint32),
         _column([len(state.crcs) for state in states], np.uint32),
         _column([one.first for one in kept], np.uint64),
         _column([one.count for one in kept], np.uint64),
@@ -251,7 +252,7 @@ def verdicts_of(snapshot: StateSnapshot) -> Verdicts:
     for at, (book, last, floor, named, time_ms, kept_count, crc_count) in enumerate(rows):
         state = writers[book, columns.ids[16 * at : 16 * at + 16]] = WriterState(bool(named))
         state.last, state.floor, state.time_ms = last, floor, time_ms
-        state.kept = [next(answers) for _ in range(kept_count)]
+        state.keep([next(answers) for _ in range(kept_count)])
         if named:
             state.crcs = crcs[used : used + crc_count]
         used += crc_count

@@ -67,24 +67,43 @@ class WriterState:
 
     Invariant: the kept runs are ascending, dense, end at `last`, and cover every number from `floor` to `last`. So do the
     checksums of a named writer; those of voided numbers mean nothing.
+
+    Nearly every writer has one kept run, committed, that begins at its floor: of that only the seqnum is stored. Where writers are
+    many, what is not in memory need not come into the processor's cache either.
     """
 
-    __slots__ = ("crcs", "floor", "kept", "last", "named", "time_ms")
+    __slots__ = ("_runs", "_seqnum", "crcs", "floor", "last", "named", "time_ms")
 
     def __init__(self, named: bool) -> None:
         self.last = 0
         self.floor = 1
         self.named = named
-        self.kept: list[Kept] = []
+        self._runs: list[Kept] | None = []
+        """None: the one run from `floor` to `last`, committed, whose first seqnum is this:"""
+        self._seqnum = 0
         self.crcs = _NO_CRCS if not named else array("I")
         self.time_ms = 0
         """When the writer was last heard of: the time of the cut."""
 
+    @property
+    def kept(self) -> list[Kept]:
+        """The kept runs, for looking at."""
+        if self._runs is None:
+            return [Kept(self.floor, self.last - self.floor + 1, self._seqnum, COMMITTED, NOBODY)]
+        return self._runs
+
+    def keep(self, runs: list[Kept]) -> None:
+        """Takes the kept runs of a writer whose `last` and `floor` are set."""
+        if len(runs) == 1 and runs[0][:2] == (self.floor, self.last - self.floor + 1) and runs[0].verdict == COMMITTED:
+            self._runs, self._seqnum = None, runs[0].first_seqnum
+        else:
+            self._runs = runs
+
     def decided(self, first: int, count: int, first_seqnum: int, verdict: int, actual: Actual = NOBODY) -> None:
         """Takes note of the next numbers. O(1): adjacent answers of one kind become one run."""
         assert first == self.last + 1 and count > 0
+        kept = self._runs = self.kept
         self.last = first + count - 1
-        kept = self.kept
         if kept:
             before = kept[-1]
             if before.verdict == verdict and (
@@ -100,11 +119,8 @@ class WriterState:
         assert first == self.last + 1 and 0 < count <= limits.WINDOW_RECORDS and not self.named
         self.last = first + count - 1
         self.floor = first
-        only = _make_kept((first, count, first_seqnum, COMMITTED, NOBODY))
-        if len(self.kept) == 1:
-            self.kept[0] = only
-        else:
-            self.kept = [only]
+        self._seqnum = first_seqnum
+        self._runs = None
 
     def forget(self, low: int) -> None:
         """Raises the floor to what the writer awaits, and to its window; drops the answers below it."""
@@ -115,8 +131,8 @@ class WriterState:
             return
         if self.named:
             del self.crcs[: floor - self.floor]
+        kept = self._runs = self.kept
         self.floor = floor
-        kept = self.kept
         stale = 0
         while stale < len(kept) and kept[stale].first + kept[stale].count <= floor:
             stale += 1
@@ -163,9 +179,10 @@ class WriterState:
             forgotten = min(stop, self.floor)
             yield Answer(run, first, forgotten - first, 0, FORGOTTEN, NOBODY)
             first = forgotten
-        at = bisect_right(self.kept, first, key=_first_of) - 1
+        runs = self.kept
+        at = bisect_right(runs, first, key=_first_of) - 1
         while first < stop:
-            kept = self.kept[at]
+            kept = runs[at]
             end = min(stop, kept.first + kept.count)
             seqnum = kept.first_seqnum + first - kept.first if kept.verdict == COMMITTED else 0
             yield Answer(run, first, end - first, seqnum, kept.verdict, kept.actual)

@@ -83,3 +83,27 @@ def test_a_session_writer_keeps_no_checksums() -> None:
     state = writer(named=False)
     state.note(1, list(range(8)))
     assert not state.crcs
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [Kept(3, 2, 900, COMMITTED, NOBODY)],
+        [Kept(2, 3, 899, COMMITTED, NOBODY)],
+        [Kept(3, 2, 0, NEVER, NOBODY)],
+        [Kept(3, 1, 900, COMMITTED, NOBODY), Kept(4, 1, 0, CONFLICT, ((7, 8),))],
+        [],
+    ],
+)
+def test_runs_that_are_taken_are_those_that_were_given_whatever_comes_next(runs: list[Kept]) -> None:
+    state = WriterState(named=False)
+    state.floor, state.last = (3, 4) if runs else (5, 4)
+    state.keep(list(runs))
+    assert state.kept == runs
+    answers = list(state.recall(0, 3, 5)) if runs else []
+    state.decided(5, 1, 902, COMMITTED)
+    assert list(state.recall(0, 3, 5) if runs else []) == answers
+    state.forget(5)
+    assert [one.first + one.count for one in state.kept] == [6]
+    state.committed_last(6, 2, 950)
+    assert state.kept == [Kept(6, 2, 950, COMMITTED, NOBODY)]
