@@ -127,9 +127,13 @@ class Bench:
         for pair in PAIRS:
             await self._part("warming up", pair, partial(self._warm_up, pair, seconds))
 
-    async def round(self, number: int, directory: Path) -> None:
+    async def measure_disk(self, directory: Path) -> None:
+        """By itself: what runs is given time to end."""
+        self._cluster.run_only(OURS.side, java=False)
         await self._cluster.settle(OURS.side)
         self.disk_mb_per_s.append(await ledger_disk.mb_per_s(directory, self._span.seconds))
+
+    async def round(self, number: int) -> None:
         for pair in PAIRS:
             await self._part(f"round {number}", pair, partial(self._measure, pair))
         for name in self._cluster.sides:
@@ -380,7 +384,8 @@ async def run(directory: Path, arguments: argparse.Namespace) -> tuple[Bench, li
         for number in range(arguments.rounds):
             _say(f"round {number + 1} of {arguments.rounds}")
             flushes.append(yardsticks.fdatasync_us(directory))
-            await bench.round(number + 1, directory)
+            await bench.measure_disk(directory)
+            await bench.round(number + 1)
     return bench, flushes
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ledger
+from benchmarks import ledger, ledger_disk
 from benchmarks.ledger import Bench
 from benchmarks.ledger_cluster import LedgerCluster
 from benchmarks.ledger_ours import Measured, Span
@@ -56,6 +56,7 @@ def made_up() -> Bench:
             bench.measured[pair.name, case.name] = rounds
     bench.recoveries = {"ours": [0.1, 0.2, 0.9], "Java, eager": [2.0]}
     bench.resident_mb = {"ours": 100.0, "eager": 500.0, "default": 50.0}
+    bench.disk_mb_per_s = [300.0, 204.8, 100.0]
     return bench
 
 
@@ -90,6 +91,17 @@ def test_a_ratio_whose_figures_were_left_out_is_named_and_the_others_are_told() 
         "ratio recovery_10000_entries_times_faster_than_java: not measured: recovery, Java, eager",
     ]
     assert "ours" in bench.facts()["recovery of 10,000"]
+
+
+def test_what_the_disk_takes_is_told_in_kilobytes_a_second() -> None:
+    assert made_up().facts()["disk alone"] == "205 MB/s a bookie, written twice: 200,000 KB a second"
+
+
+@pytest.mark.nightly
+@pytest.mark.processes
+async def test_the_disk_alone_takes_bytes_twice_and_leaves_nothing(tmp_path: Path) -> None:
+    assert await ledger_disk.mb_per_s(tmp_path, 0.05) > 0
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_pair_that_breaks_off_is_left_out_of_its_round_alone() -> None:
