@@ -217,6 +217,23 @@ class Appender:
                 self._promised += 1
                 free -= 1
 
+    async def wait(self, item: Ticket | Chunk, deadline: float, timeout_s: float) -> None:
+        """Waits until an item is decided. When it is not in time, it is taken back if it was not sent.
+
+        Raises:
+            Unreachable: it was taken back. OutcomeUnknown: it was sent.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await item.wait()
+        except TimeoutError as error:
+            if item.decided:
+                return
+            unsent = self.connection.unreachable(timeout_s)
+            if self.withdraw(item, unsent):
+                raise unsent from error
+            raise self.unknown(f"no verdict within {timeout_s} s", item.first) from error
+
     def withdraw(self, item: Ticket | Chunk, error: BokiError) -> bool:
         """Takes back what was never sent; it ends with `error`. False when it was sent."""
         if not self.window.withdraw(item):

@@ -5,27 +5,25 @@ Every call checks its arguments first: what could be refused is refused before i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from boki import _arguments as arguments
+from boki._append_many import append_many
 from boki._appender import Appender
 from boki._arguments import ConsistencyName, Data, Expect, Expectations, Tag, TrimPairs
 from boki._connection import Connection
-from boki._pending import Chunk, Ticket
+from boki._pending import Ticket
 from boki._reader import Reader, RecordIterator, next_query, prev_query
 from boki._record import Record
 from boki._session import Session, View
-from boki._window import FRAME_TARGET_BYTES, Window
+from boki._window import Window
 from boki._writer import Writer
 from boki_common import limits
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import InvalidArgument
 from boki_common.ids import SEQNUM_MAX, book_id
 from boki_common.record_batch import RUN_NAMED
 
-CHUNK_RECORDS: Final = 256
-"""Records of an `append_many` that are pending as one item; their places in the window become free together."""
 WRITERS: Final = 1_024
 """Named writers of one book in one session."""
 
@@ -37,6 +35,8 @@ class Book:
     None (or 0) is all of them.
     """
 
+    __slots__ = ("__weakref__", "_appender", "_connection", "_own_reader", "_view", "_writers", "id", "name")
+
     def __init__(
         self, connection: Connection, session: Session, name: str | int, writer: tuple[View, Appender] | None = None
     ) -> None:
@@ -46,12 +46,20 @@ class Book:
         """The number of the book: itself, or xxh3-64 of its name."""
         self._connection = connection
         self._view, self._appender = writer or self._session_writer(session)
-        self._reader = Reader(connection, self._view, name)
-        self._writers: dict[str, Writer] = {}
+        self._own_reader: Reader | None = None
+        self._writers: dict[str, Writer] | None = None
 
     def _session_writer(self, session: Session) -> tuple[View, Appender]:
         view = View(session, self.id)
         return view, Appender(self._connection, view)
+
+    @property
+    def _reader(self) -> Reader:
+        """Made when the book is first read: a program may have 100,000 books that it only appends to."""
+        reader = self._own_reader
+        if reader is None:
+            reader = self._own_reader = Reader(self._connection, self._view, self.name)
+        return reader
 
     def __repr__(self) -> str:
         return f"<boki.Book {self.name!r}>"
@@ -106,7 +114,8 @@ class Book:
         """
         if writer is not None:
             name, number = arguments.check_writer(writer)
-            named = self._writers.get(name) or await self.writer(name, timeout=timeout)
+            known = None if self._writers is None else self._writers.get(name)
+            named = known or await self.writer(name, timeout=timeout)
             return await named.append_at(number, data, tags=tags, expect=expect, timeout=timeout)
         encoded = arguments.encode_tags(tags)
         if type(data) is not bytes:
@@ -149,20 +158,8 @@ class Book:
         deadline = self._connection.now() + timeout_s
         await self._appender.place(timeout_s)
         ticket = self._appender.submit(encoded, data, expectations)
-        await self._wait(ticket, deadline, timeout_s)
+        await self._appender.wait(ticket, deadline, timeout_s)
         return await ticket
-
-    async def _wait(self, item: Ticket | Chunk, deadline: float, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await item.wait()
-        except TimeoutError as error:
-            if item.decided:
-                return
-            unsent = self._connection.unreachable(timeout_s)
-            if self._appender.withdraw(item, unsent):
-                raise unsent from error
-            raise self._appender.unknown(f"no verdict within {timeout_s} s", item.first) from error
 
     async def _see(self, expectations: Expectations) -> None:
         """Something newer than this session has seen is expected: looks again. Raises InvalidArgument."""
@@ -225,46 +222,9 @@ class Book:
             InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
         """
         encoded = arguments.encode_many(records)
-        timeout_s = arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
-        deadline = self._connection.now() + timeout_s
-        chunks: list[Chunk] = []
-        try:
-            await self._submit_chunks(encoded, chunks, deadline)
-            for chunk in chunks:
-                await self._wait(chunk, deadline, timeout_s)
-                if chunk.error is not None:
-                    raise chunk.error
-        except BokiError as error:
-            raise self._prefix_error(error, chunks, len(encoded)) from error
-        return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
-
-    async def _submit_chunks(
-        self, encoded: list[tuple[arguments.EncodedTags, bytes]], chunks: list[Chunk], deadline: float
-    ) -> None:
-        start = 0
-        while start < len(encoded):
-            free = await self._appender.place(max(deadline - self._connection.now(), 0.0))
-            failed = next((chunk.error for chunk in chunks if chunk.error is not None), None)
-            if failed is not None:
-                return
-            end = min(start + free, start + CHUNK_RECORDS, len(encoded))
-            size, stop = 0, start
-            while stop < end and size < FRAME_TARGET_BYTES:
-                tags, data = encoded[stop]
-                size += tags.overhead_bytes + len(data)
-                stop += 1
-            chunks.append(self._appender.submit_many(encoded[start:stop], size))
-            start = stop
-
-    def _prefix_error(self, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
-        """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
-        undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
-        stuck = [chunk for chunk in undecided if not self._appender.withdraw(chunk, error)]
-        if stuck and error.definite:
-            error = self._appender.unknown(f"{error}", stuck[-1].first)
-        seqnums = _committed(chunks)
-        facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums}
-        return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log)", **facts)
+        return await append_many(
+            self._appender, encoded, arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
+        )
 
     # -- named writers
 
@@ -280,6 +240,8 @@ class Book:
             Unreachable, CallTimeout, ClosedError.
         """
         writer_id = arguments.writer_id(name)
+        if self._writers is None:
+            self._writers = {}
         writer = self._writers.get(name)
         if writer is None:
             if len(self._writers) >= WRITERS:
@@ -535,14 +497,3 @@ def _book_number(name: str | int) -> int:
         return book_id(name)
     except UnicodeEncodeError as fault:
         raise InvalidArgument(f"a book name must be encodable as UTF-8: {fault}") from fault
-
-
-def _committed(chunks: list[Chunk]) -> list[int]:
-    """Seqnums of the committed prefix."""
-    seqnums: list[int] = []
-    for chunk in chunks:
-        for seqnum in chunk.seqnums:
-            if seqnum <= 0:
-                return seqnums
-            seqnums.append(seqnum)
-    return seqnums

@@ -124,30 +124,6 @@ async def test_a_call_that_gives_up_before_it_is_sent(serve: Serve) -> None:
     assert engine.ordered(1) == [b"1"]
 
 
-async def test_append_many_tells_its_prefix(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        book = client.book(1)
-        warm = await book.append(b"warm")
-
-        def stop_answering() -> None:
-            engine.mute = engine.frames > 1 and bool(engine.ordered(1)[256:])
-            if not engine.mute:
-                loop.call_soon(stop_answering)
-
-        loop = asyncio.get_running_loop()
-        stop_answering()
-        with pytest.raises(boki.OutcomeUnknown) as caught:
-            await book.append_many([(b"%d" % number, []) for number in range(3_000)], timeout=0.3)
-        committed, seqnums = caught.value.committed, caught.value.seqnums
-        assert len(seqnums) == committed < 3_000
-        assert warm not in seqnums
-        ordered = engine.ordered(1)[1:]
-        assert ordered == [b"%d" % number for number in range(len(ordered))]
-        assert len(ordered) >= committed
-        await close_at_once(client)
-
-
 async def test_a_window_that_stays_full(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True

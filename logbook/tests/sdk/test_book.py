@@ -29,3 +29,12 @@ async def test_a_refused_read_refuses_before_it_is_sent() -> None:
         with pytest.raises(boki.InvalidArgument, match="at_most"):
             await book.read_prev(at_most="x")  # type: ignore[arg-type]
         assert await book.read_prev() is None
+
+
+async def test_what_a_book_never_needed_is_not_there() -> None:
+    async with boki.testing.MemoryCluster() as cluster:
+        book = (await cluster.connect()).book(1)
+        await book.append(b"x")
+        assert book._own_reader is None and book._writers is None and not hasattr(book, "__dict__")
+        assert (await book.read_next()) is not None
+        assert book._own_reader is book._reader

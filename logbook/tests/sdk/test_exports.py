@@ -29,10 +29,11 @@ def test_the_package_is_typed() -> None:
 
 
 def public(kind: type) -> dict[str, inspect.Signature | None]:
+    """Calls and properties; attributes that lie in slots are as little part of the class as others."""
     return {
         name: inspect.signature(member) if callable(member) else None
         for name, member in inspect.getmembers(kind)
-        if not name.startswith("_")
+        if not name.startswith("_") and not inspect.ismemberdescriptor(member)
     }
 
 

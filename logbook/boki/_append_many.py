@@ -1,0 +1,74 @@
+"""Many records as one call: a few large frames, each of which is pending as one item, and a committed prefix.
+
+Records go into chunks of up to `CHUNK_RECORDS`, or of a frame's size; a chunk waits for places in the window, so a call may be
+larger than the window. After the first chunk that failed nothing more is submitted, and what was not sent is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki._appender import Appender
+from boki._arguments import EncodedTags
+from boki._pending import Chunk
+from boki._window import FRAME_TARGET_BYTES
+from boki_common.errors import BokiError
+
+CHUNK_RECORDS: Final = 256
+"""Records that are pending as one item; their places in the window become free together."""
+
+
+async def append_many(appender: Appender, encoded: list[tuple[EncodedTags, bytes]], timeout_s: float) -> list[int]:
+    """Appends records in order; returns their seqnums. Errors tell the committed prefix: see `Book.append_many`."""
+    deadline = appender.connection.now() + timeout_s
+    chunks: list[Chunk] = []
+    try:
+        await _submit_chunks(appender, encoded, chunks, deadline)
+        for chunk in chunks:
+            await appender.wait(chunk, deadline, timeout_s)
+            if chunk.error is not None:
+                raise chunk.error
+    except BokiError as error:
+        raise _prefix_error(appender, error, chunks, len(encoded)) from error
+    return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
+
+
+async def _submit_chunks(
+    appender: Appender, encoded: list[tuple[EncodedTags, bytes]], chunks: list[Chunk], deadline: float
+) -> None:
+    start = 0
+    while start < len(encoded):
+        free = await appender.place(max(deadline - appender.connection.now(), 0.0))
+        failed = next((chunk.error for chunk in chunks if chunk.error is not None), None)
+        if failed is not None:
+            return
+        end = min(start + free, start + CHUNK_RECORDS, len(encoded))
+        size, stop = 0, start
+        while stop < end and size < FRAME_TARGET_BYTES:
+            tags, data = encoded[stop]
+            size += tags.overhead_bytes + len(data)
+            stop += 1
+        chunks.append(appender.submit_many(encoded[start:stop], size))
+        start = stop
+
+
+def _prefix_error(appender: Appender, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
+    """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
+    undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
+    stuck = [chunk for chunk in undecided if not appender.withdraw(chunk, error)]
+    if stuck and error.definite:
+        error = appender.unknown(f"{error}", stuck[-1].first)
+    seqnums = _committed(chunks)
+    facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums}
+    return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log)", **facts)
+
+
+def _committed(chunks: list[Chunk]) -> list[int]:
+    """Seqnums of the committed prefix."""
+    seqnums: list[int] = []
+    for chunk in chunks:
+        for seqnum in chunk.seqnums:
+            if seqnum <= 0:
+                return seqnums
+            seqnums.append(seqnum)
+    return seqnums
