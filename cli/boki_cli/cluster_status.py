@@ -58,7 +58,10 @@ class ClusterStatus(msgspec.Struct):
         return [*self.engines, *self.sequencers, *self.controllers, *self.bookies]
 
     def metadata_nearby(self) -> str:
-        """The metadata store that an engine names, if this machine can reach it; a SQLite file may be another machine's."""
+        """The metadata store that an engine names, if this machine can reach it; a SQLite file may be another machine's.
+
+        It looks at the disk: not for an event loop.
+        """
         for engine in self.engines:
             uri = str(engine.status.get("metadata", ""))
             if uri and is_here(uri):
@@ -73,6 +76,43 @@ class ClusterStatus(msgspec.Struct):
 def is_here(metadata: str) -> bool:
     """Whether this machine has what a metadata address names; of what is not a file, nothing is known."""
     return not metadata.startswith(SQLITE) or Path(metadata.removeprefix(SQLITE)).is_file()
+
+
+def faults_of(found: ClusterStatus) -> list[str]:
+    """What is not as it should be, a sentence each: for scripts that wait for a cluster, or watch one."""
+    faults = [f"{part.role} {part.address} is down: {part.problem}" for part in found.parts if not part.up]
+    faults += [
+        f"{part.role} {part.address} failed: {part.status['failed']}"
+        for part in found.parts
+        if part.status.get("failed")
+    ]
+    faults += [
+        f"engine {engine.address} catches up"
+        for engine in found.engines
+        if engine.up and not engine.status.get("ready", True)
+    ]
+    if found.view is None:
+        return [*faults, "bookies and sequencers are not known: no engine names a metadata store that is here"]
+    if not any(bookie.up and not bookie.status.get("read_only") for bookie in found.bookies):
+        faults.append("no bookie takes writes")
+    for log, installed in sorted(found.view["logs"].items(), key=lambda one: int(one[0])):
+        if installed is None:
+            faults.append(f"log {log} has no term yet: a sequencer and enough bookies begin one")
+        elif not is_served(installed, found.sequencers):
+            faults.append(
+                f"log {log} is served by nobody: its sequencer {installed['sequencer'][:12]} does not answer so"
+            )
+    return faults
+
+
+def is_served(installed: Mapping[str, Any], sequencers: Sequence[Part]) -> bool:
+    """Whether the sequencer that the view names for a log says that it serves the term."""
+    return any(
+        part.up
+        and part.name == installed["sequencer"]
+        and (part.status.get("term") or {}).get("term") == installed["term"]
+        for part in sequencers
+    )
 
 
 class LogPlace(NamedTuple):

@@ -9,6 +9,7 @@ The gateway itself knows engines only, through the SDK; this fills its port (`bo
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -67,7 +68,8 @@ class AskedCluster:
         """Opens the metadata store if it is known where it is. Returns why parts are missing, or ""."""
         uri = self._settings.metadata
         if not uri:
-            uri = (await cluster_status.gather(self._url, None, timeout_s=ANSWER_S)).metadata_nearby()
+            status = await cluster_status.gather(self._url, None, timeout_s=ANSWER_S)
+            uri = await asyncio.to_thread(status.metadata_nearby)
         if not uri:
             return "no engine names a metadata store that this machine can reach: bookies and sequencers are not known"
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
@@ -38,37 +39,42 @@ def register(group: CommandGroup) -> None:
         help="The metadata store that lists all parts; without it the one that an engine names.",
     )
     @click.option("--why", is_flag=True, help="Also say what pending operations of each engine wait for.")
-    def status(invocation: Invocation, metadata: str | None, why: bool) -> int:
+    @click.option("--check", is_flag=True, help="Exit code 1, with the reasons, unless all is as it should be.")
+    def status(invocation: Invocation, metadata: str | None, why: bool, check: bool) -> int:
         """Show who is up, and how far everybody is.
 
         Each part is asked directly, and what does not answer is shown with the reason. Engines are asked at --url;
         bookies and sequencers are known to the metadata store, which an engine names (or --metadata, or
         BOKI_METADATA, when none is up). The exit code is 3 if nothing answers.
 
+        With --check the exit code is 1 when a part is down, an engine catches up, a log is served by nobody or no bookie takes
+        writes: for scripts that wait for a cluster, or watch one.
+
         With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
         """
         settings = said_settings(invocation, metadata)
-        return process.run_command(lambda: _status(invocation, settings, why=why))
+        return process.run_command(lambda: _status(invocation, settings, why=why, check=check))
 
 
-async def _status(invocation: Invocation, settings: ProcessSettings, *, why: bool) -> int:
+async def _status(invocation: Invocation, settings: ProcessSettings, *, why: bool, check: bool) -> int:
     from boki_cli import cluster_status, roles
 
     timeout_s = min(ANSWER_S, invocation.timeout_s)
     found = None
     if not settings.metadata:
         found = await cluster_status.gather(invocation.url, None, timeout_s=timeout_s)
-        settings = dataclasses.replace(settings, metadata=found.metadata_nearby())
+        settings = dataclasses.replace(settings, metadata=await asyncio.to_thread(found.metadata_nearby))
     if settings.metadata or found is None:
         async with roles.open_metadata(settings) as parts:
             found = await cluster_status.gather(invocation.url, parts.metadata, timeout_s=timeout_s)
+    faults = cluster_status.faults_of(found)
     if invocation.json:
         whole: dict[str, Any] = msgspec.to_builtins(found)
         for engine, shown in zip(found.engines, whole["engines"], strict=True):
             shown["lag_entries"] = cluster_status.lag_entries(engine, found.sequencers) if engine.up else None
             if why and engine.up:
                 shown["waits"] = [wait._asdict() for wait in waits_of(engine.address, engine.status)]
-        invocation.emit(whole)
+        invocation.emit(whole | {"faults": faults})
     else:
         draw(invocation, found, why=why)
     if not found.anything_up:
@@ -76,6 +82,8 @@ async def _status(invocation: Invocation, settings: ProcessSettings, *, why: boo
             f"nothing answers at {invocation.url}{' nor among what the metadata store lists' if settings.metadata else ''}; "
             "is it up? `boki dev` starts everything on this machine"
         )
+    if check and faults:
+        raise exit_codes.CheckFailed(f"{counted(len(faults), 'thing is', 'things are')} wrong\n" + "\n".join(faults))
     return exit_codes.OK
 
 
@@ -122,8 +130,9 @@ def describe_waits(engine: Part) -> list[str]:
 
 def describe_logs(found: ClusterStatus) -> list[str]:
     """A line for each log: term, slots, who orders it; then how many stand by."""
+    from boki_cli.cluster_status import is_served
+
     assert found.view is not None
-    where = {part.name: part for part in found.sequencers}
     lines = []
     for log, installed in sorted(found.view["logs"].items(), key=lambda one: int(one[0])):
         ranges = [(first, last) for first, last, owner in found.view["slots"] if owner == int(log)]
@@ -132,8 +141,7 @@ def describe_logs(found: ClusterStatus) -> list[str]:
         if installed is None:
             lines.append(f"log {log}: no term yet, {slots}; a sequencer and enough bookies begin one")
             continue
-        part = where.get(installed["sequencer"])
-        here = part is not None and part.up and (part.status.get("term") or {}).get("term") == installed["term"]
+        here = is_served(installed, found.sequencers)
         lines.append(
             f"log {log}: term {installed['term']}, {slots}, metalog in ledger {installed['metalog_ledger']}, "
             f"sequencer {installed['sequencer'][:12]}{'' if here else ' (does not serve it)'}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from boki_cli import cluster_status
-from boki_cli.cluster_status import ClusterStatus, Part, engine_addresses, gather, lag_entries
+from boki_cli.cluster_status import ClusterStatus, Part, engine_addresses, faults_of, gather, lag_entries
 from boki_common.bookkeeper import layout
 from boki_common.errors import InvalidArgument
 from boki_common.metadata.memory import MemoryStore
@@ -39,6 +41,31 @@ def test_engines_of_a_url() -> None:
     ]
     with pytest.raises(InvalidArgument, match="expected boki://host:port or unix:///path, found 'http://h'"):
         engine_addresses("http://h")
+
+
+def test_faults_are_what_a_script_waits_to_be_gone() -> None:
+    serving = Part("sequencer", "s:1", True, "one", status={"term": {"term": 4}})
+    bookie = Part("bookie", "b:1", True, "b", status={"read_only": False})
+    logs: dict[str, Any] = {"0": {"term": 4, "sequencer": "one"}}
+    sound = ClusterStatus([Part("engine", "e:1", True, status={"ready": True})], [serving], [bookie], {"logs": logs})
+    assert faults_of(sound) == []
+    assert faults_of(ClusterStatus(sound.engines)) == [
+        "bookies and sequencers are not known: no engine names a metadata store that is here"
+    ]
+    broken = ClusterStatus(
+        [Part("engine", "e:1", True, status={"ready": False}), Part("engine", "e:2", False, problem="refused")],
+        [Part("sequencer", "s:1", True, "one", status={"term": {"term": 3}, "failed": "TermOver"})],
+        [Part("bookie", "b:1", True, "b", status={"read_only": True})],
+        {"logs": logs | {"1": None}},
+    )
+    assert faults_of(broken) == [
+        "engine e:2 is down: refused",
+        "sequencer s:1 failed: TermOver",
+        "engine e:1 catches up",
+        "no bookie takes writes",
+        "log 0 is served by nobody: its sequencer one does not answer so",
+        "log 1 has no term yet: a sequencer and enough bookies begin one",
+    ]
 
 
 async def test_what_does_not_answer_is_down_with_the_reason() -> None:

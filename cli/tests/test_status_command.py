@@ -202,3 +202,16 @@ def test_metadata_that_is_nowhere(run_boki: RunCommandLine) -> None:
     done = run_boki("status", "--metadata", "nonsense", "--url", "unix:///none/engine.sock")
     assert done.code == 2
     assert "expected a metadata address sqlite:///absolute/path.db" in done.err
+
+
+@pytest.mark.processes
+def test_a_script_may_wait_for_a_cluster(dev_url: str, run_boki: RunCommandLine) -> None:
+    up = run_boki("status", "--check", "--json", "--url", dev_url)
+    while up.code == 1:
+        up = run_boki("status", "--check", "--json", "--url", dev_url)
+    assert up.code == 0, up.err
+    assert json.loads(up.out)["faults"] == []
+    partly = run_boki("status", "--check", "--url", f"{dev_url},unix:///none/engine.sock")
+    assert partly.code == 1
+    assert "Error: 1 thing is wrong\nengine unix:///none/engine.sock is down: cannot connect" in partly.err
+    assert run_boki("status", "--url", f"{dev_url},unix:///none/engine.sock").code == 0
