@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from boki_bookie.bookie import Bookie
@@ -115,6 +116,7 @@ class Cluster:
         self.steps = network.steps = Steps(loop.time)
         network.roles = {BOOKIE_PORT: "bookie", SEQUENCER_PORT: "sequencer", ENGINE_PORT: "engine"}
         self._past_work = 0
+        self._running: dict[SimProcess, Node] = {}
         self.nodes: dict[str, Node] = {}
         self._places = iter(range(1, 200))
         counts = {"bookie": shape.bookies, "sequencer": shape.sequencers, "engine": shape.engines}
@@ -165,6 +167,8 @@ class Cluster:
         self._past_work += _work(node)
         process = self.loop.process(f"{node.name}#{node.incarnation}", node.host)
         node.process = process
+        self._running[process] = node
+        process.on_death.append(partial(self._down, node, process))
         self.network.power_on(node.host)
         node.store = SimStore(
             self.loop,
@@ -178,12 +182,13 @@ class Cluster:
         if node.disk is not None:
             node.disk = node.disk.reopen()
             plan = DiskPlan(
-                process, stream(self.seed, "disk", process.name), self.trace,
+                self.loop, process, stream(self.seed, "disk", process.name), self.trace,
                 flush_s=self.shape.flush_s, other_s=self.shape.flush_s / 20, steps=self.steps,
             )  # fmt: skip
             if node.plan is not None:
                 plan.slowness = node.plan.slowness
             node.disk.plan = node.plan = plan
+            node.disk.wait = plan.wait
         self.trace.add(process.name, "starts", "")
         mains = {"bookie": self._bookie, "sequencer": self._sequencer, "engine": self._engine}
         main = mains.get(node.kind, self._controller)
@@ -211,6 +216,10 @@ class Cluster:
             node.disk._holders.clear()  # the lock of a dead process
         if not node.held:
             self.restart_later(node, node.numbers.uniform(*RESTART_S))
+
+    def _down(self, node: Node, process: SimProcess) -> None:
+        del self._running[process]
+        self.invariants.engine_gone(node.name)
 
     async def _run(self, node: Node, process: SimProcess, main: Callable[[Node], Awaitable[None]]) -> None:
         reason = ""
@@ -327,14 +336,24 @@ class Cluster:
         """Frames delivered between processes, operations of disks, answers of the metadata store."""
         return self.network.frames + self._past_work + sum(_work(node) for node in self.nodes.values())
 
-    def look(self) -> None:
-        """One marked point."""
-        live = [node for node in self.nodes.values() if node.running]
-        self.invariants.look(
-            {node.process.name: node.ledgers for node in live if node.ledgers is not None and node.process is not None},
-            self.bookies(),
-            self.engines(),
-        )
+    def look(self, moved: Iterable[SimProcess] | None = None) -> None:
+        """Holds those that `moved` since the last look, or all, against the invariants."""
+        clients: dict[str, LedgerClient] = {}
+        bookies: dict[str, Bookie] = {}
+        engines: dict[str, Engine] = {}
+        for process in self._running if moved is None else moved:
+            node = self._running.get(process)
+            if node is None:
+                continue
+            role = node.role
+            if node.ledgers is not None:
+                clients[process.name] = node.ledgers
+            if isinstance(role, Bookie):
+                bookies[node.host] = role
+            elif isinstance(role, Engine):
+                engines[node.name] = role
+        if clients or bookies:
+            self.invariants.look(clients, bookies, engines, self.bookies, thorough=moved is None)
 
     def disks_at_hand(self) -> None:
         """From now on what is on a disk can be looked at without waiting."""

@@ -7,10 +7,13 @@ misdirected writes) is done to a disk from outside. Torn and lost unsynced write
 from __future__ import annotations
 
 import random  # noqa: TID251 - the type; the generators come from the seed
+from collections.abc import Awaitable
 from math import log
 
 from boki_common.errors import DiskFailed
-from boki_common.runtime.memory_disk import EIO, SECTOR_BYTES, MemoryDisk
+from boki_common.runtime.memory_content import SECTOR_BYTES
+from boki_common.runtime.memory_disk import EIO, MemoryDisk
+from boki_sim.loop import SimLoop
 from boki_sim.process import SimProcess
 from boki_sim.steps import Steps, of_disk
 from boki_sim.trace import Trace
@@ -29,6 +32,7 @@ class DiskPlan:
 
     def __init__(
         self,
+        loop: SimLoop,
         process: SimProcess,
         numbers: random.Random,
         trace: Trace,
@@ -43,6 +47,7 @@ class DiskPlan:
         self.failing: dict[str, int] = {}
         self.operations = 0
         self._steps = steps
+        self._loop = loop
         self._process = process
         self._numbers = numbers
         self._trace = trace
@@ -51,14 +56,19 @@ class DiskPlan:
         self.operations += 1
         if self.failing.get(kind, 0) > 0:
             self.failing[kind] -= 1
-            self._trace.add(self._process.name, "disk", f"{kind} {name} fails")
+            self._trace.add(self._process.name, "disk", kind, name, "fails")
             raise DiskFailed(f"the disk failed {kind} of {name}: input/output error (errno {EIO})", errno=EIO)
         if self._steps is not None and (step := of_disk(kind, name)):
             self._steps.met(step, self._process)
         mean = self.flush_s if kind in FLUSHES else self.other_s
         seconds = -log(1.0 - self._numbers.random()) * mean * self.slowness
-        self._trace.add(self._process.name, "disk", f"{kind} {name} {seconds:.6f}")
+        self._trace.add(self._process.name, "disk", kind, name, seconds)
         return seconds
+
+    def wait(self, seconds: float) -> Awaitable[object]:
+        """Lets the time of an operation pass."""
+        loop = self._loop
+        return loop.settled_at(loop.now + seconds, self._process)
 
 
 def flip_bits(disk: MemoryDisk, numbers: random.Random, *, count: int) -> list[str]:

@@ -29,6 +29,10 @@ class FramesSeen:
 
     def take(self, piece: bytes) -> list[bytes]:
         """The next bytes of the stream; returns the heads of the frames that end in them."""
+        if not (self._left or self._carried):
+            head = piece[PREFIX_BYTES : PREFIX_BYTES + HEAD_BYTES]
+            if head and PREFIX_BYTES + _LENGTH.unpack_from(piece)[0] == len(piece):
+                return [head]  # one frame, as a rule
         heads: list[bytes] = []
         at = 0
         if self._left:

@@ -3,7 +3,8 @@
 Three kinds of looks:
 - at every change in the metadata store (`metadata_changed`): ledgers and the view only move forward;
 - after every few callbacks, whatever they did, and before every fault (`look`): writers and their LACs, fences, the content of
-  entries that were just acknowledged, engines at one position. Each costs some microseconds: it looks at what may have changed;
+  entries that were just acknowledged, engines at one position. It looks at who ran since the last time, and at nobody else:
+  what a process has in memory changes by its own callbacks only;
 - at marked points (`compare_verdicts`, many times a virtual second, and `check_copies`, in the end): what takes longer.
 
 What is found wrong is a `Violation`: the number of DESIGN's invariant and the facts. A run goes on after one, to its end.
@@ -31,6 +32,8 @@ from boki_metalog.term_record import TERMS_PATH, TermRecord, decode_record
 from boki_metalog.view import VIEW_PATH, View, decode_view
 
 VIOLATIONS_KEPT = 50
+FENCES_A_LOOK: Final = 3
+"""Of so many ledgers each look sees the fence on a bookie."""
 _PAYLOAD_START: Final = v2.ENTRY_HEADER_BYTES + 4
 """In an entry's body, behind its header and the checksum of all ledgers of ours."""
 
@@ -82,8 +85,12 @@ class Invariants:
         self._view: View | None = None
         self._acked: list[tuple[int, _Ledger, int]] = []
         """Ledgers whose writers acknowledged more, and what they had acknowledged before."""
-        self._closed: list[int] = []
-        """Closed ledgers, of which each look sees one."""
+        self._unclosed: dict[int, _Ledger] = {}
+        """Those of `ledgers` that are not closed."""
+        self._turns: dict[str, list[int]] = {}
+        """For each bookie ledgers, of which each look sees some."""
+        self._engines: dict[str, tuple[tuple[Any, ...], tuple[int, ...]]] = {}
+        """Engine → where it stood at the last look, between two cuts, and what follows from that."""
         self._verdicts: dict[tuple[int, bytes, int], tuple[int, int]] = {}
         """(book, writer, number) → verdict and seqnum."""
         self._compared: dict[tuple[DecisionState, int, bytes], int] = {}
@@ -112,14 +119,18 @@ class Invariants:
         ledger_id = int(path.removeprefix("/ledgers/").replace("/", "").replace("L", ""))
         if after is None:
             self.ledgers.pop(ledger_id, None)
+            self._unclosed.pop(ledger_id, None)
             return
         new = decode(after)
         seen = self.ledgers.get(ledger_id)
+        old = new if seen is None else seen.metadata
         if seen is None:
-            self.ledgers[ledger_id] = _Ledger(new)
-            return
-        old = seen.metadata
+            seen = self.ledgers[ledger_id] = _Ledger(new)
         seen.metadata = new
+        if new.state is LedgerState.CLOSED:
+            self._unclosed.pop(ledger_id, None)
+        else:
+            self._unclosed[ledger_id] = seen
         if old.state is LedgerState.CLOSED and (new.state, new.last_entry, new.length, new.ensembles) != (
             old.state,
             old.last_entry,
@@ -176,21 +187,31 @@ class Invariants:
             self.violated("3 sealed", f"the record of term {term} changed")
         self.terms[term] = record
 
-    # -- marked points
+    # -- after every few callbacks
 
     def look(
-        self, clients: Mapping[str, LedgerClient], bookies: Mapping[str, Bookie], engines: Mapping[str, Engine]
+        self,
+        clients: Mapping[str, LedgerClient],
+        bookies: Mapping[str, Bookie],
+        engines: Mapping[str, Engine],
+        all_bookies: Callable[[], Mapping[str, Bookie]],
+        *,
+        thorough: bool = False,
     ) -> None:
-        """Looks at everything that runs; names are of machines for bookies, of incarnations for the others."""
+        """Looks at those that ran since the last look: nothing of the others has changed.
+
+        Names are of machines for bookies, of incarnations for clients, of nodes for engines. Before a fault, a look is
+        `thorough`: it sees every fence that may still matter.
+        """
         self.looks += 1
         for name, client in clients.items():
             self._look_at_writers(name, client)
         for name, bookie in bookies.items():
-            self._machines[bookie.bookie_id] = name
-        self._look_at_fences(bookies)
+            self._look_at_fences(name, bookie, thorough=thorough)
         if self._acked:
-            self._look_at_contents(bookies)
-        self._look_at_engines(engines)
+            self._look_at_contents(all_bookies())
+        for name, engine in engines.items():
+            self._look_at_engine(name, engine)
 
     def _look_at_writers(self, name: str, client: LedgerClient) -> None:
         for writer in list(client._writers):
@@ -213,22 +234,25 @@ class Invariants:
                     f"ledger {writer.ledger_id} is closed at {closed.last_entry}, its writer acknowledged {acked}",
                 )
 
-    def _look_at_fences(self, bookies: Mapping[str, Bookie]) -> None:
-        """Of ledgers that may be written still, and of one that is closed, each time another one."""
-        if not self._closed:
-            self._closed = [key for key, one in self.ledgers.items() if one.metadata.state is LedgerState.CLOSED]
-        again = self._closed.pop() if self._closed else -1
-        for ledger_id, seen in self.ledgers.items():
-            if seen.metadata.state is LedgerState.CLOSED and ledger_id != again:
-                continue
-            for name, bookie in bookies.items():
-                if bookie.storage.is_fenced(ledger_id):
-                    if name not in seen.fenced and seen.fencing.get(name) is not bookie:
-                        seen.fencing[name] = bookie
-                        bookie.storage.when_durable(partial(_note_fence, seen.fenced, name))
-                elif name in seen.fenced:
-                    seen.fenced.discard(name)
-                    self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
+    def _look_at_fences(self, name: str, bookie: Bookie, *, thorough: bool) -> None:
+        """Of some ledgers, in turn, those that may be written still twice as often; or of all of the latter."""
+        self._machines[bookie.bookie_id] = name
+        turns = self._turns.get(name)
+        if thorough or not turns:
+            turns = self._turns[name] = [*self.ledgers, *self._unclosed]
+        for _ in range(min(len(self._unclosed) if thorough else FENCES_A_LOOK, len(turns))):
+            ledger_id = turns.pop()
+            if (seen := self.ledgers.get(ledger_id)) is not None:
+                self._look_at_fence(ledger_id, seen, name, bookie)
+
+    def _look_at_fence(self, ledger_id: int, seen: _Ledger, name: str, bookie: Bookie) -> None:
+        if bookie.storage.is_fenced(ledger_id):
+            if name not in seen.fenced and seen.fencing.get(name) is not bookie:
+                seen.fencing[name] = bookie
+                bookie.storage.when_durable(partial(_note_fence, seen.fenced, name))
+        elif name in seen.fenced:
+            seen.fenced.discard(name)
+            self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
 
     def _look_at_contents(self, bookies: Mapping[str, Bookie]) -> None:
         """An entry that was just acknowledged is one and the same on every bookie that has it at hand."""
@@ -253,23 +277,30 @@ class Invariants:
             ledger.fenced.discard(name)
             ledger.fencing.pop(name, None)
 
-    def _look_at_engines(self, engines: Mapping[str, Engine]) -> None:
+    def _look_at_engine(self, name: str, engine: Engine) -> None:
         """Engines at one position of the log agree on everything that follows from it."""
-        by_position: dict[tuple[Any, ...], tuple[str, tuple[int, ...]]] = {}
-        for name, engine in engines.items():
-            core = engine.core
-            if core.pending:
-                continue  # in the middle of a cut
-            key = (core.slots, *sorted(core.positions.items()))
-            state = core.state
-            covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
-            live = sum(term.live for term in state.places.terms.values())
-            facts = (state.records, live, len(state.verdicts), *covered)
-            other = by_position.setdefault(key, (name, facts))
-            if other[1] != facts:
-                self.violated(
-                    "7 index", f"at {key[1:]}, {other[0]} has {other[1]} (records, live, writers), {name} {facts}"
-                )
+        seen = self._engines.pop(name, None)
+        core = engine.core
+        if core.pending:
+            return  # in the middle of a cut
+        key = (core.slots, *sorted(core.positions.items()))
+        if seen is not None and seen[0] == key:
+            self._engines[name] = seen  # what follows from a position is compared once
+            return
+        state = core.state
+        covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
+        live = sum(term.live for term in state.places.terms.values())
+        facts = (state.records, live, len(state.verdicts), *covered)
+        for other, (at, others) in self._engines.items():
+            if at == key and others != facts:
+                self.violated("7 index", f"at {key[1:]}, {other} has {others} (records, live, writers), {name} {facts}")
+        self._engines[name] = (key, facts)
+
+    def engine_gone(self, name: str) -> None:
+        """It does not run any more: what it had seen is compared with nobody."""
+        self._engines.pop(name, None)
+
+    # -- marked points
 
     def compare_verdicts(self, engines: Mapping[str, Engine]) -> None:
         """(writer, number) has one verdict, for every engine and for ever."""

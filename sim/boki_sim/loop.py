@@ -19,14 +19,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import heapq
 import sys
 import warnings
 from asyncio import events
-from collections.abc import Callable, Coroutine, Generator
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextvars import copy_context
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple
 
-from boki_sim.process import CURRENT, SimProcess, State
+from boki_sim.process import CURRENT, SimProcess
 from boki_sim.randomness import stream
 
 if TYPE_CHECKING:
@@ -70,23 +72,56 @@ class Refused(SimulationError):
 class SimFuture(asyncio.Future[T]):
     """A future whose place in sets does not depend on its address."""
 
-    _serial = 0
+    __slots__ = ("serial",)
+    serial: int
 
     def __hash__(self) -> int:
-        return self._serial or _numbered(self)
+        try:
+            return self.serial
+        except AttributeError:
+            return _numbered(self)
 
 
 class SimTask(asyncio.Task[T]):
     """A task whose place in sets does not depend on its address."""
 
-    _serial = 0
+    __slots__ = ("process", "serial")
+    process: SimProcess
+    serial: int
 
     def __hash__(self) -> int:
-        return self._serial or _numbered(self)
+        try:
+            return self.serial
+        except AttributeError:
+            return _numbered(self)
 
 
 class SimHandle(events.Handle):
-    """A callback that waits for its turn: asyncio's own, made with less ado, which is a tenth of a simulation's time."""
+    """A callback that waits for its turn: asyncio's own, made with less ado. One without a callback is cancelled."""
+
+    __slots__ = ()
+    _repr = None
+    _source_traceback = None
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._context = context
+
+    @property
+    def _cancelled(self) -> bool:  # type: ignore[override]  # what a Handle shows of itself asks for it
+        return self._callback is None
+
+    def cancel(self) -> None:
+        self._callback = None
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
+
+
+class SimTimer(events.TimerHandle):
+    """As `SimHandle`, at a time."""
 
     __slots__ = ()
     _repr = None
@@ -94,16 +129,32 @@ class SimHandle(events.Handle):
 
     def __init__(
         self,
+        when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         loop: SimLoop,
-        context: contextvars.Context | None,
+        context: contextvars.Context,
     ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
+        self._when = when
+        self._callback: Callable[..., object] | None = callback
         self._args = args
-        self._cancelled = False
+        self._loop = loop
+        self._context = context
+        self._scheduled = True
+
+    @property
+    def _cancelled(self) -> bool:  # type: ignore[override]  # what a Handle shows of itself asks for it
+        return self._callback is None
+
+    def cancel(self) -> None:
+        if self._callback is not None:
+            self._callback = None
+            self._args = ()
+            if self._scheduled:
+                self._loop.timer_cancelled()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
 
 
 def _numbered(future: SimFuture[Any] | SimTask[Any]) -> int:
@@ -111,7 +162,7 @@ def _numbered(future: SimFuture[Any] | SimTask[Any]) -> int:
     loop = future.get_loop()
     assert isinstance(loop, SimLoop)
     loop.serial += 1
-    future._serial = loop.serial
+    future.serial = loop.serial
     return loop.serial
 
 
@@ -123,24 +174,26 @@ class SimLoop(asyncio.BaseEventLoop):
         network: what `create_connection` and `create_server` use; set by `Network`.
         callbacks: how many ran so far.
         serial: numbers given to tasks and futures.
-        watch: called, outside of all processes, after every `STEPS_A_LOOK` callbacks.
+        now: virtual time, as `time()` says.
+        watch: called, outside of all processes, after every `STEPS_A_LOOK` callbacks, with who ran since the last time.
         faults: exceptions that no code caught, in the order they were met.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self._now = START_S
-        self._timers: list[tuple[float, int, asyncio.Handle, SimProcess]] = []
+        self.now = START_S
+        self._timers: list[tuple[float, int, SimHandle | SimTimer | asyncio.Future[None], SimProcess]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
         self._runnable: list[SimProcess] = []
         self._order = stream(seed, "order")
         self._lateness = stream(seed, "lateness").random
-        self._graveyard: list[list[asyncio.Task[Any]]] = []
+        self._graveyard: list[Sequence[asyncio.Task[Any]]] = []
         self._ended = False
         self._last_progress = 0
         self._next_look = STEPS_A_LOOK
-        self.watch: Callable[[], None] | None = None
+        self._moved: list[SimProcess] = []
+        self.watch: Callable[[list[SimProcess]], None] | None = None
         self._next_collection = COLLECT_EVERY
         self.callbacks = 0
         self.serial = 0
@@ -165,15 +218,19 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def bury(self, process: SimProcess) -> None:
         """Keeps the tasks of a dead process from being collected, which would run them."""
-        self._graveyard.append(list(process.tasks))
+        self._graveyard.append(self._tasks_of(process))
+
+    def _tasks_of(self, process: SimProcess) -> list[SimTask[Any]]:
+        """Those that are not done."""
+        return [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask) and task.process is process]
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
     ) -> asyncio.Task[T]:
         task: SimTask[T] = SimTask(coro, loop=loop, **options)
-        context = options.get("context")
-        process = (CURRENT.get(None) if context is None else context.get(CURRENT)) or self.outside
-        process.tasks.add(task)
+        context: contextvars.Context | None = options.get("context")
+        process: SimProcess | None = CURRENT.get(None) if context is None else context.get(CURRENT)
+        task.process = process or self.outside
         return task
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -182,17 +239,18 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- time and callbacks
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = SimHandle(callback, args, self, context)
         if context is None:
+            context = copy_context()
             process = self.current
         else:
             process = context.get(CURRENT) or self.outside
-        if process.state is not State.DEAD and not self._ended:
+        handle = SimHandle(callback, args, context)
+        if process.alive and not self._ended:
             process.ready.append(handle)
             if not process.queued:
                 process.queued = True
@@ -208,31 +266,44 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
+        return self.call_at(self.now + max(delay, 0.0), callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        process = self.current if context is None else (context.get(CURRENT) or self.outside)
-        handle = events.TimerHandle(when, callback, args, self, context)
-        handle._scheduled = True  # type: ignore[attr-defined]  # asyncio's own mark
-        self._push(when + self._lateness() * LATENESS_S, handle, process)
-        return handle
+        if context is None:
+            context = copy_context()
+            process = self.current
+        else:
+            process = context.get(CURRENT) or self.outside
+        timer = SimTimer(when, callback, args, self, context)
+        self._push(when + self._lateness() * LATENESS_S, timer, process)
+        return timer
 
     def deliver_at(self, when: float, process: SimProcess, callback: Callable[..., object], *args: Any) -> None:
         """Calls back exactly then in a process, unless it is dead: for what the machine does."""
-        self._push(when, SimHandle(callback, args, self, process.context), process)
+        self._push(when, SimHandle(callback, args, process.context), process)
 
-    def _push(self, when: float, handle: asyncio.Handle, process: SimProcess) -> None:
+    def settled_at(self, when: float, process: SimProcess) -> asyncio.Future[None]:
+        """A future, done exactly then unless the process is dead, that nobody but one who awaits it may get hold of.
+
+        It is asyncio's own kind, which is awaited faster; but its place in a set would depend on its address.
+        """
+        future: asyncio.Future[None] = asyncio.Future(loop=self)
+        self._push(when, future, process)
+        return future
+
+    def _push(self, when: float, what: SimHandle | SimTimer | asyncio.Future[None], process: SimProcess) -> None:
         if not self._ended:
             self._timer_number += 1
-            heapq.heappush(self._timers, (when, self._timer_number, handle, process))
+            heappush(self._timers, (when, self._timer_number, what, process))
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def timer_cancelled(self) -> None:
+        """One of those that wait: when most of them are, they are thrown out."""
         self._cancelled_timers += 1
         if self._cancelled_timers > COMPACT_ABOVE and 2 * self._cancelled_timers > len(self._timers):
             self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
-            heapq.heapify(self._timers)
+            heapify(self._timers)
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
@@ -248,36 +319,39 @@ class SimLoop(asyncio.BaseEventLoop):
                 runnable[at], runnable[last] = runnable[last], runnable[at]
             process = runnable.pop()
             process.queued = False
-            if process.state is State.RUNNING:
-                self._turn(process)
-                if process.ready and not process.queued:
+            if process.running:
+                ready = process.ready
+                self._turn(process, ready, len(ready))
+                if ready and not process.queued:
                     process.queued = True
                     runnable.append(process)
 
-    def _turn(self, process: SimProcess) -> None:
+    def _turn(self, process: SimProcess, ready: deque[SimHandle | SimTimer], count: int) -> None:
         """Runs what the process had ready when its turn began."""
-        self.current = process
-        ready = process.ready
-        count = len(ready)
+        if not process.moved:
+            process.moved = True
+            self._moved.append(process)
         if process.doomed >= 0:
             count = min(count, process.doomed)
             process.doomed -= count
-        ran = 0
-        while ran < count and ready:
+        self.callbacks += count
+        self.current = process
+        while count:
+            count -= 1
             handle = ready.popleft()
-            ran += 1
-            if handle._cancelled:
+            callback = handle._callback
+            if callback is None:
                 continue
             try:
-                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # a Handle's own
+                handle._context.run(callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001 - as asyncio does: the handler is told
                 self._callback_failed(handle, error)
-            if process.state is not State.RUNNING:
+            if not process.running:
+                self.callbacks -= count
                 break
         self.current = self.outside
-        self.callbacks += ran
         if process.doomed == 0 and process.alive:
             process.kill()
         if self.callbacks >= self._next_look:
@@ -291,38 +365,45 @@ class SimLoop(asyncio.BaseEventLoop):
     def _look_around(self, process: SimProcess) -> None:
         """Now and then: what `watch` sees, whether somebody spins, and what the interpreter may collect."""
         self._next_look = self.callbacks + STEPS_A_LOOK
+        moved, self._moved = self._moved, []
+        for one in moved:
+            one.moved = False
         if self.watch is not None:
-            self.watch()
+            self.watch(moved)
         if self.callbacks - self._last_progress > SPIN_CALLBACKS:
-            names = sorted({task.get_name() for task in process.tasks if not task.done()})
-            raise Spinning(
-                f"{process.name} runs without waiting for anything, at {self._now:.6f} s; its tasks: {names}"
-            )
+            names = sorted({task.get_name() for task in self._tasks_of(process)})
+            raise Spinning(f"{process.name} runs without waiting for anything, at {self.now:.6f} s; its tasks: {names}")
         if self.callbacks >= self._next_collection:
             self._next_collection = self.callbacks + COLLECT_EVERY
             gc.collect()
 
     def _advance(self) -> None:
         """Nothing is ready: time jumps to the next timer."""
-        timers = self._timers
+        timers, runnable = self._timers, self._runnable
         while timers:
-            when, _, handle, process = heapq.heappop(timers)
-            if handle._cancelled:
-                self._cancelled_timers = max(0, self._cancelled_timers - 1)
+            when, _, what, process = heappop(timers)
+            if not process.alive:
                 continue
-            if process.state is State.DEAD:
+            if isinstance(what, asyncio.Future):
+                if what.done():
+                    continue
+            elif what._callback is None:
+                self._cancelled_timers -= 1
                 continue
-            if when > self._now:
-                self._now = when
+            if when > self.now:
+                self.now = when
                 self._last_progress = self.callbacks
-            if type(handle) is events.TimerHandle:
-                handle._scheduled = False  # type: ignore[attr-defined]  # asyncio's own mark
-            process.ready.append(handle)
-            if not process.queued:
-                process.queued = True
-                self._runnable.append(process)
+            if isinstance(what, asyncio.Future):
+                what.set_result(None)  # who awaits it is called soon
+            else:
+                if type(what) is SimTimer:
+                    what._scheduled = False
+                process.ready.append(what)
+                if not process.queued:
+                    process.queued = True
+                    runnable.append(process)
             return
-        raise Deadlock(f"nothing is ready and no timer is set, at {self._now:.6f} s")
+        raise Deadlock(f"nothing is ready and no timer is set, at {self.now:.6f} s")
 
     # -- the end
 

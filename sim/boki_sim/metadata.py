@@ -9,9 +9,9 @@ the session time-out loses its session, as ZooKeeper would have it.
 
 from __future__ import annotations
 
-import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 from collections.abc import Awaitable, Callable, Mapping
+from math import log
 from typing import TypeVar
 
 from boki_common import limits
@@ -65,6 +65,7 @@ class SimStore:
         steps: Steps | None = None,
     ) -> None:
         self.inner = MemoryStore(tree)
+        self.inner.gives_way = False  # requests and answers travel
         self.delay_s = delay_s
         """Mean of the time that a request, or an answer, is on its way."""
         self._loop = loop
@@ -201,21 +202,13 @@ class SimStore:
             outcome = type(error).__name__
             raise
         finally:
-            self._trace.add(self._process.name, operation, f"{path} {outcome}")
+            self._trace.add(self._process.name, operation, path, outcome)
             self.answers += 1
             if outcome != "CancelledError":
                 await self._travel("answer")
 
-    async def _travel(self, way: str) -> None:
+    def _travel(self, way: str) -> Awaitable[None]:
         """One way; who set out earlier arrives earlier."""
-        now = self._loop.time()
-        at = max(self._newest[way] + 1e-6, now + self._numbers.expovariate(1 / self.delay_s))
-        self._newest[way] = at
-        arrived = self._loop.create_future()
-        self._loop.deliver_at(at, self._process, _settle, arrived)
-        await arrived
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        at = self._loop.now - log(1.0 - self._numbers.random()) * self.delay_s
+        at = self._newest[way] = max(self._newest[way] + 1e-6, at)
+        return self._loop.settled_at(at, self._process)

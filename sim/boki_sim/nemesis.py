@@ -21,7 +21,7 @@ from boki_sim.disk import flip_bits, misdirect
 from boki_sim.faults import ADMINISTRATION, DAMAGE, DISKS, FAILING, METADATA, Fault
 from boki_sim.fence_race import find_race, run_race
 from boki_sim.loop import SimulationError
-from boki_sim.process import SimProcess, State
+from boki_sim.process import SimProcess
 from boki_sim.steps import Met
 
 Links = list[tuple[str, str]]
@@ -235,7 +235,7 @@ class Nemesis:
 
     def _pause(self, fault: Fault) -> bool:
         process = self._process(fault.target)
-        if process is None or process.state is not State.RUNNING:
+        if process is None or not process.running:
             return False
         process.pause()
         node = self._node(fault.target)

@@ -16,15 +16,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import random  # noqa: TID251 - the type; the generators come from the seed
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import log
 from typing import Any, Final
+from zlib import crc32
 
 from boki_sim.frames_seen import FramesSeen
 from boki_sim.loop import SimLoop
-from boki_sim.process import CURRENT, SimProcess, State
+from boki_sim.process import CURRENT, SimProcess
 from boki_sim.randomness import stream
 from boki_sim.steps import Steps, of_bookie, of_engine, of_sequencer
 from boki_sim.trace import Trace
@@ -189,10 +189,9 @@ class Network:
             self._watch(end.process)
             if self.steps is not None and port in self.roles:
                 end.seen = FramesSeen()
-                end.role = self.roles[int(port)]
+                end.step_of = _steps_of(self.roles[int(port)], end is client, client.process)
         if self.steps is not None:
             self.steps.met("connects", listener.process, client.process)
-        server.serves = True
         self._trace.add(client.process.name, "connects", f"{listener.process.name} {port}")
         listener.process.call_soon(lambda: server.begin(listener.factory()))
         self._pass(back, 0, lambda: client.process, lambda: _settle(answered, None))
@@ -216,21 +215,22 @@ class Network:
 
     def send(self, transport: SimTransport, piece: bytes) -> None:
         """Puts a piece on its way to the peer."""
-        pipe = transport.out
-        if len(piece) > 1 and piece is not FIN and piece is not RST:
-            numbers = pipe.link.numbers
-            if numbers.random() < self.weather.cut_chance:
+        cut_chance = self.weather.cut_chance
+        if cut_chance and len(piece) > 1 and piece is not FIN and piece is not RST:
+            numbers = transport.out.link.numbers
+            if numbers.random() < cut_chance:
                 at = numbers.randrange(1, len(piece))
-                self._send_piece(transport, pipe, piece[:at])
+                self._send_piece(transport, piece[:at])
                 piece = piece[at:]
-        self._send_piece(transport, pipe, piece)
+        self._send_piece(transport, piece)
 
-    def _send_piece(self, transport: SimTransport, pipe: Pipe, piece: bytes) -> None:
+    def _send_piece(self, transport: SimTransport, piece: bytes) -> None:
+        pipe, peer = transport.out, transport.peer
         pipe.flight.append(piece)
         if pipe.link.blocks:
-            pipe.link.held.append((pipe, len(piece), transport.receiver, transport.peer.arrived))
+            pipe.link.held.append((pipe, len(piece), transport.receiver, peer.arrived))
         else:
-            self.loop.deliver_at(self._arrival(pipe, len(piece)), transport.receiver(), transport.peer.arrived)
+            self.loop.deliver_at(self._arrival(pipe, len(piece)), transport.receiver(), peer.arrived)
 
     def _pass(self, pipe: Pipe, size: int, process: Callable[[], SimProcess], callback: Callable[[], object]) -> None:
         """Calls back in the process that is there when the link lets it through."""
@@ -246,7 +246,7 @@ class Network:
         latency = weather.base_s - log(1.0 - random()) * weather.tail_s + size / weather.bytes_per_s
         if weather.spike_chance and random() < weather.spike_chance:
             latency += random() * weather.spike_s
-        at = self.loop.time() + latency * link.slowness
+        at = self.loop.now + latency * link.slowness
         if at < pipe.last_at:
             at = pipe.last_at
         pipe.last_at = at
@@ -263,23 +263,9 @@ class Network:
             heads = seen.take(piece)
             self.frames += len(heads)
             for head in heads:
-                self._tell(transport, head)
-        self._trace.add(transport.process.name, "receives", f"{transport.name} {len(piece)} {zlib.crc32(piece):08x}")
-
-    def _tell(self, transport: SimTransport, head: bytes) -> None:
-        """A frame arrived: a step of a protocol, perhaps."""
-        role, process, peer = transport.role, transport.process, transport.peer.process
-        if len(head) < LEAST_HEAD_BYTES:
-            return
-        if role == "bookie":
-            client = peer if transport.serves else process
-            step = of_bookie(head, not transport.serves, client.name.partition("-")[0])
-        elif role == "engine":
-            step = of_engine(head, not transport.serves)
-        else:
-            step = of_sequencer(head)
-        if step and self.steps is not None:
-            self.steps.met(step, process, peer)
+                if len(head) >= LEAST_HEAD_BYTES and (step := transport.step_of(head)) and self.steps is not None:
+                    self.steps.met(step, transport.process, transport.peer.process)
+        self._trace.add(transport.process.name, "receives", transport.name, len(piece), crc32(piece))
 
     def refuse(self, transport: SimTransport) -> None:
         """Something came to an end that is no more: a machine that is up says so."""
@@ -302,7 +288,7 @@ class Network:
     def _hang_up(self) -> None:
         """The kernel's part of a death: connections of dead processes end, unless their machine is off."""
         for transport in list(self._transports):
-            if transport.process.state is State.DEAD and not transport.dead:
+            if not transport.process.alive and not transport.dead:
                 transport.dead = True
                 self._transports.pop(transport, None)
                 if transport.process.host not in self._down:
@@ -322,6 +308,16 @@ class Network:
 class _Listener:
     process: SimProcess
     factory: Callable[[], Any]
+
+
+def _steps_of(role: str, answers: bool, client: SimProcess) -> Callable[[bytes], str]:
+    """Tells the step of a frame by its head, at one end of a connection to a role."""
+    if role == "bookie":
+        kind = client.name.partition("-")[0]
+        return lambda head: of_bookie(head, answers, kind)
+    if role == "engine":
+        return lambda head: of_engine(head, answers)
+    return of_sequencer
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:

@@ -16,10 +16,9 @@ import enum
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from boki_sim.loop import SimLoop
+    from boki_sim.loop import SimHandle, SimLoop, SimTimer
 
 T = TypeVar("T")
 
@@ -42,7 +41,9 @@ class SimProcess:
         name: for people and the trace; unique to each incarnation ("bookie-1#2").
         host: the machine it runs on: its network address.
         ready: callbacks that wait for their turn; the loop's.
+        state: what became of it; `alive` and `running` say it faster.
         queued: whether the loop knows that it has something to run.
+        moved: whether it ran since the loop's last look around.
         doomed: callbacks it may still run before `kill_after` takes effect; -1: not doomed.
         on_death: called once when it dies, by whoever holds something of it (connections, sessions, disks).
     """
@@ -50,36 +51,36 @@ class SimProcess:
     __slots__ = (
         "__weakref__",
         "_loop",
+        "alive",
         "context",
         "doomed",
         "host",
+        "moved",
         "name",
         "on_death",
         "queued",
         "ready",
+        "running",
         "state",
-        "tasks",
     )
 
     def __init__(self, loop: SimLoop, name: str, host: str) -> None:
         self.name = name
         self.host = host
         self.state = State.RUNNING
-        self.ready: deque[asyncio.Handle] = deque()
+        self.alive = True
+        self.running = True
+        self.ready: deque[SimHandle | SimTimer] = deque()
         self.queued = False
+        self.moved = False
         self.doomed = -1
         self.on_death: list[Callable[[], None]] = []
-        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._loop = loop
         self.context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.state.value}>"
-
-    @property
-    def alive(self) -> bool:
-        return self.state is not State.DEAD
 
     def start(self, main: Coroutine[Any, Any, T], *, name: str = "main") -> asyncio.Task[T]:
         """Runs a coroutine as this process."""
@@ -93,18 +94,21 @@ class SimProcess:
         """Stops running, as SIGSTOP does: its connections stay, what arrives waits."""
         if self.state is State.RUNNING:
             self.state = State.PAUSED
+            self.running = False
 
     def resume(self) -> None:
         """Ends `pause`."""
         if self.state is State.PAUSED:
             self.state = State.RUNNING
+            self.running = True
             self._loop.wake(self)
 
     def kill(self) -> None:
         """Ends it at once, between two callbacks. Idempotent."""
-        if self.state is State.DEAD:
+        if not self.alive:
             return
         self.state = State.DEAD
+        self.alive = self.running = False
         self._loop.bury(self)  # before its turns are dropped: some tasks are known to nothing but their next turn
         self.ready.clear()
         told, self.on_death = self.on_death, []

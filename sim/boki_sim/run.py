@@ -136,7 +136,8 @@ class _Run:
         collecting = gc.isenabled()
         gc.disable()
         gc.collect()
-        gc.freeze()  # what is here is not looked through again and again, which takes a tenth of a run
+        if not gc.get_freeze_count():
+            gc.freeze()  # modules are not looked through again and again, which takes a tenth of a run
         logs.configure(level="error", stream=io.StringIO())
         try:
             with guarded(self.loop, self.seed) as guard:
@@ -152,7 +153,6 @@ class _Run:
                     self.loop.end()
         finally:
             logs.configure(level="warning")
-            gc.unfreeze()
             if collecting:
                 gc.enable()
 
@@ -317,9 +317,7 @@ class _Run:
         outcome.looks = self.invariants.looks
         outcome.terms = len(self.invariants.terms) + 1
         outcome.virtual_s = self.loop.time() - START_S
-        outcome.trace = (
-            self.trace.newest() if not self.trace.lines or self.trace.lines.maxlen else list(self.trace.lines)
-        )
+        outcome.trace = self.trace.lines()
 
 
 def _describe(fault: dict[str, Any]) -> str:

@@ -1,12 +1,16 @@
 """The trace of a run: one line for everything that happened, of which a digest and the newest lines are kept.
 
-Two runs are the same run exactly when their digests are equal. A line is `time process kind what`; nothing in it may
+Two runs are the same run exactly when their digests are equal. A line is `time process kind what…`; nothing in it may
 depend on an address, a hash seed or the wall clock. With `keep` all lines stay, for a replay.
+
+Lines are kept as values, of which the digest is made, and become text only when somebody wants to read them.
 """
 
 from __future__ import annotations
 
+import marshal
 from collections import deque
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +19,11 @@ if TYPE_CHECKING:
 
 NEWEST_LINES: Final = 400
 FLUSH_LINES: Final = 512
+PLAIN_MARSHAL: Final = 2
+"""The newest version whose bytes follow from the values alone: later ones tell an object from its equal."""
+
+Value = str | int | float
+Line = tuple[Value, ...]
 
 
 class Trace:
@@ -23,14 +32,14 @@ class Trace:
     def __init__(self, loop: SimLoop, *, keep: bool = False) -> None:
         self._loop = loop
         self._digest = blake2b(digest_size=16)
-        self._pending: list[str] = []
-        self.lines: deque[str] = deque(maxlen=None if keep else NEWEST_LINES)
+        self._pending: list[Line] = []
+        self._lines: deque[Line] = deque(maxlen=None if keep else NEWEST_LINES)
         self.count = 0
 
-    def add(self, process: str, kind: str, what: str) -> None:
+    def add(self, process: str, kind: str, *what: Value) -> None:
         """One thing that happened now."""
         pending = self._pending
-        pending.append(f"{self._loop.time():.7f} {process} {kind} {what}")
+        pending.append((self._loop.now, process, kind, *what))
         if len(pending) >= FLUSH_LINES:
             self._flush()
 
@@ -40,12 +49,26 @@ class Trace:
         return self._digest.hexdigest()
 
     def newest(self, count: int = NEWEST_LINES) -> list[str]:
+        """As text."""
         self._flush()
-        return list(self.lines)[-count:]
+        return _as_text(list(self._lines)[-count:])
+
+    def lines(self) -> list[str]:
+        """All that are kept, as text."""
+        self._flush()
+        return _as_text(self._lines)
 
     def _flush(self) -> None:
         if self._pending:
             pending, self._pending = self._pending, []
-            self._digest.update("\n".join(pending).encode() + b"\n")
-            self.lines.extend(pending)
+            self._digest.update(marshal.dumps(pending, PLAIN_MARSHAL))
+            self._lines.extend(pending)
             self.count += len(pending)
+
+
+def _as_text(lines: Iterable[Line]) -> list[str]:
+    return [" ".join((f"{line[0]:.7f}", *map(_shown, line[1:]))) for line in lines]
+
+
+def _shown(value: Value) -> str:
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

@@ -31,6 +31,10 @@ RST: Final = bytes(bytearray(b"RST"))
 """Marks in a pipe, told from data by identity."""
 
 
+def _no_step(_head: bytes) -> str:
+    return ""
+
+
 class Pipe:
     """One direction of a connection. `flight` holds what is on its way, in order; timers take from its left end."""
 
@@ -57,9 +61,8 @@ class SimTransport(asyncio.Transport):
         self.out = out
         self.name = f"{local[0]}>{peer[0]}"
         self.seen: FramesSeen | None = None
-        self.role = ""
-        self.serves = False
-        """Whether this is the end of who listened."""
+        self.step_of: Callable[[bytes], str] = _no_step
+        """Of a frame that `seen` saw arrive here, by its head."""
         self.dead = False
         """The connection does not exist at this end any more, whatever the peer thinks."""
         self._network = network
@@ -112,11 +115,12 @@ class SimTransport(asyncio.Transport):
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         data = b"".join(list_of_data)
-        if not data or self._closing or self.out.ended:
+        out = self.out
+        if not data or self._closing or out.ended:
             return
-        self.out.outstanding += len(data)
+        out.outstanding += len(data)
         self._network.send(self, data)
-        if not self._writing_paused and self.get_write_buffer_size() > self._high:
+        if out.outstanding - SOCKET_BYTES > self._high and not self._writing_paused:
             self._writing_paused = True
             assert self._protocol is not None
             self._protocol.pause_writing()
@@ -193,7 +197,10 @@ class SimTransport(asyncio.Transport):
             self._take_end()
         elif piece:
             self._network.took(self, piece)
-            self._consumed(len(piece))
+            peer = self.peer
+            peer.out.outstanding -= len(piece)
+            if peer._writing_paused or peer._closing:
+                self._tell_room(peer)
             if not self._closing:
                 self._feed(piece)
 
@@ -222,24 +229,24 @@ class SimTransport(asyncio.Transport):
             self._feeding = False
 
     def _fill(self, protocol: asyncio.BufferedProtocol, piece: bytes) -> None:
-        rest = memoryview(piece)
-        while rest:
-            buffer = memoryview(protocol.get_buffer(-1)).cast("B")
-            count = min(len(buffer), len(rest))
-            buffer[:count] = rest[:count]
+        at, end = 0, len(piece)
+        while at < end:
+            buffer = protocol.get_buffer(-1)
+            if type(buffer) is not memoryview:
+                buffer = memoryview(buffer).cast("B")
+            count = min(len(buffer), end - at)
+            buffer[:count] = piece if count == end else piece[at : at + count]
             protocol.buffer_updated(count)
-            rest = rest[count:]
-            if rest and (self._closing or not self._reading):
+            at += count
+            if at < end and (self._closing or not self._reading):
                 if not self._closing:
-                    self.peer.out.outstanding += len(rest)
-                    self._inbox.appendleft(bytes(rest))
+                    self.peer.out.outstanding += end - at
+                    self._inbox.appendleft(piece[at:])
                 return
 
-    def _consumed(self, count: int) -> None:
-        """This end read `count` bytes of the peer's output: the peer may have room again."""
-        peer = self.peer
-        peer.out.outstanding -= count
-        if (peer._writing_paused or peer._closing) and not peer.dead and peer.get_write_buffer_size() <= peer._low:
+    def _tell_room(self, peer: SimTransport) -> None:
+        """This end read some of the peer's output, who waits for it to have room again."""
+        if not peer.dead and peer.get_write_buffer_size() <= peer._low:
             peer.process.call_soon(peer._room)
 
     def _room(self) -> None:

@@ -14,7 +14,9 @@ from boki_sim.randomness import stream
 
 def make_plan(simulation: Any) -> DiskPlan:
     numbers = stream(1, "disk")
-    return DiskPlan(simulation.process("bookie"), numbers, simulation.trace, flush_s=0.01, other_s=0.001)
+    return DiskPlan(
+        simulation.loop, simulation.process("bookie"), numbers, simulation.trace, flush_s=0.01, other_s=0.001
+    )
 
 
 def test_flushes_take_longer_and_a_slow_disk_longer_still(simulation: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boki_sim.loop import START_S, Deadlock, Refused, SimLoop, Spinning
+from boki_sim.loop import COMPACT_ABOVE, START_S, STEPS_A_LOOK, Deadlock, Refused, SimLoop, Spinning
 
 
 def test_time_stands_still_and_jumps(simulation: Any) -> None:
@@ -179,6 +179,68 @@ def test_waiting_for_nothing_is_a_deadlock(simulation: Any) -> None:
 
     with pytest.raises(Deadlock, match="nothing is ready"):
         simulation.run(scenario())
+
+
+def test_what_the_machine_settles_wakes_who_awaits_it_exactly_then_unless_paused_or_dead(simulation: Any) -> None:
+    loop = simulation.loop
+    woken: dict[str, float] = {}
+
+    async def waits(name: str, process: Any) -> None:
+        await loop.settled_at(START_S + 2, process)
+        woken[name] = loop.time()
+
+    processes = {name: simulation.process(name) for name in ("runs", "pauses", "dies")}
+    for name, process in processes.items():
+        process.start(waits(name, process))
+
+    async def scenario() -> None:
+        await asyncio.sleep(1)
+        processes["pauses"].pause()
+        processes["dies"].kill()
+        await asyncio.sleep(3)
+        assert woken == {"runs": START_S + 2}
+        processes["pauses"].resume()
+        await asyncio.sleep(1)
+
+    simulation.run(scenario())
+    assert sorted(woken) == ["pauses", "runs"]
+
+
+def test_a_timer_that_is_cancelled_does_not_run_and_many_of_them_are_thrown_out(simulation: Any) -> None:
+    loop = simulation.loop
+    ran: list[int] = []
+
+    async def scenario() -> None:
+        for number in range(3 * COMPACT_ABOVE):
+            timer = loop.call_later(5, ran.append, number)
+            if number:
+                timer.cancel()
+                timer.cancel()
+                assert timer.cancelled()
+        assert len(loop._timers) < 2 * COMPACT_ABOVE
+        soon = loop.call_soon(ran.append, -1)
+        soon.cancel()
+        await asyncio.sleep(6)
+
+    simulation.run(scenario())
+    assert ran == [0]
+
+
+def test_the_watch_is_told_who_ran_since_it_looked(simulation: Any) -> None:
+    told: list[list[str]] = []
+    simulation.loop.watch = lambda moved: told.append([process.name for process in moved])
+
+    async def works(times: int) -> None:
+        for _ in range(times):
+            await asyncio.sleep(0)
+
+    busy, idle = simulation.process("busy"), simulation.process("idle")
+    idle.start(works(1))
+    simulation.run(asyncio.sleep(1))
+    told.clear()
+    simulation.run(asyncio.wait([busy.start(works(5 * STEPS_A_LOOK))]))
+    assert len(told) >= 4
+    assert all("busy" in names and "idle" not in names for names in told[1:-1])
 
 
 def test_threads_and_look_ups_are_refused(simulation: Any) -> None:

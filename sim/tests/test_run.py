@@ -122,7 +122,7 @@ def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytes
     def power_cut(_seed: int) -> list[Fault]:
         return [Fault(at, "power", f"bookie-{number}", 0.3) for at in (0.8, 1.3, 1.8) for number in (1, 2, 3, 4, 5)]
 
-    assert "[1 copies]" in " ".join(found(range(1, 12), power_cut, "[1 copies]").violations)
+    assert "[1 copies]" in " ".join(found(range(3, 40), power_cut, "[1 copies]").violations)
 
 
 def test_recovery_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,5 +26,18 @@ def test_how_many_lines_are_kept() -> None:
     assert len(traced(5_000).newest(NEWEST_LINES * 2)) == NEWEST_LINES
     kept = traced(5_000, keep=True)
     kept.digest()
-    assert len(kept.lines) == 5_001 == kept.count
+    assert len(kept.lines()) == 5_001 == kept.count
     assert kept.newest(1) == ["1000.0000000 p k x"]
+
+
+def test_values_are_in_the_digest_whichever_objects_they_are() -> None:
+    """Whether two equal values are one object depends on the interpreter."""
+    digests = []
+    for name in ("bookie", "".join(["boo", "kie"])):
+        loop = SimLoop(1)
+        trace = Trace(loop)
+        trace.add("bookie", "disk", name, 0.25, 7)
+        digests.append(trace.digest())
+        assert trace.newest() == ["1000.0000000 bookie disk bookie 0.250000 7"]
+        loop.end()
+    assert digests[0] == digests[1]

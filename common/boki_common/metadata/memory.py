@@ -16,7 +16,8 @@ Faults are part of the surface, not a test's patch:
 A DELAYED write is the hard case of a lost answer: it may still land after its sender has looked and seen nothing. It
 fails on arrival if its session has expired, as it does in ZooKeeper.
 
-Each call gives way to other tasks before and after it takes effect, so that interleavings show.
+Each call gives way to other tasks before and after it takes effect, so that interleavings show; with `gives_way` unset
+it takes effect at once, for who lets its callers wait otherwise.
 """
 
 from __future__ import annotations
@@ -259,6 +260,7 @@ class MemoryStore:
     def __init__(self, tree: MemoryTree | None = None) -> None:
         self.tree = tree if tree is not None else MemoryTree()
         self.reachable = True
+        self.gives_way = True
         self.faults: FaultPlan = lambda _operation, _path: Fault.NONE
         self._next_writes: deque[Fault] = deque()
         self._session = 0
@@ -379,12 +381,14 @@ class MemoryStore:
     async def _read(self, operation: str, path: str, apply: Callable[[], T]) -> T:
         self._require_open()
         fault = self.faults(operation, path)
-        await asyncio.sleep(0)
+        if self.gives_way:
+            await asyncio.sleep(0)
         self._require_reachable(operation, path)
         if fault is not Fault.NONE:
             raise MetadataUnavailable(f"{operation} of {path} was not sent: injected fault {fault.value}", path=path)
         result = apply()
-        await asyncio.sleep(0)
+        if self.gives_way:
+            await asyncio.sleep(0)
         return result
 
     async def _write(self, operation: str, path: str, apply: Callable[[], T]) -> T:
@@ -392,7 +396,8 @@ class MemoryStore:
         fault = self.faults(operation, path)
         if fault is Fault.NONE and self._next_writes:
             fault = self._next_writes.popleft()
-        await asyncio.sleep(0)
+        if self.gives_way:
+            await asyncio.sleep(0)
         self._require_reachable(operation, path)
         if fault is Fault.UNAVAILABLE:
             raise MetadataUnavailable(f"{operation} of {path} was not sent: injected fault {fault.value}", path=path)
@@ -400,7 +405,8 @@ class MemoryStore:
             self.tree.delay(self._session, apply)
         elif fault is not Fault.REQUEST_LOST:
             result = apply()
-            await asyncio.sleep(0)
+            if self.gives_way:
+                await asyncio.sleep(0)
             if fault is Fault.NONE:
                 return result
         raise MetadataUnknown(f"the answer to {operation} of {path} was lost: injected fault {fault.value}", path=path)

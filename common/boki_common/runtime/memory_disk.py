@@ -1,8 +1,8 @@
 """The disk port in memory, with everything that a real disk may do to us: for tests and the simulator.
 
-Each file has two views: what was written, and what is durable (the last flush). `crash` gives a new disk that holds
-the durable bytes and, as a rng chooses, some of the 512-byte sectors of what was written since: all of them, none, a
-prefix, or any. Names (create, rename, remove, replace) are durable when their call returns, as the port demands.
+Each file has two views: what was written, and what is durable (the last flush). `crash` gives a new disk that holds the
+durable bytes and, as a rng chooses, some of what was written since (`memory_content`). Names (create, rename, remove,
+replace) are durable when their call returns, as the port demands.
 
 Every operation passes numbered *steps*: one before it touches anything, one more between a write and its flush, and
 one before it returns. `stop_after(n)` lets n steps pass and then lets no operation go on, ever: a test that crashes the
@@ -18,8 +18,7 @@ It uses the event loop for order and time only: under a simulated loop the same 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
 from boki_common.errors import (
@@ -30,11 +29,10 @@ from boki_common.errors import (
     DiskFull,
     WrongDirectory,
 )
+from boki_common.runtime.memory_content import Content
 from boki_common.runtime.ports import Buffer, Random
 from boki_common.runtime.posix_disk import ASIDE, checked_name
 
-SECTOR_BYTES: Final = 512
-"""What a disk writes whole or not at all."""
 UNLIMITED_BYTES: Final = 2**60
 EIO: Final = 5
 
@@ -47,72 +45,10 @@ DiskPlan: TypeAlias = Callable[[str, str], float]
 """Given the kind of an operation and the name of its file: how many seconds it takes. Raises what it fails with."""
 
 
-class _Content:
-    """The bytes of one file: `written` as the system shows them, `durable` as a power cut leaves them."""
-
-    __slots__ = ("durable", "flushes", "unsynced", "writes", "written")
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.written = bytearray(data)
-        self.durable = bytearray(data)
-        self.unsynced: list[tuple[int, bytes]] = []
-        self.writes = 0
-        """Number of writes so far; the first `flushes` of them are durable, the rest is in `unsynced`."""
-        self.flushes = 0
-
-    def write(self, offset: int, data: bytes) -> None:
-        _put(self.written, offset, data)
-        self.writes += 1
-        self.unsynced.append((offset, data))
-
-    def truncate(self, size: int) -> None:
-        """Durable at once: nobody relies on the contrary."""
-        for view in (self.written, self.durable):
-            del view[size:]
-            view.extend(bytes(size - len(view)))
-        self.unsynced = [(offset, data[: max(0, size - offset)]) for offset, data in self.unsynced]
-
-    def flush(self, upto: int) -> None:
-        """The first `upto` writes ever made reach stable media."""
-        count = max(0, upto - self.flushes)
-        for offset, data in self.unsynced[:count]:
-            _put(self.durable, offset, data)
-        del self.unsynced[:count]
-        self.flushes += count
-
-    def after_crash(self, rng: Random) -> bytes:
-        survivor = bytearray(self.durable)
-        for offset, data in self.unsynced:
-            sectors = _sectors(offset, len(data))
-            fate = rng.below(4)
-            keep = rng.below(len(sectors) + 1)
-            for number, (start, end) in enumerate(sectors):
-                survives = (False, True, number < keep, fate == 3 and rng.below(2) == 1)[fate]
-                if survives:
-                    _put(survivor, offset + start, data[start:end])
-        return bytes(survivor)
-
-
-def _put(view: bytearray, offset: int, data: bytes) -> None:
-    if not data:
-        return  # an empty write beyond the end does not move the end, as on a real disk
-    if len(view) < offset:
-        view.extend(bytes(offset - len(view)))
-    view[offset : offset + len(data)] = data
-
-
-def _sectors(offset: int, length: int) -> list[tuple[int, int]]:
-    """Where the sector borders of a write fall, relative to its start."""
-    cuts = [0]
-    cuts.extend(range(SECTOR_BYTES - offset % SECTOR_BYTES, length, SECTOR_BYTES))
-    cuts.append(length)
-    return [(start, end) for start, end in itertools.pairwise(cuts) if start < end]
-
-
 class MemoryFile:
     """One open file of a MemoryDisk."""
 
-    def __init__(self, disk: MemoryDisk, name: str, content: _Content) -> None:
+    def __init__(self, disk: MemoryDisk, name: str, content: Content) -> None:
         self.name = name
         self._disk = disk
         self._content = content
@@ -126,9 +62,8 @@ class MemoryFile:
         await self._step("write")
         self._disk._check_writable(self.name)
         data = b"".join(buffers)
-        room = self._disk._room()
-        growth = max(0, offset + len(data) - len(self._content.written))
-        if growth > room:
+        growth = offset + len(data) - len(self._content.written)
+        if growth > 0 and growth > (room := self._disk._room()):
             kept = len(data) - (growth - room)
             if kept > 0:
                 self._content.write(offset, data[:kept])
@@ -140,16 +75,16 @@ class MemoryFile:
 
     async def read(self, offset: int, length: int) -> bytes:
         await self._step("read")
-        return bytes(self._content.written[offset : offset + length])
+        return self._content.read(offset, length)
 
     def read_at_hand(self, offset: int, length: int) -> bytes | None:
         if not self._disk.cached or self._closed or offset + length > len(self._content.written):
             return None
-        return bytes(self._content.written[offset : offset + length])
+        return self._content.read(offset, length)
 
     async def map(self, length: int) -> memoryview:
         await self._step("read")
-        return memoryview(bytes(self._content.written[:length]))
+        return memoryview(self._content.read(0, length))
 
     async def sync(self) -> None:
         upto = self._content.writes
@@ -166,10 +101,10 @@ class MemoryFile:
     async def close(self) -> None:
         self._closed = True
 
-    async def _step(self, kind: str) -> None:
+    def _step(self, kind: str) -> Awaitable[None]:
         if self._closed:
             raise ClosedError(f"{self._disk.describe(self.name)} is closed")
-        await self._disk._step(kind, self.name)
+        return self._disk._step(kind, self.name)
 
 
 class MemoryDisk:
@@ -184,8 +119,10 @@ class MemoryDisk:
         self.stopped = asyncio.Event()
         """Set when `stop_after` has stopped an operation."""
         self.plan: DiskPlan | None = None
+        self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
+        """How an operation lets so many seconds pass."""
         self._place = place
-        self._files: dict[str, _Content] = {}
+        self._files: dict[str, Content] = {}
         self._holders: list[MemoryDisk] = []
         self._limit: int | None = None
         self._failures: dict[str, list[tuple[int, DiskFailed | DiskFull]]] = {}
@@ -203,7 +140,7 @@ class MemoryDisk:
         """What a power cut at this moment leaves, as a disk of its own; this one stays as it is."""
         survivor = MemoryDisk(self._place, capacity_bytes=self.capacity_bytes)
         for name in sorted(self._files):
-            survivor._files[name] = _Content(self._files[name].after_crash(rng))
+            survivor._files[name] = Content(self._files[name].after_crash(rng))
         return survivor
 
     def reopen(self) -> MemoryDisk:
@@ -216,16 +153,11 @@ class MemoryDisk:
 
     def flip_bit(self, name: str, offset: int, bit: int = 0) -> None:
         """Damages one bit at rest."""
-        content = self._files[name]
-        for view in (content.written, content.durable):
-            if offset < len(view):  # what no flush has reached is in one of them only
-                view[offset] ^= 1 << bit
+        self._files[name].flip_bit(offset, bit)
 
     def overwrite(self, name: str, offset: int, data: bytes) -> None:
         """Damages what is at rest: these bytes were meant for another place."""
-        content = self._files[name]
-        for view in (content.written, content.durable):
-            _put(view, offset, data)
+        self._files[name].overwrite(offset, data)
 
     def fail(self, kind: str, *, nth: int = 1, error: DiskFailed | DiskFull | None = None) -> None:
         """The nth operation of that kind from now on fails, by default with EIO."""
@@ -248,7 +180,7 @@ class MemoryDisk:
 
     def put(self, name: str, data: bytes) -> None:
         """Lays down a file as if it had always been there."""
-        self._files[checked_name(name)] = _Content(data)
+        self._files[checked_name(name)] = Content(data)
 
     def contents(self, name: str) -> bytes:
         """The bytes of a file as written."""
@@ -267,7 +199,7 @@ class MemoryDisk:
             if not create:
                 raise self._absent(name)
             self._check_writable(name)
-            content = self._files[name] = _Content()
+            content = self._files[name] = Content()
             await self._turn()
         return MemoryFile(self, name, content)
 
@@ -293,7 +225,7 @@ class MemoryDisk:
         self._check_writable(name)
         if len(data) > self._room():
             raise DiskFull(f"no space left while replacing {self.describe(name)}", path=name)
-        self._files[name] = _Content(bytes(data))
+        self._files[name] = Content(bytes(data))
         await self._turn()
 
     async def rename(self, old: str, new: str) -> None:
@@ -333,6 +265,8 @@ class MemoryDisk:
     # -- inside
 
     def _room(self) -> int:
+        if self.capacity_bytes == UNLIMITED_BYTES:
+            return UNLIMITED_BYTES
         return max(0, self.capacity_bytes - sum(len(content.written) for content in self._files.values()))
 
     def _absent(self, name: str) -> CorruptData:
@@ -353,7 +287,7 @@ class MemoryDisk:
             self.steps += 1
             seconds = self._delays.get(kind, 0.0) + self.plan(kind, name)
         if seconds > 0:
-            await asyncio.sleep(seconds)
+            await self.wait(seconds)
         while (held := self._held.get(kind)) is not None and name.startswith(held[0]):
             await held[1].wait()
         due = self._failures.get(kind)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.errors import DiskFailed, DiskFull, WrongDirectory
-from boki_common.runtime.memory_disk import SECTOR_BYTES, MemoryDisk
+from boki_common.runtime.memory_content import SECTOR_BYTES
+from boki_common.runtime.memory_disk import MemoryDisk
 
 
 class SeededRandom:
