@@ -52,7 +52,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     "            submitted = self._writer.submit(data)\n",
                     "            submitted = self._writer.submit(data)\n            self._push(expected, data)\n",
                 ),
-                ("        self._push(first, data)\n        served =", "        served ="),
+                ("        self._push(first, data)\n        if self._first_s", "        if self._first_s"),
             ),
             "",
         ),
@@ -262,7 +262,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "rows of half a cut are shown",
             "logbook",
             (
-                ("            stop = min(query.stop, covered + 1)\n", "            stop = query.stop\n"),
+                ("            stop = min(query.stop, covered + 1)\n            found", "            stop = query.stop\n            found"),
                 ("            start = min(query.start, covered)\n", "            start = query.start\n"),
             ),
             "logbook/tests/engine/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",

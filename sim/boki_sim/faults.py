@@ -15,7 +15,7 @@ whoever takes part in the step, as far as its kind can; else its target.
 | pause | any process, for `seconds` | |
 | isolate | a machine: nothing in or out; amount 1: nothing in, 2: nothing out | which |
 | partition | "a,b": these machines from all others | as for isolate |
-| deaf | an engine: it hears no bookie and no other engine, for `seconds`; sequencers and clients it does | |
+| deaf | an engine: it hears no bookie and no other engine, for `seconds`; amount 1: no other engine | which |
 | clog | "a>b": one direction between two machines, for `seconds` | |
 | slow-link | a machine: its links are `amount` times slower | times |
 | reset | "a>b": every connection between two machines | |
@@ -140,10 +140,6 @@ EARLY: Final = 0.3
 
 MEAN_GAP_S: Final = (0.1, 0.2, 0.4, 1.0, 2.0)
 """One of these is a seed's mean time between two faults."""
-DEAF_EVERY_S: Final = (0.25, 0.5, 2.0)
-"""One of these is how often an engine goes deaf when a cut comes, where this happens at all."""
-DEAF_FOR_S: Final = 0.15
-
 AIMED: Final = (0.0, 0.6, 0.9, 1.0)
 """One of these is a seed's share of faults that wait for a step."""
 
@@ -168,7 +164,7 @@ def draw(
         script += _fence_race(numbers.uniform(0.1, 0.5) * seconds, targets)
         kinds.remove("fence-race")
     if "deaf" in kinds:
-        script += _deaf_at_cuts(numbers, seconds, targets)
+        script += _deaf_to_each_other(numbers, seconds, targets)
     kinds = kinds or [numbers.choice(PROCESSES)]
     weights = [numbers.random() + 0.05 for _ in kinds]
     gap_s = numbers.choice(MEAN_GAP_S) if not racing else MEAN_GAP_S[-1]  # a race needs others to live
@@ -220,14 +216,19 @@ def _fence_race(at: float, targets: Targets) -> list[Fault]:
     return [Fault(round(at, 4), "fence-race", "all", step="recovery begins asked"), *_split(round(at, 4), targets)]
 
 
-def _deaf_at_cuts(numbers: random.Random, seconds: float, targets: Targets) -> list[Fault]:
-    """Engines that hear of a cut, and not of all that it orders: what is in between lasts some milliseconds else."""
-    tick_s = numbers.choice(DEAF_EVERY_S)
-    return [
-        Fault(round((tick + numbers.random()) * tick_s, 4), "deaf", numbers.choice(targets.engines), DEAF_FOR_S, 0.0,
-              "cut pushed", numbers.randrange(1, 8))
-        for tick in range(1, int(seconds / tick_s))
-    ]  # fmt: skip
+def _deaf_to_each_other(numbers: random.Random, seconds: float, targets: Targets) -> list[Fault]:
+    """Engines do not hear each other for seconds: what a cut orders of others they read from the bookies when it has come.
+
+    With slow sequencers, cuts order entries of several engines; with slow bookies, reading takes long: in between, half a cut is
+    there.
+    """
+    at, lasting = round(numbers.uniform(0.0, 0.5) * seconds, 4), round(numbers.uniform(0.2, 0.5) * seconds, 3)
+    script = [Fault(at, "deaf", one, lasting, 1.0) for one in targets.engines]
+    for names, most in ((targets.sequencers, 50), (targets.bookies, 20)):
+        times = round(numbers.uniform(2, most), 1)
+        if numbers.random() < 0.7:
+            script += [Fault(at, "slow-link", one, lasting, times) for one in names]
+    return script
 
 
 def _split(at: float, targets: Targets) -> list[Fault]:
@@ -261,7 +262,7 @@ def _fault(numbers: random.Random, at: float, kind: str, targets: Targets) -> Fa
         size = numbers.randrange(1, max(2, len(targets.everybody) // 2))
         target, amount = ",".join(numbers.sample(targets.everybody, size)), float(numbers.randrange(3))
     elif kind == "deaf":
-        target = numbers.choice(targets.engines)
+        target, amount = numbers.choice(targets.engines), float(numbers.randrange(2))
     elif kind in ("clog", "reset"):
         target = ">".join(numbers.sample(targets.everybody, 2))
     elif kind == "slow-link":

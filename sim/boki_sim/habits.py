@@ -50,8 +50,8 @@ class Habits:
     forget: float = 0.0
 
 
-def draw_habits(numbers: random.Random) -> Habits:
-    """A client's habits."""
+def draw_habits(numbers: random.Random, *, crowded: bool = False) -> Habits:
+    """A client's habits; in a crowd it appends and reads one record at a time, in several tasks."""
     weights = {kind: numbers.choice((0.0, 1.0, 3.0)) for kind in ACTIVITIES}
     weights[ONE] = weights[ONE] or 1.0
     weights[TRIM] = numbers.choice((0.0, 0.3, 1.0))
@@ -70,4 +70,7 @@ def draw_habits(numbers: random.Random) -> Habits:
         weights[kind] = numbers.choice((0.0, 0.0, 1.0, 2.0))
     drawn.give_up_s = numbers.choice((GIVE_UP_S, GIVE_UP_S, 2.0))
     drawn.forget = numbers.choice((0.0, 0.5, 1.0))
+    if crowded:
+        drawn.weights = {**weights, BURST: 0.0, MANY: 0.0, ONE: 3.0, TAIL: 3.0, NEXT: 2.0}
+        drawn.tasks, drawn.pause_s = 4, 0.05
     return drawn

@@ -269,11 +269,12 @@ class Nemesis:
         return self._blocked(links, fault.seconds)
 
     def _deaf(self, fault: Fault) -> bool:
-        """What it wrote before is acknowledged and ordered still; what others wrote is ordered, and not here."""
+        """What it wrote before is acknowledged and ordered still; what others wrote is ordered, and not here, or not yet."""
         node = self._node(fault.target)
         if node is None or not node.running:
             return False
-        others = [other for kind in ("bookie", "engine") for other in self._cluster.of(kind) if other is not node]
+        kinds = ("engine",) if fault.amount == 1 else ("bookie", "engine")
+        others = [other for kind in kinds for other in self._cluster.of(kind) if other is not node]
         return self._blocked([(other.host, node.host) for other in others], fault.seconds)
 
     def _clog(self, fault: Fault) -> bool:

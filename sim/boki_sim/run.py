@@ -192,7 +192,7 @@ class _Run:
             process,
             ",".join(engines),
             stream(self.seed, "client", process.name),
-            draw_habits(stream(self.seed, "habits", name)),
+            draw_habits(stream(self.seed, "habits", name), crowded=self.cluster.shape.crowded),
             self.history,
         )
         self.working[name] = process.start(client.run(self.until))

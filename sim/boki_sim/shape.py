@@ -43,6 +43,8 @@ class Shape:
     """Engines move parts of their index to files."""
     clock_rate: float = 1.0
     """How fast wall clocks run, beside virtual time: an hour of theirs passes within a run where it is high."""
+    crowded: bool = False
+    """Many clients at several engines: so cuts order entries of all of them."""
 
     def engine_settings(self, number: int) -> EngineSettings:
         """Of engine number 1, 2, …"""
@@ -135,9 +137,14 @@ def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
         clock_check_s=pick((1.0, 60.0)),
         session_writer_age_s=3_600.0 * rate,  # SDKs keep to it by virtual time
     )
-    return replace(drawn, engine=engine, index_slots=index_slots, index_files=pick((False, True)), clock_rate=rate)
+    drawn = replace(drawn, engine=engine, index_slots=index_slots, index_files=pick((False, True)), clock_rate=rate)
+    if numbers.random() >= CROWDED:
+        return drawn
+    return replace(drawn, crowded=True, clients=CROWD, engines=max(2, drawn.engines), index_slots=_ALL)
 
 
+CROWDED: Final = 1 / 8
+CROWD: Final = 6
 FAST: Final = 20_000.0
 """A stream is an hour old after a fifth of a second."""
 _ALL: Final = ()

@@ -66,7 +66,7 @@ class Planted:
         """Clients do these activities only, so often; `facts`: of their habits."""
         before = habits.draw_habits
 
-        def draw_habits(numbers: Any) -> Habits:
+        def draw_habits(numbers: Any, *, crowded: bool) -> Habits:
             return replace(before(numbers), weights=weights, **facts)
 
         self._monkeypatch.setattr("boki_sim.run.draw_habits", draw_habits)

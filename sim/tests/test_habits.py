@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from boki_sim.habits import ACTIVITIES, LATER_ACTIVITIES, ONE, draw_habits
-from boki_sim.operations import TRIM
+from boki_sim.habits import ACTIVITIES, BURST, LATER_ACTIVITIES, MANY, ONE, draw_habits
+from boki_sim.operations import TAIL, TRIM
 
 
 def test_every_activity_is_drawn_and_everybody_appends() -> None:
@@ -15,3 +15,11 @@ def test_every_activity_is_drawn_and_everybody_appends() -> None:
         assert sum(habits.weights[kind] > 0 for habits in drawn) > 0, kind
     assert {habits.forget > 0 for habits in drawn} == {False, True}
     assert len({habits.give_up_s for habits in drawn}) > 1
+
+
+def test_a_crowd_appends_and_reads_one_record_at_a_time() -> None:
+    for seed in range(20):
+        habits = draw_habits(Random(seed), crowded=True)
+        assert (habits.tasks, habits.weights[BURST], habits.weights[MANY]) == (4, 0, 0)
+        assert habits.weights[ONE]
+        assert habits.weights[TAIL]

@@ -117,9 +117,12 @@ class BookLog:
         return max((trim.before - 1 for trim in named), default=-1) if any(trim.forget for trim in named) else -1
 
     def expected_what_is_forgotten(self, conflict: Operation) -> bool:
-        """Whether it may have been refused although nothing newer is there: nobody knows what was newest any more."""
+        """Whether it may have been refused although nothing newer is there: of a stream that nothing is known of, nobody knows
+        what was newest, below the newest record of all streams that the book has forgotten.
+        """
+        floor = max((self.forgotten(conflict, trim.tag) for trim in self._trims if trim.forget), default=-1)
         return any(
-            expected is not None and conflict.actual.get(tag) is None and self.forgotten(conflict, tag) >= 0
+            expected is not None and conflict.actual.get(tag) is None and expected < floor
             for tag, expected in conflict.expect.items()
         )
 

@@ -111,6 +111,12 @@ GOOD = {
         append("c3", 6, 7, "z", outcome="conflict", expect={"x": 10}, actual={"x": None}),
         append("c2", 8, 9, "b", 20, tags=["x"]),
     ],
+    "nobody knows what was newest of a stream, below what its book has forgotten of others": [
+        A,
+        forgets(15),
+        append("c3", 6, 7, "z", outcome="conflict", expect={"y": 12}, actual={"y": None}),
+        append("c2", 8, 9, "b", 20, tags=["y"]),
+    ],
     "a trim beside a read": [A, B, trim(4, 6, 15), read("c3", 5, 7, [SEEN_A, SEEN_B])],
 }
 
@@ -170,6 +176,11 @@ BAD = {
         A,
         trim(4, 5, 15, "x"),
         append("c2", 6, 7, "b", 20, tags=["x"], expect={"x": None}),
+    ],
+    "wrong verdict, above all that was forgotten": [
+        A,
+        forgets(15),
+        append("c3", 6, 7, "z", outcome="conflict", expect={"y": 15}, actual={"y": None}),
     ],
     "wrong verdict, forgotten later": [append("c2", 2, 3, "b", 20, tags=["x"], expect={"x": None}), A, forgets(15)],
     "wrong trim, nobody trimmed": [A, B, read("c3", 4, 5, [SEEN_B], trimmed=15)],
