@@ -95,6 +95,8 @@ async def test_many_at_hand_are_what_each_of_them_is(
         _, body, place = storage.look_up(ledger_id, entry_id) if entry_id >= 0 else (None, None, None)
         expected.append(body if place is None else storage.at_hand(ledger_id, place))
     assert [body and bytes(body) for body in found] == [body and bytes(body) for body in expected]
+    held = {entry for entry in range(25) if storage.look_up(5, entry).status is V2Status.OK}
+    assert held == {*gaps, 20}, "what lies between them is absent, not unreadable"
     sound = {(5, entry) for entry in (3, 4, 11)} | {(1, entry) for entry in range(COUNT)} if at_hand else set()
     assert {one for one, body in zip(wanted, found, strict=True) if body is not None} == sound | {(5, 20)}
 
