@@ -301,13 +301,10 @@ def encode_read(token: Token, query: Query) -> list[Buffer]:
 
 def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     """Raises ProtocolError; limits are checked, so that what a reply may hold is bounded."""
-    token: dict[int, Position]
-    logs = 0
-    if len(body) == _READ_OF_ONE.size:  # one log: nearly always
-        logs, log, term, entry, book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = (
+    if len(body) == _READ_OF_ONE.size and body[0] == 1 and not body[1]:  # one log: nearly always
+        _, log, term, entry, book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = (
             _READ_OF_ONE.unpack(body)
         )
-    if logs == 1:
         token = {log: make_position((term, entry))}
     else:
         token, body = decode_token(body)
