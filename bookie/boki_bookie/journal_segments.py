@@ -6,8 +6,8 @@
 
 Growing files make every flush a transaction of the file system, and so do merely allocated ones, so a file is really
 written once, with zeros, and then used over and over. Filling a file takes as much of the disk as using it: it is flushed
-piece by piece, whoever asked for it may make it rest in between, and a segment that is recycled meanwhile takes its place.
-Knows names and headers, not what groups are in a segment.
+piece by piece, and whoever asked for it may make it rest in between. Knows names and headers, not what groups are in a
+segment.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ class SegmentFiles:
         Raises:
             DiskFull, DiskFailed.
         """
-        source = _PREPARING
-        file = None if self._spares else await self._zero_filled(rest)
-        if file is None:
+        if self._spares:
             source = self._spares.pop()
             file = await self._disk.open(source)
+        else:
+            source = _PREPARING
+            file = await self._zero_filled(rest)
         salt = int.from_bytes(self._rng.token(4), "little")
         header = SegmentHeader(generation, self._segment_bytes, self._bookie_id, salt)
         await file.write(0, [encode_segment_header(header)], durable=True)
@@ -136,8 +137,7 @@ class SegmentFiles:
         finally:
             await file.close()
 
-    async def _zero_filled(self, rest: Rest | None) -> DiskFile | None:
-        """A new file; None when a spare came while it was filled."""
+    async def _zero_filled(self, rest: Rest | None) -> DiskFile:
         await self._disk.remove(_PREPARING)
         file = await self._disk.open(_PREPARING, create=True)
         loop = asyncio.get_running_loop()
@@ -145,21 +145,14 @@ class SegmentFiles:
         try:
             for first in range(0, self._segment_bytes, _FLUSH_BYTES):
                 begun = loop.time()
-                for offset in range(first, min(first + _FLUSH_BYTES, self._segment_bytes), _FILL_BYTES):
+                stop = min(first + _FLUSH_BYTES, self._segment_bytes)
+                for offset in range(first, stop, _FILL_BYTES):
                     await file.write(offset, [zeros[: self._segment_bytes - offset]], durable=False)
                 await file.sync()
                 if rest is not None:
-                    await rest(
-                        loop.time() - begun, min(first + _FLUSH_BYTES, self._segment_bytes) / self._segment_bytes
-                    )
-                if self._spares:
-                    break
-            else:
-                return file
+                    await rest(loop.time() - begun, stop / self._segment_bytes)
         except BaseException:
             await file.close()
             await self._disk.remove(_PREPARING)
             raise
-        await file.close()
-        await self._disk.remove(_PREPARING)
-        return None
+        return file

@@ -381,7 +381,7 @@ class LedgerIndex:
     ) -> tuple[array[int], array[int], array[int]]:
         """These flushing entries of a ledger, ascending, are at these locations; returns the new columns."""
         flushing = ledger.flushing
-        sizes = [len(flushing.pop(entry_id)) for entry_id in entry_ids]
+        sizes = list(map(len, map(flushing.pop, entry_ids)))
         if not flushing:
             ledger.flushing = {}  # an emptied dict keeps its table
         columns = array("q", entry_ids), array("Q", locations), array("I", sizes)

@@ -84,8 +84,9 @@ async def test_many_segments_ask_for_a_checkpoint(world: Any, disk: MemoryDisk) 
     storage = await world.open(disk, world.tiny(journal_live_segments=2))
     for entry in range(10):
         await world.put(storage, world.add(1, entry, bytes(6_000)))
-    await turns(200)
-    assert len(storage.journal.live) <= 4
+    async with asyncio.timeout(10):
+        while len(storage.journal.live) > 4:
+            await asyncio.sleep(0)
 
 
 async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, disk: MemoryDisk) -> None:

@@ -78,21 +78,21 @@ class Nothing:
         return list(items)
 
 
-async def test_a_segment_that_is_recycled_meanwhile_takes_the_place_of_the_one_that_is_filled(
+async def test_a_segment_may_be_recycled_while_another_is_filled(
     files: SegmentFiles, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_segments, "_FLUSH_BYTES", 4_096)
-    first = await files.prepare(1)
-    await first.file.close()
+    await (await files.prepare(1)).file.close()
 
     async def rest(_seconds: float, done: float) -> None:
         if done == 0.5:
             await files.recycle(1)
 
     second = await files.prepare(2, rest=rest)
-    assert second.header.generation == 2
-    assert disk.all_names() == ["journal/0000000002.segment"]
     assert (await files.load(2))[0] == second.header
+    assert disk.all_names() == ["journal/0000000001.spare", "journal/0000000002.segment"]
+    third = await files.prepare(3)
+    assert (await files.load(3))[0] == third.header
 
 
 async def test_leftovers_of_a_crash_are_sorted_out(disk: MemoryDisk, world: Any) -> None:

@@ -170,6 +170,6 @@ def test_adds_go_on_smoothly_at_nearly_half_of_what_the_device_can(simulation: A
     assert load.refused == 0
     assert load.most_cached < SETTINGS.write_cache_bytes
     assert OUTSTANDING * len(PAYLOAD) / mean >= 0.36 * BYTES_PER_S
-    assert percentile(later, 0.99) <= 1.8 * mean
-    assert max(later) <= 2.5 * mean
+    assert percentile(later, 0.99) <= 2.2 * mean
+    assert max(later) <= 2.6 * mean
     assert max(load.taken) <= 0.4
