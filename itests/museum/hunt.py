@@ -19,7 +19,6 @@ from boki_sim.campaign import rules_of
 from boki_sim.faults import Fault
 from boki_sim.randomness import stream
 from boki_sim.run import run_seed
-from boki_sim.shape import draw_shape
 from itests.museum.exhibit import CLUSTER, LEDGERS
 from itests.museum.fence_race import FenceRace
 from itests.museum.ledger_world import AIMED, LedgerRun, run_ledgers
@@ -27,15 +26,10 @@ from itests.museum.ledger_world import AIMED, LedgerRun, run_ledgers
 FOUND: Final = 1
 FAILOVERS: Final = "failovers"
 """A profile of whole clusters: every second all sequencers and an engine die at about the same time."""
-DEAF: Final = "deaf"
-"""Another: when a cut reaches an engine, it hears no other engine and no bookie for a while, so half of what is ordered is there."""
-OURS: Final = (FAILOVERS, DEAF)
 
 
 def script_of(seed: int, profile: str) -> list[Fault] | None:
     """The faults of a profile of ours; None where the simulator draws them."""
-    if profile == DEAF:
-        return deaf_engines(seed)
     if profile != FAILOVERS:
         return None
     numbers = stream(seed, FAILOVERS)
@@ -47,21 +41,10 @@ def script_of(seed: int, profile: str) -> list[Fault] | None:
     return sorted(script, key=lambda fault: fault.at)
 
 
-def deaf_engines(seed: int) -> list[Fault]:
-    """Some four times a second, one of the engines that there are."""
-    numbers = stream(seed, DEAF)
-    engines = draw_shape(stream(seed, "shape")).engines
-    return [
-        Fault(round(tick / 4 + numbers.uniform(0.0, 0.1), 4), "deaf", f"engine-{numbers.randrange(1, engines + 1)}", 0.15,
-              step="cut pushed", nth=numbers.randrange(1, 8))
-        for tick in range(2, 44)
-    ]  # fmt: skip
-
-
 def violations_of(world: str, seed: int, profile: str) -> list[str]:
     """Of one seed."""
     if world == CLUSTER:
-        return run_seed(seed, "harsh" if profile in OURS else profile, script=script_of(seed, profile)).violations
+        return run_seed(seed, "harsh" if profile == FAILOVERS else profile, script=script_of(seed, profile)).violations
     return run_ledgers(seed, profile, kind=FenceRace if profile == AIMED else LedgerRun).violations
 
 

@@ -267,7 +267,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "logbook/tests/engine/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",
         ),
-        found=Hunt("cluster", "deaf", ("history", "non-monotonic", "stale")),
+        found=Hunt("cluster", "harsh", ("history", "non-monotonic", "stale")),
     ),
     Exhibit(
         system=_SYSTEM,
