@@ -426,6 +426,8 @@ class SimLoop(asyncio.BaseEventLoop):
                     for task in sorted(tasks, key=hash):
                         if not task.done():
                             _end_task(task)
+                for task in sorted(asyncio.all_tasks(self), key=hash):  # `finally` blocks may have made some
+                    _end_task(task)
                 self._graveyard.clear()
                 gc.collect()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
@@ -286,3 +287,24 @@ def test_the_end_is_quiet_whatever_still_waits() -> None:
     loop.end()
     assert loop.is_closed()
     assert not task.done()
+
+
+def test_tasks_that_are_made_while_others_are_ended_are_ended_too() -> None:
+    loop = SimLoop(1)
+    late: list[asyncio.Task[None]] = []
+
+    async def tidy_up() -> None:
+        await asyncio.sleep(1)
+
+    async def main() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            late.append(asyncio.ensure_future(tidy_up()))
+
+    loop.process("tidy", "10.0.0.1").start(main())
+    loop.run_until_complete(asyncio.sleep(1))
+    loop.end()
+    coroutine = late[0].get_coro()
+    assert inspect.iscoroutine(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
