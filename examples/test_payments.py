@@ -33,7 +33,7 @@ async def test_an_order_is_paid_once_whatever_the_network_does(cluster: Any) -> 
 
 
 def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() -> None:
-    @simulated(seeds=40, first_seed=6, faults="network", seconds=6)  # seed 6 draws a partition
+    @simulated(seeds=40, first_seed=145, faults="network", seconds=6)  # seed 145 cuts the program off
     async def wrong(cluster: Any) -> None:
         await every_order_is_paid_once(cluster, PaysAgain)
 
