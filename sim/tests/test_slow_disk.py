@@ -110,9 +110,10 @@ class Load:
         self._digest = digest_for("CRC32C", b"")
         self._next = 0
         self._length = 0
-        self._ends_at = self._loop.time() + SECONDS
+        self._ends_at = 0.0
 
-    async def run(self) -> None:
+    async def run(self, *, seconds: float = SECONDS) -> None:
+        self._ends_at = self._loop.time() + seconds
         await asyncio.gather(*(self._adds() for _ in range(OUTSTANDING)))
 
     async def _adds(self) -> None:
@@ -134,11 +135,16 @@ class Load:
         assert status is V2Status.OK
 
 
-async def loaded(sight: Any) -> Load:
+async def opened(sight: Any) -> Storage:
     disk, rng = SlowDisk(Device()), SimRandom(stream(1, "slow disk"))
     await Storage.format(disk, bytes(16), rng, SETTINGS)
     storage = await Storage.open(disk, bytes(16), sight=sight, rng=rng, settings=SETTINGS, metrics=Metrics())
     storage.note_sight(1, master_key(b""))
+    return storage
+
+
+async def loaded(sight: Any) -> Load:
+    storage = await opened(sight)
     load = Load(storage)
     await load.run()
     await storage.close()
@@ -173,3 +179,18 @@ def test_adds_go_on_smoothly_at_nearly_half_of_what_the_device_can(simulation: A
     assert percentile(later, 0.99) <= 2.2 * mean
     assert max(later) <= 2.6 * mean
     assert max(load.taken) <= 0.4
+
+
+def test_a_checkpoint_leaves_the_device_to_others_most_of_the_time(simulation: Any) -> None:
+    async def checkpoint_alone() -> tuple[float, int]:
+        storage = await opened(sighted)
+        await Load(storage).run(seconds=0.1)
+        size, begun = storage.cached_bytes, asyncio.get_running_loop().time()
+        await storage.checkpoint()
+        taken = asyncio.get_running_loop().time() - begun
+        await storage.close()
+        return taken, size
+
+    taken, size = simulation.run(checkpoint_alone())
+    assert 200_000 < size < SETTINGS.write_cache_bytes // 2
+    assert taken >= 4 * size / BYTES_PER_S
