@@ -299,7 +299,8 @@ class Trimmed(LogBookError):
     """What was asked for lies below a trim mark.
 
     Attributes:
-        mark: seqnum from which on nothing of the stream is trimmed; read from there. tag, book: of the stream.
+        mark: what was asked for below this seqnum is trimmed; read from there on. A read that ends below the stream's mark
+            tells its own end. tag, book: of the stream.
     """
 
 

@@ -555,6 +555,8 @@ def split_payload(payload: memoryview) -> tuple[list[tuple[int, str]], memoryvie
     Raises:
         CorruptData: the names do not fit their length.
     """
+    if len(payload) < _NAMES_BYTES.size:
+        raise CorruptData(f"a payload of {len(payload)} bytes has no room for the length of its tag names")
     (size,) = _NAMES_BYTES.unpack_from(payload)
     start, end = _NAMES_BYTES.size, _NAMES_BYTES.size + size
     if end > len(payload):

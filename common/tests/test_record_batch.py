@@ -215,7 +215,9 @@ def test_names_travel_with_their_record(names: list[tuple[int, str]], data: byte
     assert (found, bytes(rest)) == (names, data)
 
 
-@pytest.mark.parametrize("payload", [b"\x09\x00abc", b"\x03\x00\x00\x09x", b"\x03\x00\x00\x01\xff", b"\x01\x00\x00"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\x00", b"\x09\x00abc", b"\x03\x00\x00\x09x", b"\x03\x00\x00\x01\xff", b"\x01\x00\x00"]
+)
 def test_names_that_do_not_fit_are_refused(payload: bytes) -> None:
     with pytest.raises(CorruptData):
         split_payload(memoryview(payload))

@@ -56,6 +56,8 @@ OVERLOADED_ATTEMPTS: Final = 3
 """An engine that refused appends as too many is left alone for as long as after so many failed attempts."""
 EARLY_FLUSH_BYTES: Final = limits.BATCH_FLUSH_BYTES
 """A full frame leaves before the end of the turn; smaller ones cost the bookies more than the wait is worth."""
+_CHANGES: Final = frozenset((wire.OP_TRIM, wire.OP_SET_AUX))
+"""Calls that whoever was asked may have done, answered or not."""
 REFUSALS: Final = 3
 """Connections in a row that may end with a protocol error before the client gives up."""
 
@@ -319,6 +321,7 @@ class Connection:
 
         Raises:
             CallTimeout: no answer within `timeout_s`. Unreachable: no engine could be reached in that time, and none was asked.
+            ConnectionLost: the client was closed after somebody was asked for a change. ClosedError: it was closed else.
         """
         self._calls += 1
         if self._watching is None:
@@ -369,6 +372,8 @@ class Connection:
             elif fault is not None:
                 await asyncio.sleep(self.backoff_s(attempt))
                 attempt += 1
+            if self.closed and asked and opcode in _CHANGES:
+                raise ConnectionLost("the client was closed before an answer came: it may have been done")
             self.check_open()
             peer, fault = self._peer, None
             if peer is None:

@@ -222,6 +222,20 @@ async def test_a_call_that_an_engine_took_before_it_was_lost_may_have_been_done(
         assert not caught.value.definite
 
 
+async def test_a_change_whose_client_is_closed_meanwhile_may_have_been_done(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    client = await boki.connect(url)
+    book = client.book(1)
+    await book.append(b"x")
+    engine.silent = True
+    asked = asyncio.ensure_future(book.trim(before=7))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(boki.ConnectionLost, match="may have been done") as caught:
+        await asked
+    assert not caught.value.definite
+
+
 async def test_a_silent_engine_is_asked_once_and_dropped(serve: Serve) -> None:
     engine, url, _ = await serve()
     other, other_url, _ = await serve()
