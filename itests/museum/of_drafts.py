@@ -262,7 +262,10 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "rows of half a cut are shown",
             "logbook",
             (
-                ("            stop = min(query.stop, covered + 1)\n            found", "            stop = query.stop\n            found"),
+                (
+                    "            stop = min(query.stop, covered + 1)\n            found",
+                    "            stop = query.stop\n            found",
+                ),
                 ("            start = min(query.start, covered)\n", "            start = query.start\n"),
             ),
             "logbook/tests/engine/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",

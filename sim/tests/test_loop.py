@@ -302,7 +302,7 @@ def test_tasks_that_are_made_while_others_are_ended_are_ended_too() -> None:
         finally:
             late.append(asyncio.ensure_future(tidy_up()))
 
-    loop.process("tidy", "10.0.0.1").start(main())
+    _ = loop.process("tidy", "10.0.0.1").start(main())
     loop.run_until_complete(asyncio.sleep(1))
     loop.end()
     coroutine = late[0].get_coro()

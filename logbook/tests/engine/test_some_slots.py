@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from boki_common import ids
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID
-from boki_logbook.index import BATCH_START, Index
+from boki_logbook.index import Index
+from boki_logbook.index_tail import BATCH_START
 from boki_logbook.places import ShardPlace, TermPlaces
 from boki_logbook.some_slots import indexed, own_runs
 from boki_logbook.state import DecisionState
