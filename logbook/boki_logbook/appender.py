@@ -39,9 +39,9 @@ from boki_metalog.patience import woken
 _log = get_logger("engine.appender")
 
 LEDGER_ROLE: Final = {"boki.role": b"data"}
-INCARNATION: Final = "boki.incarnation"
-"""Custom metadata of data ledgers: for people who list them, and for who deletes those that no engine needs any more."""
 """Custom metadata of the ledgers made here, for people who list them."""
+INCARNATION: Final = "boki.incarnation"
+"""Who made a data ledger, in its custom metadata: for whoever deletes those that no engine needs any more."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """Saying goodbye takes no longer; without it the sequencer closes the shard after its grace."""
 
