@@ -136,7 +136,8 @@ async def establish_all(
         raise WrongDirectory(
             f"{where} is empty, yet the metadata knows a bookie there: expected the files of {lost[0]}, found "
             "none. If the disk is only not mounted, or can be restored, do that. If it is lost, start with "
-            "--replace-lost-disk: a new bookie is formatted here and the lost one is retired",
+            "--replace-lost-disk (`boki dev`: with BOKI_BOOKIE_REPLACE_LOST_DISK=true): a new bookie is formatted here and "
+            "the lost one is retired",
             path=disks[0].describe(),
             expected=lost[0],
         )

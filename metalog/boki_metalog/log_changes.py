@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from boki_common import limits
-from boki_common.errors import BadVersion, BokiError, InvalidArgument
+from boki_common.errors import BadVersion, BokiError, InvalidArgument, NoSequencer
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
@@ -109,7 +109,14 @@ class LogChanges:
                 gives it its term.
         """
         number = await self._in_time(partial(self._list_log, log))
-        await self._change(partial(term_plan.replace, log=number, suspect=0))
+        try:
+            await self._change(partial(term_plan.replace, log=number, suspect=0))
+        except NoSequencer as error:
+            raise NoSequencer(
+                f"log {number} is listed, without slots; it begins when a sequencer stands by for it; add log {number} again then, "
+                f"and it gets its slots: {error}",
+                log=number,
+            ) from error
         return number
 
     async def _list_log(self, log: int | None) -> int:
