@@ -90,7 +90,9 @@ def test_a_damaged_or_lost_directory_starts_only_when_told_so(
     refused(start(), 2, "Address already in use")
     for path in sorted(data.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    refused(start(), 4, "the metadata knows a bookie there", "--replace-lost-disk", "BOKI_BOOKIE_REPLACE_LOST_DISK=true")
+    refused(
+        start(), 4, "the metadata knows a bookie there", "--replace-lost-disk", "BOKI_BOOKIE_REPLACE_LOST_DISK=true"
+    )
     refused(start("--replace-lost-disk"), 2, "Address already in use")
 
 
