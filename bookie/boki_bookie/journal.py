@@ -214,7 +214,8 @@ class Journal:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         if self._next_segment is not None:
-            self._next_segment.cancel()
+            if not self._next_segment.cancelling():  # it tidies up after the first time
+                self._next_segment.cancel()
             await asyncio.wait([self._next_segment])
             if not self._next_segment.cancelled() and self._next_segment.exception() is None:
                 await self._next_segment.result().file.close()

@@ -180,7 +180,7 @@ class PosixFile:
         self._own: _Lane | None = None
         self._pace = pace
         self._running = 0
-        self._closed = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
@@ -248,14 +248,17 @@ class PosixFile:
         await self._call(self._own_lane(), lambda: os.ftruncate(self._descriptor, size), "truncating", size)
 
     async def close(self) -> None:
-        if self._closing:
-            await self._closed.wait()
-            return
-        self._closing = True
+        if self._ending is None:
+            self._closing = True
+            self._ending = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        """A task of its own: a close that is cancelled goes on, and whoever closes the file or its disk again waits for it."""
         await self._idle.wait()
         if self._own is not None:
             self._own.stop()
-        await self._shared.submit(self._close_descriptors, self._closed.set)
+        await self._shared.submit(self._close_descriptors, _nothing)
         self._forget(self)
 
     def _close_descriptors(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -130,6 +131,20 @@ async def test_an_unfinished_replacement_is_invisible(tmp_path: Path) -> None:
     await disk.replace_all("file", b"whole")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
     await disk.close()
+
+
+async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("a", create=True)
+    writing = asyncio.ensure_future(file.write(0, [bytes(1 << 24)], durable=True))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(file.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    async with asyncio.timeout(10):
+        await file.close()
+        await writing
+        await disk.close()
 
 
 async def test_closing_ends_the_threads(tmp_path: Path) -> None:
