@@ -11,49 +11,70 @@
     history_commands history check                            what clients were told
     soak_command     soak                                     load that checks itself
 
+A process imports the module of the command that it runs, and no other: a role needs no memory for what it never does.
 Exit codes are in `exit_codes`, what all commands share in `options`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Final
 
 import click
 
-from boki_cli import (
-    append_command,
-    book_commands,
-    gateway_command,
-    history_commands,
-    ledger_commands,
-    log_commands,
-    role_commands,
-    sim_commands,
-    soak_command,
-    standard_streams,
-    status_command,
-)
+from boki_cli import standard_streams
 from boki_cli.options import CommandGroup, run
 
-SECTIONS: Final = {
-    "Records": ("append", "read", "tail", "trim"),
-    "A cluster": ("dev", "status", "log", "ledger"),
-    "One role a process": ("bookie", "sequencer", "engine", "controller", "gateway", "init"),
-    "Checks": ("soak", "history", "sim"),
+SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Records": {
+        "append": "append_command",
+        "read": "book_commands",
+        "tail": "book_commands",
+        "trim": "book_commands",
+    },
+    "A cluster": {
+        "dev": "role_commands",
+        "status": "status_command",
+        "log": "log_commands",
+        "ledger": "ledger_commands",
+    },
+    "One role a process": {
+        "bookie": "role_commands",
+        "sequencer": "role_commands",
+        "engine": "role_commands",
+        "controller": "role_commands",
+        "gateway": "gateway_command",
+        "init": "role_commands",
+    },
+    "Checks": {
+        "soak": "soak_command",
+        "history": "history_commands",
+        "sim": "sim_commands",
+    },
 }
-"""The commands as help lists them."""
+"""The commands as help lists them, each with the module that has it."""
+_MODULES: Final = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
 class _Sectioned(CommandGroup):
+    """Its commands are there once somebody asks for them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in _MODULES:
+            import_module(f"boki_cli.{_MODULES[cmd_name]}").register(self)
+        return super().get_command(ctx, cmd_name)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
-        for title, names in SECTIONS.items():
+        width = max(map(len, _MODULES))
+        for title, section in SECTIONS.items():
+            found = [(name, self.get_command(ctx, name)) for name in section]
             with formatter.section(title):
-                formatter.write_dl(
-                    [(f"{name:<{width}}", self.commands[name].get_short_help_str(200)) for name in names]
-                )
+                formatter.write_dl([(f"{name:<{width}}", one.get_short_help_str(200)) for name, one in found if one])
 
 
 @click.group(
@@ -75,21 +96,6 @@ def boki() -> None:
         echo '{"user": 7}' | boki append - --book b --tag-field user
         boki read --book b --tag user/7
     """
-
-
-for commands in (
-    role_commands,
-    gateway_command,
-    append_command,
-    book_commands,
-    status_command,
-    log_commands,
-    ledger_commands,
-    sim_commands,
-    history_commands,
-    soak_command,
-):
-    commands.register(boki)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

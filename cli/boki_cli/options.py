@@ -20,11 +20,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 
 from boki_cli import exit_codes, standard_streams
 from boki_cli.moments import moment_ms
@@ -33,6 +32,9 @@ from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.runtime.process import SystemClock
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
@@ -66,6 +68,8 @@ class Invocation:
 
     def console(self) -> Console:
         """Where results are drawn for a person: text as it is, and lines that no pipe cuts."""
+        from rich.console import Console  # which commands that draw nothing need no memory for
+
         console = Console(soft_wrap=False, highlight=False, markup=False)
         if not console.is_terminal:
             console.width = PIPE_WIDTH

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 from boki_cli import main
+from boki_cli.options import CommandGroup
 
 
 def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,9 +20,25 @@ def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[s
     assert "Missing option '--book'" in capsys.readouterr().err
 
 
-def test_help_lists_every_command_once() -> None:
-    listed = [name for names in main.SECTIONS.values() for name in names]
-    assert sorted(listed) == sorted(main.boki.commands)
+def test_every_module_has_the_commands_that_help_lists_of_it() -> None:
+    listed: dict[str, list[str]] = {}
+    for section in main.SECTIONS.values():
+        for name, module in section.items():
+            listed.setdefault(module, []).append(name)
+    for module, names in listed.items():
+        group = CommandGroup()
+        import_module(f"boki_cli.{module}").register(group)
+        assert sorted(group.commands) == sorted(names), module
+
+
+@pytest.mark.processes
+def test_a_command_imports_no_other_commands() -> None:
+    program = (
+        "import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, ['read', '--help'])"
+    )
+    told = "print([name for name in sys.modules if name.endswith(('_command', '_commands'))])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['boki_cli.book_commands']"
 
 
 @pytest.mark.processes

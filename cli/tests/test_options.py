@@ -138,7 +138,10 @@ def test_every_command_explains_itself() -> None:
         assert "Usage: " in out
         assert one.help or one.short_help, path
         if isinstance(one, click.Group):
-            for name, child in one.commands.items():
+            context = click.Context(one)
+            for name in one.list_commands(context):
+                child = one.get_command(context, name)
+                assert child is not None, name
                 walk(child, [*path, name])
         else:
             assert "--json" in out, path
