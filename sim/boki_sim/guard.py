@@ -42,7 +42,6 @@ PASSES: Final = (
     "inspect",
     "warnings",
     "logging",
-    "structlog",
     "prometheus_client",
     "_pytest",
     "pluggy",
