@@ -5,7 +5,8 @@
             await role.failed                                   # raises the error that ended the role
 
 A role is a bookie, a sequencer, an engine or a controller: its server, its disk or its ledger client, and in which order they end. A
-process runs one (`role_commands`) or all of them (`dev`); nothing else differs between the two.
+process runs one (`role_commands`) or all of them (`dev`); nothing else differs between the two. What only one role needs is
+imported when that role is built: a bookie has no memory for an engine.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from boki_bookie.bookie import Bookie
 from boki_bookie.settings import BookieSettings
 from boki_common.bookkeeper.layout import LedgerLayout, init_cluster
 from boki_common.errors import SettingsError
@@ -30,16 +30,14 @@ from boki_common.runtime.posix_disk import PosixDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.settings import load_settings, setting, table
 from boki_gateway.settings import GatewaySettings
-from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
-from boki_logbook.engine import Engine
-from boki_logbook.index import Index
-from boki_logbook.index_files import IndexFiles
 from boki_logbook.settings import EngineSettings
-from boki_metalog.controller import Controller
 from boki_metalog.metadata_tree import ensure_view
-from boki_metalog.sequencer import Sequencer
 from boki_metalog.settings import ControllerSettings, SequencerSettings
+
+if TYPE_CHECKING:
+    from boki_ledger.client import LedgerClient
+    from boki_logbook.index import Index
 
 Kind = Literal["bookie", "sequencer", "engine", "controller"]
 
@@ -187,6 +185,8 @@ async def running_bookie(
     Raises:
         WrongDirectory, DirectoryInUse, CorruptData: what is there cannot be served. SettingsError: cannot listen.
     """
+    from boki_bookie.bookie import Bookie
+
     bookie = await Bookie.start(
         disk=PosixDisk(data),
         metadata=parts.metadata,
@@ -207,6 +207,8 @@ async def running_bookie(
 @asynccontextmanager
 async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterator[LedgerClient]:
     """A ledger client on the bookies that the metadata store names."""
+    from boki_ledger.client import LedgerClient
+
     client = LedgerClient(
         metadata=parts.metadata, rng=parts.rng, clock=parts.clock, settings=settings.ledger, metrics=parts.metrics
     )
@@ -220,6 +222,8 @@ async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterato
 @asynccontextmanager
 async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address: Address) -> AsyncIterator[RunningRole]:
     """A sequencer; it serves or stands by. Raises SettingsError: cannot listen."""
+    from boki_metalog.sequencer import Sequencer
+
     async with ledger_client(parts, settings) as ledgers:
         sequencer = await Sequencer.start(
             metadata=parts.metadata,
@@ -242,6 +246,8 @@ async def running_controller(
     parts: Parts, settings: ProcessSettings, *, address: Address
 ) -> AsyncIterator[RunningRole]:
     """A controller; it leads or stands for election. Raises SettingsError: cannot listen."""
+    from boki_metalog.controller import Controller
+
     async with ledger_client(parts, settings) as ledgers:
         controller = await Controller.start(
             metadata=parts.metadata, ledgers=ledgers, address=address, rng=parts.rng, settings=settings.controller
@@ -257,6 +263,8 @@ async def running_engine(
     parts: Parts, settings: ProcessSettings, *, addresses: Sequence[Address]
 ) -> AsyncIterator[RunningRole]:
     """An engine. Raises SettingsError: cannot listen."""
+    from boki_logbook.engine import Engine
+
     async with ledger_client(parts, settings) as ledgers:
         engine = await Engine.start(
             metadata=parts.metadata,
@@ -281,6 +289,8 @@ async def index_files(index: Callable[[], Index], directory: str) -> AsyncIterat
     if not directory:
         yield
         return
+    from boki_logbook.index_files import IndexFiles
+
     files = IndexFiles(PosixDisk(directory), index)
     try:
         await files.start()

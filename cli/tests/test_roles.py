@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
@@ -17,6 +20,22 @@ from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_logbook.index import Index
+
+NOT_OF_A_BOOKIE: Final = frozenset(
+    {
+        *(
+            "aiohttp",
+            "rich",
+            "kazoo",
+            "boki",
+            "boki_ledger.client",
+            "boki_metalog.sequencer",
+            "boki_metalog.controller",
+        ),
+        *("boki_logbook.engine", "boki_gateway.server", "boki_sim"),
+    }
+)
+"""What a bookie has no memory for."""
 
 
 def settings(**given: object) -> ProcessSettings:
@@ -111,3 +130,13 @@ async def test_the_layout_of_a_new_cluster_is_a_setting_and_kept(tmp_path: Path,
     for asked in (long_paths, False):
         async with roles.open_parts(settings(metadata=uri, long_ledger_paths=asked)) as parts:
             assert await read_layout(parts.metadata) is wanted
+
+
+@pytest.mark.processes
+def test_a_role_imports_what_it_runs() -> None:
+    role = "import boki_cli.main, boki_cli.role_commands, boki_cli.roles, boki_bookie.bookie"
+    told = "import sys; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", f"{role}; {told}"], capture_output=True, text=True, check=True)
+    found = set(done.stdout.split())
+    assert "boki_bookie.storage" in found
+    assert found.isdisjoint(NOT_OF_A_BOOKIE)
