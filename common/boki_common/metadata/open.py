@@ -3,16 +3,15 @@
 - `sqlite:///absolute/path.db`: a file shared by the processes of one machine.
 - `zk://host:port,host:port/chroot`: ZooKeeper; the chroot may be left out.
 - `memory://`: a tree of its own, gone with the object (to share one, build `MemoryStore`s yourself).
+
+Only what is opened is imported: a process on ZooKeeper has no memory for SQLite.
 """
 
 from __future__ import annotations
 
 from boki_common import limits
 from boki_common.errors import SettingsError
-from boki_common.metadata.memory import MemoryStore
-from boki_common.metadata.sqlite import SqliteStore
 from boki_common.metadata.store import MetadataStore
-from boki_common.metadata.zookeeper import ZookeeperStore
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 
 
@@ -29,10 +28,16 @@ def open_store(
     """
     scheme, separator, rest = uri.partition("://")
     if separator and scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/"):
+        from boki_common.metadata.sqlite import SqliteStore
+
         return SqliteStore(rest, session_timeout_s=session_timeout_s)
     if separator and scheme == "zk" and rest.partition("/")[0]:
+        from boki_common.metadata.zookeeper import ZookeeperStore
+
         return ZookeeperStore(rest, session_timeout_s=session_timeout_s, settings=zookeeper)
     if uri == "memory://":
+        from boki_common.metadata.memory import MemoryStore
+
         return MemoryStore()
     raise SettingsError(
         f"expected a metadata address sqlite:///absolute/path.db, zk://host:port,host:port/chroot or memory://, "
