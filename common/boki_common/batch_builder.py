@@ -113,28 +113,25 @@ class BatchBuilder:
 
     def finish(self) -> list[Buffer]:
         """The buffers of the batch. The builder is spent."""
-        self._end_run()
-        tags = b"".join(self._tags)
-        ends = ColumnEnds.of(
-            len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations), len(self._crcs)
-        )
-        fixed = FIXED_HEADER.pack(
-            VERSION, 0, 0, len(self._runs), len(self._lengths), len(tags) // 8, len(self._expectations),
-            len(self._crcs), ends.padded, self.data_bytes, self.data_bytes, 0, 0, 0, 0, 0,
-        )  # fmt: skip
-        columns: list[Buffer] = [
-            fixed,
+        if self._run is not None:
+            self._end_run()
+        records, data_bytes = len(self._lengths), self.data_bytes
+        counts = len(self._runs), records, self._tag_count, len(self._expectations), len(self._crcs)
+        ends = ColumnEnds.of(*counts)
+        columns: list[Buffer | array[int]] = [
+            FIXED_HEADER.pack(VERSION, 0, 0, *counts, ends.data, data_bytes, data_bytes, 0, 0, 0, 0, 0),
             *self._runs,
-            tags,
+            *self._tags,
             *self._expectations,
-            self._lengths.tobytes(),
-            self._crcs.tobytes(),
+            self._lengths,
+            self._crcs,
             self._tag_counts,
-            bytes(ends.padded - ends.tag_counts),
+            bytes(ends.data - ends.tag_counts),
         ]
-        if self.data_bytes > len(self._lengths) * 16 * limits.KIB:  # large records go as they are, without a copy
+        if data_bytes > records * 16 * limits.KIB:  # large records go as they are, without a copy
             return [b"".join(columns), *self._data]
-        return [b"".join(columns + self._data)]
+        columns += self._data
+        return [b"".join(columns)]
 
     def _end_run(self) -> None:
         if self._run is not None:

@@ -48,7 +48,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from struct import Struct
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import zstandard
@@ -86,6 +86,8 @@ _ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
 _FEW_RUNS: Final = 48
 """Up to so many runs are checked one by one; calling numpy for fewer costs more."""
+_KEPT_TAGS: Final = 16
+"""Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
 NO_NAMES: Final = _NAMES_BYTES.pack(0)
 """What comes before the data of a record whose tags have no names."""
 
@@ -144,7 +146,7 @@ _PLACE_FIELD: Final = _Fixed._fields.index("term")
 
 
 class ColumnEnds(NamedTuple):
-    """Where each column ends."""
+    """Where each column ends, and where the data begins behind the padding."""
 
     runs: int
     tags: int
@@ -152,6 +154,7 @@ class ColumnEnds(NamedTuple):
     payload_lengths: int
     crcs: int
     tag_counts: int
+    data: int
 
     @classmethod
     def of(cls, runs: int, records: int, tags: int, expectations: int, crcs: int) -> ColumnEnds:
@@ -163,13 +166,10 @@ class ColumnEnds(NamedTuple):
                 end := end + expectations * EXPECTATION_ROW.size,
                 end := end + records * 4,
                 end := end + crcs * 4,
-                end + records,
+                end := end + records,
+                -(-end // 8) * 8,
             )
         )
-
-    @property
-    def padded(self) -> int:
-        return -(-self.tag_counts // 8) * 8
 
 
 _make_ends: Final = cast(Callable[[tuple[int, ...]], ColumnEnds], partial(tuple.__new__, ColumnEnds))
@@ -178,7 +178,8 @@ _make_ends: Final = cast(Callable[[tuple[int, ...]], ColumnEnds], partial(tuple.
 class RecordBatch:
     """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few."""
 
-    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds, runs: list[Run] | None = None) -> None:
+    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds, runs: list[Run]) -> None:
+        assert len(runs) == fixed.run_count, f"{len(runs)} runs for a batch of {fixed.run_count}"
         self._view = view
         self._fixed = fixed
         self._ends = ends
@@ -188,14 +189,15 @@ class RecordBatch:
         self.record_count = fixed.record_count
         self.tag_count = fixed.tag_count
         self.expectation_count = fixed.expectation_count
+        self.crc_count = fixed.crc_count
+        """Records of NAMED runs; most batches have none."""
         self.data_bytes = fixed.data_bytes
         self.raw_data_bytes = fixed.raw_data_bytes
         self.size = fixed.header_bytes + fixed.data_bytes
         """Bytes of the whole batch as stored."""
-        if runs is None:
-            runs = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
-        assert len(runs) == fixed.run_count, f"{len(runs)} runs for a batch of {fixed.run_count}"
         self.runs = runs
+        self._few_tags: list[int] | None = None
+        """All tags, where they were read already, being few."""
 
     @classmethod
     def parse(
@@ -211,36 +213,36 @@ class RecordBatch:
         Raises:
             ProtocolError: a length, count or value cannot be. VersionMismatch: another version.
         """
-        if len(view) < FIXED_HEADER.size:
-            raise ProtocolError(f"expected a record batch of at least {FIXED_HEADER.size} bytes, found {len(view)}")
+        length = len(view)
+        if length < FIXED_HEADER.size:
+            raise ProtocolError(f"expected a record batch of at least {FIXED_HEADER.size} bytes, found {length}")
         fixed = _make_fixed(FIXED_HEADER.unpack_from(view))
         if fixed.version != VERSION:
             raise VersionMismatch(
                 f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
             )
-        ends = ColumnEnds.of(
-            fixed.run_count, fixed.record_count, fixed.tag_count, fixed.expectation_count, fixed.crc_count
-        )
+        ends = ColumnEnds.of(*fixed[3:8])  # the counts
         if fixed.record_count > limits.BATCH_RECORDS:
             raise _wrong("records", limits.BATCH_RECORDS, fixed.record_count)
-        padded = ends.padded
-        if padded != fixed.header_bytes:
-            raise _wrong("header bytes", padded, fixed.header_bytes)
-        size = padded + (0 if header_only else fixed.data_bytes)
-        if size != len(view) and not (header_only and size < len(view)):
-            raise _wrong("bytes", size, len(view))
+        if ends.data != fixed.header_bytes:
+            raise _wrong("header bytes", ends.data, fixed.header_bytes)
+        size = ends.data if header_only else ends.data + fixed.data_bytes
+        if size != length and not (header_only and size < length):
+            raise _wrong("bytes", size, length)
         if fixed.raw_data_bytes > limits.ENTRY_BYTES:
             raise _wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
         if not fixed.flags & FLAG_ZSTD and fixed.data_bytes != fixed.raw_data_bytes:
             raise _wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
+        if runs is None:
+            runs = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
         batch = cls(view, fixed, ends, runs)
         if not trusted:
             batch._check_columns()
         return batch
 
     def _check_columns(self) -> None:
-        fixed, runs = self._fixed, self.runs
-        columns = self.run_columns if len(runs) > _FEW_RUNS else None
+        fixed, runs, ends = self._fixed, self.runs, self._ends
+        columns = self.run_columns if fixed.run_count > _FEW_RUNS else None
         records, tags, expectations, named = _sums_of_runs(runs) if columns is None else _sums_of_columns(columns)
         if records != fixed.record_count:
             raise _wrong("records in runs", fixed.record_count, records)
@@ -250,7 +252,7 @@ class RecordBatch:
             raise _wrong("expectations in runs", fixed.expectation_count, expectations)
         if named != fixed.crc_count:
             raise _wrong("checksums", named, fixed.crc_count)
-        total, least, most = _summary(self._column(2, "I"))
+        total, least, most = _summary(self._view[ends.expectations : ends.payload_lengths].cast("I"), records)
         if total != fixed.raw_data_bytes:
             raise _wrong("payload bytes", fixed.raw_data_bytes, total)
         if records and least < _NAMES_BYTES.size:
@@ -267,9 +269,10 @@ class RecordBatch:
 
     def _check_tags(self, columns: NDArray[np.void] | None) -> None:
         """`columns`: of the runs, where there are many."""
-        counts = self._column(4, "B")
-        if not self.tag_count:  # the sum over the runs is right, so no run has any
-            found = _summary(counts)[0]
+        ends, records, tag_count = self._ends, self.record_count, self.tag_count
+        counts = self._view[ends.crcs : ends.tag_counts]
+        if not tag_count:  # the sum over the runs is right, so no run has any
+            found = _summary(counts, records)[0]
             if found:
                 raise _wrong("tags of records", 0, found)
             return
@@ -282,18 +285,16 @@ class RecordBatch:
             start = 0
             for run in self.runs:
                 count = run.count
-                found = counts[start] if count == 1 else _summary(counts[start : start + count])[0]
+                found = counts[start] if count == 1 else _summary(counts[start : start + count], count)[0]
                 if found != run.tag_count:
                     raise _wrong("tags of records", run.tag_count, found)
                 start += count
-        _, least, most = _summary(self._column(0, "Q"))
+        tags: Sequence[int] = self._view[ends.runs : ends.tags].cast("Q")
+        if tag_count <= _KEPT_TAGS:
+            tags = self._few_tags = list(tags)
+        _, least, most = _summary(tags, tag_count)
         if not least or most >= INVALID_TAG:
             raise _wrong("a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
-
-    def _column(self, at: int, code: Literal["B", "I", "Q"]) -> memoryview[int]:
-        """A column after the runs, as items of that type."""
-        ends = self._ends
-        return self._view[ends[at] : ends[at + 1]].cast(code)
 
     # -- columns
 
@@ -305,6 +306,11 @@ class RecordBatch:
     @cached_property
     def tags(self) -> NDArray[np.uint64]:
         return np.frombuffer(self._view[self._ends.runs : self._ends.tags], np.uint64)
+
+    def tag_values(self, first: int, stop: int) -> list[int]:
+        """`tags[first:stop]` as plain numbers."""
+        few = self._few_tags
+        return self.tags[first:stop].tolist() if few is None else few[first:stop]
 
     @cached_property
     def expectations(self) -> list[Expectation]:
@@ -321,8 +327,8 @@ class RecordBatch:
 
     @property
     def crc_values(self) -> Sequence[int]:
-        """`crcs` as plain numbers; most batches have none."""
-        return self._column(3, "I").tolist() if self._fixed.crc_count else ()
+        """`crcs` as plain numbers."""
+        return self._view[self._ends.payload_lengths : self._ends.crcs].cast("I").tolist()
 
     @cached_property
     def tag_counts(self) -> NDArray[np.uint8]:
@@ -409,7 +415,7 @@ class RecordBatch:
     def column_views(self) -> tuple[memoryview, ...]:
         """The six columns as bytes, in order: what `join` concatenates."""
         view, start, columns = self._view, FIXED_HEADER.size, []
-        for end in self._ends:
+        for end in self._ends[:-1]:
             columns.append(view[start:end])
             start = end
         return tuple(columns)
@@ -441,13 +447,13 @@ class RecordBatch:
         ends = ColumnEnds.of(len(indexes), record_count, tag_count, expectation_count, crc_count)
         data_bytes = sum(map(len, data))
         fixed = FIXED_HEADER.pack(
-            VERSION, 0, 0, len(indexes), record_count, tag_count, expectation_count, crc_count, ends.padded, data_bytes,
+            VERSION, 0, 0, len(indexes), record_count, tag_count, expectation_count, crc_count, ends.data, data_bytes,
             data_bytes, self.term, self.shard, 0, self.first_local_id, 0,
         )  # fmt: skip
         parts: list[Buffer] = [
             fixed,
             *(column.tobytes() for column in columns),
-            bytes(ends.padded - ends.tag_counts),
+            bytes(ends.data - ends.tag_counts),
             *data,
         ]
         return RecordBatch.parse(memoryview(b"".join(parts)), trusted=True)
@@ -489,11 +495,14 @@ def _sums_of_columns(runs: NDArray[np.void]) -> tuple[int, int, int, int]:
     return records, tags, expectations, named
 
 
-def _summary(column: memoryview[int]) -> tuple[int, int, int]:
-    """(sum, least, most) of a column of unsigned integers; a few items are not worth calling numpy for."""
-    if len(column) <= _FEW_ITEMS:
+def _summary(column: Sequence[int], count: int) -> tuple[int, int, int]:
+    """(sum, least, most) of `count` unsigned integers; a few items are not worth calling numpy for, nor is one."""
+    if count == 1:
+        item = column[0]
+        return item, item, item
+    if count <= _FEW_ITEMS:
         return sum(column), min(column, default=0), max(column, default=0)
-    items = np.frombuffer(column, column.format)
+    items = np.asarray(column)
     return int(items.sum(dtype=np.uint64)), int(items.min()), int(items.max())
 
 
@@ -533,13 +542,13 @@ def join(
             data = [compressed]
             data_bytes, flags = len(compressed), FLAG_ZSTD
     fixed = FIXED_HEADER.pack(
-        VERSION, flags, 0, runs, records, tags, expectations, crcs, ends.padded, data_bytes, raw_bytes,
+        VERSION, flags, 0, runs, records, tags, expectations, crcs, ends.data, data_bytes, raw_bytes,
         term, shard, 0, first_local_id, 0,
     )  # fmt: skip
     if len(batches) == 1:
         return [fixed, batches[0].header[FIXED_HEADER.size :], *data]
     columns = zip(*(batch.column_views() for batch in batches), strict=True)
-    header = b"".join([fixed, *(view for column in columns for view in column), bytes(ends.padded - ends.tag_counts)])
+    header = b"".join([fixed, *(view for column in columns for view in column), bytes(ends.data - ends.tag_counts)])
     return [header, *data]
 
 

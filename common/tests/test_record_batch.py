@@ -290,3 +290,23 @@ def test_checksums_are_read_from_what_was_recorded() -> None:
     assert [run.first for run in batch.runs] == [5, 1]
     session = batch.subset([1])
     assert list(session.crc_values) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 300])
+def test_tags_as_plain_numbers_are_those_of_the_column_be_they_few_or_many(count: int) -> None:
+    numbers = [2**64 - 2 - 3 * at for at in range(count)]
+    rows: list[Record] = [([number], b"x") for number in numbers]
+    checked = RecordBatch.parse(build([(1, 1, rows)]))
+    trusted = RecordBatch.parse(build([(1, 1, rows)]), trusted=True)
+    for batch in (checked, trusted):
+        assert batch.tag_values(0, count) == batch.tags.tolist() == numbers
+        assert batch.tag_values(1, count) == numbers[1:]
+        assert batch.tag_values(0, 0) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 17])
+@pytest.mark.parametrize("tag", [0, 2**64 - 1])
+def test_a_tag_that_cannot_be_is_refused_among_few_and_many(count: int, tag: int) -> None:
+    rows: list[Record] = [([tag if at == count - 1 else 7], b"x") for at in range(count)]
+    with pytest.raises(ProtocolError, match="a tag from 1"):
+        RecordBatch.parse(build([(1, 1, rows)]))

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, compress, islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,8 @@ class RunStart(NamedTuple):
 
 
 BATCH_START: Final = RunStart(0, 0, 0)
+_make_start: Final = cast(Callable[[tuple[int, int, int]], RunStart], partial(tuple.__new__, RunStart))
+"""Without a frame of Python: one for each entry that is applied."""
 
 
 class _TailBook(NamedTuple):
@@ -99,31 +102,31 @@ class IndexTail:
                     streams[ALL_RECORDS].append(first_seqnum + start)
                     held.append(1)
                 self.rows += 1
+            elif start >= first and end <= stop:
+                self._add_run(book, batch, start, end, tag_start, tag_end, first_seqnum + start)
             else:
                 low, high = max(start, first), min(end, stop)
                 if low < high:
-                    if low == start and high == end:
-                        tags = tag_start, tag_end
-                    else:
-                        ends = batch.tag_ends
-                        tags = int(ends[low - 1]) if low else 0, int(ends[high - 1])
-                    self._add_run(book, batch, low, high, tags, first_seqnum + low)
+                    ends = batch.tag_ends
+                    tag_low, tag_high = int(ends[low - 1]) if low else 0, int(ends[high - 1])
+                    self._add_run(book, batch, low, high, tag_low, tag_high, first_seqnum + low)
             if end > stop:
                 break  # the rest of the run is for the next call
             at, start, tag_start = at + 1, end, tag_end
-        return RunStart(at, start, tag_start)
+        return _make_start((at, start, tag_start))
 
     def _add_run(
-        self, book: int, batch: RecordBatch, low: int, high: int, tag_span: tuple[int, int], seqnum: int
+        self, book: int, batch: RecordBatch, low: int, high: int, tag_start: int, tag_end: int, seqnum: int
     ) -> None:
-        """Records [low, high) of a run join; `seqnum` is that of the first."""
+        """Records [low, high) of a run join, which have the tags [tag_start, tag_end); `seqnum` is that of the first."""
+        tags = batch.tag_values(tag_start, tag_end) if tag_start < tag_end else []
         count = high - low
         here = self._books.get(book)
         if here is None:
             if book in self._lone:
                 here = self._spread(book)
             elif count == 1:
-                alone = (seqnum, *dict.fromkeys(batch.tags[tag_span[0] : tag_span[1]].tolist()))
+                alone = (seqnum, *dict.fromkeys(tags))
                 self._lone[book], self._known[book] = alone, None
                 self.rows += len(alone)
                 return
@@ -131,16 +134,14 @@ class IndexTail:
                 here = self._books[book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
                 self._known[book] = None
         if count == 1:
-            here.streams[ALL_RECORDS].append(seqnum)
-        else:
-            _extend(here.streams[ALL_RECORDS], seqnum, seqnum + count)
+            self._add_one(here, tags, seqnum)
+            return
+        _extend(here.streams[ALL_RECORDS], seqnum, seqnum + count)
         self.rows += count
-        if tag_span[0] == tag_span[1]:
-            here.held.extend(b"\1" * count)
-        elif count == 1:
-            self._add_tags_of_one(here, batch.tags[tag_span[0] : tag_span[1]].tolist(), seqnum)
+        if tags:
+            self._add_tags(here, batch.tag_counts[low:high], tags, seqnum)
         else:
-            self._add_tags(here, batch, low, high, tag_span, seqnum)
+            here.held.extend(b"\1" * count)
 
     def _spread(self, book: int) -> _TailBook:
         """A lone book gets streams."""
@@ -149,9 +150,10 @@ class IndexTail:
         here = self._books[book] = _TailBook(streams, bytearray((len(tags) or 1,)))
         return here
 
-    def _add_tags_of_one(self, book: _TailBook, tags: list[int], seqnum: int) -> None:
-        """A single record of a run joins its tags: not worth calling numpy again."""
+    def _add_one(self, book: _TailBook, tags: list[int], seqnum: int) -> None:
+        """A single record joins its book, and its tags: not worth calling numpy."""
         streams, held = book
+        streams[ALL_RECORDS].append(seqnum)
         count = 0
         for tag in tags:
             row = streams.get(tag)
@@ -162,16 +164,14 @@ class IndexTail:
             else:  # the record names this tag twice
                 continue
             count += 1
-        held.append(count)
-        self.rows += count
+        held.append(count or 1)  # one without tags is held by its book
+        self.rows += count + 1
 
-    def _add_tags(
-        self, book: _TailBook, batch: RecordBatch, low: int, high: int, tag_span: tuple[int, int], seqnum: int
-    ) -> None:
+    def _add_tags(self, book: _TailBook, counts: U8, tags: list[int], seqnum: int) -> None:
+        """Records of a run, the first of which has that seqnum, join their tags."""
         streams, held = book
-        tags = batch.tags[tag_span[0] : tag_span[1]].tolist()
-        tag_counts = batch.tag_counts[low:high].tobytes()
-        if tag_counts.count(1) == high - low:  # the common case
+        tag_counts = counts.tobytes()
+        if tag_counts.count(1) == len(tag_counts):  # the common case
             held += tag_counts
             if tags.count(tags[0]) == len(tags):
                 _extend(streams.setdefault(tags[0], array("Q")), seqnum, seqnum + len(tags))

@@ -135,6 +135,7 @@ class TermPlaces:
         "_shards",
         "_times",
         "end_pos",
+        "first_seqnum",
         "last_time_ms",
         "live",
         "log",
@@ -150,6 +151,7 @@ class TermPlaces:
         self.term = term
         self.log = log
         self.slots = tuple(slots)
+        self.first_seqnum: Final = ids.seqnum(term, 0)
         self.end_pos = 0
         self.shards: dict[int, ShardPlace] = {}
         self._first_positions = array("Q")

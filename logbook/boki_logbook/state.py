@@ -88,37 +88,38 @@ class _BatchStreams:
     conditions on streams of their own, which are most, that is once per batch and not once per record.
     """
 
-    __slots__ = ("_at", "_batch", "_first_seqnum", "_index", "_pending")
+    __slots__ = ("_at", "_batch", "_first", "_first_seqnum", "_index", "_stop")
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._batch: RecordBatch
         self._first_seqnum = 0
         self._at = BATCH_START
-        self._pending: list[tuple[int, int]] = []
-        """Spans of records that are committed and not in the index yet, ascending."""
+        self._first = self._stop = 0
+        """The records that are committed and not in the index yet."""
 
     def begin(self, batch: RecordBatch, first_seqnum: int) -> None:
         """Commits are of this batch from here on."""
         self._batch, self._first_seqnum, self._at = batch, first_seqnum, BATCH_START
+        self._first = self._stop = 0
 
     def commit(self, first: int, stop: int) -> None:
-        pending = self._pending
-        if pending and pending[-1][1] == first:
-            first = pending.pop()[0]
-        pending.append((first, stop))
+        if first != self._stop:  # there are losers between
+            self.join()
+            self._first = first
+        self._stop = stop
 
     def newest(self, book: int, tag: int) -> int:
-        pending = self._pending
-        if pending and (not tag or self._batch.first_with.get(tag, limits.BATCH_RECORDS) < pending[-1][1]):
+        if self._first < self._stop and (not tag or self._batch.first_with.get(tag, limits.BATCH_RECORDS) < self._stop):
             self.join()
         return self._index.newest(book, tag)
 
     def join(self) -> None:
         """All that is committed joins the index."""
-        for first, stop in self._pending:
+        first, stop = self._first, self._stop
+        if first < stop:
             self._at = self._index.add(self._batch, first, stop, self._first_seqnum, self._at)
-        self._pending.clear()
+            self._first = stop
 
 
 class DecisionState:
@@ -180,12 +181,13 @@ class DecisionState:
     def apply_entry(self, places: TermPlaces, batch: RecordBatch, *, shard: int, entry: int, time_ms: int) -> Decision:
         """Decides the next entry in the order of the log. Its records take the positions from `places.end_pos` on."""
         start = places.end_pos
-        first_seqnum = ids.seqnum(places.term, start)
+        first_seqnum = places.first_seqnum + start
         streams = self._streams
         streams.begin(batch, first_seqnum)
         runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
         expectations = batch.expectations if batch.expectation_count else ()
-        decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, batch.crc_values)
+        crcs = batch.crc_values if batch.crc_count else ()
+        decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, crcs)
         streams.join()
         places.add_entry(shard, entry, batch.record_count, time_ms)
         losers = decision.losers

@@ -56,9 +56,11 @@ class Streams(Protocol):
 class Decision:
     """The verdicts on one batch: answers in order of the runs, and the records that join no stream."""
 
-    __slots__ = ("_joined", "_streams", "answers", "losers")
+    __slots__ = ("_joined", "_streams", "answers", "first_seqnum", "losers")
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, first_seqnum: int) -> None:
+        self.first_seqnum = first_seqnum
+        """Of the first record of the batch."""
         self.answers: list[Answer] = []
         self.losers: list[Span] = []
         self._streams = streams
@@ -188,7 +190,7 @@ class Verdicts:
             time_ms: of the cut.
             crcs: one per record of a NAMED run.
         """
-        decision = Decision(streams)
+        decision = Decision(streams, first_seqnum)
         answers, writers = decision.answers, self.writers
         start = 0  # record of the batch where the run begins
         expected = checked = 0
