@@ -104,10 +104,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Queues whole frames (their lengths included) for the end of this turn of the loop. Ignored after the end."""
         if self.closed:
             return
-        if not self._queue:
+        queue = self._queue
+        if not queue:
             self._loop.call_soon(self._flush)
-        self._queue.extend(buffers)
-        self._queued_bytes += sum(map(len, buffers))
+        queue += buffers
+        for buffer in buffers:
+            self._queued_bytes += len(buffer)
         if self._queued_bytes >= EARLY_WRITE_BYTES:
             self._flush()
 
@@ -115,9 +117,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         """`send`, written at once: for who has collected what a turn of the loop brought."""
         if self.closed:
             return
-        self._queue.extend(buffers)
-        self._queued_bytes += sum(map(len, buffers))
-        self._flush()
+        if self._queue or self._transport is None:
+            self.send(*buffers)
+            self._flush()
+        else:
+            self._transport.writelines(buffers)
 
     @property
     def unsent_bytes(self) -> int:
@@ -179,7 +183,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._on_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._parser.free()
+        return self._parser.free
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

@@ -23,6 +23,7 @@ from boki_common import limits
 from boki_common.errors import ProtocolError
 
 _LENGTH: Final = Struct(">I")
+_length_at: Final = _LENGTH.unpack_from
 PREFIX_BYTES: Final = _LENGTH.size
 _LEAST_FREE_BYTES: Final = 8 * limits.KIB
 _FRAMES_A_BUFFER: Final = 4
@@ -38,15 +39,18 @@ class FrameParser:
     """Receive buffers and the frames in them.
 
     Invariant: bytes before `_start` were handed out, bytes in `_start:_end` are an incomplete frame, bytes from `_end` on
-    are free. `limit` bounds one frame without its prefix.
+    are `free`. `limit` bounds one frame without its prefix.
     """
 
-    __slots__ = ("_buffer_bytes", "_end", "_limit", "_start", "_view")
+    __slots__ = ("_buffer_bytes", "_end", "_limit", "_size", "_start", "_view", "free")
 
     def __init__(self, *, limit: int, buffer_bytes: int = limits.CONNECTION_BUFFER_BYTES) -> None:
         self._limit = limit
         self._buffer_bytes = buffer_bytes
+        self._size = buffer_bytes
         self._view = _allocate(buffer_bytes)
+        self.free = self._view
+        """Where the next bytes of the stream go: never empty, and made by `received`, as each read asks for it."""
         self._start = 0
         self._end = 0
 
@@ -55,28 +59,18 @@ class FrameParser:
         """Bytes of a frame that has not ended yet."""
         return self._end - self._start
 
-    def free(self) -> memoryview:
-        """Where the next bytes of the stream go: never empty."""
-        view, end = self._view, self._end
-        if self._start == end:  # between frames, as nearly always for small ones
-            if len(view) - end >= _LEAST_FREE_BYTES:
-                return view[end:]
-            self._renew()
-        elif len(view) - end < self._wanted():
-            self._renew()
-        return self._view[self._end :]
-
     def received(self, count: int) -> list[memoryview]:
-        """Takes note of `count` new bytes in `free()`; returns the frames that are complete now.
+        """Takes note of `count` new bytes in `free`; returns the frames that are complete now.
 
         Raises:
             ProtocolError: a length is over the limit; the stream cannot be used any more.
         """
-        view, start, end = self._view, self._start, self._end + count
-        self._end = end
+        view, start = self._view, self._start
+        self._end = end = self._end + count
         frames: list[memoryview] = []
+        wanted = _LEAST_FREE_BYTES
         while end - start >= PREFIX_BYTES:
-            (length,) = _LENGTH.unpack_from(view, start)
+            length: int = _length_at(view, start)[0]
             if length > self._limit:
                 raise ProtocolError(
                     f"expected a frame of at most {self._limit} bytes, found a length of {length}; "
@@ -84,34 +78,38 @@ class FrameParser:
                     expected=self._limit,
                     found=length,
                 )
-            stop = start + PREFIX_BYTES + length
+            begin = start + PREFIX_BYTES
+            stop = begin + length
             if stop > end:
+                wanted = stop - end  # the rest of a known frame
                 break
-            frames.append(view[start + PREFIX_BYTES : stop])
+            if stop == end:  # the last one, and mostly the only one
+                frames = [*frames, view[begin:end]]
+                start = end
+                break
+            frames.append(view[begin:stop])
             start = stop
         self._start = start
+        if self._size - end >= wanted:
+            self.free = view[end:]
+        else:
+            self._renew(wanted)
         return frames
 
     def release(self) -> None:
         """Lets go of the buffer: nothing more will come. Whoever has views of it keeps them."""
-        self._view = _NO_BUFFER
-        self._start = self._end = 0
+        self._view = self.free = _NO_BUFFER
+        self._start = self._end = self._size = 0
 
-    def _wanted(self) -> int:
-        """Free bytes that make the next read worth its while: the rest of a known frame, if there is one."""
-        held = self._end - self._start
-        if held < PREFIX_BYTES:
-            return _LEAST_FREE_BYTES
-        (length,) = _LENGTH.unpack_from(self._view, self._start)
-        return int(length) + PREFIX_BYTES - held
-
-    def _renew(self) -> None:
+    def _renew(self, wanted: int) -> None:
+        """A new buffer, in which `wanted` bytes make the next read worth its while, after what is held of a frame."""
         held = self._view[self._start : self._end]
-        needed = len(held) + self._wanted()
-        size = max(self._buffer_bytes, needed, min(_FRAMES_A_BUFFER * needed, _LARGE_BUFFER_BYTES))
-        self._view = _allocate(size)
+        needed = len(held) + wanted
+        self._size = max(self._buffer_bytes, needed, min(_FRAMES_A_BUFFER * needed, _LARGE_BUFFER_BYTES))
+        self._view = _allocate(self._size)
         self._view[: len(held)] = held
         self._start, self._end = 0, len(held)
+        self.free = self._view[self._end :]
 
 
 def _allocate(size: int) -> memoryview:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from struct import Struct
+from struct import error as StructError
 from typing import Final, Protocol
 
 import crc32c as _crc32c
@@ -42,10 +43,17 @@ FLAG_ANSWER: Final = 1
 
 _LENGTH: Final = Struct(">I")
 _HEAD: Final = Struct("<BBHI")
-_CRC: Final = Struct("<I")
-_HEAD_BYTES: Final = _HEAD.size + _CRC.size
+_START: Final = Struct("<4s8sI")
+"""Frame length, head and checksum."""
+_WHOLE_HEAD: Final = Struct("<BBHII")
+"""Head and checksum, as they are read."""
+_HEAD_BYTES: Final = _WHOLE_HEAD.size
+_JOINED_BYTES: Final = 4_096
+"""Up to which size a message leaves as one buffer: to copy so little is cheaper than to send pieces."""
 
 _checksum = _crc32c.crc32c
+_PUSH_HEADS: Final = tuple((head, _checksum(head)) for head in (_HEAD.pack(VERSION, code, 0, 0) for code in range(256)))
+"""By opcode, bytes 0-7 of a push and their checksum: pushes are most of what is said, and differ in nothing else."""
 _log = get_logger("net.messages")
 
 
@@ -63,14 +71,18 @@ class MessageHandler(Protocol):
 
 
 def encode(opcode: int, flags: int, request_id: int, body: tuple[Buffer, ...]) -> list[Buffer]:
-    """One whole message as buffers, its frame length included; `body` is not copied."""
-    head = _HEAD.pack(VERSION, opcode, flags, request_id)
-    crc = _checksum(head)
+    """One whole message as buffers, its frame length included; a large `body` is not copied."""
+    if request_id or flags:
+        head = _HEAD.pack(VERSION, opcode, flags, request_id)
+        crc = _checksum(head)
+    else:
+        head, crc = _PUSH_HEADS[opcode]
     size = _HEAD_BYTES
     for part in body:
         crc = _checksum(part, crc)
         size += len(part)
-    return [_LENGTH.pack(size) + head + _CRC.pack(crc), *body]
+    start = _START.pack(_LENGTH.pack(size), head, crc)
+    return [b"".join((start, *body))] if size <= _JOINED_BYTES else [start, *body]
 
 
 def decode(frame: memoryview) -> tuple[int, int, int, memoryview]:
@@ -79,18 +91,20 @@ def decode(frame: memoryview) -> tuple[int, int, int, memoryview]:
     Raises:
         ProtocolError: too short, or the checksum does not match. VersionMismatch: another version.
     """
-    if len(frame) < _HEAD_BYTES:
-        raise ProtocolError(f"expected a message of at least {_HEAD_BYTES} bytes, found {len(frame)}", found=len(frame))
-    version, opcode, flags, request_id = _HEAD.unpack_from(frame)
+    try:
+        version, opcode, flags, request_id, expected = _WHOLE_HEAD.unpack_from(frame)
+    except StructError:
+        raise ProtocolError(
+            f"expected a message of at least {_HEAD_BYTES} bytes, found {len(frame)}", found=len(frame)
+        ) from None
     if version != VERSION:
         raise VersionMismatch(
             f"expected message version {VERSION}, found {version}: one side must be upgraded, or is not Boki",
             expected=VERSION,
             found=version,
         )
-    (expected,) = _CRC.unpack_from(frame, _HEAD.size)
     body = frame[_HEAD_BYTES:]
-    found = _checksum(body, _checksum(frame[: _HEAD.size]))
+    found = _checksum(body, _checksum(frame[: _HEAD.size]) if request_id or flags else _PUSH_HEADS[opcode][1])
     if found != expected:
         raise ProtocolError(
             f"a message of {len(frame)} bytes (opcode {opcode}) has checksum {found:#010x}, expected {expected:#010x}",
@@ -186,8 +200,11 @@ class MessagePeer:
             opcode, flags, number, body = decode(frame)
             if flags & FLAG_ANSWER:
                 self._answered(number, opcode, body)
-            else:
-                self._asked(number, opcode, body)
+                continue
+            try:
+                self.handler.message_received(self, opcode, number, body)
+            except Exception as error:  # noqa: BLE001 - one peer's request must not end the server for all others
+                self._failed(number, opcode, error)
 
     def connection_lost(self, error: BokiError | None) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -213,15 +230,14 @@ class MessagePeer:
         else:
             future.set_result(body)
 
-    def _asked(self, number: int, opcode: int, body: memoryview) -> None:
-        try:
-            self.handler.message_received(self, opcode, number, body)
-        except BokiError as error:
+    def _failed(self, number: int, opcode: int, error: Exception) -> None:
+        """Answers a request, or a push, that the handler refused."""
+        if isinstance(error, BokiError):
             self.respond_error(number, error)
             if isinstance(error, ProtocolError):
                 self.connection.close()
-        except Exception as error:  # noqa: BLE001 - one peer's request must not end the server for all others
-            _log.error("a request failed inside", peer=self.peer, opcode=opcode, error=repr(error), exc_info=True)
+        else:
+            _log.error("a request failed inside", peer=self.peer, opcode=opcode, error=repr(error), exc_info=error)
             self.respond_error(number, RemoteError(f"internal error: {error!r}"))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from boki_common.errors import BokiError, ConnectionLost, InvalidArgument, ProtocolError, SettingsError, Unreachable
-from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.connection import EARLY_WRITE_BYTES, Address, FrameConnection, FrameServer, connect
 from boki_common.net.frames import prefix
 
 
@@ -168,6 +170,54 @@ async def test_drain_waits_for_a_slow_reader() -> None:
     assert len(received) == 40 << 20
     server.close()
     await server.wait_closed()
+
+
+class Recording(asyncio.Transport):
+    """A transport that keeps what each write brought."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.writes.append(b"".join(list_of_data))
+
+
+async def test_what_a_turn_sends_leaves_in_one_write_and_in_order() -> None:
+    connection, transport = FrameConnection(), Recording()
+    connection.connection_made(transport)
+    connection.send(b"a", b"b")
+    connection.send(b"c")
+    assert transport.writes == []
+    await asyncio.tasks.sleep(0)
+    assert transport.writes == [b"abc"]
+    connection.send(b"d")
+    connection.send_now((b"e", b"f"))
+    connection.send_now([b"g"])
+    assert transport.writes[1:] == [b"def", b"g"]
+    await asyncio.tasks.sleep(0)
+    assert len(transport.writes) == 3
+
+
+async def test_much_is_written_before_the_turn_is_over() -> None:
+    connection, transport = FrameConnection(), Recording()
+    connection.connection_made(transport)
+    connection.send(bytes(EARLY_WRITE_BYTES - 2), b"1")
+    assert transport.writes == []
+    connection.send(b"2")
+    assert list(map(len, transport.writes)) == [EARLY_WRITE_BYTES]
+    connection.send(b"3")
+    await asyncio.tasks.sleep(0)
+    assert transport.writes[1:] == [b"3"]
+
+
+async def test_what_is_sent_before_the_connection_is_made_leaves_when_it_is() -> None:
+    connection, transport = FrameConnection(), Recording()
+    connection.send_now((b"a",))
+    connection.send(b"b")
+    connection.connection_made(transport)
+    await asyncio.tasks.sleep(0)
+    assert transport.writes == [b"ab"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def feed(parser: FrameParser, stream: bytes, sizes: list[int]) -> list[memoryvie
     frames: list[memoryview] = []
     position = turn = 0
     while position < len(stream):
-        free = parser.free()
+        free = parser.free
         assert len(free) > 0
         count = min(len(free), sizes[turn % len(sizes)], len(stream) - position)
         free[:count] = stream[position : position + count]
@@ -42,7 +42,7 @@ def test_any_split_gives_the_frames_that_were_sent_and_views_stay_valid(
 
 def test_length_over_the_limit_is_refused_before_anything_is_allocated() -> None:
     parser = FrameParser(limit=1000)
-    free = parser.free()
+    free = parser.free
     free[:4] = prefix(2**32 - 1)
     with pytest.raises(ProtocolError, match="at most 1000 bytes, found a length of 4294967295"):
         parser.received(4)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -153,15 +155,23 @@ async def test_garbage_ends_the_connection_without_an_answer(server: MessageServ
         await connection.handler.ended  # type: ignore[attr-defined]
 
 
-@given(st.integers(0, 254), st.integers(0, 2**32 - 1), st.lists(st.binary(max_size=50), max_size=4))
-def test_decode_returns_what_encode_was_given(opcode: int, number: int, body: list[bytes]) -> None:
-    frame = memoryview(b"".join(encode(opcode, 1, number, tuple(body))))[4:]
-    assert decode(frame) == (opcode, 1, number, memoryview(b"".join(body)))
+@given(
+    st.integers(0, 255),
+    st.sampled_from([0, 1]),
+    st.one_of(st.just(0), st.integers(0, 2**32 - 1)),
+    st.lists(st.one_of(st.binary(max_size=50), st.just(bytes(5_000))), max_size=4),
+)
+def test_a_message_is_laid_out_as_its_table_says(opcode: int, flags: int, number: int, body: list[bytes]) -> None:
+    head = struct.pack("<BBHI", 1, opcode, flags, number)
+    whole = b"".join(body)
+    frame = head + struct.pack("<I", crc32c(head + whole)) + whole
+    assert b"".join(encode(opcode, flags, number, tuple(body))) == struct.pack(">I", len(frame)) + frame
+    assert decode(memoryview(frame)) == (opcode, flags, number, memoryview(whole))
 
 
-@given(st.integers(0, 8 * 40 - 1))
-def test_any_flipped_bit_is_noticed(bit: int) -> None:
-    frame = bytearray(b"".join(encode(7, 0, 9, (bytes(28),)))[4:])
+@given(st.sampled_from([0, 9]), st.integers(0, 8 * 40 - 1))
+def test_any_flipped_bit_is_noticed(number: int, bit: int) -> None:
+    frame = bytearray(b"".join(encode(7, 0, number, (bytes(28),)))[4:])
     frame[bit // 8] ^= 1 << bit % 8
     with pytest.raises((ProtocolError, VersionMismatch)):
         decode(memoryview(frame))
