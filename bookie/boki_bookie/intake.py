@@ -2,12 +2,14 @@
 
 | reached | what happens |
 |---|---|
-| `request_bytes` of adds taken and not yet durable | nothing is read from the peer until half of them are |
+| `request_bytes` of adds, or `adds_limit` of them, taken and not answered | nothing is read from the peer until half of them are |
+| an acknowledgement waits for room in the write cache | nothing is read from its peer until all it sent is answered |
 | `unsent_bytes` of answers that the peer does not take | nothing is read from it until it took half of them |
 | the same for `slow_reader_timeout_s` | the connection ends; the error, which is logged, names the peer |
 
-Not reading fills the peer's window, so that it slows down by itself; nothing is refused. What one read brought is always
-taken. It knows sizes, not requests.
+Not reading fills the peer's window, so that it slows down by itself; nothing is refused. That matters to clients for whom
+a refusal is a broken bookie, as it is for Apache's: where two of three bookies are fast, the third is sent all that they
+acknowledge, however far behind it is. What one read brought is always taken. It knows sizes and numbers, not requests.
 """
 
 from __future__ import annotations
@@ -45,24 +47,53 @@ class Peer(Protocol):
 class Intake:
     """One connection's; `look` after each batch."""
 
-    def __init__(self, peer: Peer, limits: IntakeLimits) -> None:
+    def __init__(self, peer: Peer, limits: IntakeLimits, adds_limit: int) -> None:
         self._peer = peer
         self._limits = limits
+        self._adds_limit = adds_limit
         self._loop = asyncio.get_running_loop()
         self._taken_bytes = 0
+        self._taken_adds = 0
+        self._late_bytes = 0
+        self._late_adds = 0
         self._paused = False
+        self._wants_room = False
         self._give_up_at: float | None = None
         """While the peer is waited for to read."""
 
-    def took(self, size: int) -> None:
-        """Adds of so many bytes wait for the journal; `released` follows."""
+    def took(self, size: int, adds: int) -> None:
+        """So many adds, of so many bytes, wait for their answer; `released` follows."""
         self._taken_bytes += size
+        self._taken_adds += adds
 
-    def released(self, size: int, error: BokiError | None = None) -> None:
-        """They are durable, or the journal failed."""
+    def took_late(self, size: int) -> None:
+        """One add waits for something else than the journal; `answered_late` follows."""
+        self._late_bytes += size
+        self._late_adds += 1
+        self.took(size, 1)
+
+    def answered_late(self) -> None:
+        self._late_adds -= 1
+        size = 0
+        if not self._late_adds:  # their bytes are let go together: what each had is not told again
+            size, self._late_bytes = self._late_bytes, 0
+        self.released(size, 1)
+
+    def wait_for_room(self) -> None:
+        """What was taken is not answered before there is room for it; if it was not answered meanwhile."""
+        self._wants_room = self._taken_adds > 0
+
+    def released(self, size: int, adds: int, error: BokiError | None = None) -> None:
+        """They are answered, or the journal failed."""
         self._taken_bytes -= size
-        if self._paused and self._give_up_at is None and self._taken_bytes <= self._limits.request_bytes // 2:
+        self._taken_adds -= adds
+        if self._paused and self._give_up_at is None and self._has_caught_up():
             self._resume()
+
+    def _has_caught_up(self) -> bool:
+        if self._wants_room:
+            return self._taken_adds == 0
+        return self._taken_bytes <= self._limits.request_bytes // 2 and self._taken_adds <= self._adds_limit // 2
 
     def look(self) -> None:
         """Stops reading from a peer that has sent or asked for too much."""
@@ -71,7 +102,7 @@ class Intake:
             if self._give_up_at is None:
                 self._give_up_at = self._loop.time() + self._limits.slow_reader_timeout_s
                 self._loop.call_later(LOOK_S, self._look_again)
-        elif self._taken_bytes > self._limits.request_bytes:
+        elif self._wants_room or self._taken_bytes > self._limits.request_bytes or self._taken_adds > self._adds_limit:
             self._pause()
 
     def _look_again(self) -> None:
@@ -81,7 +112,7 @@ class Intake:
             return
         if unsent <= self._limits.unsent_bytes // 2:
             self._give_up_at = None
-            if self._taken_bytes <= self._limits.request_bytes:
+            if self._has_caught_up():
                 self._resume()
         elif self._loop.time() < self._give_up_at:
             self._loop.call_later(LOOK_S, self._look_again)
@@ -100,6 +131,7 @@ class Intake:
             self._peer.pause_reading()
 
     def _resume(self) -> None:
+        self._wants_room = False
         if self._paused:
             self._paused = False
             self._peer.resume_reading()

@@ -82,7 +82,7 @@ Read = ReadRequest | BatchReadRequest
 _log = get_logger("bookie")
 
 
-DEFAULT_INTAKE: Final = IntakeLimits(32 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
+DEFAULT_INTAKE: Final = IntakeLimits(16 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
 
 
 class _Waiting:
@@ -177,7 +177,7 @@ class BookieConnection:
         self._server = server
         self._storage = server.storage
         self._connection = connection
-        self._intake = Intake(connection, server.intake)
+        self._intake = Intake(connection, server.intake, server.requests_limit // 2)
         self._unanswered = 0
         self._to_load: deque[_Waiting] = deque()
         self._loading = False
@@ -234,13 +234,14 @@ class BookieConnection:
     def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
         """A late answer of the storage."""
         self._unanswered -= 1
+        self._intake.answered_late()
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
         self._server.watchers.changed(ledger_id)
 
     def _take_v3(self, frame: memoryview) -> None:
         if self._v3 is None:
-            self._v3 = V3Requests(self._server, self._connection)
+            self._v3 = V3Requests(self._server, self._connection, self._intake)
         self._v3.take(frame)
 
     # -- adds
@@ -259,6 +260,7 @@ class BookieConnection:
             batch.adds += 1
         elif status is None:
             self._unanswered += 1
+            self._intake.took_late(len(body))
         else:
             self._refuse_add(status, ledger_id, entry_id)
 
@@ -269,18 +271,15 @@ class BookieConnection:
     def _finish_batch(self, batch: _Batch, frames: list[memoryview]) -> None:
         if self._v3 is not None:
             self._v3.finish_batch()
-            if self._v3.has_taken_adds() and not batch.acks:
-                size = sum(map(len, frames))
-                self._intake.took(size)
-                self._storage.when_durable(partial(self._intake.released, size))
         if batch.acks:
             self._unanswered += batch.adds
             size = sum(map(len, frames))
-            self._intake.took(size)
+            self._intake.took(size, batch.adds)
             acks = b"".join(batch.acks)
             if self._server.watchers:
                 self._tell_watchers(acks)
-            self._storage.when_durable(partial(self._acknowledge, acks, batch.adds, size))
+            if self._storage.when_durable(partial(self._acknowledge, acks, batch.adds, size)):
+                self._intake.wait_for_room()
         if batch.fencing:
             self._unanswered += len(batch.fencing)
             self._storage.journal.when_durable(partial(self._fenced, batch.fencing))
@@ -295,7 +294,7 @@ class BookieConnection:
 
     def _acknowledge(self, acks: bytes, count: int, size: int, error: BokiError | None) -> None:
         self._unanswered -= count
-        self._intake.released(size)
+        self._intake.released(size, count)
         if error is not None:
             self._connection.abort(error)
             return

@@ -31,7 +31,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from boki_bookie.fence_rules import is_possible
-from boki_bookie.intake import IntakeLimits
+from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
 from boki_bookie.long_polls import LongPolls
@@ -98,10 +98,11 @@ class _Lookup(NamedTuple):
 class V3Requests:
     """The v3 requests of one connection."""
 
-    def __init__(self, shared: Shared, connection: FrameConnection) -> None:
+    def __init__(self, shared: Shared, connection: FrameConnection, intake: Intake) -> None:
         self._shared = shared
         self._storage = shared.storage
         self._connection = connection
+        self._intake = intake
         self._unanswered = 0
         self._acks: list[bytes] = []
         self._early_acks: list[bytes] = []
@@ -118,7 +119,8 @@ class V3Requests:
             clock=shared.clock,
             spawn=shared.spawn,
         )
-        self._took_adds = False
+        self._taken_bytes = 0
+        """Of the adds of this batch."""
 
     def connection_lost(self) -> None:
         """Nobody waits any more."""
@@ -167,14 +169,8 @@ class V3Requests:
             added, self._added = self._added, {}
             for ledger_id in added:
                 self._shared.watchers.changed(ledger_id)
-        if self._acks:
-            acks, self._acks = self._acks, []
-            self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks)))
-        if self._early_acks:
-            early, self._early_acks = self._early_acks, []
-            self._shared.count_adds(V2Status.OK, len(early))
-            self._connection.send(b"".join(early))
-            self._storage.when_durable(partial(self._early_ones_durable, len(early)))
+        if self._taken_bytes:
+            self._finish_adds()
         if self._durably:
             durably, self._durably = self._durably, []
             self._storage.journal.when_durable(partial(self._now_durable, durably))
@@ -182,10 +178,16 @@ class V3Requests:
             reads, self._reads = self._reads, []
             self._serve(reads)
 
-    def has_taken_adds(self) -> bool:
-        """Whether the batch that was just finished had adds."""
-        took, self._took_adds = self._took_adds, False
-        return took
+    def _finish_adds(self) -> None:
+        acks, self._acks = self._acks, []
+        early, self._early_acks = self._early_acks, []
+        size, self._taken_bytes = self._taken_bytes, 0
+        self._intake.took(size, len(acks) + len(early))
+        if early:
+            self._shared.count_adds(V2Status.OK, len(early))
+            self._connection.send(b"".join(early))
+        if self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks), len(early), size)):
+            self._intake.wait_for_room()
 
     def _is_full(self) -> bool:
         return (
@@ -212,35 +214,34 @@ class V3Requests:
             status = self._storage.add(add, _LateAdd(self, txn_id))
         if status is None or status is V2Status.OK:
             self._unanswered += 1
-        if status is V2Status.OK:
+        if status is None:
+            self._intake.took_late(len(body))
+        elif status is V2Status.OK:
             self._added[ledger_id] = None
-            self._took_adds = True
+            self._taken_bytes += len(body)
             early = deferred_sync and self._unanswered <= self._shared.requests_limit // 2
             acks = self._early_acks if early else self._acks
             acks.append(v3.encode_response(v3.AddResponse(txn_id, status, ledger_id, entry_id)))
-        elif status is not None:
+        else:
             self._shared.count_adds(status)
             self._send(v3.AddResponse(txn_id, status, ledger_id, entry_id))
 
     def late_add_answered(self, response: v3.AddResponse) -> None:
         self._unanswered -= 1
+        self._intake.answered_late()
         self._shared.count_adds(response.status)
         self._send(response)
         self._shared.watchers.changed(response.ledger_id)
 
-    def _acknowledge(self, acks: bytes, count: int, error: BokiError | None) -> None:
-        self._unanswered -= count
+    def _acknowledge(self, acks: bytes, count: int, early: int, size: int, error: BokiError | None) -> None:
+        """`early` ones were answered before: they counted until now, so that they cannot outrun the disk for ever."""
+        self._unanswered -= count + early
+        self._intake.released(size, count + early)
         if error is not None:
             self._connection.abort(error)
-            return
-        self._shared.count_adds(V2Status.OK, count)
-        self._connection.send(acks)
-
-    def _early_ones_durable(self, count: int, error: BokiError | None) -> None:
-        """Adds that were answered before: they counted until now, so that they cannot outrun the disk for ever."""
-        self._unanswered -= count
-        if error is not None:
-            self._connection.abort(error)
+        elif count:
+            self._shared.count_adds(V2Status.OK, count)
+            self._connection.send(acks)
 
     # -- LACs
 

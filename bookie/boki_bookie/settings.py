@@ -138,7 +138,7 @@ class BookieSettings:
         minimum=0.0,
     )
     sight_waiting_bytes: int = setting(
-        16 * MIB, unit="bytes", help="First adds that wait for the metadata store; more are refused.", minimum=0
+        32 * MIB, unit="bytes", help="First adds that wait for the metadata store; more are refused.", minimum=0
     )
     check_digests: Literal["none", "crc", "all"] = setting(
         "crc",
@@ -147,13 +147,17 @@ class BookieSettings:
         "CRC32), or all (HMAC too).",
     )
     connection_requests: int = setting(
-        16_384, unit="requests", help="Unanswered requests of one connection; more are refused.", minimum=1
+        16_384,
+        unit="requests",
+        help="Unanswered requests of one connection; at half as many adds nothing is read from the client for a while, more "
+        "are refused.",
+        minimum=1,
     )
 
     connection_request_bytes: int = setting(
-        32 * MIB,
+        16 * MIB,
         unit="bytes",
-        help="Adds of one connection that wait for the journal; above it nothing is read from the client for a while.",
+        help="Adds of one connection that are not answered yet; above it nothing is read from the client for a while.",
         minimum=4 * KIB,
     )
     connection_unsent_bytes: int = setting(

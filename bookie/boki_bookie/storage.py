@@ -297,16 +297,21 @@ class Storage(StorageReads):
         _log.info("replaced a damaged entry", ledger_id=request.ledger_id, entry_id=request.entry_id)
         return V2Status.OK
 
-    def when_durable(self, done: Done) -> None:
-        """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full."""
+    def when_durable(self, done: Done) -> bool:
+        """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full.
+
+        Returns:
+            Whether it is too full now: whoever sent them should send no more before.
+        """
         if self._index.fresh_bytes >= self._checkpoint_above or len(self.journal.live) > self._segments_limit:
             self._checkpoints.request()
         index = self._index
         if index.cached_bytes < self._hold_above or self.read_only:
             self.journal.when_durable(done)
-        else:
-            freed_at = index.freed_bytes + index.cached_bytes - self._hold_above
-            self.journal.when_durable(partial(self._hold, done, freed_at))
+            return False
+        freed_at = index.freed_bytes + index.cached_bytes - self._hold_above
+        self.journal.when_durable(partial(self._hold, done, freed_at))
+        return True
 
     def _hold(self, done: Done, freed_at: int, error: BokiError | None) -> None:
         if error is None and self._index.freed_bytes <= freed_at and not self.read_only:

@@ -103,6 +103,8 @@ class World:
     def __init__(self) -> None:
         self.sights: dict[int, V2Status] = {}
         self.looks: list[int] = []
+        self.sight_after: asyncio.Event | None = None
+        """What the metadata store waits for, if it is slow."""
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
         self._opened: list[Storage] = []
@@ -136,6 +138,8 @@ class World:
 
     async def sight(self, ledger_id: int) -> V2Status:
         self.looks.append(ledger_id)
+        if self.sight_after is not None:
+            await self.sight_after.wait()
         return self.sights.get(ledger_id, V2Status.OK)
 
     async def format(self, disk: MemoryDisk, settings: BookieSettings = TINY) -> None:

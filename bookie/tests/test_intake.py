@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from boki_bookie import lac, long_polls
-from boki_bookie.intake import IntakeLimits
+from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.server import LOAD_BYTES, BookieServer
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper import auth, v2, v3
@@ -80,17 +80,22 @@ class Served:
     def add(self, entry_id: int, size: int = 10) -> list[Any]:
         return v2.encode_add_body([self.world.body(1, entry_id, bytes(size))], self.world.key)
 
+    def v3_add(self, entry_id: int, size: int = 10) -> list[Any]:
+        body = self.world.body(1, entry_id, bytes(size))
+        return [v3.encode_request(v3.AddRequest(entry_id, None, 1, entry_id, self.world.key, body, False, False))]
 
-Serve = Callable[[IntakeLimits], Any]
+
+Serve = Callable[..., Any]
 
 
 @pytest.fixture
 async def serve(world: Any, disk: MemoryDisk) -> AsyncIterator[Serve]:
     made: list[Served] = []
 
-    async def one(limits: IntakeLimits) -> Served:
+    async def one(limits: IntakeLimits, **changes: int) -> Served:
         settings = world.tiny(
-            journal_segment_bytes=16 * MIB, write_cache_bytes=512 * MIB, journal_queue_bytes=512 * MIB
+            **{"journal_segment_bytes": 16 * MIB, "write_cache_bytes": 512 * MIB, "journal_queue_bytes": 512 * MIB}
+            | changes
         )
         served = Served(await world.open(disk, settings), limits, disk, world)
         await served.start()
@@ -123,6 +128,90 @@ async def test_adds_that_wait_for_the_journal_stop_the_reading(serve: Serve, dis
     assert 64 * KIB < served.storage.cached_bytes < 2 * MIB, "of 4 MB that were sent"
     disk.release("sync")
     assert set(await client.answers(400)) == {V2Status.OK}
+
+
+# A client that was refused an add takes the bookie for broken. Where two of three bookies are fast, the third is sent
+# whatever those acknowledge, so that it has to slow the client down and not to refuse.
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_a_write_cache_that_fills_slows_the_client_down(serve: Serve, disk: MemoryDisk, version: int) -> None:
+    served = await serve(PATIENT._replace(request_bytes=32 * MIB), write_cache_bytes=8 * MIB)
+    client = await served.connect()
+    add, decode = (served.add, v2.decode_response) if version == 2 else (served.v3_add, v3.decode_response)
+    client.connection.send(*add(0))
+    await client.frames.get()
+    disk.hold("sync", under="entries")  # nothing leaves memory
+    for entry_id in range(1, 2_001):
+        client.connection.send(*add(entry_id, 10 * KIB))
+    await settle(served)
+    assert 6 * MIB < served.storage.cached_bytes < 8 * MIB, "of 20 MB that were sent"
+    disk.release("sync")
+    answers = [decode(memoryview(await client.frames.get())).status for _ in range(2_000)]
+    assert set(answers) == {V2Status.OK}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_many_small_adds_slow_the_client_down(serve: Serve, disk: MemoryDisk, version: int) -> None:
+    served = await serve(PATIENT._replace(request_bytes=32 * MIB))
+    client = await served.connect()
+    add, decode = (served.add, v2.decode_response) if version == 2 else (served.v3_add, v3.decode_response)
+    client.connection.send(*add(0))
+    await client.frames.get()
+    disk.hold("sync")
+    for entry_id in range(1, 15_001):
+        client.connection.send(*add(entry_id))
+    await settle(served)
+    disk.release("sync")
+    answers = [decode(memoryview(await client.frames.get())).status for _ in range(15_000)]
+    assert set(answers) == {V2Status.OK}, "more than the 10,000 requests that are taken at once"
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_first_adds_slow_the_client_down_while_the_metadata_is_read(
+    serve: Serve, world: Any, version: int
+) -> None:
+    served = await serve(PATIENT, sight_waiting_bytes=1 * MIB)
+    client = await served.connect()
+    add, decode = (served.add, v2.decode_response) if version == 2 else (served.v3_add, v3.decode_response)
+    world.sight_after = asyncio.Event()
+    for entry_id in range(400):
+        client.connection.send(*add(entry_id, 10 * KIB))
+    await settle(served)
+    world.sight_after.set()
+    answers = [decode(memoryview(await client.frames.get())).status for _ in range(400)]
+    assert set(answers) == {V2Status.OK}, "four times what may wait at once"
+
+
+async def test_a_client_is_read_from_again_although_its_room_came_at_once() -> None:
+    class Peer:
+        peer, closed, unsent_bytes, paused = "p", False, 0, False
+
+        def pause_reading(self) -> None:
+            self.paused = True
+
+        def resume_reading(self) -> None:
+            self.paused = False
+
+        def abort(self, error: BokiError) -> None:
+            raise error
+
+    peer = Peer()
+    intake = Intake(peer, PATIENT, 10)
+    intake.took(100, 1)
+    intake.released(100, 1)
+    intake.wait_for_room()
+    intake.look()
+    assert not peer.paused, "nothing is left whose answer would let it go on"
+    intake.took(100, 1)
+    intake.took(100, 1)
+    intake.wait_for_room()
+    intake.look()
+    assert peer.paused
+    intake.released(100, 1)
+    assert peer.paused, "one more waits for room"
+    intake.released(100, 1)
+    assert not peer.paused
 
 
 @pytest.mark.parametrize("stored", [False, True])
