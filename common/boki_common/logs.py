@@ -6,32 +6,26 @@
 Rules:
 - Whoever has a caller raises; only what has none (a background task, a process) logs.
 - INFO is lifecycle: term change, seal, fence, bookie up or down. DEBUG is per entry, and there is nothing per record.
-- As a library Boki is quiet: only warnings and errors appear until a process calls `configure`. It never touches the
-  logging of the program that uses Boki.
-- Facts of an exception go in as `error=exception`; `exc_info=True`, or the exception itself, adds the traceback.
-- In key=value a text with spaces, quotes, backslashes or `=` is quoted; nothing breaks a line. In JSON what is no JSON is a string.
+- As a library Boki is quiet: only warnings and errors appear until a process calls `configure`. It never touches
+  structlog's global configuration, which belongs to the program that uses Boki.
+- Facts of an exception go in as `error=exception`; `exc_info=True` adds the traceback.
 
 Loggers made before `configure` obey it too.
 """
 
 from __future__ import annotations
 
-import datetime
-import json as json_lines
-import re
 import sys
-import traceback
-from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol, TextIO
+from collections.abc import MutableMapping
+from typing import Any, Final, Literal, Protocol, TextIO, cast
+
+import structlog
 
 from boki_common.errors import SettingsError
 
 Level = Literal["debug", "info", "warning", "error"]
 
 _RANKS: Final[dict[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_PLAIN: Final = re.compile(r'[^\s="\\]*')
-"""A text that needs no quotes."""
-_ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\r": "\\r", "\n": "\\n"}
 
 
 class Logger(Protocol):
@@ -74,72 +68,56 @@ def configure(*, level: Level | str = "info", json: bool = False, stream: TextIO
 
 def get_logger(name: str) -> Logger:
     """A logger whose lines carry `source=name`."""
-    return _Lines({"source": name})
+    made = structlog.wrap_logger(
+        _Sink(),
+        processors=[_drop_quiet, _add_level, _TIME, structlog.processors.format_exc_info, _readable, _render],
+        wrapper_class=structlog.BoundLogger,
+        cache_logger_on_first_use=False,
+        source=name,
+    )
+    return cast(Logger, made.bind())
 
 
-class _Lines:
-    """The logger of some facts: one write a line, so that lines of several processes on one stream do not mix."""
+_Event = MutableMapping[str, Any]
+_TIME: Final = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
+_JSON: Final = structlog.processors.JSONRenderer(default=str)
+_KEY_VALUE: Final = structlog.processors.LogfmtRenderer(
+    key_order=["time", "level", "source", "event"], drop_missing=True, bool_as_flag=False
+)
 
-    __slots__ = ("_facts",)
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        self._facts = facts
+class _Sink:
+    """Where rendered lines end: one write a line, so that lines of several processes on one stream do not mix."""
 
-    def debug(self, event: str, **facts: Any) -> None:
-        self._log("debug", event, facts)
-
-    def info(self, event: str, **facts: Any) -> None:
-        self._log("info", event, facts)
-
-    def warning(self, event: str, **facts: Any) -> None:
-        self._log("warning", event, facts)
-
-    def error(self, event: str, **facts: Any) -> None:
-        self._log("error", event, facts)
-
-    def bind(self, **facts: Any) -> _Lines:
-        return _Lines({**self._facts, **facts})
-
-    def _log(self, level: str, event: str, facts: dict[str, Any]) -> None:
-        if _RANKS[level] < _State.rank:
-            return
-        trace = _traceback(facts.pop("exc_info", None))
-        said = {"time": _now(), "level": level, "source": "", "event": event, **self._facts, **facts, **trace}
-        shown = {key: _readable(value) for key, value in said.items()}
-        line = json_lines.dumps(shown, default=str) if _State.json else " ".join(map(_key_value, shown.items()))
+    def _write(self, line: str) -> None:
         stream = _State.stream or sys.stderr
         stream.write(line + "\n")
         stream.flush()
 
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    debug = info = warning = error = _write
 
 
-def _traceback(wanted: bool | BaseException | None) -> dict[str, str]:
-    """Of an exception, or with True of the one that is being handled."""
-    error = wanted if isinstance(wanted, BaseException) else sys.exception() if wanted else None
-    return {} if error is None else {"exception": "".join(traceback.format_exception(error)).rstrip()}
+def _drop_quiet(_logger: Any, method: str, event: _Event) -> _Event:
+    if _RANKS[method] < _State.rank:
+        raise structlog.DropEvent
+    return event
 
 
-def _readable(value: object) -> object:
+def _add_level(_logger: Any, method: str, event: _Event) -> _Event:
+    event["level"] = method
+    return event
+
+
+def _readable(_logger: Any, _method: str, event: _Event) -> _Event:
     """Exceptions as `Type: message`, bytes as hexadecimal."""
-    if isinstance(value, BaseException):
-        return f"{type(value).__name__}: {value}"
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value[:64]).hex()
-    return value
+    for key, value in event.items():
+        if isinstance(value, BaseException):
+            event[key] = f"{type(value).__name__}: {value}"
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            event[key] = bytes(value[:64]).hex()
+    return event
 
 
-def _key_value(fact: tuple[str, object]) -> str:
-    key, value = fact
-    if value is None:
-        return f"{key}="
-    if isinstance(value, bool):
-        return f"{key}={'true' if value else 'false'}"
-    text = str(value)
-    if _PLAIN.fullmatch(text):
-        return f"{key}={text}"
-    for character, escaped in _ESCAPED.items():
-        text = text.replace(character, escaped)
-    return f'{key}="{text}"'
+def _render(logger: Any, method: str, event: _Event) -> str:
+    rendered = _JSON(logger, method, event) if _State.json else _KEY_VALUE(logger, method, event)
+    return rendered if isinstance(rendered, str) else rendered.decode()

@@ -42,6 +42,7 @@ PASSES: Final = (
     "inspect",
     "warnings",
     "logging",
+    "structlog",
     "prometheus_client",
     "_pytest",
     "pluggy",
