@@ -88,6 +88,8 @@ _FEW_RUNS: Final = 48
 """Up to so many runs are checked one by one; calling numpy for fewer costs more."""
 _KEPT_TAGS: Final = 16
 """Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
+_OBJECT_BYTES: Final = 1_500
+"""A batch's own objects and views, roughly: batches of one small record must not fill the memory unseen."""
 NO_NAMES: Final = _NAMES_BYTES.pack(0)
 """What comes before the data of a record whose tags have no names."""
 
@@ -195,6 +197,9 @@ class RecordBatch:
         self.raw_data_bytes = fixed.raw_data_bytes
         self.size = fixed.header_bytes + fixed.data_bytes
         """Bytes of the whole batch as stored."""
+        self.kept_bytes = self.size + _OBJECT_BYTES + (self.raw_data_bytes if fixed.flags & FLAG_ZSTD else 0)
+        """What keeping it in memory costs, roughly: compressed data is kept in both forms once it is read, so it counts from
+        the start."""
         self.runs = runs
         self._few_tags: list[int] | None = None
         """All tags, where they were read already, being few."""

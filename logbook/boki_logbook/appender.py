@@ -19,7 +19,7 @@ What waits too long for a shard is dropped, which ends the connection of its SDK
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from boki_common import limits
@@ -142,7 +142,10 @@ class Appender:
 
     def add(self, piece: Piece) -> None:
         """Queues a batch whose books belong to this log's term, or to the next one."""
-        shard = self._shard
+        shard, queue = self._shard, self._queue
+        if shard is not None and shard.accepting and not shard.in_flight and not queue:
+            self._send(shard, (piece,))
+            return
         self._waiting.add(piece)
         if shard is not None and not shard.in_flight:
             self._flush()
@@ -166,7 +169,7 @@ class Appender:
         own = shard.take(entry)
         if own is not None:
             self._backlog.release(own.cost)
-        if shard.drained and shard is not self._shard:
+        if shard is not self._shard and shard.drained:
             del self._shards[term, number]
         return own
 
@@ -227,16 +230,21 @@ class Appender:
         if shard is None:
             return
         while self._queue and shard.in_flight < limits.BATCHES_IN_FLIGHT and shard.accepting:
-            pieces = self._next_pieces()
-            try:
-                self._submit(shard, pieces)
-            except Overloaded:
-                self._waiting.put_back(pieces)
-                return  # the writer's window is full: the next ack comes back here
-            except BokiError as error:
-                self._waiting.put_back(pieces)
-                self._failed(shard, error)
+            if not self._send(shard, self._next_pieces()):
                 return
+
+    def _send(self, shard: Shard, pieces: Sequence[Piece]) -> bool:
+        """Makes these the next entry; what could not be sent is in front of the queue again: False."""
+        try:
+            self._submit(shard, pieces)
+        except Overloaded:
+            self._waiting.put_back(pieces)
+            return False  # the writer's window is full: the next ack goes on
+        except BokiError as error:
+            self._waiting.put_back(pieces)
+            self._failed(shard, error)
+            return False
+        return True
 
     def _next_pieces(self) -> list[Piece]:
         """What goes into the next entry: at least one batch, then as many as fit."""
@@ -252,11 +260,25 @@ class Appender:
             pieces.append(queue.popleft())
         return pieces
 
-    def _submit(self, shard: Shard, pieces: list[Piece]) -> None:
-        batches = []
+    def _submit(self, shard: Shard, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
-            assert not piece.slots & ~shard.slots, f"a book of another log came to shard {shard.number} of {shard.term}"
-            batches.append(piece.batch)
+            assert not piece.slots & shard.foreign_slots, (
+                f"a book of another log came to shard {shard.number} of {shard.term}"
+            )
+        if len(pieces) == 1 and self._compress is None:
+            batch = pieces[0].batch
+            entry = shard.writer.submit(*batch.at(shard.term, shard.number, shard.submitted_records))
+        else:
+            entry, batch = self._submit_joined(shard, pieces)
+        now_s = self._loop.time()
+        shard.submitted(entry, batch, pieces, now_s)
+        self._entries_appended.value += 1
+        self._records_appended.value += batch.record_count
+        if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
+            shard.retire()
+
+    def _submit_joined(self, shard: Shard, pieces: Sequence[Piece]) -> tuple[int, RecordBatch]:
+        batches = [piece.batch for piece in pieces]
         buffers = join(
             batches,
             term=shard.term,
@@ -264,33 +286,29 @@ class Appender:
             first_local_id=shard.submitted_records,
             compress=self._compress,
         )
-        if len(pieces) == 1:
-            entry = shard.writer.submit(*buffers)
-            batch = pieces[0].batch
-        else:
-            joined = b"".join(buffers)
-            entry = shard.writer.submit(joined)
-            runs = [run for one in batches for run in one.runs]
-            batch = RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
-        now_s = self._loop.time()
-        shard.submitted(entry, batch, pieces, now_s)
-        self._entries_appended.inc()
-        self._records_appended.inc(batch.record_count)
-        if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
-            shard.retiring = True  # everything sent is acked and cut before the next shard begins
+        if len(batches) == 1:
+            return shard.writer.submit(*buffers), batches[0]
+        joined = b"".join(buffers)
+        entry = shard.writer.submit(joined)
+        runs = [run for one in batches for run in one.runs]
+        return entry, RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
 
     def _acked(self, shard: Shard, last_acked: int) -> None:
+        if shard is not self._shard:
+            return  # it ended: what is beyond its cut is appended again elsewhere
         first, first_record = shard.acked_entries, shard.acked_records
         sent_s = shard.acked(last_acked)
-        if sent_s is None or shard is not self._shard:
+        if sent_s is None:
             return
+        link = self._link
+        if link is not None and link.term == shard.term:
+            link.report(shard.number, shard.acked_records, shard.acked_entries, now=not shard.in_flight)
         self._ack_seconds.observe(self._loop.time() - sent_s)
-        if self._link is not None and self._link.term == shard.term:
-            self._link.report(shard.number, shard.acked_records, shard.acked_entries)
         if self._headers.subscribers:
             entries = shard.newly_acked(first, first_record)
             self._headers.acked(shard.writer.ledger_id, shard.term, shard.number, entries)
-        self._flush()
+        if self._queue:
+            self._flush()
 
     def _failed(self, shard: Shard, error: BokiError) -> None:
         if shard.failed or shard is not self._shard:
@@ -298,7 +316,7 @@ class Appender:
         _log.warning(
             "data ledger failed", term=shard.term, shard=shard.number, ledger_id=shard.writer.ledger_id, error=error
         )
-        shard.failed = True
+        shard.fail()
         self._writers.pop((shard.term, shard.number), None)
         shard.writer.abandon()  # closing it takes recovery now
         self._end_if_finished(shard)

@@ -1,6 +1,6 @@
 """Record batches kept in memory, whole, up to a number of bytes: the least recently used go first. Pure.
 
-A batch counts with its size and, once somebody read compressed data, with the decompressed data too. Batches are keyed by
+A batch counts with `RecordBatch.kept_bytes`. Batches are keyed by
 (ledger id, entry id): what a ledger's entry holds never changes, so nothing here ever goes stale.
 
 Aux data of records, by seqnum, shares the bytes and the order: what nobody reads goes, whichever it is. It may be overwritten.
@@ -14,8 +14,6 @@ from typing import Final
 
 from boki_common.record_batch import RecordBatch
 
-BATCH_BYTES: Final = 1_500
-"""A batch's own objects and views, roughly: batches of one small record must not fill the memory unseen."""
 AUX_ITEM_BYTES: Final = 250
 """What keeping aux data costs besides its bytes, roughly."""
 
@@ -53,7 +51,7 @@ class BatchCache:
 
     def put(self, ledger_id: int, entry: int, batch: RecordBatch) -> None:
         """Keeps a batch; one that alone is over the limit is not kept."""
-        self._put((ledger_id, entry), batch, batch_bytes(batch))
+        self._put((ledger_id, entry), batch, batch.kept_bytes)
 
     # -- aux data
 
@@ -95,25 +93,19 @@ class BatchCache:
         return seqnums
 
     def _put(self, key: EntryKey | int, value: RecordBatch | bytes, cost: int) -> bool:
-        known = self._kept.pop(key, None)
-        if known is not None:
-            self._dropped(key, known[1])
+        kept = self._kept
+        if key in kept:
+            self._dropped(key, kept.pop(key)[1])
         if cost > self.limit_bytes:
             return False
-        self._kept[key] = value, cost
+        kept[key] = value, cost
         self.used_bytes += cost
         self.aux_count += type(key) is int
         while self.used_bytes > self.limit_bytes:
-            oldest, (_, freed) = self._kept.popitem(last=False)
+            oldest, (_, freed) = kept.popitem(last=False)
             self._dropped(oldest, freed)
         return True
 
     def _dropped(self, key: EntryKey | int, cost: int) -> None:
         self.used_bytes -= cost
         self.aux_count -= type(key) is int
-
-
-def batch_bytes(batch: RecordBatch) -> int:
-    """What keeping a batch costs: compressed data is kept in both forms once it is read, so it counts from the start."""
-    compressed = batch.data_bytes != batch.raw_data_bytes
-    return batch.size + BATCH_BYTES + (batch.raw_data_bytes if compressed else 0)

@@ -164,7 +164,7 @@ class Engine:
         return {
             **self.core.status(),
             "addresses": [str(address) for address in self.addresses],
-            "connections": len(self._connections) - self.core.headers.subscribers,
+            "connections": len(self._connections) - len(self.core.headers.subscribers),
             "metadata": self.metadata_uri,
         }
 

@@ -23,22 +23,18 @@ class HeaderPublisher:
     """See the module."""
 
     def __init__(self) -> None:
-        self._subscribers: dict[MessagePeer, None] = {}
-
-    @property
-    def subscribers(self) -> int:
-        return len(self._subscribers)
+        self.subscribers: dict[MessagePeer, None] = {}
 
     def subscribe(self, peer: MessagePeer) -> None:
-        self._subscribers[peer] = None
+        self.subscribers[peer] = None
 
     def leave(self, peer: MessagePeer) -> None:
         """The subscriber is gone; also for one that never asked."""
-        self._subscribers.pop(peer, None)
+        self.subscribers.pop(peer, None)
 
     def acked(self, ledger_id: int, term: int, shard: int, entries: Sequence[AckedEntry]) -> None:
         """These entries of a shard, in that ledger, are durable."""
-        ready = [peer for peer in self._subscribers if peer.unsent_bytes <= UNSENT_BYTES]
+        ready = [peer for peer in self.subscribers if peer.unsent_bytes <= UNSENT_BYTES]
         if not ready or not entries:
             return
         together = sum(len(acked.batch.header) for acked in entries) <= PUSH_BYTES

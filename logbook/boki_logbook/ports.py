@@ -79,8 +79,8 @@ class ShardLink(Protocol):
     async def open_shard(self, incarnation: str, ledger_id: int) -> int:
         """The number of a new shard in that data ledger, once its OPEN is ordered."""
 
-    def report(self, shard: int, records_end: int, entries_end: int) -> None:
-        """What is durable of a shard, cumulative; sent with the next write, never waits."""
+    def report(self, shard: int, records_end: int, entries_end: int, *, now: bool = False) -> None:
+        """What is durable of a shard, cumulative; sent at the end of the turn, or `now`, never waits."""
 
     async def close_shard(self, shard: int) -> None: ...
 

@@ -24,7 +24,7 @@ from boki_logbook.appender import Appender
 from boki_logbook.ports import AppendSource
 from boki_logbook.routes import NOWHERE, Routes
 from boki_logbook.settings import EngineSettings
-from boki_logbook.shard import Piece
+from boki_logbook.shard import Piece, make_piece
 from boki_metalog.index_slots import parse_index_slots
 from boki_metalog.term_order import ALL_SLOTS
 from boki_metalog.view import SlotRange
@@ -72,8 +72,8 @@ class AppendRouter:
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
         """Queues a batch. Raises Overloaded."""
-        piece = Piece(batch, source, request_id, self._loop.time(), ALL_SLOTS)
-        cost = piece.cost
+        piece = make_piece((batch, source, request_id, self._loop.time(), ALL_SLOTS))
+        cost = batch.kept_bytes
         if self.queued_bytes + cost > self._settings.append_queue_bytes:
             self._batches_refused.inc()
             raise Overloaded(
@@ -116,7 +116,7 @@ class AppendRouter:
     def dropped(self, piece: Piece) -> None:
         """A batch waited too long."""
         self._batches_refused.inc()
-        self.release(piece.cost)
+        self.release(piece.batch.kept_bytes)
 
     # -- what logs tell
 
@@ -147,12 +147,12 @@ class AppendRouter:
                 continue
             parts = self._routes.split(piece.batch.runs)
             if len(parts) > 1:
-                self.queued_bytes -= piece.cost
+                self.queued_bytes -= piece.batch.kept_bytes
             for log, runs, slots in parts:
                 batch = piece.batch if len(parts) == 1 else piece.batch.subset(runs)
                 part = piece._replace(batch=batch, slots=slots)
                 if len(parts) > 1:
-                    self.queued_bytes += part.cost
+                    self.queued_bytes += batch.kept_bytes
                 if log == NOWHERE:
                     self._waiting.add(part)
                 else:

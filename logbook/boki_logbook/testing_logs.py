@@ -43,6 +43,8 @@ class ScriptedLink:
         self.open_faults: list[BokiError] = []
         self.order_faults: list[BokiError] = []
         """What the next orders meet instead of an answer; the command is ordered all the same if the fault leaves that open."""
+        self.reports: list[tuple[int, bool]] = []
+        """(entries end, whether it was to leave at once) of each report."""
         self._log = log
 
     async def open_shard(self, incarnation: str, ledger_id: int) -> int:
@@ -54,7 +56,8 @@ class ScriptedLink:
         self._log.cut()
         return number
 
-    def report(self, shard: int, records_end: int, entries_end: int) -> None:
+    def report(self, shard: int, records_end: int, entries_end: int, *, now: bool = False) -> None:
+        self.reports.append((entries_end, now))
         if self.up and self.term == self._log.term and not self._log.sealed:
             self._log.builder.report(shard, records_end, entries_end)
             self._log.cut_soon()

@@ -1,7 +1,8 @@
 """What an engine says to the sequencer of one term: open, report and close shards, order commands, ask for a barrier.
 
 A link lives as long as one connection; the follower gives a new one after each reconnect, and has then repeated what was
-reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard. Those who ask for a
+reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard; one that nothing can
+follow leaves at once. Those who ask for a
 barrier in one turn share one request, which leaves after the last of them asked.
 """
 
@@ -62,8 +63,11 @@ class SequencerLink:
         body = await self._peer.call(protocol.OP_OPEN, protocol.encode_open(self.term, incarnation, ledger_id))
         return protocol.decode_shard(body)
 
-    def report(self, shard: int, records_end: int, entries_end: int) -> None:
+    def report(self, shard: int, records_end: int, entries_end: int, *, now: bool = False) -> None:
         """Tells cumulative progress that the ack quorum has. Never waits; on a closed link it is remembered for the next.
+
+        Args:
+            now: nothing more will be told in this turn, so that this need not wait for its end.
 
         Raises:
             Overloaded: more shards than a term has.
@@ -72,9 +76,11 @@ class SequencerLink:
         if shard not in reported and len(reported) >= limits.TERM_SHARDS:
             raise Overloaded(f"{len(reported)} shards are reported already", found=len(reported))
         reported[shard] = ends = (records_end, entries_end)
-        if not self._unsent:
+        if not (now or self._unsent):
             self._loop.call_soon(self._flush)
         self._unsent[shard] = ends
+        if now:
+            self._flush()
 
     async def close_shard(self, shard: int) -> None:
         """Has the shard closed at what was reported before. Safe to repeat. Raises as `open_shard`."""

@@ -59,6 +59,7 @@ _OPEN: Final = Struct("<I4xQ16s")
 _SHARD: Final = Struct("<I4x")
 _PAIR: Final = Struct("<II")
 _ROW: Final = Struct("<I4xQQ")
+_ONE_ROW: Final = Struct("<III4xQQ")
 _SUBSCRIBE: Final = Struct("<I4xQ")
 _SUBSCRIBED: Final = Struct("<QQ")
 _ENTRIES: Final = Struct("<IIQ")
@@ -117,6 +118,9 @@ class Entries(NamedTuple):
     payloads: list[memoryview]
 
 
+_make_entries: Final = cast(Callable[[tuple[int, int, list[memoryview]]], Entries], partial(tuple.__new__, Entries))
+
+
 class SequencerTime(NamedTuple):
     """What a sequencer says of time."""
 
@@ -173,6 +177,9 @@ def decode_shard(body: memoryview) -> int:
 
 def encode_report(term: int, ends: Mapping[int, tuple[int, int]]) -> bytes:
     """`ends`: shard → (records_end, entries_end). Written by shard: the older ones of an engine come first."""
+    if len(ends) == 1:  # nearly always
+        ((shard, (records, entries)),) = ends.items()
+        return _ONE_ROW.pack(term, 1, shard, records, entries)
     return b"".join(
         [
             _PAIR.pack(term, len(ends)),
@@ -182,11 +189,12 @@ def encode_report(term: int, ends: Mapping[int, tuple[int, int]]) -> bytes:
 
 
 def decode_report(body: memoryview) -> Report:
-    if len(body) < _PAIR.size:
-        raise ProtocolError(f"expected a report of at least {_PAIR.size} bytes, found {len(body)}")
+    size = len(body)
+    if size < _PAIR.size:
+        raise ProtocolError(f"expected a report of at least {_PAIR.size} bytes, found {size}")
     term, count = _PAIR.unpack_from(body)
-    if count > limits.TERM_SHARDS or len(body) != _PAIR.size + count * _ROW.size:
-        raise ProtocolError(f"a report of {len(body)} bytes cannot hold {count} shards")
+    if count > limits.TERM_SHARDS or size != _PAIR.size + count * _ROW.size:
+        raise ProtocolError(f"a report of {size} bytes cannot hold {count} shards")
     return _make_report((term, tuple(map(make_end, _ROW.iter_unpack(body[_PAIR.size :])))))
 
 
@@ -227,23 +235,24 @@ def encode_entries(term: int, first: int, payloads: Sequence[bytes]) -> list[Buf
 
 
 def decode_entries(body: memoryview) -> Entries:
-    if len(body) < _ENTRIES.size:
-        raise ProtocolError(f"expected ENTRIES of at least {_ENTRIES.size} bytes, found {len(body)}")
+    size = len(body)
+    if size < _ENTRIES.size:
+        raise ProtocolError(f"expected ENTRIES of at least {_ENTRIES.size} bytes, found {size}")
     term, count, first = _ENTRIES.unpack_from(body)
-    if _ENTRIES.size + count * _LENGTH.size > len(body):
-        raise ProtocolError(f"a message of {len(body)} bytes cannot hold {count} metalog entries")
+    if _ENTRIES.size + count * _LENGTH.size > size:
+        raise ProtocolError(f"a message of {size} bytes cannot hold {count} metalog entries")
     payloads: list[memoryview] = []
     offset = _ENTRIES.size
     for _ in range(count):
-        length = _LENGTH.unpack_from(body, offset)[0] if offset + _LENGTH.size <= len(body) else len(body)
+        length = _LENGTH.unpack_from(body, offset)[0] if offset + _LENGTH.size <= size else size
         offset += _LENGTH.size
-        if offset + length > len(body):
-            raise ProtocolError(f"metalog entry {first + len(payloads)} ends after its message of {len(body)} bytes")
+        if offset + length > size:
+            raise ProtocolError(f"metalog entry {first + len(payloads)} ends after its message of {size} bytes")
         payloads.append(body[offset : offset + length])
         offset += length
-    if offset != len(body):
-        raise ProtocolError(f"a message of {count} metalog entries has {len(body) - offset} bytes after its end")
-    return Entries(term, first, payloads)
+    if offset != size:
+        raise ProtocolError(f"a message of {count} metalog entries has {size - offset} bytes after its end")
+    return _make_entries((term, first, payloads))
 
 
 def encode_term(term: int) -> bytes:

@@ -71,6 +71,18 @@ async def test_reports_of_one_turn_are_one_frame_with_the_newest_ends(ends: Ends
     assert protocol.decode_open(opening) == (3, A, 50)
 
 
+async def test_a_report_that_nothing_follows_leaves_at_once_with_those_of_its_turn(ends: Ends) -> None:
+    ends.link.report(4, 1, 1)
+    ends.link.report(2, 5, 1, now=True)
+    ends.link.report(2, 6, 2, now=True)
+    assert await ends.link.open_shard(A, 50) == 7
+    reports = [
+        protocol.decode_report(body).rows for opcode, body in ends.server.messages if opcode == protocol.OP_REPORT
+    ]
+    assert reports == [(ShardEnd(2, 5, 1), ShardEnd(4, 1, 1)), (ShardEnd(2, 6, 2),)]
+    assert ends.shards.reported == {4: (1, 1), 2: (6, 2)}
+
+
 async def test_a_close_follows_the_reports_before_it(ends: Ends) -> None:
     ends.link.report(4, 1, 1)
     await ends.link.close_shard(4)

@@ -27,7 +27,7 @@ RUNS = st.builds(
 def an_entry(*pieces: tuple[RecordingSource, list[RunSpec]]) -> OwnEntry:
     parts = [Piece(make_batch(*runs), source, 0, 0.0) for source, runs in pieces]
     joined = join([part.batch for part in parts], term=1, shard=0, first_local_id=0)
-    return OwnEntry(0, RecordBatch.parse(memoryview(b"".join(joined))), parts, 0)
+    return OwnEntry(0, RecordBatch.parse(memoryview(b"".join(joined))), parts, 0, 0, 0.0)
 
 
 def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]:

@@ -74,6 +74,34 @@ async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any)
     await cluster.until(lambda: committed(source) == [1, 2, 3])
 
 
+async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(cluster: Any) -> None:
+    core, source = await cluster.engine(), RecordingSource()
+    ledger = core.logs[0].appender.shard.writer
+    ledger.fault = Overloaded("the window of the ledger is full")
+    send(core, source, 1)
+    send(core, source, 2)
+    await cluster.settle()
+    assert numbers(cluster.ledgers, ledger.ledger_id) == []
+    ledger.fault = None
+    send(core, source, 3)
+    await cluster.until(lambda: committed(source) == [1, 2, 3])
+    assert [run for runs in numbers(cluster.ledgers, ledger.ledger_id) for run in runs] == [(1, 1), (2, 1), (3, 1)]
+    assert core.appender.queued_bytes == 0
+
+
+async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(cluster: Any) -> None:
+    core, source = await cluster.engine(), RecordingSource()
+    cluster.ledgers.ack_by_itself = False
+    appender = core.logs[0].appender
+    for first in (1, 2):
+        send(core, source, first)
+        await cluster.settle()
+    appender.shard.writer.ack(1)
+    appender.shard.writer.ack(2)
+    assert core.logs[0].link.reports == [(1, False), (2, True)]
+    await cluster.until(lambda: committed(source) == [1, 2])
+
+
 async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     cluster.ledgers.ack_by_itself = False
@@ -231,6 +259,8 @@ async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any
     await cluster.settle()
     cluster.log.builder.close(old.number)  # the sequencer takes the engine for lost
     cluster.log.cut()
+    old.writer.ack(4)  # too late: it is on its way elsewhere
+    assert (old.acked_entries, old.in_flight) == (2, 0)
     cluster.ledgers.ack_by_itself = True
     await cluster.until(lambda: len(committed(source)) == 5)
     assert core.logs[0].appender.shard is not old

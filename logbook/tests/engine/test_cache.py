@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.record_batch import RecordBatch, join
-from boki_logbook.cache import AUX_ITEM_BYTES, BatchCache, batch_bytes
+from boki_logbook.cache import AUX_ITEM_BYTES, BatchCache
 from boki_logbook.compression import compressor
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
@@ -16,7 +16,7 @@ def batch_of(size: int) -> RecordBatch:
 
 
 SMALL = batch_of(10)
-COST = batch_bytes(SMALL)
+COST = SMALL.kept_bytes
 
 
 @given(
@@ -33,7 +33,7 @@ def test_least_recently_used_batches_go_first(room: int, steps: list[tuple[bool,
             cache.put(9, entry, batch)
             if known is not None:
                 model.remove(known)
-            cost = batch_bytes(batch)
+            cost = batch.kept_bytes
             if cost <= cache.limit_bytes:
                 model.append((entry, cost, batch))
             while sum(one[1] for one in model) > cache.limit_bytes:
@@ -68,7 +68,7 @@ def test_compressed_batches_count_with_what_they_grow_to() -> None:
     packed = join([raw], term=1, shard=0, first_local_id=0, compress=compressor())
     small = RecordBatch.parse(memoryview(b"".join(packed)))
     assert small.size < 2_000
-    assert batch_bytes(small) > 100_000
+    assert small.kept_bytes > 100_000
     assert bytes(small.data) == bytes(raw.data)
 
 

@@ -120,5 +120,5 @@ async def test_who_left_gets_nothing(publishing: Publishing) -> None:
     publishing.publisher.leave(publishing.peer)
     publishing.publisher.leave(publishing.peer)
     publishing.publisher.acked(7, 1, 0, entries(0, 1))
-    assert publishing.publisher.subscribers == 0
+    assert not publishing.publisher.subscribers
     assert publishing.peer.unsent_bytes == 0

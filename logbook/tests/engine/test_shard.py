@@ -62,7 +62,7 @@ def test_a_failed_shard_is_finished_when_all_it_reported_is_cut() -> None:
     submit(one, 0)
     submit(one, 1)
     one.acked(0)
-    one.failed = True
+    one.fail()
     assert not one.accepting
     assert not one.finished
     one.cut_entries = 1
@@ -73,7 +73,7 @@ def test_a_retiring_shard_is_finished_when_all_it_sent_is_cut() -> None:
     one = shard()
     submit(one, 0)
     submit(one, 1)
-    one.retiring = True
+    one.retire()
     one.acked(0)
     one.cut_entries = 1
     assert not one.finished
