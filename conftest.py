@@ -46,8 +46,8 @@ MAY_BLOCK: Final = (
     ("threading.Lock.acquire", "/queue.py", {"put", "get", "put_nowait", "get_nowait", "qsize"}),
     ("threading.Lock.acquire", "/prometheus_client/values.py", {"inc", "set", "get"}),
     # Small flushes of a disk that has shown to be fast (docs/adr/0006).
-    ("os.pwritev", "/direct_writer.py", {"write_fully"}),
-    ("os.fdatasync", "/posix_disk.py", {"_write_and_flush"}),
+    ("os.pwritev", "/posix_disk.py", {"write_now"}),
+    ("os.fdatasync", "/posix_disk.py", {"write_now"}),
     # Asked not to wait (RWF_NOWAIT).
     ("os.preadv", "/posix_disk.py", {"read_at_hand"}),
     # Importing a module the first time.

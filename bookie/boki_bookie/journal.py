@@ -1,8 +1,11 @@
 """The journal: what is appended is durable when its group's callback comes. Group commit without timers.
 
-While one group is written and flushed, everything that is appended meanwhile collects in the next one; when the flush
-returns, that one goes out as one write and one flush. So a lone add waits for one flush, and under load one flush serves
-hundreds. Appending costs two list operations; checksums are made in one loop when the group goes out.
+What one turn of the loop brought goes out together, as one write and one flush. While that runs, everything that is
+appended collects in the next group, which follows when the flush returns. So a lone add waits for one flush, and under load
+one flush serves hundreds. Appending costs two list operations; checksums are made in one loop when the group goes out.
+
+While the disk is quick (`DiskFile.write_now`) the writer is a callback of the loop, at the end of the turn; else it is a
+task, as long as something waits.
 
 Rules:
 - Callbacks run in order, on the loop, after the flush, once; with an error when the journal failed before.
@@ -23,23 +26,24 @@ from typing import Final, NamedTuple
 from boki_bookie import metric_definitions
 from boki_bookie.disk_pace import rest_s
 from boki_bookie.journal_format import (
+    GROUP_HEADER_BYTES,
     PAGE_BYTES,
     RECORD_HEADER_BYTES,
     SEGMENT_OVERHEAD_BYTES,
     encode_group,
-    group_bytes,
 )
 from boki_bookie.journal_segments import Segment, SegmentFiles
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import BokiError, ClosedError, DiskFull, InvalidArgument, Overloaded, StorageError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.runtime.ports import Buffer
+from boki_common.runtime.ports import Buffer, DiskFile
 
 FULL_DISK_RETRY_S: Final = 1.0
 """How soon a segment is tried again that a full disk refused, if no segment is recycled before."""
 AHEAD: Final = 1.5
 """The next segment is filled so much faster than this one is used, or without rest."""
+_KINDS: Final = tuple(bytes((kind,)) for kind in range(256))
 
 Done = Callable[[BokiError | None], None]
 
@@ -66,6 +70,10 @@ class _Group:
         self.done: list[Done] = []
 
 
+_Taken = tuple[list[Buffer], int]
+"""An encoded group and its length."""
+
+
 class Journal:
     """See the module. `start` before the first append."""
 
@@ -83,30 +91,39 @@ class Journal:
         self._queued_records = 0
         self._waiting: deque[_Group] = deque()
         self._flying: _Group | None = None
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._is_quick = False
+        """Whether the last write was made at once."""
+        self._writing = False
+        """Whether somebody writes, or will at the end of this turn."""
+        self._writer: asyncio.Task[None] | None = None
+        """Who writes while the disk is not quick."""
         self._segment: Segment | None = None
+        self._file: DiskFile
+        """Of the segment."""
         self._offset = 0
+        self._room_ends = 0
+        """A group fits if its records, without its header, put at `_offset`, end up to here."""
         self._next_number = 0
         self._next_segment: asyncio.Task[Segment] | None = None
         self._recycled = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set when somebody waits for the segment that is being prepared."""
-        self._writer: asyncio.Task[None] | None = None
         self._closing = False
         self._refusal: BokiError | None = None
         """Why `append` takes nothing any more."""
+        self._failure: BokiError | None = None
+        """What `failed` tells."""
         self._write_seconds = metrics.histogram(metric_definitions.JOURNAL_WRITE)
         self._records_total = metrics.counter(metric_definitions.JOURNAL_RECORDS)
         self._bytes_total = metrics.counter(metric_definitions.JOURNAL_BYTES)
 
     async def start(self, generation: int, first_group: int, *, older: Sequence[int] = ()) -> None:
         """Prepares the first segment and begins; `older` ones wait for a checkpoint. Raises DiskFull, DiskFailed."""
-        self._segment = await self._files.prepare(generation)
+        segment = await self._files.prepare(generation)
         self.live.extend(older)
-        self._offset = PAGE_BYTES
         self._next_number = first_group
-        self.live.append(generation)
-        self._writer = asyncio.create_task(self._run(), name="bookie journal")
+        self._begin_segment(segment)
         self._next_segment = asyncio.create_task(self._prepare(generation + 1), name="bookie journal segment")
 
     # -- appending
@@ -117,61 +134,51 @@ class Journal:
         Raises:
             Overloaded: the queue is full. InvalidArgument: no segment can hold it. What failed the journal.
         """
+        if self.append_run(kind, (body,), len(body)):
+            return
         if self._refusal is not None:
             raise self._refusal
-        size = len(body) + RECORD_HEADER_BYTES
-        if size > self._record_bytes_limit:
+        if len(body) + RECORD_HEADER_BYTES > self._record_bytes_limit:
             raise InvalidArgument(
                 f"expected an entry of at most {self._record_bytes_limit - RECORD_HEADER_BYTES} bytes, found {len(body)}; "
                 "journal_segment_bytes bounds it"
             )
-        if self._queued_bytes + size > self._queue_bytes_limit or self._queued_records >= self._queue_records_limit:
-            raise Overloaded(
-                f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
-            )
-        group = self._waiting[-1] if self._waiting else None
-        if group is None or group.record_bytes + size > self._group_bytes_limit:
-            group = _Group()
-            self._waiting.append(group)
-            self._wake.set()
-        group.kinds.append(kind)
-        group.bodies.append(body)
-        group.record_bytes += size
-        self._queued_bytes += size
-        self._queued_records += 1
+        raise Overloaded(
+            f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
+        )
 
     def append_run(self, kind: int, bodies: Sequence[Buffer], body_bytes: int) -> bool:
         """`append` for several at once, all or none; False where they have to go one by one, for whatever reason."""
-        size = body_bytes + RECORD_HEADER_BYTES * len(bodies)
+        count = len(bodies)
+        size = body_bytes + RECORD_HEADER_BYTES * count
         if (
             self._refusal is not None
-            or size > self._group_bytes_limit
+            or size > (self._record_bytes_limit if count == 1 else self._group_bytes_limit)
             or self._queued_bytes + size > self._queue_bytes_limit
-            or self._queued_records + len(bodies) > self._queue_records_limit
+            or self._queued_records + count > self._queue_records_limit
         ):
             return False
         group = self._waiting[-1] if self._waiting else None
         if group is None or group.record_bytes + size > self._group_bytes_limit:
             group = _Group()
             self._waiting.append(group)
-            self._wake.set()
-        group.kinds.extend(bytes((kind,)) * len(bodies))
-        group.bodies.extend(bodies)
+            if not self._writing:
+                self._begin_to_write()
+        group.kinds += _KINDS[kind] * count
+        group.bodies += bodies
         group.record_bytes += size
         self._queued_bytes += size
-        self._queued_records += len(bodies)
+        self._queued_records += count
         return True
 
     def when_durable(self, done: Done) -> None:
         """Calls `done` once all that was appended so far is durable: at once if it is."""
-        if self.failed.done():
-            done(self.failed.result())
-        elif self._waiting:
+        if self._waiting:
             self._waiting[-1].done.append(done)
         elif self._flying is not None:
             self._flying.done.append(done)
         else:
-            done(None)
+            done(self._failure)
 
     async def flushed(self) -> None:
         """Returns when all that was appended so far is durable. Raises what failed the journal."""
@@ -207,12 +214,15 @@ class Journal:
         self._closing = True
         self._hurry.set()
         self._refusal = self._refusal or ClosedError("the journal is closed")
-        self._wake.set()
         self._recycled.set()
         if self._next_segment is not None and not self._waiting:
             self._next_segment.cancel()
+        if self._waiting and self._writer is None:
+            self._write_now()
         if self._writer is not None:
             await asyncio.wait([self._writer])
+        if self._failure is None:
+            self._fail_with(ClosedError("the journal is closed"), quietly=True)
         if self._next_segment is not None:
             if not self._next_segment.cancelling():  # it tidies up after the first time
                 self._next_segment.cancel()
@@ -224,58 +234,109 @@ class Journal:
 
     # -- the writer
 
-    async def _run(self) -> None:
+    def _begin_to_write(self) -> None:
+        """A group waits and nobody writes: it goes out when this turn of the loop is over."""
+        self._writing = True
+        if self._is_quick:
+            self._loop.call_soon(self._write_now)
+        else:
+            self._write_in_task(None)
+
+    def _write_now(self) -> None:
+        """The writer while the disk is quick; what is not goes to the other one."""
+        taken: _Taken | None = None
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._waiting:
-                    await self._write(self._waiting[0])
-                if self._closing:
-                    self._fail_with(ClosedError("the journal is closed"), quietly=True)
-                    return
+            while self._waiting and self._offset + self._waiting[0].record_bytes <= self._room_ends:
+                taken = buffers, size = self._take()
+                seconds = self._file.write_now(self._offset, buffers, size)
+                if seconds is None:
+                    self._is_quick = False
+                    break
+                self._is_written(size, seconds)
+                taken = None
         except StorageError as error:
             self._fail_with(error)
-        except asyncio.CancelledError:
-            self._fail_with(ClosedError("the journal was stopped"), quietly=True)
+        except Exception as fault:
+            self._fail_with(StorageError(f"the journal stopped on a defect of Boki: {fault!r}"))
             raise
+        if (taken is not None and self._failure is None) or self._waiting:
+            self._write_in_task(taken)
+        else:
+            self._writing = False
+
+    def _write_in_task(self, taken: _Taken | None) -> None:
+        self._writer = self._loop.create_task(self._write_slowly(taken), name="bookie journal")
+        self._writer.add_done_callback(self._writer_ended)
+
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        """Also one that was stopped before it began."""
+        if writer.cancelled() and self._failure is None:
+            self._fail_with(ClosedError("the journal was stopped"), quietly=True)
+
+    async def _write_slowly(self, taken: _Taken | None) -> None:
+        """The writer that waits for the disk, and for segments; it ends when nothing is left to write."""
+        try:
+            while taken is not None or self._waiting:
+                if taken is None:
+                    while self._offset + self._waiting[0].record_bytes > self._room_ends:
+                        await self._roll()
+                    taken = self._take()
+                buffers, size = taken
+                seconds = self._file.write_now(self._offset, buffers, size)
+                self._is_quick = seconds is not None
+                if seconds is None:
+                    begun = self._loop.time()
+                    await self._file.write(self._offset, buffers, durable=True)
+                    seconds = self._loop.time() - begun
+                self._is_written(size, seconds)
+                taken = None
+            self._writing = False
+            self._writer = None
+        except StorageError as error:
+            self._fail_with(error)
         except Exception as fault:
             self._fail_with(StorageError(f"the journal stopped on a defect of Boki: {fault!r}"))
             raise
 
-    async def _write(self, group: _Group) -> None:
-        """One group, the oldest that waits, made durable; until it leaves the queue it may still grow."""
+    def _take(self) -> _Taken:
+        """The oldest group leaves the queue, encoded; until now it could grow."""
         assert self._segment is not None
-        while self._offset + group_bytes(group.record_bytes) > self._segment.header.segment_bytes:
-            await self._roll()
-        self._waiting.popleft()
-        self._flying = group
+        group = self._flying = self._waiting.popleft()
         number, self._next_number = self._next_number, self._next_number + 1
-        buffers, size = encode_group(self._segment.header, number, group.kinds, group.bodies)
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        await self._segment.file.write(self._offset, buffers, durable=True)
-        self._write_seconds.observe(loop.time() - begun)
-        self._records_total.inc(len(group.bodies))
-        self._bytes_total.inc(size)
+        return encode_group(self._segment.header, number, group.kinds, group.bodies)
+
+    def _is_written(self, size: int, seconds: float) -> None:
+        """What `_take` gave is durable."""
+        group, self._flying = self._flying, None
+        assert group is not None
+        count = len(group.bodies)
+        self._write_seconds.observe(seconds)
+        self._records_total.value += count
+        self._bytes_total.value += size
         self._offset += size
         self.groups_written += 1
-        self._flying = None
         self._queued_bytes -= group.record_bytes
-        self._queued_records -= len(group.bodies)
+        self._queued_records -= count
         for done in group.done:
             done(None)
+
+    def _begin_segment(self, segment: Segment) -> None:
+        self._segment = segment
+        self._file = segment.file
+        self._offset = PAGE_BYTES
+        self._room_ends = segment.header.segment_bytes // PAGE_BYTES * PAGE_BYTES - GROUP_HEADER_BYTES
+        self.live.append(segment.header.generation)
 
     async def _roll(self) -> None:
         """Goes on in the next segment, waiting for it if the disk is full."""
         assert self._segment is not None and self._next_segment is not None
         self._hurry.set()
         following = await asyncio.shield(self._next_segment)
-        full, self._segment = self._segment, following
-        self._offset = PAGE_BYTES
-        generation = following.header.generation
-        self.live.append(generation)
-        self._next_segment = asyncio.create_task(self._prepare(generation + 1), name="bookie journal segment")
+        full = self._segment
+        self._begin_segment(following)
+        self._next_segment = asyncio.create_task(
+            self._prepare(following.header.generation + 1), name="bookie journal segment"
+        )
         await full.file.close()
 
     async def _prepare(self, generation: int) -> Segment:
@@ -309,10 +370,12 @@ class Journal:
     def _fail_with(self, error: BokiError, *, quietly: bool = False) -> None:
         if not quietly:
             _log.error("the journal failed; nothing more is acknowledged", error=error)
-        self._refusal = error
+        self._refusal = self._failure = error
+        self._writer = None
         self.failed.set_result(error)
         groups = [self._flying] if self._flying is not None else []
         groups.extend(self._waiting)
+        self._flying = None
         self._waiting.clear()
         for group in groups:
             for done in group.done:

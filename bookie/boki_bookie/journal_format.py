@@ -86,6 +86,8 @@ _ENTRY_IDS: Final = Struct(">qq")
 _SEGMENT_USED: Final = _PREFIX.size + _SEGMENT.size
 GROUP_HEADER_BYTES: Final = _PREFIX.size + _GROUP.size
 RECORD_HEADER_BYTES: Final = _CRC.size + _RECORD.size
+_ALONE_BYTES: Final = GROUP_HEADER_BYTES + RECORD_HEADER_BYTES
+"""What a group of one record is longer than its body."""
 SEGMENT_OVERHEAD_BYTES: Final = PAGE_BYTES + GROUP_HEADER_BYTES
 """What a segment needs besides the records of its only group."""
 JOINED_BODY_BYTES: Final = 8_192
@@ -162,12 +164,35 @@ def encode_group(
 ) -> tuple[list[Buffer], int]:
     """The buffers of one group, padded, and their length: one buffer where bodies are small, else bodies are not copied.
 
-    Every entry that a bookie takes goes through here: columns, and no statement of ours per record.
+    Every entry that a bookie takes goes through here. A record that is alone, as those of an idle bookie are, is put together
+    at once; more of them by columns, with no statement of ours per record.
     """
+    if len(bodies) > 1:
+        return _encode_columns(header, number, kinds, bodies)
+    generation, salt, body = header.generation, header.salt, bodies[0]
+    length = len(body)
+    size = _ALONE_BYTES + length
+    padding = -size % PAGE_BYTES
+    group = _GROUP.pack(generation, 1, number, size)
+    head = _RECORD.pack(length, generation, kinds[0])
+    parts = (
+        _PREFIX.pack(_GROUP_MAGIC, crc32c(group, salt)),
+        group,
+        _CRC.pack(crc32c(body, crc32c(head, salt))),
+        head,
+        body,
+        _ZEROS[:padding],
+    )
+    return [b"".join(parts)] if size <= JOINED_BODY_BYTES else list(parts), size + padding
+
+
+def _encode_columns(
+    header: SegmentHeader, number: int, kinds: Sequence[int], bodies: Sequence[Buffer]
+) -> tuple[list[Buffer], int]:
     generation, salt = header.generation, header.salt
     count, lengths = len(bodies), list(map(len, bodies))
     crcs: Iterable[int]
-    if lengths and lengths.count(lengths[0]) == count == kinds.count(kinds[0]):  # as entries of one writer are
+    if lengths.count(lengths[0]) == count == kinds.count(kinds[0]):  # as entries of one writer are
         head = _RECORD.pack(lengths[0], generation, kinds[0])
         heads = [head] * count
         crcs = map(crc32c, bodies, repeat(crc32c(head, salt)))

@@ -107,7 +107,7 @@ class World:
         """What the metadata store waits for, if it is slow."""
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
-        self._opened: list[Storage] = []
+        self._opened: list[tuple[Storage, MemoryDisk]] = []
 
     @staticmethod
     def seeded(seed: int) -> SeededRandom:
@@ -160,7 +160,7 @@ class World:
             metrics=Metrics(),
             **parts,
         )
-        self._opened.append(storage)
+        self._opened.append((storage, disk))
         return storage
 
     async def put(self, storage: Storage, *requests: AddRequest) -> list[V2Status]:
@@ -221,8 +221,9 @@ class World:
         return decode_request(memoryview(frame)[4:])
 
     async def close(self) -> None:
-        for storage in self._opened:
-            await storage.close()
+        for storage, disk in self._opened:
+            if not disk.stopped.is_set():  # else it belonged to a process that was killed
+                await storage.close()
 
 
 @pytest.fixture

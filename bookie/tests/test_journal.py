@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.journal import Journal
-from boki_bookie.journal_format import RecordKind
+from boki_bookie.journal_format import RecordKind, SegmentScan
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import BokiError, ClosedError, DiskFailed, InvalidArgument, Overloaded
@@ -17,6 +17,13 @@ from boki_common.metrics import Metrics
 from boki_common.runtime.memory_disk import MemoryDisk
 
 ENTRY = RecordKind.ENTRY
+
+
+@pytest.fixture(params=[False, True], ids=["slow", "quick"])
+def disk(disk: MemoryDisk, request: pytest.FixtureRequest) -> MemoryDisk:
+    """One whose writes are waited for, and one whose writes are made at once."""
+    disk.quick = request.param
+    return disk
 
 
 async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = None) -> Journal:
@@ -140,7 +147,8 @@ async def test_a_failed_flush_is_final(disk: MemoryDisk, world: Any) -> None:
     disk.fail("sync")
     journal.append(ENTRY, b"first")
     journal.when_durable(told.append)
-    await asyncio.sleep(0)
+    if not disk.quick:
+        await asyncio.sleep(0)
     journal.append(ENTRY, b"second")
     journal.when_durable(told.append)
     error = await journal.failed
@@ -153,6 +161,102 @@ async def test_a_failed_flush_is_final(disk: MemoryDisk, world: Any) -> None:
         await journal.flushed()
     await journal.close()
     assert disk.steps - written < 3, "nothing is written after a failed flush"
+
+
+async def quick_one(disk: MemoryDisk, world: Any) -> Journal:
+    """A journal that has seen that its disk is quick."""
+    disk.quick = True
+    journal = await start(disk, world)
+    journal.append(ENTRY, b"warm")
+    await journal.flushed()
+    await prepared(disk)
+    return journal
+
+
+async def test_on_a_quick_disk_a_turn_of_the_loop_is_one_write_at_its_end(disk: MemoryDisk, world: Any) -> None:
+    journal = await quick_one(disk, world)
+    told: list[BokiError | None] = []
+    before = journal.groups_written
+    journal.append(ENTRY, b"first")
+    journal.when_durable(told.append)
+    journal.append(ENTRY, b"second")
+    journal.when_durable(told.append)
+    assert told == []
+    assert "bookie journal" not in [task.get_name() for task in asyncio.all_tasks()], "nobody waits for the disk"
+    assert b"first" not in disk.contents("journal/0000000001.segment")
+    await asyncio.sleep(0)
+    assert told == [None, None]
+    assert b"second" in disk.crash(NoSectors()).contents("journal/0000000001.segment")
+    assert journal.groups_written == before + 1
+    await journal.close()
+
+
+async def test_a_disk_that_is_quick_no_more_is_waited_for_and_nothing_is_lost(disk: MemoryDisk, world: Any) -> None:
+    journal = await quick_one(disk, world)
+    order: list[int] = []
+
+    def durable(number: int, _error: BokiError | None) -> None:
+        order.append(number)
+
+    for number in range(12):
+        disk.quick = number % 4 != 2
+        for part in range(2):
+            journal.append(ENTRY, b"record %d of %d" % (part, number))
+        journal.when_durable(partial(durable, number))
+        await asyncio.sleep(0)
+    await journal.flushed()
+    assert order == list(range(12))
+    await journal.close()
+    files = SegmentFiles(disk, world.rng, bookie_id=world.raw_id, segment_bytes=16_384, spares_kept=2)
+    found = []
+    for generation in journal.live:
+        header, data = await files.load(generation)
+        found += [bytes(body) for group in SegmentScan(data, header, name="").groups() for body in group.bodies]
+    assert found[1:] == [b"record %d of %d" % (part, number) for number in range(12) for part in range(2)]
+
+
+async def test_what_a_callback_appends_is_written_after_it(disk: MemoryDisk, world: Any) -> None:
+    journal = await quick_one(disk, world)
+    told: list[BokiError | None] = []
+
+    def again(_error: BokiError | None) -> None:
+        journal.append(ENTRY, b"again")
+        journal.when_durable(told.append)
+
+    journal.append(ENTRY, b"first")
+    journal.when_durable(again)
+    await asyncio.sleep(0)
+    assert told == [None]
+    assert b"again" in disk.crash(NoSectors()).contents("journal/0000000001.segment")
+    await journal.close()
+
+
+async def test_a_flush_that_fails_at_once_is_final(disk: MemoryDisk, world: Any) -> None:
+    journal = await quick_one(disk, world)
+    told: list[BokiError | None] = []
+    disk.fail("sync")
+    journal.append(ENTRY, b"first")
+    journal.when_durable(told.append)
+    await asyncio.sleep(0)
+    error = await journal.failed
+    assert isinstance(error, DiskFailed)
+    assert told == [error]
+    with pytest.raises(DiskFailed):
+        journal.append(ENTRY, b"second")
+    journal.when_durable(told.append)
+    assert told == [error, error]
+    await journal.close()
+
+
+async def test_closing_in_the_turn_of_an_append_writes_it(disk: MemoryDisk, world: Any) -> None:
+    journal = await quick_one(disk, world)
+    told: list[BokiError | None] = []
+    journal.append(ENTRY, b"last words")
+    journal.when_durable(told.append)
+    await journal.close()
+    assert told == [None]
+    assert b"last words" in disk.contents("journal/0000000001.segment")
+    assert isinstance(await journal.failed, ClosedError)
 
 
 async def prepared(disk: MemoryDisk) -> None:

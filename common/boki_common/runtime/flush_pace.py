@@ -16,25 +16,28 @@ INLINE_AFTER: Final = 256
 """So many flushes in a row must have been fast."""
 INLINE_BYTES: Final = 256 * limits.KIB
 """A larger write always goes to the thread."""
+NONE_INLINE: Final = -1
+"""Not even a write of nothing."""
 
 
 class FlushPace:
     """Whether the next durable write is made on the event loop.
 
     Only after `INLINE_AFTER` flushes in a row were fast; one slow flush sends the next as many to the thread. So a slow
-    disk costs the loop one flush in that many, at most.
+    disk costs the loop one flush in that many, at most. A fast flush on the loop need not be told: it changes nothing.
     """
 
-    __slots__ = ("_to_go",)
+    __slots__ = ("_to_go", "inline_bytes")
 
     def __init__(self) -> None:
+        self.inline_bytes = NONE_INLINE
+        """A write of up to so many bytes is made on the loop."""
         self._to_go = INLINE_AFTER
-
-    def inline(self, size: int) -> bool:
-        return not self._to_go and size <= INLINE_BYTES
 
     def took(self, seconds: float) -> None:
         if seconds > INLINE_FLUSH_S:
             self._to_go = INLINE_AFTER
+            self.inline_bytes = NONE_INLINE
         else:
             self._to_go = max(0, self._to_go - 1)  # also where two threads tell of a flush at once
+            self.inline_bytes = NONE_INLINE if self._to_go else INLINE_BYTES

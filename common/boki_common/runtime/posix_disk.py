@@ -42,8 +42,8 @@ from boki_common.errors import (
     WrongDirectory,
 )
 from boki_common.limits import MIB
-from boki_common.runtime.direct_writer import AlignedPieces, DirectWriter, write_fully
-from boki_common.runtime.flush_pace import FlushPace
+from boki_common.runtime.direct_writer import IOV_MAX, AlignedPieces, DirectWriter, write_fully
+from boki_common.runtime.flush_pace import INLINE_FLUSH_S, FlushPace
 from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer
 
 T = TypeVar("T")
@@ -190,11 +190,7 @@ class PosixFile:
 
     async def write(self, offset: int, buffers: Sequence[Buffer], *, durable: bool) -> None:
         size = sum(map(len, buffers))
-        if durable and self._pace.inline(size) and not self._closing:
-            try:
-                self._write_and_flush(offset, buffers)
-            except OSError as fault:
-                raise storage_error(fault, self._path, "writing", offset) from fault
+        if durable and self.write_now(offset, buffers, size) is not None:
             return
         direct = self._direct
         if direct is not None and not offset % BULK_PAGE_BYTES and not size % BULK_PAGE_BYTES:
@@ -205,6 +201,21 @@ class PosixFile:
             await self._call(self._own_lane(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
         else:
             await self._call(self._shared, lambda: write_fully(self._descriptor, offset, buffers), "writing", offset)
+
+    def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
+        if size > self._pace.inline_bytes or self._closing:
+            return None
+        begun = perf_counter()
+        try:
+            if os.pwritev(self._descriptor, buffers[:IOV_MAX], offset) != size:
+                write_fully(self._descriptor, offset, buffers)  # from the start: it is the same bytes
+            os.fdatasync(self._descriptor)
+        except OSError as fault:
+            raise storage_error(fault, self._path, "writing", offset) from fault
+        seconds = perf_counter() - begun
+        if seconds > INLINE_FLUSH_S:
+            self._pace.took(seconds)
+        return seconds
 
     def _write_and_flush(self, offset: int, buffers: Sequence[Buffer]) -> None:
         begun = perf_counter()

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from boki_common.errors import ClosedError, CorruptData, DirectoryInUse, InvalidArgument
+from boki_common.runtime.flush_pace import INLINE_AFTER
 from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.ports import BULK_PAGE_BYTES, Disk
+from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer, Disk
 from boki_common.runtime.posix_disk import PosixDisk
 
 Reopen = Callable[[], Disk]
@@ -53,6 +54,27 @@ async def test_what_is_at_hand_is_what_a_read_gives(disk: Disk) -> None:
     assert file.read_at_hand(6, 100) is None, "the end of the file is left to read"
     await file.close()
     assert file.read_at_hand(6, 5) is None
+
+
+async def test_what_is_written_at_once_is_what_a_durable_write_leaves(reopen: Reopen) -> None:
+    disk = reopen()
+    if isinstance(disk, MemoryDisk):
+        disk.quick = True
+    file = await disk.open("file", create=True)
+    buffers: list[Buffer] = [b"hello ", memoryview(b"world")]
+    seconds: float | None = None
+    for _ in range(INLINE_AFTER + 1):
+        seconds = file.write_now(2, buffers, 11)
+        if seconds is not None:
+            break
+        await file.write(2, buffers, durable=True)
+    assert seconds is not None or isinstance(disk, PosixDisk), "a slow device never gets so far"
+    assert await file.read(0, 20) == b"\0\0hello world"
+    await file.close()
+    assert file.write_now(0, [b"x"], 1) is None, "write says that it is closed"
+    with pytest.raises(ClosedError):
+        await file.write(0, [b"x"], durable=True)
+    await disk.close()
 
 
 async def test_a_mapped_file_can_be_read_when_it_is_closed_and_removed(disk: Disk) -> None:

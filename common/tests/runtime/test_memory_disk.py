@@ -124,6 +124,42 @@ async def test_the_nth_operation_fails_once() -> None:
     await file.sync()
 
 
+async def test_a_quick_disk_writes_at_once_and_what_is_written_survives() -> None:
+    disk = MemoryDisk()
+    disk.quick = True
+    file = await disk.open("file", create=True)
+    assert file.write_now(0, [b"durable"], 7) == 0.0
+    assert disk.crash(SeededRandom(1)).contents("file") == b"durable"
+    disk.fail("write")
+    with pytest.raises(DiskFailed):
+        file.write_now(0, [b"another"], 7)
+    disk.fail("sync")
+    with pytest.raises(DiskFailed):
+        file.write_now(0, [b"another"], 7)
+    assert disk.contents("file") == b"another", "written, not flushed"
+
+
+@pytest.mark.parametrize("what", ["held", "slow", "limited", "planned", "full", "read-only"])
+async def test_where_something_could_happen_to_a_write_nothing_is_written_at_once(what: str) -> None:
+    disk = MemoryDisk()
+    disk.quick = True
+    file = await disk.open("file", create=True)
+    if what == "held":
+        disk.hold("sync")
+    elif what == "slow":
+        disk.slow("write", 1.0)
+    elif what == "limited":
+        disk.stop_after(1)
+    elif what == "planned":
+        disk.plan = lambda kind, name: 0.0
+    elif what == "full":
+        disk.capacity_bytes = 3
+    else:
+        disk.read_only = True
+    assert file.write_now(0, [b"data"], 4) is None
+    assert disk.contents("file") == b""
+
+
 async def test_bits_flip_at_rest() -> None:
     disk = MemoryDisk()
     disk.put("file", b"\0\0")
