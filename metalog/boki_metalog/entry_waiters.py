@@ -29,15 +29,16 @@ W = TypeVar("W")
 class EntryWaiters(Generic[W]):
     """See the module.
 
-    Invariant: `orders` are the commands given to the sequencer and not in an entry yet, in the order they were given.
+    Invariant: `orders` are the commands given to the sequencer and not in an entry yet, in the order they were given;
+    `in_flight` waits for the entry in flight.
     """
 
-    __slots__ = ("_in_flight", "barriers", "orders")
+    __slots__ = ("barriers", "in_flight", "orders")
 
     def __init__(self) -> None:
         self.orders: deque[W] = deque()
         self.barriers: list[W] = []
-        self._in_flight: list[W] = []
+        self.in_flight: list[W] = []
 
     def order(self, waiter: W) -> None:
         """The next command in order has this waiter; how many may wait is decided where commands are queued."""
@@ -53,16 +54,16 @@ class EntryWaiters(Generic[W]):
 
     def taken(self, orders: int) -> None:
         """An entry with so many of the commands that wait begins."""
-        assert not self._in_flight, "one entry in flight"
+        assert not self.in_flight, "one entry in flight"
         if orders:
-            self._in_flight = [self.orders.popleft() for _ in range(orders)]
+            self.in_flight = [self.orders.popleft() for _ in range(orders)]
         if self.barriers:
-            self._in_flight += self.barriers
+            self.in_flight += self.barriers
             self.barriers = []
 
     def acked(self) -> list[W]:
         """Those whom the entry in flight served, commands first; they wait no longer."""
-        served, self._in_flight = self._in_flight, []
+        served, self.in_flight = self.in_flight, []
         return served
 
     def forget_barriers(self, gone: Callable[[W], bool]) -> None:
@@ -72,7 +73,7 @@ class EntryWaiters(Generic[W]):
     def clear(self) -> tuple[list[W], list[W]]:
         """Everybody who waits, oldest first; nobody does after. Those of the entry in flight, which recovery may keep or drop;
         and those whom no entry has."""
-        taken, left = self._in_flight, [*self.orders, *self.barriers]
+        taken, left = self.in_flight, [*self.orders, *self.barriers]
         self.orders.clear()
-        self._in_flight, self.barriers = [], []
+        self.in_flight, self.barriers = [], []
         return taken, left

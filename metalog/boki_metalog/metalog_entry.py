@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import starmap
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
@@ -142,17 +143,19 @@ class MetalogEntry(msgspec.Struct, frozen=True):
 
 def encode(entry: MetalogEntry) -> bytes:
     """The bytes of an entry. Out of range is our own mistake: AssertionError."""
-    assert len(entry.shards) <= limits.TERM_SHARDS and len(entry.commands) <= limits.METALOG_COMMANDS
-    assert not entry.commands or sum(map(command_bytes, entry.commands)) <= limits.METALOG_COMMANDS_BYTES
-    assert 0 <= entry.start_pos <= entry.end_pos <= limits.POSITION_MAX, (entry.start_pos, entry.end_pos)
-    parts = [
-        _HEAD.pack(
-            VERSION, len(entry.shards), len(entry.commands), entry.start_pos, entry.end_pos, max(entry.time_ms, 0)
-        )
-    ]
-    parts += [_SHARD.pack(*end) for end in entry.shards]
-    parts += map(encode_command, entry.commands)
-    return b"".join(parts)
+    shards, commands, start_pos, end_pos, time_ms = (
+        entry.shards,
+        entry.commands,
+        entry.start_pos,
+        entry.end_pos,
+        entry.time_ms,
+    )
+    shard_count, command_count = len(shards), len(commands)
+    assert shard_count <= limits.TERM_SHARDS and command_count <= limits.METALOG_COMMANDS
+    assert not commands or sum(map(command_bytes, commands)) <= limits.METALOG_COMMANDS_BYTES
+    assert 0 <= start_pos <= end_pos <= limits.POSITION_MAX, (start_pos, end_pos)
+    head = _HEAD.pack(VERSION, shard_count, command_count, start_pos, end_pos, time_ms if time_ms > 0 else 0)
+    return b"".join((head, *starmap(_SHARD.pack, shards), *map(encode_command, commands)))
 
 
 def decode(data: Buffer) -> MetalogEntry:
@@ -163,8 +166,9 @@ def decode(data: Buffer) -> MetalogEntry:
         ProtocolError: lengths, counts or numbers cannot be right.
     """
     view = memoryview(data)
-    if len(view) < _HEAD.size:
-        raise ProtocolError(f"expected a metalog entry of at least {_HEAD.size} bytes, found {len(view)}")
+    size = len(view)
+    if size < _HEAD.size:
+        raise ProtocolError(f"expected a metalog entry of at least {_HEAD.size} bytes, found {size}")
     version, shard_count, command_count, start_pos, end_pos, time_ms = _HEAD.unpack_from(view)
     if version != VERSION:
         raise VersionMismatch(
@@ -178,9 +182,9 @@ def decode(data: Buffer) -> MetalogEntry:
             f"found {shard_count} and {command_count}"
         )
     shards_end = _HEAD.size + shard_count * _SHARD.size
-    if shards_end + command_count * (_COMMAND.size + _CLOSE.size) > len(view):
+    if shards_end + command_count * (_COMMAND.size + _CLOSE.size) > size:
         raise ProtocolError(
-            f"a metalog entry of {len(view)} bytes cannot hold {shard_count} shards and {command_count} commands"
+            f"a metalog entry of {size} bytes cannot hold {shard_count} shards and {command_count} commands"
         )
     if not start_pos <= end_pos <= limits.POSITION_MAX or time_ms > _I63_MAX:
         raise ProtocolError(
@@ -189,8 +193,8 @@ def decode(data: Buffer) -> MetalogEntry:
     shards = tuple(map(make_end, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
     _check_shards(shards)
     commands = _decode_commands(view, shards_end, command_count) if command_count else ()
-    if not command_count and shards_end != len(view):
-        raise ProtocolError(f"a metalog entry has {len(view) - shards_end} bytes after its end")
+    if not command_count and shards_end != size:
+        raise ProtocolError(f"a metalog entry has {size - shards_end} bytes after its end")
     return MetalogEntry(start_pos, end_pos, time_ms, shards, commands)
 
 
@@ -199,7 +203,7 @@ def _check_shards(shards: Sequence[ShardEnd]) -> None:
     for shard, records_end, entries_end in shards:
         if shard <= before:
             raise ProtocolError(f"expected ascending shards in a metalog entry, found {shard} after {before}")
-        if max(records_end, entries_end) > limits.POSITION_MAX or (records_end and not entries_end):
+        if not (records_end <= limits.POSITION_MAX >= entries_end) or (records_end and not entries_end):
             raise ProtocolError(f"shard {shard} cannot end at {records_end} records in {entries_end} entries")
         before = shard
 

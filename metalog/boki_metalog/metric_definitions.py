@@ -44,8 +44,8 @@ class SequencerMetrics:
         self._term.set(term)
 
     def acked(self, records: int, seconds: float) -> None:
-        self._entries.inc()
-        self._records.inc(records)
+        self._entries.value += 1
+        self._records.value += records
         self._entry_seconds.observe(seconds)
 
     def refused(self) -> None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Final, NamedTuple, cast
 
 from boki_common import limits
@@ -63,6 +64,7 @@ _make_range: Final = cast(
     Callable[[tuple[int, int, int, int, int, int]], ShardRange], partial(tuple.__new__, ShardRange)
 )
 """Without a frame of Python, as `make_end`."""
+_shard_of = itemgetter(0)
 
 
 class ProgressVector:
@@ -92,7 +94,7 @@ class ProgressVector:
     def apply(self, entry: MetalogEntry) -> list[ShardRange]:
         """Checks the next entry, becomes the state after it, and returns what it ordered. Raises as `deltas`."""
         ranges = deltas(self, entry)
-        shards = {end.shard: end for end in entry.shards}
+        shards = dict(zip(map(_shard_of, entry.shards), entry.shards, strict=True))
         for command in entry.commands:
             if isinstance(command, Open):
                 self.next_shard = command.shard + 1
@@ -111,7 +113,8 @@ def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
         CorruptData: the entry cannot follow: another start, a vector that falls, a shard out of nowhere, records without
             entries, time that runs back. No correct sequencer writes it, so nothing of it may be applied.
     """
-    if entry.start_pos != previous.end_pos or entry.time_ms < previous.time_ms:
+    pos = entry.start_pos
+    if pos != previous.end_pos or entry.time_ms < previous.time_ms:
         raise CorruptData(
             f"expected a metalog entry from position {previous.end_pos} and time {previous.time_ms} on, "
             f"found position {entry.start_pos} and time {entry.time_ms}",
@@ -122,9 +125,11 @@ def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
         _check_commands(previous, entry)
     ranges = []
     known = previous.shards
-    pos = entry.start_pos
-    for shard, records_end, entries_end in entry.shards:
-        before = known.get(shard)
+    for end in entry.shards:
+        before = known.get(end[0])
+        if end == before:
+            continue
+        shard, records_end, entries_end = end
         first_record, first_entry = before[1:] if before is not None else EMPTY_END
         records = records_end - first_record
         entries = entries_end - first_entry
@@ -177,29 +182,29 @@ def _check_commands(previous: ProgressVector, entry: MetalogEntry) -> None:
 class _Shard:
     """The sequencer's view of one shard that is not closed yet."""
 
-    __slots__ = ("closing", "entries_known", "incarnation", "opened", "records_cut", "records_known")
+    __slots__ = ("closing", "incarnation")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
-        self.opened = False
-        """Its OPEN is in an entry that was taken."""
         self.closing = False
         """Its CLOSE waits to be taken: no more reports."""
-        self.records_known = 0
-        self.entries_known = 0
-        self.records_cut = 0
 
 
 class CutBuilder:
     """The state of a term's sequencer. See the module.
 
-    Invariant: cut ≤ known for every shard, and the entries taken so far are a sequence that `deltas` accepts.
+    Invariant: `_known` has the shards whose OPEN is in an entry that was taken, as the next entry cuts them, which ends at
+    `_known_pos` then; the entries taken so far are a sequence that `deltas` accepts.
     """
 
     def __init__(self, *, time_ms: int = 0) -> None:
         self.end_pos = 0
         self.time_ms = time_ms
         """Of the last entry; before the first, the newest time of the terms that this one succeeds."""
+        self.waits = False
+        """Whether there is something for the next entry."""
+        self._known: dict[int, ShardEnd] = {}
+        self._known_pos = 0
         self._next_shard = 0
         self._shards: dict[int, _Shard] = {}
         self._by_ledger: dict[int, tuple[int, str]] = {}
@@ -209,8 +214,6 @@ class CutBuilder:
         self._orders = 0
         """Of the commands that wait, those given to `order`; and their bytes."""
         self._order_bytes = 0
-        self._advanced = False
-        self._barrier = False
 
     @property
     def shards(self) -> dict[int, str]:
@@ -251,6 +254,7 @@ class CutBuilder:
         self._by_ledger[ledger_id] = shard, incarnation
         self._owned.setdefault(incarnation, []).append(shard)
         self._commands.append(Open(shard, incarnation, ledger_id))
+        self.waits = True
         return shard
 
     def report(self, shard: int, records_end: int, entries_end: int) -> None:
@@ -260,25 +264,26 @@ class CutBuilder:
             ShardNotOpen: closed, about to be closed, or not opened by an entry yet.
             ImpossibleReport: one number rises without the other, or faster than entries can hold records.
         """
-        state = self._shards.get(shard)
-        if state is None or state.closing or not state.opened:
+        known = self._known.get(shard)
+        if known is None or self._shards[shard].closing:
             raise ShardNotOpen(f"shard {shard} is not open in this term: its end is in the metalog", shard=shard)
-        records = records_end - state.records_known
-        entries = entries_end - state.entries_known
+        _, records_known, entries_known = known
+        records = records_end - records_known
+        entries = entries_end - entries_known
         if records <= 0 and entries <= 0:
             return
         if records < 0 or entries <= 0 or records > entries * limits.BATCH_RECORDS:
             raise ImpossibleReport(
-                f"shard {shard} was reported at {state.records_known} records in {state.entries_known} entries and "
+                f"shard {shard} was reported at {records_known} records in {entries_known} entries and "
                 f"cannot be at {records_end} in {entries_end}",
                 shard=shard,
             )
-        owned = self._owned[state.incarnation]
+        owned = self._owned[self._shards[shard].incarnation]
         while owned[0] != shard:
             self.close(owned[0])
-        state.records_known = records_end
-        state.entries_known = entries_end
-        self._advanced = True
+        self._known[shard] = make_end((shard, records_end, entries_end))
+        self._known_pos += records
+        self.waits = True
 
     def close(self, shard: int) -> None:
         """Has the next entry cut what is known of the shard and close it. Repeated, or closed already: nothing.
@@ -296,6 +301,7 @@ class CutBuilder:
             if not owned:
                 del self._owned[state.incarnation]
             self._commands.append(Close(shard))
+            self.waits = True
 
     def close_all_of(self, incarnation: str) -> list[int]:
         """Closes every shard of a lost engine; returns their numbers."""
@@ -321,15 +327,11 @@ class CutBuilder:
         self._orders += 1
         self._order_bytes = waiting_bytes
         self._commands.append(command)
+        self.waits = True
 
     def barrier(self) -> None:
         """Has the next `take` make an entry, even one that says nothing."""
-        self._barrier = True
-
-    @property
-    def waits(self) -> bool:
-        """Whether there is something for the next entry."""
-        return self._advanced or self._barrier or bool(self._commands)
+        self.waits = True
 
     def take(self, now_ms: int) -> MetalogEntry | None:
         """The next entry, or None when there is nothing to say. What is taken counts as ordered.
@@ -339,23 +341,28 @@ class CutBuilder:
         """
         if not self.waits:
             return None
-        commands = self._fitting() if self._commands else []
-        for command in commands:
-            if isinstance(command, Open):
-                self._shards[command.shard].opened = True
-        ends, end_pos = self._ends()
+        start_pos, end_pos = self.end_pos, self._known_pos
         if end_pos > limits.POSITION_MAX:
-            self._commands.extendleft(reversed(commands))
             raise TermFull(
-                f"{end_pos - self.end_pos} more records do not fit below position {limits.POSITION_MAX} of the term",
-                end_pos=self.end_pos,
+                f"{end_pos - start_pos} more records do not fit below position {limits.POSITION_MAX} of the term",
+                end_pos=start_pos,
             )
-        self._advanced = self._barrier = False
-        entry = MetalogEntry(self.end_pos, end_pos, max(self.time_ms, now_ms), ends, tuple(commands))
-        self._took(entry)
+        if now_ms > self.time_ms:
+            self.time_ms = now_ms
+        commands: tuple[Command, ...] = ()
+        if self._commands:
+            commands = self._fitting()
+            for command in commands:
+                if isinstance(command, Open):
+                    self._known[command.shard] = make_end((command.shard, 0, 0))
+        entry = MetalogEntry(start_pos, end_pos, self.time_ms, tuple(self._known.values()), commands)
+        if commands:
+            self._took(commands)
+        self.end_pos = end_pos
+        self.waits = bool(self._commands)
         return entry
 
-    def _fitting(self) -> list[Command]:
+    def _fitting(self) -> tuple[Command, ...]:
         """Takes from the queue what one entry may hold: always at least one command."""
         waiting = self._commands
         fitting: list[Command] = []
@@ -366,26 +373,12 @@ class CutBuilder:
                 break
             fitting.append(waiting.popleft())
         assert fitting, "every command fits into an entry alone"
-        return fitting
+        return tuple(fitting)
 
-    def _ends(self) -> tuple[tuple[ShardEnd, ...], int]:
-        """What the next cut says of every opened shard, and its end position."""
-        ends: list[ShardEnd] = []
-        pos = self.end_pos
-        for number, shard in self._shards.items():
-            if shard.opened:
-                ends.append(make_end((number, shard.records_known, shard.entries_known)))
-                pos += shard.records_known - shard.records_cut
-        return tuple(ends), pos
-
-    def _took(self, entry: MetalogEntry) -> None:
-        for number, records_end, _ in entry.shards:
-            self._shards[number].records_cut = records_end
-        for command in entry.commands:
+    def _took(self, commands: Iterable[Command]) -> None:
+        for command in commands:
             if isinstance(command, Close):
-                del self._shards[command.shard]
+                del self._shards[command.shard], self._known[command.shard]
             elif not isinstance(command, Open):
                 self._orders -= 1
                 self._order_bytes -= command_bytes(command)
-        self.end_pos = entry.end_pos
-        self.time_ms = entry.time_ms

@@ -224,10 +224,13 @@ def decode_subscribed(body: memoryview) -> Subscribed:
     return Subscribed(*_unpack(_SUBSCRIBED, body, "the answer to SUBSCRIBE"))
 
 
+def encode_entry(term: int, first: int, payload: bytes) -> bytes:
+    """The body of ENTRIES with one entry, in one piece."""
+    return _ONE_ENTRY.pack(term, 1, first, len(payload)) + payload
+
+
 def encode_entries(term: int, first: int, payloads: Sequence[bytes]) -> list[Buffer]:
     """The body of ENTRIES, as buffers; the entries are not copied."""
-    if len(payloads) == 1:
-        return [_ONE_ENTRY.pack(term, 1, first, len(payloads[0])), payloads[0]]
     buffers: list[Buffer] = [_ENTRIES.pack(term, len(payloads), first)]
     for payload in payloads:
         buffers += (_LENGTH.pack(len(payload)), payload)

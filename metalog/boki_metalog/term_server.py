@@ -304,8 +304,9 @@ class TermServer:
         try:
             entry = self._builder.take(self._clock.now_ms())
             assert entry is not None, "something waits"
-            commands = entry.commands
-            self._waiters.taken(sum(not isinstance(one, (Open, Close)) for one in commands) if commands else 0)
+            commands, waiters = entry.commands, self._waiters
+            if commands or waiters.barriers:
+                waiters.taken(sum(not isinstance(one, (Open, Close)) for one in commands))
             data = encode(entry)
             self._in_flight = entry, data, self._loop.time()
             submitted = self._writer.submit(data)
@@ -321,10 +322,9 @@ class TermServer:
         self._in_flight = None
         first = self.recent.end
         self.recent.append(data)
-        served = self._waiters.acked()
-        if served:
+        if self._waiters.in_flight:
             position = protocol.encode_position(Position(self.term, first + 1))
-            for waiter in served:
+            for waiter in self._waiters.acked():
                 waiter.peer.respond(waiter.request_id, waiter.opcode, position)
         self._push(first, data)
         if self._first_s is None and entry.end_pos:
@@ -346,14 +346,15 @@ class TermServer:
         """Written at once, with what is queued for the peer: an engine waits for it, and the rest of the turn need not."""
         if not self._subscribers:
             return
-        body = protocol.encode_entries(self.term, first, (data,))
-        encoded = messages.encode(protocol.OP_ENTRIES, 0, 0, tuple(body))
+        encoded = messages.encode(protocol.OP_ENTRIES, 0, 0, (protocol.encode_entry(self.term, first, data),))
+        limit = self._settings.subscriber_unsent_bytes
         lagging = []
         for peer in self._subscribers:
-            if peer.unsent_bytes > self._settings.subscriber_unsent_bytes:
+            connection = peer.connection
+            if connection.unsent_bytes > limit:
                 lagging.append(peer)
             else:
-                peer.connection.send_now(encoded)
+                connection.send_now(encoded)
         for peer in lagging:
             del self._subscribers[peer]
             peer.push(protocol.OP_LAGGED, protocol.encode_term(self.term))
