@@ -7,6 +7,7 @@ Rounds are interleaved: each measures every workload and every yardstick once, a
 a noisy minute spoils a round and not a figure.
 
     yardstick of one append = 2 × (echo p50 + fdatasync p50): to the engine and its bookies, to the sequencer and its bookies
+    bare shape = one append through as many processes that do nothing but pass it on and flush it (`bare_shape`)
 
 Processor time counts all processes, this one and its loop included. The exit code is 0 whatever falls short.
 """
@@ -26,7 +27,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import boki
-from benchmarks import machine, report, yardsticks
+from benchmarks import bare_shape, machine, report, yardsticks
+from benchmarks.bare_shape import Bare
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.report import Ratio, Row
 from boki_cli.local_cluster import LocalCluster
@@ -43,6 +45,7 @@ class Yardsticks(NamedTuple):
 
     fdatasync_us: float
     echo_us: float
+    bare: Bare
 
     @property
     def append_ms(self) -> float:
@@ -121,7 +124,9 @@ class Rounds:
         self, cluster: LocalCluster, directory: Path, socket: Path, arguments: argparse.Namespace
     ) -> None:
         """One round more."""
-        self.yardsticks.append(Yardsticks(yardsticks.fdatasync_us(directory), await yardsticks.echo_us(socket)))
+        sync_us, echo_us = yardsticks.fdatasync_us(directory), await yardsticks.echo_us(socket)
+        bare = await bare_shape.measure(directory / f"bare-{len(self.yardsticks)}")
+        self.yardsticks.append(Yardsticks(sync_us, echo_us, bare))
         async with boki.connect(cluster.url) as client:
             for workload in WORKLOADS:
                 row = await closed_loop(workload, client, cluster.pids, arguments.seconds)
@@ -158,6 +163,9 @@ class Rounds:
             "fdatasync 4 KiB p50": f"{sync:.0f} µs",
             "framed echo 1 KiB p50": f"{echo:.0f} µs (Unix socket, two processes)",
             "yardstick of an append": f"{append:.3f} ms = 2 × (fdatasync + echo)",
+            "bare shape": f"{statistics.median(one.bare.append_ms for one in self.yardsticks):.3f} ms, "
+            f"{statistics.median(one.bare.append_ms / one.append_ms for one in self.yardsticks):.2f} yardsticks, "
+            f"{statistics.median(one.bare.append_cpu_us for one in self.yardsticks):.0f} µs of processor time",
             "index rebuild": f"{statistics.median(one['records_per_s'] for one in self.rebuilds):,.0f} records/s, "
             f"{statistics.median(one['process_bytes_per_row'] for one in self.rebuilds):.1f} B a row",
         }

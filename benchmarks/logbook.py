@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import boki
-from benchmarks import logbook_terms, machine, report
+from benchmarks import bare_shape, logbook_terms, machine, report
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.logbook_ledger import ledger_appends
 from benchmarks.redis_peer import redis_client
@@ -149,6 +149,8 @@ async def part_append(bench: Bench) -> None:
                 "log": (Workload("append, 1 outstanding", 1, appends(lambda _: 1)), client, cluster),
             }
         )
+    bare = [(await bare_shape.measure(bench.directory / f"bare-{number}")).over_ledger for number in range(3)]
+    bench.facts["bare shape"] = f"{statistics.median(bare):.2f} × its own ledger append: processes that do nothing else"
     bench.ratio("append_p50_over_ledger_append", over(found["log"], found["ledger"], p50), "<=", 2.2)
 
 
