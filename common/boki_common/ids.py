@@ -11,7 +11,9 @@ Pure: no IO, no randomness.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, NewType
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, NewType, cast
 
 import xxhash
 
@@ -47,6 +49,10 @@ class Position(NamedTuple):
 
     term: int
     entry: int
+
+
+make_position: Final = cast(Callable[[tuple[int, int]], Position], partial(tuple.__new__, Position))
+"""`Position._make` without a frame of Python."""
 
 
 def seqnum(term: int, pos: int) -> Seqnum:

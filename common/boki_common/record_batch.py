@@ -188,6 +188,7 @@ class RecordBatch:
         self.term = fixed.term
         self.shard = fixed.shard
         self.first_local_id = fixed.first_local_id
+        self.run_count = fixed.run_count
         self.record_count = fixed.record_count
         self.tag_count = fixed.tag_count
         self.expectation_count = fixed.expectation_count

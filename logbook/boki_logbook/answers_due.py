@@ -14,13 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final, TypeAlias
 
 from boki_common.engine_protocol import Answers, Token
-from boki_common.record_batch import Run
+from boki_common.record_batch import RecordBatch
 from boki_logbook.ports import AppendSource
 from boki_logbook.shard import OwnEntry
 from boki_logbook.verdict import Answer, Decision
@@ -31,41 +28,36 @@ FEW_RUNS: Final = 32
 _run_of = attrgetter("run")
 
 
-class _Given(NamedTuple):
-    """Answers that name their runs by their places in the entry."""
-
-    runs: Sequence[Run]
-    answers: Sequence[Answer]
-
-
-class _Committed(NamedTuple):
-    """Instead of answers: the records of all these runs were committed, one after another."""
-
-    runs: NDArray[np.void]
-    first_seqnum: int
+_Due: TypeAlias = tuple[AppendSource, RecordBatch, Sequence[Answer] | None, int]
+"""For whom; the batch whose runs the answers name; instead of answers None, where all of its records were committed, one after
+another; then the seqnum of the first."""
 
 
 class AnswersDue:
     """See the module."""
 
     def __init__(self) -> None:
-        self._of_cut: list[tuple[AppendSource, _Given | _Committed]] = []
-        self._due: dict[AppendSource, list[_Given | _Committed]] = {}
+        self.waiting = False
+        """Whether anybody is to be told."""
+        self._of_cut: list[_Due] = []
+        self._due: list[_Due] = []
 
-    def decided(self, own: OwnEntry, decision: Decision, first_seqnum: int) -> None:
-        """The entry was applied; its records have the seqnums from `first_seqnum` on."""
-        runs, answers = own.batch.runs, decision.answers
-        if len(runs) > FEW_RUNS and not decision.losers and len(answers) == len(runs):
-            for piece in own.pieces:
-                self._of_cut.append((piece.source, _Committed(piece.batch.run_columns, first_seqnum)))
+    def decided(self, own: OwnEntry, decision: Decision) -> None:
+        """The entry was applied."""
+        runs, answers, pieces = own.batch.runs, decision.answers, own.pieces
+        count = len(runs)
+        if count > FEW_RUNS and not decision.losers and len(answers) == count:
+            first_seqnum = decision.first_seqnum
+            for piece in pieces:
+                self._of_cut.append((piece.source, piece.batch, None, first_seqnum))
                 first_seqnum += piece.batch.record_count
             return
         begin = runs_stop = 0
-        for piece in own.pieces:
-            runs_stop += len(piece.batch.runs)
-            end = bisect_left(answers, runs_stop, begin, key=_run_of)
+        for piece in pieces:
+            runs_stop += piece.batch.run_count
+            end = bisect_left(answers, runs_stop, begin, key=_run_of) if runs_stop < count else len(answers)
             if begin < end:
-                self._of_cut.append((piece.source, _Given(runs, answers[begin:end])))
+                self._of_cut.append((piece.source, own.batch, answers[begin:end], 0))
             begin = end
 
     def passed_over(self, own: OwnEntry, last: Callable[[int, bytes], int]) -> None:
@@ -78,33 +70,31 @@ class AnswersDue:
                 if run.count
             ]
             if gaps:
-                self._of_cut.append((piece.source, _Given(runs, gaps)))
+                self._of_cut.append((piece.source, piece.batch, gaps, 0))
 
     def cut_passed(self) -> None:
         """All entries of a cut were applied, and its commands."""
-        for source, given in self._of_cut:
-            self._due.setdefault(source, []).append(given)
-        self._of_cut.clear()
+        if self._of_cut:
+            self._due += self._of_cut
+            self._of_cut = []
+            self.waiting = True
 
     def tell(self, token: Token, position: int) -> None:
         """Tells what is due; the index has passed `token`, and covers the log up to the seqnum `position`."""
-        due, self._due = self._due, {}
-        for source, given in due.items():
-            told = Answers()
-            for one in given:
-                if isinstance(one, _Committed):
-                    told.add_committed(one.runs, one.first_seqnum, position)
-                    continue
-                runs, answers = one
-                told.add(
-                    [
-                        ((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual, 0)
-                        for at, first, count, seqnum, verdict, actual in answers
-                    ]
-                )
-            source.answered(token, told)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether anybody is to be told."""
-        return bool(self._due)
+        due, self._due, self.waiting = self._due, [], False
+        told: dict[AppendSource, Answers] = {}
+        for source, batch, answers, first_seqnum in due:
+            if source not in told:
+                told[source] = Answers()
+            if answers is None:
+                told[source].add_committed(batch.run_columns, first_seqnum, position)
+                continue
+            runs = batch.runs
+            told[source].add(
+                [
+                    ((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual, 0)
+                    for at, first, count, seqnum, verdict, actual in answers
+                ]
+            )
+        for source, rows in told.items():
+            source.answered(token, rows)

@@ -10,7 +10,7 @@ its appender and indexer, is in `engine_log`; one that stands still holds up no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from boki_common import limits
@@ -271,9 +271,9 @@ class EngineCore:
 
     # -- what indexers tell
 
-    def _advanced(self, books: dict[int, None]) -> None:
+    def _advanced(self, books: Iterable[int]) -> None:
         records = self.state.records
-        self._indexed.inc(records - self._counted_records)
+        self._indexed.value += records - self._counted_records
         self._counted_records = records
         self.reader.advanced(books)
         if self._stopped is not None and not self._stopped.done():

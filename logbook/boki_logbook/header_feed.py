@@ -57,7 +57,8 @@ class HeaderFeed:
         self._arrived = arrived
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
-        self._wanted: deque[_Chunk] = deque()
+        self.wanted: deque[_Chunk] = deque()
+        """What is to be read, and is not asked for yet."""
         self._open_chunks: dict[int, _Chunk] = {}
         self._ready: dict[tuple[int, int], RecordBatch | None] = {}
         """None: given up by a LOST command, and not to be had."""
@@ -85,7 +86,7 @@ class HeaderFeed:
                 self._ready[ledger_id, entry] = header
             elif chunk is None or entry != chunk.last + 1 or chunk.last - chunk.first + 1 >= READ_ENTRIES:
                 chunk = self._open_chunks[ledger_id] = _Chunk(ledger_id, entry)
-                self._wanted.append(chunk)
+                self.wanted.append(chunk)
             else:
                 chunk.last = entry
 
@@ -118,11 +119,11 @@ class HeaderFeed:
         Args:
             blocked: the entry needed next is not here. Then one read runs in any case: the window may be full of others.
         """
-        while self._wanted and len(self._reading) < READS and not self._closed:
+        while self.wanted and len(self._reading) < READS and not self._closed:
             coming = sum(self._reading.values())
             if len(self._ready) + coming >= WINDOW_ENTRIES and (self._reading or not blocked):
                 return
-            chunk = self._wanted.popleft()
+            chunk = self.wanted.popleft()
             if self._open_chunks.get(chunk.ledger_id) is chunk:
                 del self._open_chunks[chunk.ledger_id]
             task = asyncio.ensure_future(self._read(chunk))

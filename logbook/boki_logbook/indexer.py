@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-from boki_common import ids
 from boki_common.errors import CorruptData
-from boki_common.ids import Position
+from boki_common.ids import Position, make_position
 from boki_common.record_batch import RecordBatch
 from boki_logbook.answers_due import AnswersDue
 from boki_logbook.cache import BatchCache
@@ -122,7 +121,7 @@ class Indexer:
         source: EntrySource,
         pushed: PushedHeaders,
         cache: BatchCache,
-        advanced: Callable[[dict[int, None]], None],
+        advanced: Callable[[Iterable[int]], None],
         term_applied: Callable[[], None],
         failed: Callable[[Exception], None],
         retry_first_s: float,
@@ -156,8 +155,9 @@ class Indexer:
         self._entry = 0
         self._skipped: int | None = None
         """The first of the entries just passed over as lost; how many records they had is not known yet."""
-        self._books: dict[int, None] = {}
-        self._cut_books: dict[int, None] = {}
+        self._touched: list[Iterable[int]] = []
+        """Books of what was applied since the last telling, and of the cut that is being applied. One item an entry."""
+        self._touched_by_cut: list[Iterable[int]] = []
         self._answers = AnswersDue()
         self._turn_due = False
         self._closed = False
@@ -259,7 +259,7 @@ class Indexer:
             shard = shards[number]
             shard.records_end, shard.entries_end = records_end, entries_end
         self._cuts.append(cut)
-        received[self.log] = Position(term, entry + 1)
+        received[self.log] = make_position((term, entry + 1))
         for one in cut.ranges:
             if not self._own.wrote(term, one.shard):
                 self._feed.want(shards[one.shard].ledger_id, one.first_entry, one.entry_count)
@@ -356,7 +356,8 @@ class Indexer:
             advanced = True
         if advanced:
             self._tell()
-        self._feed.fetch(blocked=bool(cuts) and budget > 0)
+        if self._feed.wanted:
+            self._feed.fetch(blocked=bool(cuts) and budget > 0)
         if cuts and budget <= 0:
             self.resume()
 
@@ -397,16 +398,15 @@ class Indexer:
         """Applies the entries of a cut from where it stopped; False when one is not here yet."""
         places = cut.term.places
         assert places is not None, "its term has begun"
-        while self._range < len(cut.ranges):
-            one = cut.ranges[self._range]
+        term, given_up = places.term, self._given_up
+        for one in cut.ranges[self._range :]:
             ledger_id = places.shards[one.shard].ledger_id
-            while self._entry < one.entry_count:
-                entry = one.first_entry + self._entry
-                own = self._own.take(places.term, one.shard, entry)
+            for entry in range(one.first_entry + self._entry, one.first_entry + one.entry_count):
+                own = self._own.take(term, one.shard, entry)
                 batch = own.batch if own is not None else self._feed.take(ledger_id, entry)
                 if batch is None and not self._feed.take_lost(ledger_id, entry):
                     return False
-                if batch is None or self._given_up.joins_nothing(places.term, one.shard, entry):
+                if batch is None or (given_up.commands and given_up.joins_nothing(term, one.shard, entry)):
                     self._skipped = entry if self._skipped is None else self._skipped
                     if own is not None:
                         self._answers.passed_over(own, self._state.writer_last)
@@ -427,15 +427,13 @@ class Indexer:
         self._range = 0
         if places.end_pos != cut.end_pos:
             raise CorruptData(
-                f"metalog entry {cut.entry} of term {places.term} ends at position {cut.end_pos}, but the entries it "
+                f"metalog entry {cut.entry} of term {term} ends at position {cut.end_pos}, but the entries it "
                 f"covers end at {places.end_pos}",
                 expected=cut.end_pos,
                 found=places.end_pos,
             )
         for command in cut.commands:
-            self._cut_books.update(
-                dict.fromkeys(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms)))
-            )
+            self._touched_by_cut.append(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms)))
         return True
 
     def _pass_over(self, cut: _Cut, places: TermPlaces, one: ShardRange, stop_entry: int, end_pos: int) -> None:
@@ -456,9 +454,9 @@ class Indexer:
         self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None
     ) -> None:
         decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
-        self._cut_books.update(zip(map(_book_of, batch.runs), repeat(None)))
+        self._touched_by_cut.append(map(_book_of, batch.runs))
         if own is not None:
-            self._answers.decided(own, decision, ids.seqnum(places.term, places.end_pos) - batch.record_count)
+            self._answers.decided(own, decision)
 
     def _check(self, batch: RecordBatch, places: TermPlaces, one: ShardRange, entry: int) -> None:
         """An entry must be the one that the cut means, and begin where the one before it ended."""
@@ -477,20 +475,20 @@ class Indexer:
         places = cut.term.places
         assert places is not None
         self._applied = cut
-        position = Position(places.term, cut.entry + 1)
-        self._frontier.passed(self.log, position, ids.seqnum(places.term, places.end_pos - 1) if places.end_pos else 0)
+        position, end_pos = make_position((places.term, cut.entry + 1)), places.end_pos
+        self._frontier.passed(self.log, position, places.first_seqnum + end_pos - 1 if end_pos else 0)
         if self._ready_at is not None and not self.ready:
             self.ready = position >= self._ready_at
         self._answers.cut_passed()
-        self._books.update(self._cut_books)
-        self._cut_books.clear()
+        self._touched += self._touched_by_cut
+        self._touched_by_cut = []
 
     def _tell(self) -> None:
         """Answers and wakes those who waited for the new position."""
         if self._answers.waiting:
             self._answers.tell({self.log: self._frontier.positions[self.log]}, self._frontier.covered[self.log])
-        books, self._books = self._books, {}
-        self._advanced(books)
+        touched, self._touched = self._touched, []
+        self._advanced(chain.from_iterable(touched))
         if self._room:
             for cuts, future in self._room:
                 if len(self._cuts) <= cuts and not future.done():

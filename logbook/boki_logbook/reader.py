@@ -368,13 +368,14 @@ class Reader:
     # -- waiting
 
     def advanced(self, books: Iterable[int]) -> None:
-        """The index moved; these books have new records."""
-        for future, (token, of_book) in self._positions.items():
-            if not future.done() and self._serving.reached(token, of_book):
-                future.set_result(None)
+        """The index moved; these books have new records. Nobody looks at them while nobody waits."""
+        if self._positions:
+            for future, (token, of_book) in self._positions.items():
+                if not future.done() and self._serving.reached(token, of_book):
+                    future.set_result(None)
         if not self._arrivals:
             return
-        for book in books:
+        for book in dict.fromkeys(books):
             for future, (tag, start) in self._arrivals.get(book, {}).items():
                 if not future.done() and self._index.newest(book, tag) >= start:
                     future.set_result(None)

@@ -34,7 +34,7 @@ from boki_common.errors import (
     TermOver,
     Unreachable,
 )
-from boki_common.ids import Position
+from boki_common.ids import Position, make_position
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
@@ -318,30 +318,25 @@ class LogFollower:
         term, expected = self._position
         if first > expected:
             return False
-        entries = [decode(payload) for payload in payloads[expected - first :]]
-        if not entries:
-            return True
-        self._check_continuity(term, expected, entries)
-        self._position = Position(term, expected + len(entries))
-        self._listener.entries_ordered(term, expected, entries)
-        return True
-
-    def _check_continuity(self, term: int, first: int, entries: Sequence[MetalogEntry]) -> None:
-        pos = self._next_pos
+        entries = list(map(decode, payloads[expected - first :]))
+        stop, pos = expected, self._next_pos
         for entry in entries:
-            if pos is not None and entry.start_pos != pos:
+            if entry.start_pos != pos and pos is not None:
                 raise CorruptData(
                     f"expected a metalog entry of term {term} from position {pos} on, found {entry.start_pos} "
-                    f"(entries from {first})",
+                    f"(entries from {expected})",
                     term=term,
                     expected=pos,
                     found=entry.start_pos,
                 )
-            pos = entry.end_pos
+            stop, pos = stop + 1, entry.end_pos
             for command in entry.commands:
                 if isinstance(command, Close):
                     self._shards.closed(command.shard)
-        self._next_pos = pos
+        if entries:
+            self._position, self._next_pos = make_position((term, stop)), pos
+            self._listener.entries_ordered(term, expected, entries)
+        return True
 
     async def _read_ledger(self, ledger_id: int, end: int, *, closed: bool) -> None:
         """Delivers the entries up to `end`, which are acknowledged, from a ledger."""

@@ -40,7 +40,7 @@ def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]
     decision = state.apply_entry(places, own.batch, shard=0, entry=0, time_ms=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answers_due, "FEW_RUNS", few_runs)
-        due.decided(own, decision, 1 << 35)
+        due.decided(own, decision)
     due.cut_passed()
     due.tell(TOKEN, 77)
     return [source.rows for source in sources]
