@@ -40,9 +40,7 @@ VIRTUAL_TIME: Final = "sim/tests/"
 """Tests under the simulator's loop: an hour of sleep takes no time."""
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
-    "ledger/boki_ledger/bookie_link.py": "ledger/tests/test_bookie_client.py",
     "ledger/boki_ledger/replica_reads.py": "ledger/tests/test_reader.py",
-    "ledger/boki_ledger/replicated_adds.py": "ledger/tests/test_writer.py",
     "ledger/boki_ledger/testing/*.py": "ledger/tests",
     "cli/boki_cli/testing_logs.py": "cli/tests/test_log_verify.py",
     "gateway/boki_gateway/call.py": "gateway/tests/test_book_calls.py",

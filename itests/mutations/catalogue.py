@@ -143,7 +143,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "acks of all generations count",
         "ledger",
-        (("        if generation != self._generations[slot]:\n            return\n", ""),),
+        (("        if generation != self._generations[slot]:\n            return False\n", ""),),
         "ledger/tests/test_acks.py::test_acks_of_the_predecessor_in_a_slot_do_not_count",
     ),
     Mutation(
@@ -155,8 +155,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "        self._adds.replace({i: b for i, b in replacements.items() if b != self._once[i]})\n",
             ),
             (
-                "        self._acked_length = 0\n",
-                "        self._once = metadata.ensembles[-1][1]\n        self._acked_length = 0\n",
+                "        self._lac_length = 0\n",
+                "        self._once = metadata.ensembles[-1][1]\n        self._lac_length = 0\n",
             ),
         ),
         f"{_WRITER}::test_a_change_that_leads_back_to_the_same_bookies_sends_again_and_completes",

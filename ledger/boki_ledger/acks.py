@@ -28,7 +28,7 @@ ENSEMBLE_SIZE_MAX: Final = 64
 class AckTracker:
     """See the module's rules. Entries in flight are lac + 1 … last; `_masks[i]` belongs to entry lac + 1 + i."""
 
-    __slots__ = ("_ack_quorum", "_generations", "_masks", "_size", "_write_sets", "frozen", "lac")
+    __slots__ = ("_ack_quorum", "_generations", "_masks", "_size", "_write_sets", "frozen", "lac", "last", "striped")
 
     def __init__(self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, lac: int = -1) -> None:
         assert 0 < ack_quorum <= write_quorum <= ensemble_size <= ENSEMBLE_SIZE_MAX
@@ -37,18 +37,17 @@ class AckTracker:
         self._write_sets = tuple(frozenset(slots) for slots in write_sets(ensemble_size, write_quorum))
         self._generations = [0] * ensemble_size
         self._masks = array("Q")
+        self.striped = write_quorum < ensemble_size
+        """Whether a slot has not all entries."""
         self.lac = lac
-        self.frozen = False
-
-    @property
-    def last(self) -> int:
+        self.last = lac
         """The last entry submitted."""
-        return self.lac + len(self._masks)
+        self.frozen = False
 
     @property
     def in_flight(self) -> int:
         """Entries submitted and not complete."""
-        return len(self._masks)
+        return self.last - self.lac
 
     def generation(self, slot: int) -> int:
         """The current generation of a slot: what its acks must name."""
@@ -57,30 +56,38 @@ class AckTracker:
     def submit(self) -> int:
         """Takes the next entry; returns its id."""
         self._masks.append(0)
-        return self.lac + len(self._masks)
+        self.last += 1
+        return self.last
 
-    def acked(self, slot: int, generation: int, first: int, count: int) -> None:
+    def acked(self, slot: int, generation: int, first: int, count: int) -> bool:
         """Applies acks of `count` consecutive entries; those at or below LAC, or of an old generation, change nothing.
+
+        Returns:
+            Whether they make LAC + 1 complete, so that `advance` has something to do, unless it is frozen.
 
         Raises:
             ProtocolError: an entry that was never submitted, or is not the slot's: nothing of the call is applied.
         """
         if generation != self._generations[slot]:
-            return
-        masks = self._masks
-        base = self.lac + 1
-        start, stop = first - base, first - base + count
-        if stop > len(masks):
+            return False
+        end = first + count
+        if end > self.last + 1:
             raise ProtocolError(
-                f"expected acks up to entry {self.last}, found one of entry {first + count - 1}: "
+                f"expected acks up to entry {self.last}, found one of entry {end - 1}: "
                 "the bookie acknowledges what nobody sent",
                 expected=self.last,
-                found=first + count - 1,
+                found=end - 1,
             )
-        self._check_placement(slot, first, count)
-        bit = 1 << slot
-        for index in range(max(start, 0), stop):
+        if self.striped:
+            self._check_placement(slot, first, count)
+        base = self.lac + 1
+        if end <= base:  # mostly the slowest bookie's
+            return False
+        masks, bit = self._masks, 1 << slot
+        start = first - base if first > base else 0
+        for index in range(start, end - base):
             masks[index] |= bit
+        return start == 0 and masks[0].bit_count() >= self._ack_quorum
 
     def advance(self) -> int:
         """Completes what can be; returns by how many entries LAC moved."""
@@ -119,8 +126,6 @@ class AckTracker:
 
     def _check_placement(self, slot: int, first: int, count: int) -> None:
         sets = self._write_sets
-        if len(sets[0]) == self._size:
-            return
         for entry_id in range(first, first + min(count, self._size)):
             if slot not in sets[entry_id % self._size]:
                 raise ProtocolError(f"slot {slot} acknowledged entry {entry_id}, which was never sent there")

@@ -38,14 +38,15 @@ from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
 
 UNSENT_BYTES: Final = 4 * limits.CONNECTION_UNSENT_BYTES
 """More than one writer's window: a bookie that takes no more bytes than this behind is dropped as failed."""
-UNSENT_CHECK_MASK: Final = 63
-"""The bound above is looked at once per 64 adds that are sent one by one."""
 
 BATCH_STRIKES: Final = 2
 """Connections in a row that ended with batch reads unanswered, after which a bookie is taken to know none."""
 
 _ANSWER: Final = Struct(">BBHIqq")
 """What every v2 response begins with: version, opcode, flags, status, ledger, entry."""
+_ACK: Final = Struct(">Qqq")
+_ACK_WORD: Final = (v2.VERSION << 8 | v2.OP_ADD) << 48
+"""The first four of them of an acknowledged add, as one number."""
 
 
 class Lane:
@@ -64,16 +65,20 @@ class Lane:
         return self._link.connection is not None
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        link = self._link
-        if link.connection is not None:
+        connection = self._link.connection
+        if connection is not None:
             self.unanswered += 1
-            link.send_add(frame)
+            connection.send(*frame)
+            self._link.look_after(connection)
 
     def send_all(self, frames: Sequence[Sequence[Buffer]], buffers: Sequence[Buffer]) -> None:
         link = self._link
-        if link.connection is not None:
+        connection = link.connection
+        if connection is not None:
             self.unanswered += len(frames)
-            link.send_adds(buffers)
+            connection.send_now(buffers)
+            if connection.paused or link.life.ticking is None:
+                link.look_after(connection)
 
     def drop(self, error: BokiError) -> None:
         self._link.drop(error)
@@ -125,7 +130,7 @@ class BookieLink:
     ) -> None:
         self.bookie = bookie
         self.connection: FrameConnection | None = None
-        self._life = LinkLife(bookie, self, directory, settings)
+        self.life = LinkLife(bookie, self, directory, settings)
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, Lane] = {}
@@ -139,13 +144,12 @@ class BookieLink:
         self._batch_id = 0
         self._batch_strikes = 0
         self._read_count = 0
-        self._adds_sent = 0
         self._connections = 0
 
     @property
     def error(self) -> BokiError | None:
         """Why the link is down, if it is."""
-        return self._life.error
+        return self.life.error
 
     # -- requests
 
@@ -154,12 +158,12 @@ class BookieLink:
         return ledger_id not in self._lanes and ledger_id not in self._leftover
 
     def open_lane(self, ledger_id: int, listener: LaneListener) -> Lane:
-        assert self.can_carry(ledger_id) and not self._life.closed
+        assert self.can_carry(ledger_id) and not self.life.closed
         lane = self._lanes[ledger_id] = Lane(self, ledger_id, listener)
         if self.error is not None:
             self._loop.call_soon(self._tell_late, lane, self.error)
-            self._life.poke()
-        self._life.want()
+            self.life.poke()
+        self.life.want()
         return lane
 
     def close_lane(self, lane: Lane) -> None:
@@ -170,23 +174,11 @@ class BookieLink:
             self._leftover[lane.ledger_id] = lane.unanswered
         self._check_idle()
 
-    def send_add(self, frame: Sequence[Buffer]) -> None:
-        """Sends an add of one of the lanes; the link must be up."""
-        assert self.connection is not None
-        self.connection.send(*frame)
-        self._adds_sent += 1
-        self._look_at_unsent(self.connection, look=not self._adds_sent & UNSENT_CHECK_MASK)
-
-    def send_adds(self, buffers: Sequence[Buffer]) -> None:
-        """Sends adds of one of the lanes at once; the link must be up."""
-        assert self.connection is not None
-        self.connection.send_now(buffers)
-        self._look_at_unsent(self.connection, look=True)
-
-    def _look_at_unsent(self, connection: FrameConnection, *, look: bool) -> None:
-        if self._life.ticking is None:
-            self._life.start_ticking()
-        if look and connection.unsent_bytes > UNSENT_BYTES:
+    def look_after(self, connection: FrameConnection) -> None:
+        """After adds were sent, if it is `paused` or the life of the link does not tick."""
+        if self.life.ticking is None:
+            self.life.start_ticking()
+        if connection.paused and connection.unsent_bytes > UNSENT_BYTES:
             self._loop.call_soon(
                 self.drop, Overloaded(f"bookie {self.bookie} is {UNSENT_BYTES} bytes behind", bookie_id=self.bookie)
             )
@@ -210,7 +202,7 @@ class BookieLink:
         self._reads.setdefault(key, deque()).append(_Read(future, fence_key))
         if up:
             self._send_reads(ledger_id, entry_id)
-        self._life.want()
+        self.life.want()
         return future
 
     def read_batch(self, ledger_id: int, entry_id: int, max_count: int, max_bytes: int) -> asyncio.Future[BatchAnswer]:
@@ -224,7 +216,7 @@ class BookieLink:
         self._read_count += 1
         if self.connection is not None:
             self._send_batch(self._batch_id)
-        self._life.want()
+        self.life.want()
         return future
 
     @property
@@ -236,17 +228,17 @@ class BookieLink:
         """Why nothing can be read now, if so."""
         if self._read_count >= limits.CONNECTION_CALLS:
             return Overloaded(f"{limits.CONNECTION_CALLS} reads of bookie {self.bookie} are unanswered")
-        return self._life.refusal()
+        return self.life.refusal()
 
     def drop(self, error: BokiError) -> None:
         """Ends the connection; whoever has requests on it hears that they are unknown."""
-        self._life.drop(error)
+        self.life.drop(error)
 
     async def close(self) -> None:
         """Ends the link for good; reads end as unknown, listeners are not called. Idempotent."""
         self._lanes.clear()
         error = ConnectionLost(f"the client of bookie {self.bookie} is closed", bookie_id=self.bookie)
-        await self._life.close(error)
+        await self.life.close(error)
         self._fail_reads(error)
 
     # -- what the life of the connection calls
@@ -287,7 +279,24 @@ class BookieLink:
             lane.unanswered for lane in self._lanes.values()
         )
 
-    def take(self, frames: list[memoryview]) -> None:
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.life.connection_lost(error)
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        self.life.reads_seen += 1
+        try:
+            if len(frames) == 1 and len(frames[0]) == _ACK.size:  # as a writer gets them that waits for each
+                word, ledger_id, entry_id = _ACK.unpack(frames[0])
+                lane = self._lanes.get(ledger_id)
+                if word == _ACK_WORD and lane is not None and lane.unanswered:
+                    lane.unanswered -= 1
+                    lane.listener.adds_answered(((entry_id, 1),), ())
+                    return
+            self._take(frames)
+        except ProtocolError as error:
+            self.life.drop(error)
+
+    def _take(self, frames: list[memoryview]) -> None:
         runs: dict[int, list[tuple[int, int]]] = {}
         refused: dict[int, list[tuple[int, V2Status]]] = {}
         run_ledger, run_first, run_next = -1, 0, 0
@@ -400,8 +409,8 @@ class BookieLink:
             max_bytes=batch.max_bytes,
         )
         self.connection.send_now((frame,))
-        if self._life.ticking is None:
-            self._life.start_ticking()
+        if self.life.ticking is None:
+            self.life.start_ticking()
 
     def _send_reads(self, ledger_id: int, entry_id: int) -> None:
         """Sends what may be sent: the unsent reads that have the fence key of the first."""
@@ -421,8 +430,8 @@ class BookieLink:
         if not self._unsent_reads:
             self._loop.call_soon(self._send_unsent_reads)
         self._unsent_reads.append(frame)
-        if self._life.ticking is None:
-            self._life.start_ticking()
+        if self.life.ticking is None:
+            self.life.start_ticking()
 
     def _send_unsent_reads(self) -> None:
         frames, self._unsent_reads = self._unsent_reads, []

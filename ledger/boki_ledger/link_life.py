@@ -6,7 +6,7 @@
 - Requests outstanding and no frame for `answer_timeout_s`: the connection is dropped.
 - A bookie whose id is an incarnation is asked for it before anything else: another one may listen at its address by now,
   whose acknowledgements would count as copies of the first. Bookies whose id is their address, Apache's, are not asked.
-- It knows nothing of what frames mean; its user does, and says what is outstanding.
+- It knows nothing of what frames mean; its user does, gets them from the connection, and says what is outstanding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolError, Unreachable
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
-from boki_common.net.connection import Address, FrameConnection, connect
+from boki_common.net.connection import Address, FrameConnection, FrameHandler, connect
 from boki_common.runtime.ports import Buffer
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.settings import LedgerSettings
@@ -31,8 +31,10 @@ _INCARNATION: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = get_logger("ledger")
 
 
-class LinkUser(Protocol):
-    """Who sends requests over the link."""
+class LinkUser(FrameHandler, Protocol):
+    """Who sends requests over the link, and handles its frames: each read counts in `reads_seen`, a ProtocolError that one
+    raises goes to `drop`, and the end of the connection to `connection_lost`.
+    """
 
     connection: FrameConnection | None
 
@@ -55,9 +57,6 @@ class LinkUser(Protocol):
     def link_down(self, error: BokiError, *, known: bool) -> None:
         """The connection ended, or an attempt to make one failed; `known`: after one that failed before. Not after `close`."""
 
-    def take(self, frames: list[memoryview]) -> None:
-        """All frames of one network read. A ProtocolError raised here ends the connection."""
-
 
 class _Greeter:
     """Has a connection until it is known who is there. A `FrameHandler`."""
@@ -77,12 +76,13 @@ class _Greeter:
 
 
 class LinkLife:
-    """See the module. A `FrameHandler`."""
+    """See the module."""
 
     def __init__(self, bookie: BookieId, user: LinkUser, directory: BookieDirectory, settings: LedgerSettings) -> None:
         self.error: BokiError | None = None
         self.closed = False
-        self.frames_seen = 0
+        self.reads_seen = 0
+        """Network reads that brought frames; the user counts them."""
         self.ticking: asyncio.TimerHandle | None = None
         self._bookie = bookie
         self._user = user
@@ -92,7 +92,7 @@ class LinkLife:
         self._lost: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._poked = asyncio.Event()
-        self._frames_at_tick = 0
+        self._reads_at_tick = 0
         self._quiet_since = 0.0
 
     def want(self) -> None:
@@ -132,19 +132,11 @@ class LinkLife:
     def start_ticking(self) -> None:
         """Something was sent: from now on the bookie may be found to hang."""
         self._quiet_since = self._loop.time()
-        self._frames_at_tick = self.frames_seen
+        self._reads_at_tick = self.reads_seen
         self.ticking = self._loop.call_later(self._settings.answer_timeout_s / 4, self._check_progress)
 
-    # -- what the connection calls
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        self.frames_seen += len(frames)
-        try:
-            self._user.take(frames)
-        except ProtocolError as error:
-            self.drop(error)
-
     def connection_lost(self, error: BokiError | None) -> None:
+        """The connection ended; the user passes it on."""
         self._user.connection = None
         self.error = error or ConnectionLost(
             f"the connection to bookie {self._bookie} was closed", bookie_id=self._bookie
@@ -162,11 +154,11 @@ class LinkLife:
         """Connects, waits for the loss, connects again: while somebody wants the link."""
         pause = self._settings.retry_least_s
         while not self._user.idle:
-            frames_seen = self.frames_seen
+            reads_seen = self.reads_seen
             if await self._connect():
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
-                if self.frames_seen != frames_seen:  # else it was no better than a refused one: a proxy's, say
+                if self.reads_seen != reads_seen:  # else it was no better than a refused one: a proxy's, say
                     pause = self._settings.retry_least_s
             self._poked.clear()
             try:
@@ -199,7 +191,7 @@ class LinkLife:
         """A connection to the bookie that is meant. Raises Unreachable, NetworkError, ProtocolError."""
         timeout_s = self._settings.connect_timeout_s
         if not _INCARNATION.fullmatch(self._bookie):
-            return await connect(address, lambda _: self, timeout_s=timeout_s)
+            return await connect(address, lambda _: self._user, timeout_s=timeout_s)
         greeter = _Greeter(asyncio.get_running_loop().create_future())
         connection = await connect(address, lambda _: greeter, timeout_s=timeout_s)
         try:
@@ -223,7 +215,7 @@ class LinkLife:
         except BaseException:
             connection.abort(ConnectionLost(f"bookie {self._bookie} was not made sure of", bookie_id=self._bookie))
             raise
-        connection.handler = self
+        connection.handler = self._user
         return connection
 
     def _stop_ticking(self) -> None:
@@ -236,8 +228,8 @@ class LinkLife:
         if self._user.connection is None or not self._user.outstanding():
             return
         now, limit = self._loop.time(), self._settings.answer_timeout_s
-        if self.frames_seen != self._frames_at_tick:
-            self._frames_at_tick, self._quiet_since = self.frames_seen, now
+        if self.reads_seen != self._reads_at_tick:
+            self._reads_at_tick, self._quiet_since = self.reads_seen, now
         elif now - self._quiet_since >= limit:
             self.drop(CallTimeout(f"bookie {self._bookie} has answered nothing for {limit} s", bookie_id=self._bookie))
             return

@@ -2,8 +2,8 @@
 
 Invariants:
 - Every slot that is *ready* has been sent every entry in flight that it should hold and has not acknowledged, on its present
-  connection, or will be at the end of this turn of the loop (`unsent`, which is empty while it is not ready). So coming back
-  and taking over a slot are the same step: send what is pending.
+  connection, or will be at the end of this turn of the loop (`_unsent`, the last entries, for all slots that are ready then).
+  So coming back and taking over a slot are the same step: send what is pending, once the others have what is unsent.
 - Entries are forgotten once they complete. Frames are kept for entries in flight only, and are shared by all replicas.
 - After `replace` the order is: clear all acks of all replaced slots, send again, and only then may the owner complete.
 
@@ -84,14 +84,15 @@ class ReplicatedAdds:
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._write_sets = write_sets(len(ensemble), write_quorum)
-        self._frames: deque[Sequence[Buffer]] = deque()
-        self._sizes: deque[int] = deque()
+        self._entries: deque[tuple[Sequence[Buffer], int]] = deque()
+        """Frame and size of each entry in flight."""
+        self._unsent: list[Sequence[Buffer]] = []
         self._unsent_bytes = 0
-        self._sending = False
-        """Whether `_send_unsent` will run."""
         self._tick: asyncio.TimerHandle | None = None
         self._head = -1
         self._head_since = 0.0
+        self.some_fail = False
+        """Whether there are `failing_slots`."""
         self._slots = [_Slot(self, index, bookie) for index, bookie in enumerate(ensemble)]
         for slot in self._slots:
             slot.open()
@@ -106,53 +107,53 @@ class ReplicatedAdds:
 
     def add(self, frame: Sequence[Buffer], size: int) -> int:
         """Sends the next entry; returns its id. `size` counts towards `bytes_in_flight`."""
-        entry_id = self.acks.submit()
-        self._frames.append(frame)
-        self._sizes.append(size)
+        acks = self.acks
+        entry_id = acks.submit()
+        self._entries.append((frame, size))
         self.bytes_in_flight += size
-        slots = self._slots
-        for index in self._write_sets[entry_id % len(slots)]:
-            slot = slots[index]
-            if slot.ready:
-                slot.unsent.append(frame)
+        first = not self._unsent
+        self._unsent.append(frame)
         self._unsent_bytes += size
-        if not self._sending:
-            self._sending = True
+        if first:
             self.loop.call_soon(self._send_unsent)
         elif self._unsent_bytes >= EARLY_SEND_BYTES:
-            self._send_to_slots()
-        if entry_id == self.acks.lac + 1:
+            self._send_unsent()
+        if entry_id == acks.lac + 1 and (self._tick is None or self.some_fail):
             self._begin()
         return entry_id
 
     def _send_unsent(self) -> None:
         """What the turn of the loop brought goes out with one call per bookie."""
-        self._sending = False
-        self._send_to_slots()
-
-    def _send_to_slots(self) -> None:
+        frames, self._unsent = self._unsent, []
         size, self._unsent_bytes = self._unsent_bytes, 0
-        previous: list[Sequence[Buffer]] = []
-        buffers: list[Buffer] = []
+        if not frames:
+            return
+        if self.acks.striped:
+            self._send_stripes(frames, size // len(frames))
+            return
+        buffers = _buffers(frames, size)
         for slot in self._slots:
-            frames = slot.unsent
-            if frames:
-                slot.unsent = []
-                assert slot.ready and slot.lane is not None
-                if frames != previous:  # mostly all slots have the same
-                    previous = frames
-                    buffers = list(itertools.chain.from_iterable(frames))
-                    if size <= JOINED_BYTES * len(frames):
-                        buffers = [b"".join(buffers)]
+            if slot.ready:
+                assert slot.lane is not None
                 slot.lane.send_all(frames, buffers)
+
+    def _send_stripes(self, frames: list[Sequence[Buffer]], mean_size: int) -> None:
+        """As `_send_unsent`, to each slot its own."""
+        shares: list[list[Sequence[Buffer]]] = [[] for _ in self._slots]
+        for entry_id, frame in enumerate(frames, self.acks.last + 1 - len(frames)):
+            for index in self._write_sets[entry_id % len(shares)]:
+                shares[index].append(frame)
+        for slot, share in zip(self._slots, shares, strict=True):
+            if slot.ready and share:
+                assert slot.lane is not None
+                slot.lane.send_all(share, _buffers(share, mean_size * len(share)))
 
     def advance(self) -> int:
         """Completes entries; returns by how many LAC moved."""
         done = self.acks.advance()
-        for _ in range(done):
-            self._frames.popleft()
-            self.bytes_in_flight -= self._sizes.popleft()
         if done:
+            for _ in range(done):
+                self.bytes_in_flight -= self._entries.popleft()[1]
             self.metrics.entries_acked.inc(done)
         return done
 
@@ -170,6 +171,7 @@ class ReplicatedAdds:
         for index in sorted(replacements):
             self._slots[index].close()
             self._slots[index] = _Slot(self, index, replacements[index])
+        self.slots_changed()
         for index in sorted(replacements):
             self._slots[index].open()
 
@@ -180,18 +182,23 @@ class ReplicatedAdds:
             slot.close()
         if self._tick is not None:
             self._tick.cancel()
-        self._frames.clear()
-        self._sizes.clear()
+        self._entries.clear()
+        self._unsent.clear()
         self.bytes_in_flight = 0
 
+    def slots_changed(self) -> None:
+        """A slot began to fail, or ceased to, or has another bookie."""
+        self.some_fail = any(slot.failure is not None for slot in self._slots)
+
     def resend(self, slot: _Slot) -> None:
-        """Sends a slot what it lacks."""
-        assert slot.lane is not None
+        """Sends a slot that is not ready what it lacks; nothing is unsent then, neither to it nor to others."""
+        assert slot.lane is not None and not slot.ready
+        self._send_unsent()
         pending = iter(self.acks.pending(slot.index))
         entry_id = next(pending, None)
         resent = 0
         first = self.acks.lac + 1
-        for offset, frame in enumerate(self._frames):
+        for offset, (frame, _) in enumerate(self._entries):
             if entry_id is None:
                 break
             if first + offset == entry_id:
@@ -202,15 +209,15 @@ class ReplicatedAdds:
             self.metrics.entries_resent.inc(resent)
 
     def _begin(self) -> None:
-        """The first entry in flight: the owner hears of what failed while it was idle."""
-        self._head, self._head_since = self.acks.lac + 1, self.loop.time()
+        """The first entry in flight, and nobody looks after it, or the owner is to hear of what failed while it was idle."""
         if self._tick is None:
+            self._head, self._head_since = self.acks.lac + 1, self.loop.time()
             self._tick = self.loop.call_later(self.settings.answer_timeout_s / 4, self._check_head)
-        if self.failing_slots():
+        if self.some_fail:
             self.loop.call_soon(self._tell_failing)
 
     def _tell_failing(self) -> None:
-        if not self.closed and self.failing_slots():
+        if not self.closed and self.some_fail:
             self.owner.slots_failed()
 
     def _check_head(self) -> None:
@@ -244,7 +251,6 @@ class _Slot:
         self.lane: AddLane | None = None
         self.ready = False
         self.ready_since = 0.0
-        self.unsent: list[Sequence[Buffer]] = []
         self.failure: BokiError | None = None
         self._adds = adds
         self._generation = adds.acks.generation(index)
@@ -260,7 +266,6 @@ class _Slot:
 
     def close(self) -> None:
         self.ready = False
-        self.unsent.clear()
         lane, self.lane = self.lane, None
         if lane is not None:
             lane.close()
@@ -273,23 +278,29 @@ class _Slot:
             self.lane.drop(error)
 
     def lane_up(self) -> None:
+        self.ready = False
         self.failure = None
         self.ready_since = self._adds.loop.time()
+        self._adds.slots_changed()
         self._adds.resend(self)
         self.ready = True
 
     def lane_down(self, error: BokiError) -> None:
         self.ready = False
-        self.unsent.clear()  # `resend` has them, too
         self._failed(error)
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
         adds = self._adds
         if acked:
             self._pause = adds.settings.retry_least_s
-            for first, count in acked:
-                adds.acks.acked(self.index, self._generation, first, count)
-            adds.owner.acks_arrived()
+            some_complete = False
+            try:
+                for first, count in acked:
+                    if adds.acks.acked(self.index, self._generation, first, count):
+                        some_complete = True
+            finally:  # what a bookie acknowledged before it went wrong counts
+                if some_complete:
+                    adds.owner.acks_arrived()
         if refused and self.lane is not None:
             self._refused(*refused[0])
 
@@ -324,4 +335,12 @@ class _Slot:
             adds.owner.bookie_failed(self.bookie)
             _log.info("bookie of a ledger fails", ledger_id=adds.ledger_id, bookie_id=self.bookie, error=error)
         self.failure = error
+        adds.slots_changed()
         adds.owner.slots_failed()
+
+
+def _buffers(frames: Sequence[Sequence[Buffer]], size: int) -> Sequence[Buffer]:
+    """The frames one after another, in one buffer unless they are large; `size` is that of their payloads."""
+    count = len(frames)
+    pieces = frames[0] if count == 1 else list(itertools.chain.from_iterable(frames))
+    return (b"".join(pieces),) if size <= JOINED_BYTES * count and len(pieces) > 1 else pieces

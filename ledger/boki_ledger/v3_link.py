@@ -89,7 +89,7 @@ class V3Lane:
 class _Call:
     """One request but an add. `poll` while it may wait at the bookie."""
 
-    __slots__ = ("frame", "frames_at_send", "future", "kind", "ledger_id", "poll", "taken", "timer", "unknown")
+    __slots__ = ("frame", "reads_at_send", "future", "kind", "ledger_id", "poll", "taken", "timer", "unknown")
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Call:
         self.unknown = unknown
         self.poll = poll
         self.frame = b""
-        self.frames_at_send = 0
+        self.reads_at_send = 0
         self.timer: asyncio.TimerHandle | None = None
 
     def resolve(self, answer: Answer) -> None:
@@ -329,7 +329,7 @@ class V3Link:
     def _send_call(self, call: _Call) -> None:
         assert self.connection is not None
         frame, call.frame = call.frame, b""
-        call.frames_at_send = self._life.frames_seen
+        call.reads_at_send = self._life.reads_seen
         self.connection.send(frame)
         if self._life.ticking is None and not call.poll:
             self._life.start_ticking()
@@ -346,7 +346,7 @@ class V3Link:
             return
         if not call.frame:
             self._late[txn_id] = None
-        if (not call.frame and call.frames_at_send == self._life.frames_seen) or len(self._late) > LATE_ANSWERS:
+        if (not call.frame and call.reads_at_send == self._life.reads_seen) or len(self._late) > LATE_ANSWERS:
             self.drop(error)
 
     # -- what the life of the connection calls
@@ -400,7 +400,17 @@ class V3Link:
                 lane.listener.lane_down(error)
         self._fail_calls(error)
 
-    def take(self, frames: list[memoryview]) -> None:
+    def connection_lost(self, error: BokiError | None) -> None:
+        self._life.connection_lost(error)
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        self._life.reads_seen += 1
+        try:
+            self._take(frames)
+        except ProtocolError as error:
+            self._life.drop(error)
+
+    def _take(self, frames: list[memoryview]) -> None:
         acked: dict[V3Lane, list[tuple[int, int]]] = {}
         refused: dict[V3Lane, list[tuple[int, V2Status]]] = {}
         for frame in frames:

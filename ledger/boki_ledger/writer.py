@@ -20,7 +20,7 @@ Rules:
 - What fails it: the ledger is fenced, the password is wrong, or the metadata is not OPEN and ours any more. Then the outcome
   of every entry in flight is unknown, and only the ledger once recovered tells.
 
-Nothing is allocated per entry but its frame and a place in two queues.
+Nothing is allocated per entry but its frame and a place in a queue.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class LedgerWriter:
     """See the module. Made by `LedgerClient.create`; belongs to one event loop."""
 
     __slots__ = (
-        "_acked_length", "_adds", "_change", "_change_pause", "_change_retry", "_chooser", "_closing",
+        "_adds", "_change", "_change_pause", "_change_retry", "_chooser", "_closing",
         "_deferred_sync", "_digest", "_end_listeners", "_explicit_lac", "_key", "_lac", "_lac_length",
-        "_length", "_lengths", "_listeners", "_loop", "_metrics", "_on_end", "_refusal", "_rng", "_seen",
+        "_length", "_listeners", "_loop", "_metrics", "_on_end", "_refusal", "_rng", "_seen",
         "_settings", "_stop_watching", "_suspects", "_transport", "_updates", "_waiting", "failed",
         "ledger_id",
     )  # fmt: skip
@@ -102,10 +102,8 @@ class LedgerWriter:
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
         self._length = 0
-        self._acked_length = 0
         self._lac = -1
         self._lac_length = 0
-        self._lengths: deque[int] = deque()
         self._refusal: BokiError | None = None
         self._listeners: list[tuple[Callable[[int], None], Callable[[BokiError], None]]] = []
         self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
@@ -179,17 +177,15 @@ class LedgerWriter:
             size += len(part)
         if size > ENTRY_BYTES:
             raise RecordTooLarge(f"expected an entry of at most {ENTRY_BYTES} bytes, found {size}", found=size)
-        acks = adds.acks
-        if acks.in_flight >= self._settings.window_entries or (
-            adds.bytes_in_flight + size > self._settings.window_bytes and acks.in_flight
-        ):
+        acks, settings = adds.acks, self._settings
+        in_flight = acks.last - acks.lac
+        if in_flight >= settings.window_entries or (in_flight and adds.bytes_in_flight + size > settings.window_bytes):
             raise Overloaded(
-                f"{acks.in_flight} entries of {adds.bytes_in_flight} bytes of ledger {self.ledger_id} wait for their ack "
+                f"{in_flight} entries of {adds.bytes_in_flight} bytes of ledger {self.ledger_id} wait for their ack "
                 "quorum; wait for acks",
                 ledger_id=self.ledger_id,
             )
         self._length += size
-        self._lengths.append(self._length)
         frame: Sequence[Buffer]
         if size <= JOINED_BYTES:
             frame = (
@@ -226,7 +222,7 @@ class LedgerWriter:
         """
         if self._refusal is not None:
             raise self._refusal
-        covered, length = self.last_acked, self._acked_length
+        covered, length = self.last_acked, self._length - self._adds.bytes_in_flight
         if covered > self._lac:
             await force_all(self._transport, self.ledger_id, self._adds.ensemble)
             if self._refusal is not None:
@@ -277,13 +273,10 @@ class LedgerWriter:
     # -- what the adds call
 
     def acks_arrived(self) -> None:
-        done = self._adds.advance()
-        if not done:
+        adds = self._adds
+        if not adds.advance():
             return
-        lengths = self._lengths
-        for _ in range(done):
-            self._acked_length = lengths.popleft()
-        lac = self._adds.acks.lac
+        lac = adds.acks.lac
         if not self._deferred_sync:
             self._advance_lac(lac)
         waiting = self._waiting
@@ -422,7 +415,8 @@ class LedgerWriter:
         acks.frozen = False
         self.acks_arrived()
         acks.frozen = True
-        last, length = self._lac, self._lac_length if self._deferred_sync else self._acked_length
+        last = self._lac
+        length = self._lac_length if self._deferred_sync else self._length - self._adds.bytes_in_flight
         mine = self._seen.metadata.ensembles[-1]
 
         def closed(current: LedgerMetadata) -> LedgerMetadata | None:

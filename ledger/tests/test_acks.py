@@ -134,17 +134,19 @@ class AckModel(RuleBasedStateMachine):
         count = data.draw(st.integers(1, self.last - first + 1))
         entries = [entry for entry in range(first, first + count) if slot in self.set_of(entry)]
         for entry in entries:
-            self.acks.acked(slot, generation, entry, 1)
+            told = self.acks.acked(slot, generation, entry, 1)
             self.model[entry].add((slot, generation))
+            assert told == (generation == self.generations[slot] and self.completes(range(entry, entry + 1)))
 
     @precondition(lambda self: self.write_quorum == self.size and self.last >= 0)
     @rule(data=st.data())
     def ack_run(self, data: st.DataObject) -> None:
         slot = data.draw(st.integers(0, self.size - 1))
         first = data.draw(st.integers(0, self.last))
-        self.acks.acked(slot, self.generations[slot], first, self.last - first + 1)
+        told = self.acks.acked(slot, self.generations[slot], first, self.last - first + 1)
         for entry in range(first, self.last + 1):
             self.model[entry].add((slot, self.generations[slot]))
+        assert told == self.completes(range(first, self.last + 1))
 
     @rule()
     def freeze(self) -> None:
@@ -169,6 +171,11 @@ class AckModel(RuleBasedStateMachine):
             self.lac += 1
         assert self.acks.advance() == self.lac - before
 
+    def completes(self, acked: range) -> bool:
+        """Whether the first entry in flight was among them and is complete."""
+        head = self.lac + 1
+        return head in acked and self.quorum_of(head) >= self.ack_quorum
+
     def quorum_of(self, entry: int) -> int:
         return sum((slot, self.generations[slot]) in self.model[entry] for slot in self.set_of(entry))
 
@@ -177,6 +184,7 @@ class AckModel(RuleBasedStateMachine):
         if not hasattr(self, "acks"):
             return
         assert (self.acks.lac, self.acks.last) == (self.lac, self.last)
+        assert self.acks.in_flight == self.last - self.lac
         for slot in range(self.size):
             expected = [
                 entry

@@ -25,6 +25,7 @@ class Stubborn:
     """A user that never gives up."""
 
     connection: FrameConnection | None = None
+    life: LinkLife
     idle = False
 
     def outstanding(self) -> bool:
@@ -42,8 +43,11 @@ class Stubborn:
     def link_down(self, error: BokiError, *, known: bool) -> None:
         pass
 
-    def take(self, frames: list[memoryview]) -> None:
-        pass
+    def frames_received(self, frames: list[memoryview]) -> None:
+        self.life.reads_seen += 1
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.life.connection_lost(error)
 
 
 async def test_a_proxy_that_accepts_and_hangs_up_is_tried_after_growing_pauses() -> None:
@@ -65,7 +69,8 @@ async def test_a_proxy_that_accepts_and_hangs_up_is_tried_after_growing_pauses()
     await store.create(layout.bookie_path(BOOKIE), value, ephemeral=True)
     directory = BookieDirectory(store, retry_s=0.001)
     await directory.start()
-    life = LinkLife(BOOKIE, Stubborn(), directory, replace(QUICK, retry_least_s=LEAST_S, retry_most_s=MOST_S))
+    user = Stubborn()
+    life = user.life = LinkLife(BOOKIE, user, directory, replace(QUICK, retry_least_s=LEAST_S, retry_most_s=MOST_S))
     life.want()
     await enough.wait()
     assert accepted[-1] - accepted[-2] >= MOST_S, accepted
@@ -131,7 +136,9 @@ async def greeted(answer: bytes | None, bookie: BookieId = ASKED_FOR, timeout_s:
     directory = BookieDirectory(store, retry_s=0.001)
     await directory.start()
     user = Greeting()
-    life = LinkLife(bookie, user, directory, replace(QUICK, retry_least_s=10.0, connect_timeout_s=timeout_s))
+    life = user.life = LinkLife(
+        bookie, user, directory, replace(QUICK, retry_least_s=10.0, connect_timeout_s=timeout_s)
+    )
     life.want()
     try:
         async with asyncio.timeout(10):

@@ -85,6 +85,9 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def __init__(self, *, frame_bytes_limit: int = limits.FRAME_BYTES) -> None:
         self.closed = False
+        self.paused = False
+        """Whether the transport has more to send than it likes: only then `unsent_bytes` can be above 64 KiB and what is
+        queued for the end of the turn."""
         self.peer = "unconnected"
         self._parser = FrameParser(limit=frame_bytes_limit)
         self._loop = asyncio.get_running_loop()
@@ -92,7 +95,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._queue: list[Buffer] = []
         self._queued_bytes = 0
         self._resumed: asyncio.Future[None] | None = None
-        self._paused = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: BokiError | None = None
         self._on_made: Callable[[FrameConnection], None] = lambda _: None
@@ -132,7 +134,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     async def drain(self) -> None:
         """Waits while the peer is slower than we send. Raises ConnectionLost."""
-        if not self.closed and self._paused:
+        if not self.closed and self.paused:
             if self._resumed is None:
                 self._resumed = self._loop.create_future()
             await asyncio.shield(self._resumed)
@@ -218,10 +220,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.handler.connection_lost(error)
 
     def pause_writing(self) -> None:
-        self._paused = True
+        self.paused = True
 
     def resume_writing(self) -> None:
-        self._paused = False
+        self.paused = False
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
         self._resumed = None
