@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.errors import ProtocolError
-from boki_common.ids import Position
+from boki_common.ids import Position, make_position
 from boki_common.runtime.ports import Buffer
 
 OP_HELLO: Final = 1
@@ -92,8 +92,8 @@ _ROW_COLUMNS: Final = np.dtype(
     ]
 )
 _PAIR: Final = Struct("<QQ")
-_QUERY: Final = Struct("<QQQQIIIBBH")
-_READ_OF_ONE: Final = Struct("<HIIQQQQQIIIBBH")
+_QUERY: Final = Struct("<QQQQIIIBBxx")
+_READ_OF_ONE: Final = Struct("<HIIQQQQQIIIBBxx")
 """A token of one log and a query."""
 _PREV_MANY: Final = Struct("<QII")
 _TRIM: Final = Struct("<QII")
@@ -157,10 +157,6 @@ class AnswerRow(NamedTuple):
 
 make_answer_row: Final = cast(Callable[[tuple[Any, ...]], AnswerRow], partial(tuple.__new__, AnswerRow))
 """`AnswerRow._make` without a frame of Python, for what runs per row; the tuple must have all nine fields."""
-
-
-make_position: Final = cast(Callable[[tuple[int, int]], Position], partial(tuple.__new__, Position))
-"""As `make_answer_row`, of a position."""
 
 
 class GapRow(NamedTuple):
@@ -292,24 +288,29 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
 # -- reads
 
 
+encode_query: Final = _QUERY.pack
+"""Of the fields of a query: what follows the token in a READ."""
+
+
 def encode_read(token: Token, query: Query) -> list[Buffer]:
-    if len(token) == 1:  # one log: nearly always
-        ((log, (term, entry)),) = token.items()
-        return [_READ_OF_ONE.pack(1, log, term, entry, *query, 0)]
-    return [encode_token(token) + _QUERY.pack(*query, 0)]
+    return [encode_token(token) + encode_query(*query)]
 
 
 def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
     """Raises ProtocolError; limits are checked, so that what a reply may hold is bounded."""
-    if len(body) == _READ_OF_ONE.size and body[0] == 1 and not body[1]:  # one log: nearly always
-        _, log, term, entry, book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = (
-            _READ_OF_ONE.unpack(body)
-        )
-        token = {log: make_position((term, entry))}
+    fields: tuple[Any, ...]
+    try:
+        fields = _READ_OF_ONE.unpack(body)
+    except StructError:  # of another length
+        fields = (0,)
+    if fields[0] == 1:  # one log: nearly always
+        token = {fields[1]: make_position((fields[2], fields[3]))}
+        fields = fields[4:]
     else:
         token, body = decode_token(body)
         expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
-        book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency, _ = _QUERY.unpack(body)
+        fields = _QUERY.unpack(body)
+    book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency = fields
     if direction > 1:
         expect(False, "a direction of 0 or 1", "0 or 1", direction)
     if not 0 < max_records <= limits.READ_RECORDS:
@@ -318,7 +319,7 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
         expect(False, "max bytes", limits.READ_BYTES, max_bytes)
     if wait_ms > limits.READ_WAIT_MS:
         expect(False, "wait ms", limits.READ_WAIT_MS, wait_ms)
-    if consistency >= len(_CONSISTENCIES):
+    if consistency > Consistency.LINEARIZABLE:
         _consistency(consistency)
     return token, make_query(
         (

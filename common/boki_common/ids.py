@@ -95,14 +95,15 @@ def tag_id(tag: str | int) -> TagId:
     Raises:
         InvalidTag: 0, 2**64-1, not a u64, an empty name, or a name over `limits.TAG_NAME_BYTES`.
     """
-    if isinstance(tag, str):
+    if type(tag) is str or isinstance(tag, str):
         encoded = tag.encode()
         if not 0 < len(encoded) <= limits.TAG_NAME_BYTES:
             raise InvalidTag(
                 f"expected a tag name of 1 to {limits.TAG_NAME_BYTES} bytes, found {len(encoded)}: {tag[:40]!r}",
                 found=len(encoded),
             )
-        return TagId(tag_hash(encoded))
+        number = xxhash.xxh3_64_intdigest(encoded)
+        return TagId(number if 0 < number < INVALID_TAG else tag_hash(encoded))
     if isinstance(tag, bool) or not isinstance(tag, int):
         raise InvalidTag(f"a tag is a name or an unsigned 64-bit number, not {type(tag).__name__}")
     if not 0 < tag < U64_MAX:

@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from struct import Struct
+from struct import error as StructError
 from typing import Any, Final, NamedTuple, Protocol, SupportsInt, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from boki_common.engine_protocol import GapKind, GapRow, Token, decode_token, encode_token, expect, make_position
-from boki_common.ids import Position
+from boki_common.engine_protocol import GapKind, GapRow, Token, decode_token, encode_token, expect
+from boki_common.ids import Position, make_position
 from boki_common.runtime.ports import Buffer
 
 READ_MORE: Final = 1
@@ -36,10 +37,15 @@ _GAP: Final = Struct("<QQII")
 _TWO: Final = Struct("<II")
 _COLUMNS: Final = Struct("<II")
 _FEW_ITEMS: Final = 128
-_POINT: Final = Struct("<HIIQQB7xIIQq")
-"""Token of one log, position and flags, and the columns of one record up to its tags."""
-_POINT_TAIL: Final = Struct("<IB")
-"""Of the one record: payload length, tag count."""
+POINT_TAGS: Final = 8
+"""Records of more tags are answered column by column."""
+_POINT: Final = "<HIIQQB7xIIQq"
+"""Token of one log, position and flags, and the columns of one record up to its tags; then its length and tag count."""
+_POINT_FORMS: Final = tuple(Struct(f"{_POINT}{8 * tags}sIB") for tags in range(POINT_TAGS + 1))
+_POINT_READS: Final = tuple(Struct(f"{_POINT}{tags}QIB") for tags in range(POINT_TAGS + 1))
+"""By tag count: as it is written, with packed tags, and as it is read."""
+_POINT_TAG_COUNT: Final = Struct("<HIIQQB7xI").size
+"""Where the tag count stands."""
 
 
 class Column(Protocol):
@@ -76,11 +82,13 @@ class ReadReply(NamedTuple):
 class Point(NamedTuple):
     """An answer that is one record."""
 
-    token: dict[int, Position]
+    log: int
+    reached: Position
+    """What the answer shows of the log: its token."""
     position: int
     seqnum: int
     time_ms: int
-    tags: list[int]
+    tags: Sequence[int]
     payload: memoryview
 
 
@@ -89,30 +97,38 @@ _make_point: Final = cast(Callable[[tuple[Any, ...]], Point], partial(tuple.__ne
 
 
 def encode_point(
-    log: int, reached: Position, position: int, *, seqnum: int, time_ms: int, tags: Buffer, payload: Buffer
+    log: int, reached: Position, position: int, *, seqnum: int, time_ms: int, tags: bytes, payload: Buffer
 ) -> list[Buffer]:
-    """The answer to a read of one record that was found, which never is the last there may be: `tags` are packed u64s."""
+    """The answer to a read of one record that was found, which never is the last there may be: `tags` are packed u64s, at
+    most `POINT_TAGS`."""
     tag_count = len(tags) // 8
     term, entry = reached
-    head = _POINT.pack(1, log, term, entry, position, READ_MORE, 1, tag_count, seqnum, time_ms)
-    tail = _POINT_TAIL.pack(len(payload), tag_count)
-    return [b"".join((head, tags, tail)), payload]
+    head = _POINT_FORMS[tag_count].pack(
+        1, log, term, entry, position, READ_MORE, 1, tag_count, seqnum, time_ms, tags, len(payload), tag_count
+    )
+    return [head, payload]
 
 
 def decode_point(body: memoryview) -> Point | None:
     """The answer as a point; None when it has another form, which `decode_read_reply` reads or refuses."""
-    if len(body) < _POINT.size + _POINT_TAIL.size:
+    try:
+        form = _POINT_READS[body[_POINT_TAG_COUNT]]
+        logs, log, term, entry, position, flags, count, tag_count, seqnum, time_ms, *tags, length, tags_of_record = (
+            form.unpack_from(body)
+        )
+    except (IndexError, StructError):
         return None
-    logs, log, term, entry, position, flags, count, tag_count, seqnum, time_ms = _POINT.unpack_from(body)
-    start = _POINT.size + 8 * tag_count
-    if logs != 1 or flags > READ_MORE or count != 1 or not seqnum or start + _POINT_TAIL.size > len(body):
+    payload = body[form.size :]
+    if (
+        logs != 1
+        or flags > READ_MORE
+        or count != 1
+        or not seqnum
+        or tags_of_record != tag_count
+        or len(payload) != length
+    ):
         return None
-    length, tags_of_record = _POINT_TAIL.unpack_from(body, start)
-    payload = body[start + _POINT_TAIL.size :]
-    if tags_of_record != tag_count or len(payload) != length:
-        return None
-    tags = body[_POINT.size : start].cast("Q").tolist() if tag_count else []
-    return _make_point(({log: make_position((term, entry))}, position, seqnum, time_ms, tags, payload))
+    return _make_point((log, make_position((term, entry)), position, seqnum, time_ms, tags, payload))
 
 
 def encode_read_reply(

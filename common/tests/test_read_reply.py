@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from boki_common import read_reply
@@ -108,15 +108,19 @@ def as_point(reply: read_reply.ReadReply) -> read_reply.Point | None:
     columns = reply.records
     if len(reply.token) != 1 or columns.seqnums.tolist() in ([], [0]) or len(columns.seqnums) > 1:
         return None
-    ((seqnum,), (time_ms,)) = columns.seqnums.tolist(), columns.times_ms.tolist()
-    return read_reply.Point(
-        reply.token, reply.position, seqnum, time_ms, columns.tags.tolist(), memoryview(bytes(columns.payloads))
-    )
+    ((seqnum,), (time_ms,), tags) = columns.seqnums.tolist(), columns.times_ms.tolist(), columns.tags.tolist()
+    if len(tags) > read_reply.POINT_TAGS:
+        return None
+    ((log, reached),) = reply.token.items()
+    return read_reply.Point(log, reached, reply.position, seqnum, time_ms, tags, memoryview(bytes(columns.payloads)))
 
 
-@given(
-    tokens, u64, st.booleans(), st.lists(st.tuples(u64, st.lists(u64, max_size=3), st.binary(max_size=20)), max_size=2)
-)
+tag_lists = st.lists(u64, max_size=3) | st.lists(u64, min_size=7, max_size=10)
+
+
+@given(tokens, u64, st.booleans(), st.lists(st.tuples(u64, tag_lists, st.binary(max_size=20)), max_size=2))
+@example({0: Position(1, 2)}, 3, True, [(9, [5] * read_reply.POINT_TAGS, b"x")])
+@example({0: Position(1, 2)}, 3, True, [(9, [5] * (read_reply.POINT_TAGS + 1), b"x")])
 def test_a_point_is_what_the_columns_say(
     token: dict[int, Position], position: int, more: bool, records: list[tuple[int, list[int], bytes]]
 ) -> None:

@@ -109,7 +109,10 @@ def stream_number(tag: Tag | None) -> int:
     """The number of a stream to read or to expect something of: None and 0 are every record of the book."""
     if tag is None or (type(tag) is int and tag == ALL_RECORDS):
         return ALL_RECORDS
-    return tag_number(tag)
+    try:
+        return tag_id(tag)
+    except UnicodeEncodeError:
+        return tag_number(tag)
 
 
 def as_bytes(data: Data) -> bytes:

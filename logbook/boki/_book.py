@@ -20,6 +20,7 @@ from boki._session import Session, View
 from boki._window import Window
 from boki._writer import Writer
 from boki_common import limits
+from boki_common.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument
 from boki_common.ids import SEQNUM_MAX, book_id
 from boki_common.record_batch import RUN_NAMED
@@ -288,12 +289,11 @@ class Book:
         """
         start = 0 if at_least is None else arguments.check_bound(at_least, "at_least", 0)
         wait_s = 0.0 if wait is None else arguments.check_seconds(wait, "wait", 0.0)
-        query = next_query(
-            self.id, arguments.stream_number(tag), start, SEQNUM_MAX + 1, arguments.check_consistency(consistency)
-        )
-        return await self._reader.one(
-            query, tag, wait_s=wait_s, timeout_s=self._timeout(timeout), bounded=bool(at_least)
-        )
+        chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
+        query = next_query(self.id, arguments.stream_number(tag), start, SEQNUM_MAX + 1, chosen)
+        timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
+        reader = self._own_reader or self._reader
+        return await reader.one(query, tag, wait_s=wait_s, timeout_s=timeout_s, bounded=bool(at_least))
 
     async def read_prev(
         self,
@@ -308,11 +308,12 @@ class Book:
         None when no record from the stream's trim mark to `at_most` is there. Arguments and errors as for `read_next`;
         Trimmed when `at_most` itself lies below the mark.
         """
-        start = arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
-        query = prev_query(self.id, arguments.stream_number(tag), start, arguments.check_consistency(consistency))
-        return await self._reader.one(
-            query, tag, wait_s=0.0, timeout_s=self._timeout(timeout), bounded=at_most is not None
-        )
+        start = SEQNUM_MAX if at_most is None else arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
+        chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
+        query = prev_query(self.id, arguments.stream_number(tag), start, chosen)
+        timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
+        reader = self._own_reader or self._reader
+        return await reader.one(query, tag, wait_s=0.0, timeout_s=timeout_s, bounded=at_most is not None)
 
     async def check_tail(
         self, tag: Tag | None = None, *, consistency: ConsistencyName = "session", timeout: float | None = None

@@ -328,11 +328,14 @@ class Connection:
             self._watch()
         peer, fault = self._peer, None
         deadline = self.now() + timeout_s
+        deadlines = self._deadlines
         future: asyncio.Future[memoryview] | None = None
         try:
             if peer is not None:  # the common case
                 future = peer.request(opcode, *body)
-                self._deadlines.add(future, deadline)
+                deadlines.due[future] = deadline
+                if deadline < deadlines.timer_at:
+                    deadlines.set_timer(deadline)
                 answer = await future
                 self._heard, self._attempts = True, 0
                 return answer
@@ -345,7 +348,7 @@ class Connection:
         finally:
             self._calls -= 1
             if future is not None:
-                self._deadlines.remove(future)
+                del deadlines.due[future]
         self._calls += 1
         asked = [] if future is None else [peer]
         try:

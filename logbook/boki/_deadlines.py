@@ -16,50 +16,44 @@ _EARLY_S: Final = 0.001
 
 
 class Deadlines:
-    """Invariant: while anything waits, a timer is set at or before the earliest deadline.
+    """A call is a few statements and costs no call of this class, as long as a timer is set:
 
-    How many wait is bounded by who adds them: the unanswered requests of a connection are.
+        deadlines.due[future] = at                     # a time of the loop; then the future fails with TimeoutError
+        if at < deadlines.timer_at:
+            deadlines.set_timer(at)
+        ...                                            # and whoever put it in takes it out, whatever became of it:
+        del deadlines.due[future]
+
+    Invariant: while anything that is not done is due, a timer is set at or before the earliest deadline. How many wait is
+    bounded by who adds them: the unanswered requests of a connection are.
     """
 
-    __slots__ = ("_due", "_loop", "_timer", "_timer_at")
+    __slots__ = ("_loop", "_timer", "due", "timer_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
-        self._due: dict[asyncio.Future[Any], float] = {}
+        self.due: Final[dict[asyncio.Future[Any], float]] = {}
+        self.timer_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
 
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def add(self, future: asyncio.Future[Any], at: float) -> None:
-        """The future fails with TimeoutError at a time of the loop, unless it is removed before."""
-        self._due[future] = at
-        if at < self._timer_at:
-            self._set_timer(at)
-
-    def remove(self, future: asyncio.Future[Any]) -> None:
-        """The future needs no time-out any more."""
-        self._due.pop(future, None)
+    def set_timer(self, at: float) -> None:
+        """Looks at what is due at a time of the loop, and not at the time that was set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.timer_at = at
+        self._timer = None if math.isinf(at) else self._loop.call_at(at, self._went_off)
 
     def close(self) -> None:
         """Nothing is timed out any more."""
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = None, math.inf
-
-    def _set_timer(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = None if math.isinf(at) else self._loop.call_at(at, self._went_off)
+        self.set_timer(-math.inf)
 
     def _went_off(self) -> None:
         now = self._loop.time() + _EARLY_S
-        over = [future for future, at in self._due.items() if at <= now]
-        for future in over:
-            del self._due[future]
+        earliest = math.inf
+        for future, at in self.due.items():
             if not future.done():
-                future.set_exception(TimeoutError())
-        self._set_timer(min(self._due.values(), default=math.inf))
+                if at <= now:
+                    future.set_exception(TimeoutError())
+                elif at < earliest:
+                    earliest = at
+        self.set_timer(earliest)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki._arguments import Tag, carries
-from boki._record import Gap, Record, decode_columns, decode_gaps, record_of
+from boki._record import Gap, Record, decode_columns, decode_gaps, open_payload
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.engine_protocol import Consistency, Direction, GapKind, Query, make_query
@@ -73,18 +73,22 @@ class Reader:
         Raises:
             Trimmed, Lost: what would be the first may be gone. Else as `Connection.call`.
         """
-        deadline = self._connection.now() + wait_s
+        view, connection, wait_ms = self._view, self._connection, 0
+        deadline = connection.now() + wait_s if wait_s else 0.0
         while True:
             if wait_s:
-                left_s = min(max(deadline - self._connection.now(), 0), limits.READ_WAIT_MS / 1000)
-                query = query._replace(wait_ms=math.ceil(left_s * 1000))
-            answer = await self._connection.call(wire.OP_READ, self._encode(query), timeout_s + query.wait_ms / 1000)
+                left_s = min(max(deadline - connection.now(), 0), limits.READ_WAIT_MS / 1000)
+                wait_ms = math.ceil(left_s * 1000)
+                query = query._replace(wait_ms=wait_ms)
+            request = (view.session.packed() + wire.encode_query(*query),)
+            answer = await connection.call(wire.OP_READ, request, timeout_s + wait_ms / 1000)
             point = decode_point(answer)
             if point is not None:
-                self._view.saw(point.token, point.position)
-                record = record_of(point, self.book)
-                if not isinstance(tag, str) or tag in record.tags:
-                    return record
+                log, reached, position, seqnum, time_ms, numbers, payload = point
+                view.saw_one(log, reached, position)
+                tags, data = open_payload(seqnum, numbers, payload)
+                if tag is None or type(tag) is int or tag in tags:
+                    return Record(seqnum, tags, data, None, self.book, time_ms)
             page = self._page(decode_read_reply(answer), query, tag)
             if page.gaps:
                 gap = next((gap for gap in page.gaps if bounded or gap.kind != GapKind.TRIMMED), None)
@@ -95,7 +99,7 @@ class Reader:
             query = query._replace(start=page.next, consistency=_later(query.consistency))
             if page.more:  # a record without the name: go on behind it
                 bounded = bounded and query.direction == Direction.NEXT
-            elif self._connection.now() >= deadline or query.start >= query.stop:
+            elif not wait_s or connection.now() >= deadline or query.start >= query.stop:
                 return None
 
     async def prev_many(
@@ -169,7 +173,7 @@ class Reader:
         return last
 
     def _encode(self, query: Query) -> list[Buffer]:
-        return wire.encode_read(self._view.session.positions, query)
+        return [self._view.session.packed() + wire.encode_query(*query)]
 
     def _saw(self, reply: ReadReply) -> None:
         self._view.saw(reply.token, reply.position)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
 
 import msgspec
 
+from boki._arguments import TAG_CACHE_COMBINATIONS
 from boki_common.engine_protocol import GapKind, GapRow
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
-from boki_common.read_reply import Point, RecordColumns
-from boki_common.record_batch import NO_NAMES, split_payload
+from boki_common.read_reply import RecordColumns
+from boki_common.record_batch import split_payload
+
+KNOWN_BYTES: Final = 1_024
+"""Longer names are read each time."""
+_known: Final[dict[bytes, tuple[str | int, ...]]] = {}
+"""How the payload of a record opens → its tags, when all of them have names; up to `TAG_CACHE_COMBINATIONS`. Records of a
+stream share the tuple. Programs use few combinations, and reading names is most of the cost of making a small record."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -95,23 +102,44 @@ def decode_gaps(rows: tuple[GapRow, ...], book: str | int) -> list[Gap]:
     return [Gap(row.kind, row.first, row.last, book) for row in rows]
 
 
-def record_of(point: Point, book: str | int) -> Record:
-    """The record of a reply that has nothing else. Raises CorruptData: the names in its payload do not fit it."""
-    _, _, seqnum, time_ms, numbers, payload = point
-    if payload[: len(NO_NAMES)] == NO_NAMES:
-        return Record(seqnum, tuple(numbers), bytes(payload[len(NO_NAMES) :]), None, book, time_ms)
-    names, data = split_payload(payload)
-    return Record(seqnum, _named(numbers, names, seqnum), bytes(data), None, book, time_ms)
+def open_payload(seqnum: int, numbers: Sequence[int], payload: memoryview) -> tuple[tuple[str | int, ...], bytes]:
+    """The tags of a record, as they were given, and its data.
+
+    Args:
+        numbers: of its tags.
+
+    Raises:
+        CorruptData: the names in the payload do not fit it, or the tags.
+    """
+    try:
+        start = 2 + payload[0] + 256 * payload[1]  # `record_batch.pack_names`: the length of the names, u16
+    except IndexError:
+        start = 0
+    if start == 2:
+        return tuple(numbers), bytes(payload[2:])
+    names = bytes(payload[:start])
+    known = _known.get(names)
+    if known is None or len(known) != len(numbers):
+        known = _named(seqnum, numbers, payload, names)
+    return known, bytes(payload[start:])
 
 
-def _named(numbers: Sequence[int], names: Iterable[tuple[int, str]], seqnum: int) -> tuple[str | int, ...]:
-    """Tags, with their names where they have some."""
+def _named(seqnum: int, numbers: Sequence[int], payload: memoryview, opening: bytes) -> tuple[str | int, ...]:
+    """Tags, with their names where they have some; kept, when all of them have."""
+    names, _ = split_payload(payload)
     tags: list[str | int] = [*numbers]
+    named = 0
     for index, name in names:
         if index >= len(tags):
             raise CorruptData(f"record {seqnum} has {len(tags)} tags and a name for tag {index}", seqnum=seqnum)
         tags[index] = name
-    return tuple(tags)
+        named += index == named
+    found = tuple(tags)
+    if named == len(found) and len(opening) <= KNOWN_BYTES:
+        if len(_known) >= TAG_CACHE_COMBINATIONS:
+            _known.clear()
+        _known[opening] = found
+    return found
 
 
 def decode_columns(
@@ -129,21 +157,15 @@ def decode_columns(
     tag_counts = columns.tag_counts.tolist()
     lengths = columns.payload_lengths.tolist()
     payloads = columns.payloads
-    no_names, no_names_bytes = NO_NAMES, len(NO_NAMES)
     records: list[Record | None] = []
     start = tag_start = 0
     for seqnum, time_ms, tag_count, length in zip(seqnums, times_ms, tag_counts, lengths, strict=True):
         end = start + length
-        carried = tags[tag_start : tag_start + tag_count]
         if not seqnum:
             records.append(None)
-        elif payloads[start : start + no_names_bytes] == no_names:
-            data = bytes(payloads[start + no_names_bytes : end])
-            cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
-            records.append(Record(seqnum, tuple(carried), data, cached, book, time_ms))
         else:
-            names, view = split_payload(payloads[start:end])
+            named, data = open_payload(seqnum, tags[tag_start : tag_start + tag_count], payloads[start:end])
             cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
-            records.append(Record(seqnum, _named(carried, names, seqnum), bytes(view), cached, book, time_ms))
+            records.append(Record(seqnum, named, data, cached, book, time_ms))
         start, tag_start = end, tag_start + tag_count
     return records

@@ -21,6 +21,7 @@ from boki_common.ids import Position
 
 _PREFIX: Final = "boki1."
 _CRC_BYTES: Final = 4
+_NOWHERE: Final = Position(0, 0)
 
 
 class Session:
@@ -30,16 +31,28 @@ class Session:
         last_merged: the token that was merged last; all rows of one ANSWERS share one.
     """
 
-    __slots__ = ("last_merged", "positions")
+    __slots__ = ("_packed", "last_merged", "positions")
 
     def __init__(self, positions: Token | None = None) -> None:
         self.positions: dict[int, Position] = dict(positions or {})
         self.last_merged: Token | None = None
+        self._packed = b""
 
     def merge(self, token: Token) -> None:
         """Takes note of what a reply has seen."""
         self.last_merged = token
-        engine_protocol.merge_tokens(self.positions, token)
+        self._packed = b""
+        positions = self.positions
+        for log, position in token.items():
+            if position > positions.get(log, _NOWHERE):
+                positions[log] = position
+
+    def packed(self) -> bytes:
+        """The token as it travels; kept while nothing new is seen."""
+        packed = self._packed
+        if not packed:
+            packed = self._packed = engine_protocol.encode_token(self.positions)
+        return packed
 
 
 class View:
@@ -61,6 +74,13 @@ class View:
         session = self.session
         if token is not session.last_merged and token != session.positions:
             session.merge(token)
+        if position > self.position:
+            self.position = position
+
+    def saw_one(self, log: int, reached: Position, position: int) -> None:
+        """`saw`, of a token of one log."""
+        if self.session.positions.get(log) != reached:
+            self.session.merge({log: reached})
         if position > self.position:
             self.position = position
 

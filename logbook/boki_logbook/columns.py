@@ -22,6 +22,8 @@ _TIME: Final = Struct("<q")
 
 def one_record(batch: RecordBatch, record: int) -> tuple[bytes, memoryview]:
     """The packed tags and the payload of one record: point reads are many."""
+    if batch.record_count == 1:  # appended alone
+        return batch.tags.tobytes() if batch.tag_count else b"", batch.data
     ends = batch.payload_ends
     start = ends.item(record - 1) if record else 0
     tags = batch.record_tags(record).tobytes() if batch.tag_count else b""

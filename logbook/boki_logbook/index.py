@@ -292,15 +292,43 @@ class Index:
             return max(newest, self.marks.get(book, tag) - 1)
         return newest
 
-    def next(self, book: int, tag: int, at_least: int) -> int:
-        """Seqnum of the first live record at or above, 0 if there is none."""
-        found = self.ascending(book, tag, at_least, SEQNUM_MAX, 1)
-        return found[0] if found else 0
+    def next(self, book: int, tag: int, at_least: int, stop: int = SEQNUM_MAX) -> int:
+        """Seqnum of the first live record in [at_least, stop), 0 if there is none."""
+        if book in self.book_marks:
+            found = self.ascending(book, tag, at_least, stop, 1)
+            return found[0] if found else 0
+        last = self._tail.rows_of(book, tag)  # nothing of the book was ever trimmed: all its rows are live
+        found_one = 0
+        if last is None or last[0][0] > at_least:
+            for run in self._runs:
+                span = run.find(book, tag) if run.newest >= at_least else None
+                if span is not None:
+                    at = bisect_left(run.rows, at_least, *span)
+                    if at < span[1]:
+                        found_one = run.rows[at]
+                        break
+        if not found_one and last is not None and last[0][-1] >= at_least:
+            found_one = last[0][bisect_left(last[0], at_least)]
+        return found_one if found_one < stop else 0
 
-    def prev(self, book: int, tag: int, at_most: int) -> int:
-        """Seqnum of the last live record at or below, 0 if there is none."""
-        found = self.descending(book, tag, at_most, 0, 1)
-        return found[0] if found else 0
+    def prev(self, book: int, tag: int, at_most: int, lowest: int = 0) -> int:
+        """Seqnum of the last live record in [lowest, at_most], 0 if there is none."""
+        if book in self.book_marks:
+            found = self.descending(book, tag, at_most, lowest, 1)
+            return found[0] if found else 0
+        last = self._tail.rows_of(book, tag)  # as in `next`
+        found_one = 0
+        if last is not None and last[0][0] <= at_most:
+            found_one = last[0][bisect_right(last[0], at_most) - 1]
+        else:
+            for run in reversed(self._runs):
+                span = run.find(book, tag) if run.oldest <= at_most else None
+                if span is not None:
+                    at = bisect_right(run.rows, at_most, *span)
+                    if at > span[0]:
+                        found_one = run.rows[at - 1]
+                        break
+        return found_one if found_one >= lowest else 0
 
     def ascending(self, book: int, tag: int, start: int, stop: int, limit: int) -> list[int]:
         """Up to `limit` live seqnums of the stream in [start, stop), ascending."""

@@ -41,7 +41,7 @@ from boki_common.errors import (
     Trimmed,
 )
 from boki_common.ids import ALL_RECORDS, Position
-from boki_common.read_reply import encode_point, encode_read_reply
+from boki_common.read_reply import POINT_TAGS, encode_point, encode_read_reply
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Asker, BarrierReads
 from boki_logbook.batch_loads import BatchLoads
@@ -99,6 +99,7 @@ class Reader:
         self.log_of: Final = serving.log_of
         self.link_of: Final = serving.link_of
         self.reached: Final = serving.reached
+        self._view_of: Final = serving.view_of
         self._state = state
         self._index = state.index
         self._places = state.places
@@ -144,15 +145,17 @@ class Reader:
         if consistency is not Consistency.ANY:
             if consistency is Consistency.LINEARIZABLE and not passed:
                 return None
-            if not self._serving.reached(token, query.book):
+            if not self.reached(token, query.book):
                 return None
-        seen, covered = self._serving.view_of(query.book)
+        seen, covered = self._view_of(query.book)
+        if query.max_records == 1:
+            point = self._point(query, seen, covered)
+            if point is not None:
+                return point or None
         gaps = self._gaps(query, query.start, covered)
         seqnums, found_more = self._find(query, covered)
         if not seqnums and not gaps and _may_wait(query):
             return None
-        if query.max_records == len(seqnums) == 1 and not gaps and not self._cache.aux_count:
-            return self._one_now(seqnums[0], seen, covered)
         columns = RecordColumns(query.max_bytes)
         whole = True
         for span in self._spans(seqnums):
@@ -168,14 +171,28 @@ class Reader:
             gaps = gaps_before(gaps, query.direction, seqnums[columns.count - 1])
         return self._reply(_Seen(seen, covered), columns, seqnums, more=more, gaps=gaps)
 
-    def _one_now(self, seqnum: int, seen: Token, covered: int) -> list[Buffer] | None:
-        """The reply to a point read of a record that has no aux data, if its batch is cached."""
+    def _point(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
+        """The reply to a read of one record, when it has nothing else: the record is there and its batch is cached, nobody
+        trimmed the book, nothing was lost, and nothing has aux data. Most reads are so. Empty when its batch has to be read
+        first; None for all others, which are looked up the long way."""
+        book, tag, start, stop, _, _, _, direction, _ = query
+        index = self._index
+        if book in index.book_marks or self._places.passed or self._cache.aux_count:
+            return None
+        if direction is Direction.NEXT:
+            seqnum = index.next(book, tag, start, stop if stop <= covered else covered + 1)
+        else:
+            seqnum = index.prev(book, tag, start if start <= covered else covered, stop)
+        if not seqnum:
+            return None
         ledger_id, entry, first_seqnum, _, time_ms = self._places.locate(seqnum)
         batch = self._cache.get(ledger_id, entry)
         if batch is None:
+            return []
+        tags, payload = one_record(batch, seqnum - first_seqnum)
+        if len(tags) > 8 * POINT_TAGS:
             return None
         ((log, reached),) = seen.items()
-        tags, payload = one_record(batch, seqnum - first_seqnum)
         return encode_point(log, reached, covered, seqnum=seqnum, time_ms=time_ms, tags=tags, payload=payload)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:

@@ -318,7 +318,7 @@ class SdkConnection:
     def _read(self, request_id: int, body: memoryview) -> None:
         token, query = wire.decode_read(body)
         self._check_room()
-        self._reads.inc()
+        self._reads.value += 1
         if query.consistency is Consistency.LINEARIZABLE:
             self._check_pending()
             self._reader.linearizable(self, request_id, token, query)

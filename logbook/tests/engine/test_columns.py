@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.ids import Position
-from boki_common.read_reply import decode_records, encode_point, encode_read_reply
+from boki_common.read_reply import POINT_TAGS, decode_records, encode_point, encode_read_reply
 from boki_common.record_batch import split_payload
 from boki_logbook.columns import RecordColumns, one_record
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
@@ -90,6 +90,7 @@ def test_one_record_has_the_tags_and_the_payload_that_it_has_among_others(
     records: list[RecordSpec], data: st.DataObject
 ) -> None:
     batch = make_batch(RunSpec(1, bytes(16), 1, tuple(records)))
+    assert all(len(one.tags) <= POINT_TAGS for one in records)
     record = data.draw(st.integers(0, len(records) - 1))
     columns = RecordColumns(0)
     columns.add(batch, FIRST, 77, [FIRST + record])

@@ -147,6 +147,8 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.descending(book, tag, start, stop, limit) == below[:limit]
         assert self.index.next(book, tag, start) == next((one for one in rows if one >= start), 0)
         assert self.index.prev(book, tag, start) == next((one for one in reversed(rows) if one <= start), 0)
+        assert self.index.next(book, tag, start, stop) == next(iter(inside), 0)
+        assert self.index.prev(book, tag, start, stop) == next(iter(below), 0)
 
     @rule(book=BOOKS, tag=TAG_OR_ALL)
     def newest(self, book: int, tag: int) -> None:

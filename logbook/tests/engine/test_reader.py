@@ -11,7 +11,7 @@ from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow,
 from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded, TooManyWriters
 from boki_common.errors import Lost as LostError
 from boki_common.ids import Position
-from boki_common.read_reply import decode_read_reply
+from boki_common.read_reply import POINT_TAGS, decode_read_reply
 from boki_common.record_batch import RUN_NAMED
 from boki_logbook import verdict
 from boki_logbook.settings import EngineSettings
@@ -45,6 +45,40 @@ async def test_a_blocked_read_wakes_at_the_cut(cluster: Any) -> None:
     reply = await waiting
     assert reply.records.seqnums.tolist() == [seqnum]
     assert core.reader.parked == 0
+
+
+async def test_a_read_of_one_record_says_what_a_read_of_two_says_of_the_first(cluster: Any) -> None:
+    """The short way and the long one: every bound of every stream, both directions, before and after a trim."""
+    core = await cluster.engine()
+    many = [RecordSpec((5, 6)[: at % 3], b"x%d" % at) for at in range(6)]
+    many.append(RecordSpec(tuple(range(20, 21 + POINT_TAGS)), b"many tags"))
+    seqnums = await committed(core, RunSpec(1, ALICE, 1, tuple(many)))
+    seqnums += await committed(core, RunSpec(1, ALICE, len(many) + 1, (RecordSpec((5,), b"alone"),)))
+    for trim in (None, Trim(1, ((5, seqnums[2]),), False), Trim(1, ((0, seqnums[1]),), False)):
+        if trim is not None:
+            await core.reader.trim(1, trim.pairs, forget=False)
+        for tag in (0, 5, 6, 20, 99):
+            for bound in (0, *(one + at for one in seqnums for at in (-1, 0, 1)), 2**63 - 1):
+                for direction, end in ((Direction.NEXT, 2**63 - 1), (Direction.NEXT, seqnums[4]), (Direction.PREV, 0)):
+                    asked = query(tag, start=bound, stop=end, direction=direction)
+                    short = core.reader.answer_now({}, asked._replace(max_records=1))
+                    long = core.reader.answer_now({}, asked._replace(max_records=2))
+                    assert short is not None and long is not None
+                    one, two = (decode_read_reply(memoryview(b"".join(reply))) for reply in (short, long))
+                    assert data_of(one) == data_of(two)[:1]
+                    assert one.records.seqnums.tolist() == two.records.seqnums.tolist()[:1]
+                    first = one.records.tag_counts.tolist()[0] if data_of(one) else 0
+                    assert one.records.tags.tolist() == two.records.tags.tolist()[:first]
+                    assert (one.token, one.position, one.gaps) == (two.token, two.position, two.gaps)
+
+
+async def test_a_read_of_one_record_whose_batch_is_not_cached_waits_for_it(cluster: Any) -> None:
+    core = await cluster.engine(settings=EngineSettings(cache_bytes=1, replicas=1, acks=1))
+    await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
+    misses = core.cache.misses
+    assert core.reader.answer_now({}, query(max_records=1)) is None
+    assert core.cache.misses == misses + 1
+    assert data_of(await read(core, query(max_records=1))) == [b"x"]
 
 
 async def test_a_blocked_read_crosses_terms(cluster: Any) -> None:

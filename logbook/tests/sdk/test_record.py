@@ -5,8 +5,12 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from boki._record import Gap, Record, decode_columns, decode_gaps
+from boki import _record
+from boki._arguments import TAG_CACHE_COMBINATIONS
+from boki._record import Gap, Record, decode_columns, decode_gaps, open_payload
 from boki_common.engine_protocol import GapKind, GapRow
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
 from boki_common.read_reply import RecordColumns, decode_records, encode_records
@@ -28,6 +32,37 @@ def test_names_replace_numbers_where_they_were_given() -> None:
 def test_a_name_of_a_tag_that_is_not_there() -> None:
     with pytest.raises(CorruptData, match="record 9 has 1 tags and a name for tag 1"):
         decode_columns(columns([pack("<Q", 5)], [pack_names([(1, b"six")])], [9]), 1)
+
+
+NAMES = st.sampled_from(["a", "b", "stream/1", "é", "n" * 255])
+
+
+@given(st.lists(st.lists(st.integers(1, 3) | NAMES, max_size=6), max_size=12))
+def test_tags_are_those_that_were_given_however_often_they_were_seen(records: list[list[str | int]]) -> None:
+    """Numbers of named tags are not looked at: only what opens the payload says their names."""
+    for tags in records:
+        numbers = [tag if isinstance(tag, int) else 77 for tag in tags]
+        names = [(at, tag.encode()) for at, tag in enumerate(tags) if isinstance(tag, str)]
+        payload = pack_names(names) + b"data"
+        assert open_payload(9, numbers, memoryview(payload)) == (tuple(tags), b"data")
+        for size in range(len(payload) - len(b"data")):
+            with pytest.raises(CorruptData):
+                open_payload(9, numbers, memoryview(payload[:size]))
+        if names:
+            with pytest.raises(CorruptData, match="a name for tag"):
+                open_payload(9, numbers[: names[-1][0]], memoryview(payload))
+
+
+def test_records_of_a_stream_share_their_tags_and_not_without_a_bound() -> None:
+    payload = memoryview(pack_names([(0, b"shared"), (1, b"too")]))
+    first, _ = open_payload(1, [5, 6], payload)
+    assert open_payload(2, [5, 6], payload)[0] is first
+    for number in range(TAG_CACHE_COMBINATIONS + 1):
+        open_payload(1, [5], memoryview(pack_names([(0, b"%d" % number)])))
+    assert 0 < len(_record._known) <= TAG_CACHE_COMBINATIONS
+    assert open_payload(2, [5, 6], payload)[0] == ("shared", "too")
+    long = memoryview(pack_names([(at, b"%d" % at * 200) for at in range(10)]))
+    assert open_payload(3, range(10), long)[0] is not open_payload(3, range(10), long)[0]
 
 
 def test_records_are_values() -> None:
