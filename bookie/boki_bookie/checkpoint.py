@@ -24,13 +24,11 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-import numpy as np
-
 from boki_bookie.entry_log import EntryLog, EntryLogEnd, file_name
-from boki_bookie.entry_log_format import OFFSET_BITS, PAGE_BYTES, check_file_header
+from boki_bookie.entry_log_format import PAGE_BYTES, check_file_header
 from boki_bookie.journal import JournalPosition
 from boki_bookie.journal_format import REMEDY
 from boki_bookie.ledger_index import LEDGER_ENCODED_BYTES, PLACE_ENCODED_BYTES, Columns, Ledger, LedgerIndex
@@ -42,6 +40,7 @@ from boki_bookie.ledger_index_format import (
     encode_mark,
     owner_of,
 )
+from boki_bookie.places import file_numbers
 from boki_bookie.settings import BookieSettings
 from boki_bookie.tombstones import Run
 from boki_common.errors import CorruptData
@@ -57,6 +56,10 @@ STAGE_BYTES: Final = 4 * MIB
 SMALL_STAGE_BYTES: Final = 2 * MIB
 """The same while room is wanted: smaller ones cost a tenth of the rate in flushes."""
 _NOTHING: Final[Columns] = ((), (), ())
+
+
+_Change = tuple[Ledger, Columns]
+"""What became of a ledger: its flags as they are, and these rows of it."""
 
 
 class JournalSource(Protocol):
@@ -92,7 +95,7 @@ class _Cut:
         self.position = position
         self.removals, self.moved = index.take_changes()
         self.ledgers = index.cut()
-        self.columns: list[tuple[Ledger, Columns]] = []
+        self.columns: list[_Change] = []
         self.is_stored = False
 
 
@@ -262,7 +265,7 @@ class Checkpointer:
         stage.clear()
 
     async def _write_index(
-        self, removals: Sequence[Run | Ledger], changes: list[tuple[Ledger, Columns]], number: int, *, everything: bool
+        self, removals: Sequence[Run | Ledger], changes: list[_Change], number: int, *, everything: bool
     ) -> tuple[int, int]:
         """Appends the changes, or begins a new file with everything; returns file and its bytes."""
         index_file, offset = self.mark.index_file, self.mark.index_bytes
@@ -272,8 +275,9 @@ class Checkpointer:
         if everything or offset + added > 2 * self._index.encoded_bytes + INDEX_SLACK_BYTES:
             index_file, offset = index_file + 1, 0
             ledgers = sorted(self._index.ledgers.items())
-            changes = [(ledger, (ledger.entries, ledger.locations, ledger.body_bytes)) for _, ledger in ledgers]
             removals = list(self._index.tombstones.runs())
+            columns = ((ledger, ledger.places.columns()) for _, ledger in ledgers)  # one at a time: they are large
+            return index_file, await self._append_blocks(index_file, offset, removals, columns, number)
         return index_file, await self._append_blocks(index_file, offset, removals, changes, number)
 
     async def _append_blocks(
@@ -281,7 +285,7 @@ class Checkpointer:
         index_file: int,
         offset: int,
         removals: Sequence[Run | Ledger],
-        changes: list[tuple[Ledger, Columns]],
+        changes: Iterable[_Change],
         number: int,
     ) -> int:
         """Returns where the file then ends."""
@@ -324,9 +328,8 @@ async def _check_entry_files(disk: Disk, mark: CheckpointMark, index: LedgerInde
     """
     numbers = {mark.entry_file} if mark.entry_bytes else set()
     for ledger in index.ledgers.values():
-        if len(ledger.locations):
-            column = np.frombuffer(ledger.locations, dtype=np.uint64)
-            numbers.update(np.unique(column >> np.uint64(OFFSET_BITS)).tolist())
+        for piece in ledger.places.pieces():
+            numbers.update(file_numbers(piece))
     for number in sorted(numbers):
         name = disk.describe(file_name(number))
         try:

@@ -14,16 +14,16 @@ All work is cut into slices after which the loop is free; copying is paced, and 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from array import array
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from boki_bookie.entry_log import EntryLog, EntryWriter
 from boki_bookie.entry_log_format import ENTRY_HEADER_BYTES, OFFSET_BITS
 from boki_bookie.gc_rules import FileUse
-from boki_bookie.ledger_index import Ledger, LedgerIndex, Place
+from boki_bookie.ledger_index import Ledger, LedgerIndex
+from boki_bookie.places import Even, Piece, Place
 from boki_common.errors import StorageError
 from boki_common.limits import KIB, MIB
 from boki_common.logs import get_logger
@@ -31,17 +31,17 @@ from boki_common.logs import get_logger
 SLICE_BYTES: Final = 256 * KIB
 SLICE_ENTRIES: Final = 512
 """What is copied between two turns of the loop: below 2 ms of CPU."""
-SCAN_ENTRIES: Final = 200_000
+SCAN_ENTRIES: Final = 20_000
 """What is looked at of the index between two turns of the loop: about 3 ms of CPU."""
-LEDGER_WEIGHT: Final = 1_500
+LEDGER_WEIGHT: Final = 100
 """What looking at a ledger costs, in entries."""
+PIECE_WEIGHT: Final = 50
+"""What looking at an even piece costs."""
 MOVE_LEDGERS: Final = 100
 """Ledgers that are told where their entries are between two turns of the loop."""
 COMMIT_BYTES: Final = 16 * MIB
 """Copies are made durable, and the index is told, at least this often: bounds memory."""
 BUSY_PAUSE_S: Final = 0.05
-
-_SHIFT: Final = np.uint64(OFFSET_BITS)
 
 _log = get_logger("bookie")
 
@@ -68,42 +68,48 @@ async def file_use(index: LedgerIndex, entry_log: EntryLog) -> list[FileUse]:
     finished = entry_log.finished()
     live = dict.fromkeys(finished, 0)
     async for stretch in _slowly(index):
-        files = np.frombuffer(stretch.locations, np.uint64) >> _SHIFT
-        stored = np.frombuffer(stretch.body_bytes, np.uint32).astype(np.int64) + ENTRY_HEADER_BYTES
-        starts = np.flatnonzero(np.append(True, files[1:] != files[:-1]))
-        for number, size in zip(files[starts].tolist(), np.add.reduceat(stored, starts).tolist(), strict=True):
+        for number, rows in _by_file(stretch.piece):
             if number in live:
-                live[number] += size
+                live[number] += rows.body_bytes() + ENTRY_HEADER_BYTES * len(rows.entries)
     return [FileUse(number, size, live[number]) for number, size in finished.items()]
 
 
 class _Stretch(NamedTuple):
-    """Stored entries of one ledger, as they were a moment ago: parallel columns."""
+    """Stored entries of one ledger, as they were a moment ago."""
 
     ledger: Ledger
-    entries: array[int]
-    locations: array[int]
-    body_bytes: array[int]
+    piece: Piece
+
+
+def _by_file(piece: Piece) -> Iterator[tuple[int, Piece]]:
+    """The rows in parts that lie in one file each, with its number; a file may come several times."""
+    if isinstance(piece, Even):
+        yield piece.locations[0] >> OFFSET_BITS, piece
+        return
+    start = 0
+    for number, locations in itertools.groupby(piece.locations, lambda location: location >> OFFSET_BITS):
+        stop = start + sum(1 for _ in locations)
+        yield number, piece.part(start, stop)
+        start = stop
 
 
 async def _slowly(index: LedgerIndex) -> AsyncIterator[_Stretch]:
     """All stored entries of the ledgers that are there now, ascending, with turns of the loop in between.
 
-    A column grows at its end or is replaced as a whole, so going through the one that was there first misses nothing.
+    Nothing is missed: of each ledger those are told that it held when it was come to.
     """
     looked_at = 0
     for ledger_id in sorted(index.ledgers):
         ledger = index.ledgers.get(ledger_id)
         if ledger is None:
             continue
-        entries, locations, sizes = ledger.entries, ledger.locations, ledger.body_bytes
-        for start in range(0, len(entries), SCAN_ENTRIES):
-            stop = min(start + SCAN_ENTRIES, len(entries))
-            looked_at += LEDGER_WEIGHT + stop - start
+        looked_at += LEDGER_WEIGHT
+        for piece in ledger.places.pieces():
+            looked_at += PIECE_WEIGHT if isinstance(piece, Even) else len(piece.entries)
             if looked_at > SCAN_ENTRIES:
                 looked_at = 0
                 await asyncio.sleep(0)
-            yield _Stretch(ledger, entries[start:stop], locations[start:stop], sizes[start:stop])
+            yield _Stretch(ledger, piece)
 
 
 class Compactor:
@@ -163,15 +169,17 @@ class Compactor:
     async def _batches(self, number: int) -> AsyncIterator[_Batch]:
         batch = _Batch([], [])
         size = 0
-        async for ledger, entries, locations, sizes in _slowly(self._index):
-            files = np.frombuffer(locations, np.uint64) >> _SHIFT
-            for at in np.flatnonzero(files == np.uint64(number)).tolist():
-                batch.ledgers.append(ledger)
-                batch.places.append(Place(entries[at], locations[at], sizes[at]))
-                size += sizes[at] + ENTRY_HEADER_BYTES
-                if size >= SLICE_BYTES or len(batch.places) >= SLICE_ENTRIES:
-                    yield batch
-                    batch, size = _Batch([], []), 0
+        async for ledger, piece in _slowly(self._index):
+            for file, rows in _by_file(piece):
+                if file != number:
+                    continue
+                for place in map(Place, rows.entries, rows.locations, rows.sizes(0, len(rows.entries))):
+                    batch.ledgers.append(ledger)
+                    batch.places.append(place)
+                    size += place.body_bytes + ENTRY_HEADER_BYTES
+                    if size >= SLICE_BYTES or len(batch.places) >= SLICE_ENTRIES:
+                        yield batch
+                        batch, size = _Batch([], []), 0
         if batch.places:
             yield batch
 

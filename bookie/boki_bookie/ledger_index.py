@@ -1,11 +1,8 @@
 """What the bookie holds of each ledger, in memory: flags, cached bodies, and where stored entries lie. No IO.
 
 An entry is in exactly one place: `fresh` (in the journal and here), `flushing` (being written to the entry log) or the
-three columns (stored in the entry log). `cut` moves all fresh entries to flushing at one moment; `store` moves flushing
-entries of a ledger to its columns, stage by stage.
-
-The columns of a ledger are parallel arrays in ascending order of entry, 20 B an entry. Entries nearly always come in
-order, so they are appended; one that comes late (a recovery add) is merged in.
+`places` (stored in the entry log). `cut` moves all fresh entries to flushing at one moment; `store` moves flushing entries
+of a ledger to its places, stage by stage.
 
 *Dirty* ledgers are those of which anything changed since the last cut: entries, fence, key or sight. The next checkpoint
 takes every one of them, with or without entries, so that no fence is ever left behind (Apache BookKeeper's PR #4843).
@@ -15,14 +12,14 @@ Hot path: `storage` writes `fresh`, `last_entry` and the byte count itself, one 
 
 from __future__ import annotations
 
-import itertools
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-
+from boki_bookie.places import Arrays, Places
+from boki_bookie.places import Columns as Columns
+from boki_bookie.places import Extent as Extent
+from boki_bookie.places import Place as Place
 from boki_bookie.tombstones import Run, Tombstones
 
 NO_ENTRY: Final = -1
@@ -30,10 +27,6 @@ CACHED_OVERHEAD_BYTES: Final = 200
 """Memory of one cached entry besides its body: dict slot, number, view."""
 LEDGER_ENCODED_BYTES: Final = 48
 PLACE_ENCODED_BYTES: Final = 20
-
-
-Columns = tuple[Sequence[int], Sequence[int], Sequence[int]]
-"""Entries, locations and body bytes of one ledger."""
 
 
 class LedgerUpdate(NamedTuple):
@@ -51,22 +44,6 @@ class LedgerUpdate(NamedTuple):
     """Columns that were said before do not count."""
 
 
-class Place(NamedTuple):
-    """Where a stored entry lies; `location` as in `entry_log_format`, `body_bytes` without the stored header."""
-
-    entry_id: int
-    location: int
-    body_bytes: int
-
-
-class Extent(NamedTuple):
-    """Stored entries of one ledger without a gap between their ids, from `first` on, as columns."""
-
-    first: int
-    locations: array[int]
-    body_bytes: array[int]
-
-
 HeldPart = Extent | list[memoryview]
 """Entries that follow one another: stored, or bodies in memory."""
 
@@ -75,17 +52,15 @@ class Ledger:
     """One ledger on this bookie. `fenced` never goes back to False; `last_entry` and `lac` never fall."""
 
     __slots__ = (
-        "body_bytes",
         "dirty",
-        "entries",
         "explicit_lac",
         "fenced",
         "flushing",
         "fresh",
         "last_entry",
         "ledger_id",
-        "locations",
         "master_key",
+        "places",
         "repeats",
         "sighted",
     )
@@ -99,9 +74,7 @@ class Ledger:
         self.last_entry = NO_ENTRY
         self.fresh: dict[int, memoryview] = {}
         self.flushing: dict[int, memoryview] = {}
-        self.entries = array("q")
-        self.locations = array("Q")
-        self.body_bytes = array("I")
+        self.places = Places()
         self.explicit_lac = b""
         self.repeats = 0
         """Adds since the start of entries that were held already."""
@@ -125,15 +98,7 @@ class Ledger:
 
     def place(self, entry_id: int) -> Place | None:
         """Where the entry is stored, if it is."""
-        entries = self.entries
-        if not entries:
-            return None
-        at = entry_id - entries[0]  # there, unless entries are missing before it
-        if not (0 <= at < len(entries) and entries[at] == entry_id):
-            at = bisect_left(entries, entry_id)
-            if at == len(entries) or entries[at] != entry_id:
-                return None
-        return Place(entry_id, self.locations[at], self.body_bytes[at])
+        return self.places.find(entry_id)
 
     def held_run(self, first: int, count: int, room: int, *, overhead: int) -> list[HeldPart]:
         """What is held without a gap from `first` on: at most `count` entries, whose bodies, each with `overhead` bytes
@@ -141,7 +106,7 @@ class Ledger:
         parts: list[HeldPart] = []
         entry_id, stop = first, first + count
         while entry_id < stop:
-            part: HeldPart | None = self._stored_run(entry_id, stop - entry_id)
+            part: HeldPart | None = self.places.extent(entry_id, stop - entry_id)
             sizes: Sequence[int]
             if isinstance(part, Extent):
                 sizes = part.body_bytes
@@ -161,16 +126,6 @@ class Ledger:
             room -= sum(sizes) + overhead * fitting
         return parts
 
-    def _stored_run(self, first: int, count: int) -> Extent | None:
-        entries = self.entries
-        at = bisect_left(entries, first)
-        if at == len(entries) or entries[at] != first:
-            return None
-        found = min(count, len(entries) - at)
-        if entries[at + found - 1] != first + found - 1:  # ids ascend: they are without a gap while these are equal
-            found = bisect_right(range(found), 0, key=lambda index: entries[at + index] - index - first)
-        return Extent(first, self.locations[at : at + found], self.body_bytes[at : at + found])
-
     def _cached_run(self, first: int, count: int) -> list[memoryview]:
         fresh, flushing = self.fresh, self.flushing
         bodies: list[memoryview] = []
@@ -186,7 +141,7 @@ class Ledger:
     @property
     def held_entries(self) -> int:
         """How many entries are held."""
-        return len(self.entries) + len(self.flushing) + len(self.fresh)
+        return len(self.places) + len(self.flushing) + len(self.fresh)
 
     def holds(self, entry_id: int) -> bool:
         if entry_id > self.last_entry:
@@ -195,68 +150,22 @@ class Ledger:
 
     def add_places(self, entries: Sequence[int], locations: Sequence[int], body_bytes: Sequence[int]) -> None:
         """Adds stored entries, ascending; a place that is known already is replaced."""
-        if not entries:
-            return
-        if not self.entries or entries[0] > self.entries[-1]:
-            self.entries.extend(entries)
-            self.locations.extend(locations)
-            self.body_bytes.extend(body_bytes)
-        else:
-            both = np.concatenate((np.asarray(self.entries, np.int64), np.asarray(entries, np.int64)))
-            order = np.argsort(both, kind="stable")
-            both = both[order]
-            newest = np.append(both[1:] != both[:-1], True)
-            kept = order[newest]
-            self.entries = array("q", both[newest].tobytes())
-            places = np.concatenate((np.asarray(self.locations, np.uint64), np.asarray(locations, np.uint64)))
-            self.locations = array("Q", places[kept].tobytes())
-            sizes = np.concatenate((np.asarray(self.body_bytes, np.uint32), np.asarray(body_bytes, np.uint32)))
-            self.body_bytes = array("I", sizes[kept].tobytes())
-        self.last_entry = max(self.last_entry, self.entries[-1])
-
-    def forget_place(self, entry_id: int) -> bool:
-        """The entry is not stored any more, as far as is known here; whether it was. Its caller puts it into `fresh`."""
-        at = bisect_left(self.entries, entry_id)
-        if at == len(self.entries) or self.entries[at] != entry_id:
-            return False
-        # new arrays: somebody may look at the old ones as numpy does, and those cannot change their length
-        self.entries = self.entries[:at] + self.entries[at + 1 :]
-        self.locations = self.locations[:at] + self.locations[at + 1 :]
-        self.body_bytes = self.body_bytes[:at] + self.body_bytes[at + 1 :]
-        return True
-
-    def move(self, entries: array[int], old: array[int], new: array[int]) -> tuple[array[int], array[int], array[int]]:
-        """Stored entries, ascending, lie at `new` from now on, if they still lie at `old`; returns the columns of those."""
-        if not len(self.entries) or not len(entries):
-            return array("q"), array("Q"), array("I")
-        held = np.frombuffer(self.entries, np.int64)
-        locations = np.frombuffer(self.locations, np.uint64)
-        wanted = np.frombuffer(entries, np.int64)
-        at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-        same = (held[at] == wanted) & (locations[at] == np.frombuffer(old, np.uint64))
-        at = at[same]
-        locations[at] = np.frombuffer(new, np.uint64)[same]
-        sizes = np.frombuffer(self.body_bytes, np.uint32)[at]
-        return (
-            array("q", held[at].tobytes()),
-            array("Q", locations[at].tobytes()),
-            array("I", sizes.tobytes()),
-        )
+        self.places.add(entries, locations, body_bytes)
+        self.last_entry = max(self.last_entry, self.places.last)
 
     def empty(self) -> None:
         """Its stored entries are no longer its business, and normal adds never again."""
         assert not self.fresh and not self.flushing
-        self.entries, self.locations, self.body_bytes = array("q"), array("Q"), array("I")
+        self.places = Places()
         self.last_entry = NO_ENTRY
         self.fenced = True
 
     def check_invariants(self) -> None:
         """Asserts what the class and the module promise."""
-        assert len(self.entries) == len(self.locations) == len(self.body_bytes)
-        assert all(a < b for a, b in itertools.pairwise(self.entries))
+        self.places.check_invariants()
         assert not self.fresh.keys() & self.flushing.keys()
-        held = [*self.fresh, *self.flushing, *self.entries[-1:]]
-        assert self.last_entry == max(held, default=NO_ENTRY)
+        held = [*self.fresh, *self.flushing, self.places.last]
+        assert self.last_entry == max(held)
         assert self.dirty or not self.fresh
 
 
@@ -308,9 +217,9 @@ class LedgerIndex:
     def restore_places(
         self, ledger: Ledger, entries: Sequence[int], locations: Sequence[int], body_bytes: Sequence[int]
     ) -> None:
-        before = len(ledger.entries)
+        before = len(ledger.places)
         ledger.add_places(entries, locations, body_bytes)
-        self.stored_entries += len(ledger.entries) - before
+        self.stored_entries += len(ledger.places) - before
 
     def restore_update(self, update: LedgerUpdate | Run) -> None:
         """What an index file says of a ledger, or of deleted ones."""
@@ -322,7 +231,7 @@ class LedgerIndex:
             self.tombstones.discard(update.ledger_id)
             ledger = self.restore(update.ledger_id, update.master_key)
         if update.emptied:
-            self.stored_entries -= len(ledger.entries)
+            self.stored_entries -= len(ledger.places)
             ledger.empty()
         ledger.fenced |= update.fenced
         ledger.sighted |= update.sighted
@@ -352,7 +261,7 @@ class LedgerIndex:
 
     def replace(self, ledger: Ledger, entry_id: int, body: memoryview) -> None:
         """`put` for an entry whose stored copy, if there is one, is of no use: the next checkpoint names the new place."""
-        self.stored_entries -= ledger.forget_place(entry_id)
+        self.stored_entries -= ledger.places.forget(entry_id)
         self.put(ledger, entry_id, body)
 
     def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], body_bytes: int) -> None:
@@ -376,9 +285,7 @@ class LedgerIndex:
         self.flushing_bytes, self.fresh_bytes = self.fresh_bytes, 0
         return dirty
 
-    def store(
-        self, ledger: Ledger, entry_ids: Sequence[int], locations: Sequence[int]
-    ) -> tuple[array[int], array[int], array[int]]:
+    def store(self, ledger: Ledger, entry_ids: Sequence[int], locations: Sequence[int]) -> Arrays:
         """These flushing entries of a ledger, ascending, are at these locations; returns the new columns."""
         flushing = ledger.flushing
         sizes = list(map(len, map(flushing.pop, entry_ids)))
@@ -402,7 +309,7 @@ class LedgerIndex:
                 freed = sum(len(body) + CACHED_OVERHEAD_BYTES for body in ledger.fresh.values())
                 self.fresh_bytes -= freed
                 self.freed_bytes += freed
-                self.stored_entries -= len(ledger.entries)
+                self.stored_entries -= len(ledger.places)
                 self._moved.pop(ledger, None)
         self.tombstones.add(run)
         self._removals.append(run)
@@ -414,7 +321,7 @@ class LedgerIndex:
 
     def empty(self, ledger: Ledger) -> None:
         """Forgets its stored entries and fences it. It may have no others."""
-        self.stored_entries -= len(ledger.entries)
+        self.stored_entries -= len(ledger.places)
         ledger.empty()
         self._moved.pop(ledger, None)
         self._removals.append(ledger)
@@ -424,7 +331,7 @@ class LedgerIndex:
         """What is left of the ledger lies at `new` instead of `old`; returns how many entries that are."""
         if self.ledgers.get(ledger.ledger_id) is not ledger:
             return 0
-        columns = ledger.move(entries, old, new)
+        columns = ledger.places.move(entries, old, new)
         if columns[0]:
             self._moved.setdefault(ledger, []).append(columns)
         return len(columns[0])
@@ -440,7 +347,7 @@ class LedgerIndex:
         self._removals[:0] = removals
         newer, self._moved = self._moved, {}
         for ledger, columns in [*moved, *((ledger, columns) for ledger, moves in newer.items() for columns in moves)]:
-            if self.ledgers.get(ledger.ledger_id) is ledger and ledger.entries:
+            if self.ledgers.get(ledger.ledger_id) is ledger and ledger.places:
                 self._moved.setdefault(ledger, []).append(columns)
 
     def cut_is_stored(self) -> None:

@@ -49,7 +49,7 @@ from __future__ import annotations
 import itertools
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -110,7 +110,7 @@ def owner_of(bookie_id: bytes, index_file: int) -> int:
 
 
 def encode_blocks(
-    ledgers: Sequence[tuple[Ledger, Columns]],
+    ledgers: Iterable[tuple[Ledger, Columns]],
     checkpoint: int,
     *,
     owner: int,

@@ -9,9 +9,8 @@ import heapq
 from collections.abc import Iterable
 from typing import Any, Final
 
-import numpy as np
-
 from boki_bookie.ledger_index import NO_ENTRY, Ledger
+from boki_bookie.places import joined_runs
 
 RANGES_TOLD: Final = 1_000
 """Runs of consecutive entries in the report of one ledger; of more, the first."""
@@ -24,12 +23,11 @@ def next_ids(ledger_ids: Iterable[int], *, after: int, limit: int) -> list[int]:
 
 def summary(ledger: Ledger, *, limbo: bool) -> dict[str, Any]:
     """One line about a ledger; `limbo`: what it does not hold, this bookie may have lost."""
-    stored = int(np.frombuffer(ledger.body_bytes, np.dtype("I")).sum(dtype=np.int64)) if ledger.body_bytes else 0
     cached = [*ledger.fresh.values(), *ledger.flushing.values()]
     return {
         "ledger_id": ledger.ledger_id,
-        "entries": len(ledger.entries) + len(cached),
-        "bytes": stored + sum(map(len, cached)),
+        "entries": len(ledger.places) + len(cached),
+        "bytes": ledger.places.body_bytes() + sum(map(len, cached)),
         "last_entry": None if ledger.last_entry == NO_ENTRY else ledger.last_entry,
         "fenced": ledger.fenced,
         "limbo": limbo,
@@ -39,17 +37,13 @@ def summary(ledger: Ledger, *, limbo: bool) -> dict[str, Any]:
 def detail(ledger: Ledger, *, limbo: bool) -> dict[str, Any]:
     """Everything that is known of a ledger without reading the disk."""
     cached = sorted([*ledger.fresh, *ledger.flushing])
-    held = np.union1d(np.array(ledger.entries, np.int64), np.array(cached, np.int64))
-    starts = np.flatnonzero(np.diff(held, prepend=-2) != 1)
-    ends = np.append(starts[1:], len(held))[: len(starts)] - 1
-    runs = [
-        [int(held[start]), int(held[end])] for start, end in zip(starts[:RANGES_TOLD], ends[:RANGES_TOLD], strict=True)
-    ]
+    in_memory = ((entry_id, entry_id) for entry_id in cached)
+    runs = [list(run) for run in joined_runs(heapq.merge(ledger.places.runs(), in_memory))]
     return summary(ledger, limbo=limbo) | {
         "sighted": ledger.sighted,
         "explicit_lac": None if ledger.lac == NO_ENTRY else ledger.lac,
         "cached_entries": len(cached),
-        "stored_entries": len(ledger.entries),
-        "entry_ranges": runs,
-        "entry_ranges_left_out": max(0, len(starts) - RANGES_TOLD),
+        "stored_entries": len(ledger.places),
+        "entry_ranges": runs[:RANGES_TOLD],
+        "entry_ranges_left_out": max(0, len(runs) - RANGES_TOLD),
     }

@@ -160,8 +160,8 @@ class StorageReads:
         if ledger is None:
             return None
         if not ledger.fresh and not ledger.flushing:
-            return ledger.entries.tolist()
-        return sorted([*ledger.entries, *ledger.flushing, *ledger.fresh])
+            return ledger.places.entries()
+        return sorted([*ledger.places.entries(), *ledger.flushing, *ledger.fresh])
 
     async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]:
         """Bodies of stored entries, in order; a StorageError for one that cannot be read: it exists, content unknown.

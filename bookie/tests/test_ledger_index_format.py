@@ -144,11 +144,11 @@ def test_removals_come_before_the_ledgers_and_end_what_was_said() -> None:
     index = LedgerIndex()
     for update in updates:
         index.restore_update(update)
-    assert index.ledgers[7].entries.tolist() == [5]
+    assert index.ledgers[7].places.entries() == [5]
     assert 8 in index.tombstones
     assert 7 not in index.tombstones, "it was there afterwards"
     index = LedgerIndex()
     for update in [updates[0], updates[2], updates[3]]:
         index.restore_update(update)
-    assert index.ledgers[7].entries.tolist() == [5]
+    assert index.ledgers[7].places.entries() == [5]
     assert index.stored_entries == 1
