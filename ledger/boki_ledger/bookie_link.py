@@ -45,6 +45,7 @@ BATCH_STRIKES: Final = 2
 _ANSWER: Final = Struct(">BBHIqq")
 """What every v2 response begins with: version, opcode, flags, status, ledger, entry."""
 _ACK: Final = Struct(">Qqq")
+_ACK_BYTES: Final = _ACK.size
 _ACK_WORD: Final = (v2.VERSION << 8 | v2.OP_ADD) << 48
 """The first four of them of an acknowledged add, as one number."""
 
@@ -71,11 +72,11 @@ class Lane:
             connection.send(*frame)
             self._link.look_after(connection)
 
-    def send_all(self, frames: Sequence[Sequence[Buffer]], buffers: Sequence[Buffer]) -> None:
+    def send_all(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
         link = self._link
         connection = link.connection
         if connection is not None:
-            self.unanswered += len(frames)
+            self.unanswered += count
             connection.send_now(buffers)
             if connection.paused or link.life.ticking is None:
                 link.look_after(connection)
@@ -285,7 +286,7 @@ class BookieLink:
     def frames_received(self, frames: list[memoryview]) -> None:
         self.life.reads_seen += 1
         try:
-            if len(frames) == 1 and len(frames[0]) == _ACK.size:  # as a writer gets them that waits for each
+            if len(frames) == 1 and frames[0].nbytes == _ACK_BYTES:  # as a writer gets them that waits for each
                 word, ledger_id, entry_id = _ACK.unpack(frames[0])
                 lane = self._lanes.get(ledger_id)
                 if word == _ACK_WORD and lane is not None and lane.unanswered:

@@ -126,16 +126,17 @@ class ReplicatedAdds:
         """What the turn of the loop brought goes out with one call per bookie."""
         frames, self._unsent = self._unsent, []
         size, self._unsent_bytes = self._unsent_bytes, 0
-        if not frames:
+        count = len(frames)
+        if not count:
             return
         if self.acks.striped:
-            self._send_stripes(frames, size // len(frames))
+            self._send_stripes(frames, size // count)
             return
-        buffers = _buffers(frames, size)
+        buffers = frames[0] if count == 1 else _buffers(frames, size)
         for slot in self._slots:
             if slot.ready:
                 assert slot.lane is not None
-                slot.lane.send_all(frames, buffers)
+                slot.lane.send_all(frames, count, buffers)
 
     def _send_stripes(self, frames: list[Sequence[Buffer]], mean_size: int) -> None:
         """As `_send_unsent`, to each slot its own."""
@@ -146,7 +147,8 @@ class ReplicatedAdds:
         for slot, share in zip(self._slots, shares, strict=True):
             if slot.ready and share:
                 assert slot.lane is not None
-                slot.lane.send_all(share, _buffers(share, mean_size * len(share)))
+                count = len(share)
+                slot.lane.send_all(share, count, _buffers(share, mean_size * count))
 
     def advance(self) -> int:
         """Completes entries; returns by how many LAC moved."""
@@ -341,6 +343,5 @@ class _Slot:
 
 def _buffers(frames: Sequence[Sequence[Buffer]], size: int) -> Sequence[Buffer]:
     """The frames one after another, in one buffer unless they are large; `size` is that of their payloads."""
-    count = len(frames)
-    pieces = frames[0] if count == 1 else list(itertools.chain.from_iterable(frames))
-    return (b"".join(pieces),) if size <= JOINED_BYTES * count and len(pieces) > 1 else pieces
+    pieces = list(itertools.chain.from_iterable(frames))
+    return (b"".join(pieces),) if size <= JOINED_BYTES * len(frames) else pieces

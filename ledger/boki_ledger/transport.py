@@ -56,8 +56,8 @@ class AddLane(Protocol):
     def send(self, frame: Sequence[Buffer]) -> None:
         """Sends one whole add frame. Ignored while the lane is down."""
 
-    def send_all(self, frames: Sequence[Sequence[Buffer]], buffers: Sequence[Buffer]) -> None:
-        """Sends several, one after another; `buffers` are the same bytes, in pieces that are cheap to send."""
+    def send_all(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
+        """Sends `count` of them, one after another; `buffers` are the same bytes, in pieces that are cheap to send."""
 
     def drop(self, error: BokiError) -> None:
         """The bookie answers no more: ends the connection. `lane_down(error)` follows, then reconnecting."""

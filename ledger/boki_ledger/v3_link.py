@@ -74,7 +74,7 @@ class V3Lane:
         if self._link.connection is not None:
             self._link.send_add(self, frame)
 
-    def send_all(self, frames: Sequence[Sequence[Buffer]], buffers: Sequence[Buffer]) -> None:
+    def send_all(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
         for frame in frames:
             self.send(frame)
 

@@ -229,7 +229,9 @@ class LedgerWriter:
                 raise self._refusal
             if covered > self._lac:
                 self._lac_length = length
-                self._advance_lac(covered)
+                self._lac = covered
+                if not self._explicit_lac.waiting:
+                    self._explicit_lac.moved()
         return self._lac
 
     def when_ended(self, callback: Callable[[BokiError], None]) -> None:
@@ -278,7 +280,9 @@ class LedgerWriter:
             return
         lac = adds.acks.lac
         if not self._deferred_sync:
-            self._advance_lac(lac)
+            self._lac = lac
+            if not self._explicit_lac.waiting:
+                self._explicit_lac.moved()
         waiting = self._waiting
         while waiting and waiting[0][0] <= lac:
             entry_id, future = waiting.popleft()
@@ -286,11 +290,6 @@ class LedgerWriter:
                 future.set_result(entry_id)
         for acked, _ in self._listeners:
             acked(lac)
-
-    def _advance_lac(self, lac: int) -> None:
-        self._lac = lac
-        if not self._explicit_lac.waiting:
-            self._explicit_lac.moved()
 
     def slots_failed(self) -> None:
         if self._deferred_sync:

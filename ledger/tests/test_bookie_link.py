@@ -165,10 +165,10 @@ async def test_a_bookie_that_takes_nothing_is_dropped_once_too_much_waits_for_it
     world = await World.begin(room=0)
     frame = (bytes(MIB),)
     for _ in range(UNSENT_BYTES // MIB):
-        world.lane.send_all([frame], frame)
+        world.lane.send_all([frame], 1, frame)
     await asyncio.tasks.sleep(0)
     assert world.link.connection is not None and not world.listener.downs
-    world.lane.send_all([frame], frame)
+    world.lane.send_all([frame], 1, frame)
     await world.connection.ended()
     (error,) = world.listener.downs
     assert isinstance(error, Overloaded)

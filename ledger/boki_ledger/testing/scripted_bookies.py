@@ -486,7 +486,7 @@ class _ScriptedLane:
         if self.up:
             self._bookies.scripted_add(self, frame)
 
-    def send_all(self, frames: Sequence[Sequence[Buffer]], buffers: Sequence[Buffer]) -> None:
+    def send_all(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
         for frame in frames:
             self.send(frame)
 
