@@ -44,8 +44,7 @@ class AnswersDue:
 
     def decided(self, own: OwnEntry, decision: Decision) -> None:
         """The entry was applied."""
-        runs, answers, pieces = own.batch.runs, decision.answers, own.pieces
-        count = len(runs)
+        answers, pieces, count = decision.answers, own.pieces, own.batch.run_count
         if count > FEW_RUNS and not decision.losers and len(answers) == count:
             first_seqnum = decision.first_seqnum
             for piece in pieces:
@@ -55,10 +54,13 @@ class AnswersDue:
         begin = runs_stop = 0
         for piece in pieces:
             runs_stop += piece.batch.run_count
-            end = bisect_left(answers, runs_stop, begin, key=_run_of) if runs_stop < count else len(answers)
-            if begin < end:
-                self._of_cut.append((piece.source, own.batch, answers[begin:end], 0))
-            begin = end
+            if runs_stop == count:
+                given = answers[begin:]
+            else:
+                end = bisect_left(answers, runs_stop, begin, key=_run_of)
+                given, begin = answers[begin:end], end
+            if given:
+                self._of_cut.append((piece.source, own.batch, given, 0))
 
     def passed_over(self, own: OwnEntry, last: Callable[[int, bytes], int]) -> None:
         """The entry was given up; `last`: the last decided number of a writer in a book."""

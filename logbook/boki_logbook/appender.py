@@ -235,8 +235,16 @@ class Appender:
 
     def _send(self, shard: Shard, pieces: Sequence[Piece]) -> bool:
         """Makes these the next entry; what could not be sent is in front of the queue again: False."""
+        for piece in pieces:
+            assert not piece.slots & shard.foreign_slots, (
+                f"a book of another log came to shard {shard.number} of {shard.term}"
+            )
         try:
-            self._submit(shard, pieces)
+            if len(pieces) == 1 and self._compress is None:
+                batch = pieces[0].batch
+                entry = shard.writer.submit(*batch.at(shard.term, shard.number, shard.submitted_records))
+            else:
+                entry, batch = self._submit_joined(shard, pieces)
         except Overloaded:
             self._waiting.put_back(pieces)
             return False  # the writer's window is full: the next ack goes on
@@ -244,6 +252,12 @@ class Appender:
             self._waiting.put_back(pieces)
             self._failed(shard, error)
             return False
+        now_s = self._loop.time()
+        shard.submitted(entry, batch, pieces, now_s)
+        self._entries_appended.value += 1
+        self._records_appended.value += batch.record_count
+        if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
+            shard.retire()
         return True
 
     def _next_pieces(self) -> list[Piece]:
@@ -259,23 +273,6 @@ class Appender:
                 break
             pieces.append(queue.popleft())
         return pieces
-
-    def _submit(self, shard: Shard, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            assert not piece.slots & shard.foreign_slots, (
-                f"a book of another log came to shard {shard.number} of {shard.term}"
-            )
-        if len(pieces) == 1 and self._compress is None:
-            batch = pieces[0].batch
-            entry = shard.writer.submit(*batch.at(shard.term, shard.number, shard.submitted_records))
-        else:
-            entry, batch = self._submit_joined(shard, pieces)
-        now_s = self._loop.time()
-        shard.submitted(entry, batch, pieces, now_s)
-        self._entries_appended.value += 1
-        self._records_appended.value += batch.record_count
-        if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
-            shard.retire()
 
     def _submit_joined(self, shard: Shard, pieces: Sequence[Piece]) -> tuple[int, RecordBatch]:
         batches = [piece.batch for piece in pieces]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, compress, islice
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -92,16 +92,19 @@ class IndexTail:
             if start >= stop:
                 break
             end, tag_end = start + count, tag_start + tag_count
-            if count == 1 and not tag_count and start >= first:
+            if count == 1 and start >= first:
+                seqnum = first_seqnum + start
+                tags = batch.tag_values(tag_start, tag_end) if tag_count else ()
                 here = books.get(book)
                 if here is None and book not in lone:
-                    lone[book] = (first_seqnum + start,)
+                    lone[book] = alone = (seqnum, *dict.fromkeys(tags))
                     known[book] = None
+                    self.rows += len(alone)
                 else:
                     streams, held = here or self._spread(book)
-                    streams[ALL_RECORDS].append(first_seqnum + start)
-                    held.append(1)
-                self.rows += 1
+                    streams[ALL_RECORDS].append(seqnum)
+                    held.append(self._join_tags(streams, tags, seqnum) if tags else 1)
+                    self.rows += 1
             elif start >= first and end <= stop:
                 self._add_run(book, batch, start, end, tag_start, tag_end, first_seqnum + start)
             else:
@@ -125,17 +128,9 @@ class IndexTail:
         if here is None:
             if book in self._lone:
                 here = self._spread(book)
-            elif count == 1:
-                alone = (seqnum, *dict.fromkeys(tags))
-                self._lone[book], self._known[book] = alone, None
-                self.rows += len(alone)
-                return
             else:
                 here = self._books[book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
                 self._known[book] = None
-        if count == 1:
-            self._add_one(here, tags, seqnum)
-            return
         _extend(here.streams[ALL_RECORDS], seqnum, seqnum + count)
         self.rows += count
         if tags:
@@ -150,10 +145,8 @@ class IndexTail:
         here = self._books[book] = _TailBook(streams, bytearray((len(tags) or 1,)))
         return here
 
-    def _add_one(self, book: _TailBook, tags: list[int], seqnum: int) -> None:
-        """A single record joins its book, and its tags: not worth calling numpy."""
-        streams, held = book
-        streams[ALL_RECORDS].append(seqnum)
+    def _join_tags(self, streams: dict[int, array[int]], tags: Iterable[int], seqnum: int) -> int:
+        """A single record joins its tags, which is not worth calling numpy for; returns how many they are."""
         count = 0
         for tag in tags:
             row = streams.get(tag)
@@ -164,8 +157,8 @@ class IndexTail:
             else:  # the record names this tag twice
                 continue
             count += 1
-        held.append(count or 1)  # one without tags is held by its book
-        self.rows += count + 1
+        self.rows += count
+        return count
 
     def _add_tags(self, book: _TailBook, counts: U8, tags: list[int], seqnum: int) -> None:
         """Records of a run, the first of which has that seqnum, join their tags."""

@@ -331,31 +331,27 @@ class Indexer:
         """
         if self._closed:
             return
-        try:
-            self._apply_turn()
-        except BaseException:
-            self._closed = True
-            raise
-
-    def _apply_turn(self) -> None:
         cuts = self._cuts
         budget = TURN_RECORDS
         advanced = False
-        while cuts and budget > 0:
-            cut = cuts[0]
-            if self._held and self.between_entries:
-                break
-            if isinstance(cut, _Cut):
-                if not self._apply_cut(cut):
+        try:
+            while cuts and budget > 0:
+                cut = cuts[0]
+                if self._held and self.between_entries:
                     break
-                self._passed(cut)
-                budget -= cut.records
-            elif not self._turn_of_term(cut):
-                break
-            cuts.popleft()
-            advanced = True
-        if advanced:
-            self._tell()
+                if isinstance(cut, _Cut):
+                    if not self._apply_cut(cut):
+                        break
+                    budget -= cut.records
+                elif not self._turn_of_term(cut):
+                    break
+                cuts.popleft()
+                advanced = True
+            if advanced:
+                self._tell()
+        except BaseException:
+            self._closed = True
+            raise
         if self._feed.wanted:
             self._feed.fetch(blocked=bool(cuts) and budget > 0)
         if cuts and budget <= 0:
@@ -418,7 +414,10 @@ class Indexer:
                         self._pass_over(cut, places, one, entry, end_pos)
                     if own is not None or (self.caching and batch.has_data):
                         self._cache.put(ledger_id, entry, batch)
-                    self._apply_entry(batch, places, cut.time_ms, one.shard, entry, own)
+                    decision = self._state.apply_entry(places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms)
+                    self._touched_by_cut.append(map(_book_of, batch.runs))
+                    if own is not None:
+                        self._answers.decided(own, decision)
                 self._entry += 1
             if self._skipped is not None:
                 self._pass_over(cut, places, one, one.first_entry + one.entry_count, one.first_pos + one.record_count)
@@ -434,6 +433,7 @@ class Indexer:
             )
         for command in cut.commands:
             self._touched_by_cut.append(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms)))
+        self._passed(cut, places)
         return True
 
     def _pass_over(self, cut: _Cut, places: TermPlaces, one: ShardRange, stop_entry: int, end_pos: int) -> None:
@@ -450,14 +450,6 @@ class Indexer:
             places, records, shard=one.shard, first_entry=entry, stop_entry=stop_entry, time_ms=cut.time_ms
         )
 
-    def _apply_entry(
-        self, batch: RecordBatch, places: TermPlaces, time_ms: int, shard: int, entry: int, own: OwnEntry | None
-    ) -> None:
-        decision = self._state.apply_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
-        self._touched_by_cut.append(map(_book_of, batch.runs))
-        if own is not None:
-            self._answers.decided(own, decision)
-
     def _check(self, batch: RecordBatch, places: TermPlaces, one: ShardRange, entry: int) -> None:
         """An entry must be the one that the cut means, and begin where the one before it ended."""
         found = batch.term, batch.shard
@@ -471,9 +463,7 @@ class Indexer:
 
     # -- telling
 
-    def _passed(self, cut: _Cut) -> None:
-        places = cut.term.places
-        assert places is not None
+    def _passed(self, cut: _Cut, places: TermPlaces) -> None:
         self._applied = cut
         position, end_pos = make_position((places.term, cut.entry + 1)), places.end_pos
         self._frontier.passed(self.log, position, places.first_seqnum + end_pos - 1 if end_pos else 0)

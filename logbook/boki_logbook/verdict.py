@@ -233,7 +233,8 @@ class Verdicts:
                 writers.pop((book, writer), None)
             start += count
             expected += expectation_count
-        decision.commit_before(start)
+        if decision._joined < start:
+            streams.commit(decision._joined, start)
         return decision
 
     def _decide(

@@ -83,9 +83,19 @@ class FollowerSession:
             return
         if opcode == protocol.OP_ENTRIES:
             try:
-                self._entries(protocol.decode_entries(body))
+                term, first, payloads = protocol.decode_entries(body)
+                if term != self.term:
+                    raise errors.ProtocolError(
+                        f"expected entries of term {self.term}, found those of {term}", expected=self.term, found=term
+                    )
+                delivered = self._deliver(first, payloads)
             except Exception as error:  # noqa: BLE001 - raised by raise_fault
                 self._fault = error
+                self._wake()
+                return
+            if not delivered:
+                _log.warning("entries are missing, subscribing again", term=term, first=first)
+                self.subscribed = False
                 self._wake()
         elif opcode == protocol.OP_LAGGED:
             self.subscribed = False
@@ -98,15 +108,3 @@ class FollowerSession:
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         self._wake()
-
-    def _entries(self, entries: protocol.Entries) -> None:
-        if entries.term != self.term:
-            raise errors.ProtocolError(
-                f"expected entries of term {self.term}, found those of {entries.term}",
-                expected=self.term,
-                found=entries.term,
-            )
-        if not self._deliver(entries.first, entries.payloads):
-            _log.warning("entries are missing, subscribing again", term=self.term, first=entries.first)
-            self.subscribed = False
-            self._wake()
