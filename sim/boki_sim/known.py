@@ -6,7 +6,7 @@ nothing: they raise no position.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -23,7 +23,13 @@ class Known:
     def learn(self, end: float, seqnum: int) -> None:
         """Calls come in the order of their ends."""
         self._ends.append(end)
-        self._highest.append(max(seqnum, self._highest[-1] if self._highest else 0))
+        highest = self._highest
+        highest.append(highest[-1] if highest and highest[-1] > seqnum else seqnum)
+
+    def upto(self, end: float) -> int:
+        """By answers that came at this time or before."""
+        at = bisect_right(self._ends, end)
+        return self._highest[at - 1] if at else 0
 
     def before(self, start: float) -> int:
         """By answers that came before this time."""

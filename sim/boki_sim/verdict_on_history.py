@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
-from boki_sim.known import WhatIsKnown
+from boki_sim.known import Known, WhatIsKnown
 from boki_sim.operations import ANY, APPEND, AT, CONFLICT, FAILED, LINEARIZABLE, NEXT, OK, READS, TOKEN, TRIM, Operation
 from boki_sim.verdict_on_asides import judge_asides
 
@@ -51,6 +51,14 @@ class _Trims:
         for one in operations:
             if one.kind == TRIM and one.outcome != FAILED:
                 self._of[one.tags[0] if one.tags else ""].append(one)
+        self._begun: dict[str, Known] = defaultdict(Known)
+        """The highest bound of the trims of a stream, by when they began, and of those that were done, by when that was told."""
+        self._done: dict[str, Known] = defaultdict(Known)
+        for stream, trims in self._of.items():
+            for trim in sorted(trims, key=lambda trim: trim.start):
+                self._begun[stream].learn(trim.start, trim.bound or 0)
+            for trim in sorted((trim for trim in trims if trim.outcome == OK), key=lambda trim: trim.end):
+                self._done[stream].learn(trim.end, trim.bound or 0)
 
     def may_forget(self, tag: str, newest: Operation, until: float, after_s: float) -> bool:
         """Whether a stream may have been emptied and forgotten, with its newest record, before an append that ended then."""
@@ -62,22 +70,25 @@ class _Trims:
 
     def may_hide(self, entry: Entry, stream: str, until: float) -> bool:
         """Whether a read of a stream that ended then may miss a record that was there."""
-        return self._hidden(entry, stream, lambda trim: trim.start <= until)
+        if not self._of:
+            return False
+        if entry.seqnum < self._begun[""].upto(until):
+            return True
+        tags = (stream,) if stream else entry.tags
+        return bool(tags) and all(entry.seqnum < self._begun[tag].upto(until) for tag in tags)
+
+    def may_hide_below(self, stream: str, until: float) -> int:
+        """Below this seqnum such a read may miss every record of the stream."""
+        return max(self._begun[""].upto(until), self._begun[stream].upto(until)) if self._of else 0
 
     def hide(self, entry: Entry, stream: str, since: float) -> bool:
         """Whether a read of a stream that began then cannot show the record, if it knows what anybody was told."""
-        return self._hidden(entry, stream, lambda trim: trim.outcome == OK and trim.end < since)
-
-    def _hidden(self, entry: Entry, stream: str, counts: Callable[[Operation], bool]) -> bool:
         if not self._of:
             return False
-        if self._reached(entry, "", counts):
+        if entry.seqnum < self._done[""].before(since):
             return True
         tags = (stream,) if stream else entry.tags
-        return bool(tags) and all(self._reached(entry, tag, counts) for tag in tags)
-
-    def _reached(self, entry: Entry, stream: str, counts: Callable[[Operation], bool]) -> bool:
-        return any((trim.bound or 0) > entry.seqnum and counts(trim) for trim in self._of.get(stream, ()))
+        return bool(tags) and all(entry.seqnum < self._done[tag].before(since) for tag in tags)
 
 
 class _Book:
@@ -119,8 +130,8 @@ class _Book:
 
     def shown_between(self, tag: str, low: int, high: int, until: float) -> Iterator[int]:
         """Those that a read which ended then cannot miss because of a trim."""
-        for seqnum in self.between(tag, low, high):
-            if not self.trims.may_hide(self.by_seqnum[seqnum], tag, until):
+        for seqnum in self.between(tag, max(low, self.trims.may_hide_below(tag, until)), high):
+            if tag or not self.trims.may_hide(self.by_seqnum[seqnum], tag, until):
                 yield seqnum
 
 

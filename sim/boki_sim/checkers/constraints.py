@@ -67,6 +67,8 @@ class Constraints:
 
     def cycle(self) -> list[Step]:
         """A shortest cycle through one of the calls that are on one, as steps between calls; empty if there is none."""
+        if self._is_ordered():
+            return []
         component = self._component()
         inside = set(component)
         best: list[tuple[int, str]] = []
@@ -75,6 +77,21 @@ class Constraints:
             if path and (not best or _calls_on(path, self._calls) < _calls_on(best, self._calls)):
                 best = path
         return self._steps(best)
+
+    def _is_ordered(self) -> bool:
+        """Whether all nodes can be put in an order that no edge contradicts, as a rule; quicker than `_component`."""
+        edges = self._edges
+        before = [0] * len(edges)
+        for leading in edges:
+            for following, _ in leading:
+                before[following] += 1
+        ordered = [node for node, count in enumerate(before) if not count]
+        for node in ordered:  # grows meanwhile
+            for following, _ in edges[node]:
+                before[following] -= 1
+                if not before[following]:
+                    ordered.append(following)
+        return len(ordered) == len(edges)
 
     def _component(self) -> list[int]:
         """The first strongly connected component of more than one node (Tarjan, without recursion); empty if none."""

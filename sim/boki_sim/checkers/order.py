@@ -19,8 +19,9 @@ expected record was outdated is told by any engine that knows so much: as a sess
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from boki_sim.checkers.constraints import Constraints, Step
@@ -43,6 +44,23 @@ _LOSES: Final = "made refuse"
 _LOSES_TO: Final = "did not report, as newer,"
 
 
+class _Trimmed:
+    """The trims that matter to reads of a stream, as they began; those that are no more than possible too.
+
+    Attributes:
+        starts: when each of them began.
+        excused: below this a read may have missed every record, because of this trim or one before it.
+        done: those that were acknowledged, of this stream or of the whole book.
+    """
+
+    def __init__(self, trims: Sequence[Operation], stream: str, reached_by: Callable[[Operation], int]) -> None:
+        self.fitting = [trim for trim in trims if trim.outcome != "never" and (not stream or trim.tag in (ALL, stream))]
+        self.starts = [trim.start for trim in self.fitting]
+        bounds = (reached_by(trim) if stream or trim.tag == ALL else 0 for trim in self.fitting)
+        self.excused = list(itertools.accumulate(bounds, max))
+        self.done = [trim for trim in trims if trim.outcome == "ok" and trim.tag in (ALL, stream)]
+
+
 class BookOrder:
     """The constraints of one book."""
 
@@ -53,6 +71,11 @@ class BookOrder:
         self._number = {id(one): number for number, one in enumerate(self._operations)}
         self._record = {seqnum: self._number[id(stored.append)] for seqnum, stored in log.stored.items()}
         self._trims = [one for one in self._operations if one.kind == "trim"]
+        self._trimmed: dict[str, _Trimmed] = {}
+        """By the stream that a read is of."""
+        self._places = sorted(log.stored)
+        """Seqnums, and of each place when the last of the records up to it had begun."""
+        self._begun = list(itertools.accumulate((log.stored[place].append.start for place in self._places), max))
         self._graph = Constraints(len(self._operations))
         self.findings: list[Finding] = []
         self._hold_to_log()
@@ -113,20 +136,18 @@ class BookOrder:
         if shown:
             self._graph.before(self._record[shown[-1]], _SHOWS, number)
         seen = set(shown)
-        begun = self._trims_before_the_end_of(read)
-        for seqnum in self._log.between(read.tag, max(read.low, read.trimmed), read.high):
-            if seqnum not in seen and not self._is_excused(seqnum, read, begun):
+        trimmed = self._trimmed_of(read.tag)
+        begun = len(trimmed.starts) if read.end is None else bisect_right(trimmed.starts, read.end)
+        excused = trimmed.excused[begun - 1] if begun else 0
+        for seqnum in self._log.between(read.tag, max(read.low, read.trimmed, excused), read.high):
+            if seqnum not in seen and not self._is_excused(seqnum, read, trimmed.fitting[:begun]):
                 self._graph.before(number, _MISSED, self._record[seqnum])
                 break
         if read.trimmed > read.low:
             self._told_of_trim(number, read)
         oldest = min(shown, default=0)
-        for trim in self._trims if shown else ():
-            if (
-                trim.outcome == "ok"
-                and oldest < trim.before
-                and any(self._must_take(trim, seqnum, read.tag) for seqnum in shown)
-            ):
+        for trim in trimmed.done if shown else ():
+            if oldest < trim.before and any(self._must_take(trim, seqnum) for seqnum in shown):
                 self._graph.before(number, _TRIM_AFTER, self._number[id(trim)])
 
     def _told_of_trim(self, number: int, read: Operation) -> None:
@@ -147,17 +168,20 @@ class BookOrder:
             text = f"{name_of(read)} was told of {name_of(trim)}, which began later"
             self.findings.append(Finding("wrong trim", self._log.book, text, (read, trim)))
 
-    def _trims_before_the_end_of(self, read: Operation) -> list[Operation]:
-        """Trims that a read may have seen, of streams that matter to it."""
-        return [
-            trim
-            for trim in self._trims
-            if trim.outcome != "never"
-            and (read.end is None or trim.start <= read.end)
-            and (not read.tag or trim.tag in (ALL, read.tag))
-        ]
+    def _trimmed_of(self, stream: str) -> _Trimmed:
+        found = self._trimmed.get(stream)
+        if found is None:
+            found = self._trimmed[stream] = _Trimmed(self._trims, stream, self._reached_by)
+        return found
 
-    def _is_excused(self, seqnum: int, read: Operation, begun: list[Operation]) -> bool:
+    def _reached_by(self, trim: Operation) -> int:
+        """A trim can have been for every record below: none of them began after the trim had returned."""
+        if trim.end is None or trim.outcome == "unknown":
+            return trim.before
+        at = bisect_right(self._begun, trim.end)
+        return min(trim.before, self._places[at]) if at < len(self._places) else trim.before
+
+    def _is_excused(self, seqnum: int, read: Operation, begun: Sequence[Operation]) -> bool:
         """Whether a record that a read did not show may have been trimmed by then; whether it was there is left open.
 
         Of all records of a book, one is missing when the book was trimmed, or every stream that it is in.
@@ -172,16 +196,13 @@ class BookOrder:
         return bool(tags) and reached.issuperset(tags)
 
     def _may_reach(self, trim: Operation, seqnum: int) -> bool:
-        """Whether a trim can have been for a record: it acts on what was there before it."""
-        if trim.outcome == "never" or seqnum >= trim.before:
-            return False
+        """Whether a trim can have been for a record below its bound: it acts on what was there before it."""
         return trim.end is None or trim.outcome == "unknown" or self._log.stored[seqnum].append.start <= trim.end
 
-    def _must_take(self, trim: Operation, seqnum: int, stream: str) -> bool:
-        """Whether whoever reads the stream after the trim cannot see the record any more."""
+    def _must_take(self, trim: Operation, seqnum: int) -> bool:
+        """Whether whoever reads its stream after the trim cannot see the record any more."""
         append = self._log.stored[seqnum].append
-        there = append.end is not None and append.end <= trim.start
-        return there and seqnum < trim.before and trim.tag in (ALL, stream)
+        return append.end is not None and append.end <= trim.start and seqnum < trim.before
 
     def _conflict(self, number: int, append: Operation) -> None:
         """At its place in the order some stream that it names had a record too new for it."""

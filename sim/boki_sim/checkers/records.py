@@ -120,11 +120,15 @@ class BookLog:
         """Whether it may have been refused although nothing newer is there: of a stream that nothing is known of, nobody knows
         what was newest, below the newest record of all streams that the book has forgotten.
         """
-        floor = max((self.forgotten(conflict, trim.tag) for trim in self._trims if trim.forget), default=-1)
-        return any(
-            expected is not None and conflict.actual.get(tag) is None and expected < floor
+        unknown = [
+            expected
             for tag, expected in conflict.expect.items()
-        )
+            if expected is not None and conflict.actual.get(tag) is None
+        ]
+        if not unknown:
+            return False
+        forgetful = dict.fromkeys(trim.tag for trim in self._trims if trim.forget)
+        return min(unknown) < max((self.forgotten(conflict, tag) for tag in forgetful), default=-1)
 
     def _is_excused(self, conflict: Operation) -> bool:
         """Whether the record that a conflict names may have been trimmed before anybody saw it, or was forgotten."""
