@@ -85,6 +85,7 @@ class Node:
         self.clock = clock
         self.numbers = numbers
         self.incarnation = 0
+        self.incarnation_name = name
         self.process: SimProcess | None = None
         self.store: SimStore | None = None
         self.disk: MemoryDisk | None = MemoryDisk(f"/{name}") if has_disk else None
@@ -165,7 +166,8 @@ class Cluster:
             raise SimulationError(f"{node.name} runs already")
         node.incarnation += 1
         self._past_work += _work(node)
-        process = self.loop.process(f"{node.name}#{node.incarnation}", node.host)
+        node.incarnation_name = f"{node.name}#{node.incarnation}"
+        process = self.loop.process(node.incarnation_name, node.host)
         node.process = process
         self._running[process] = node
         process.on_death.append(partial(self._down, node, process))
@@ -338,22 +340,10 @@ class Cluster:
 
     def look(self, moved: Iterable[SimProcess] | None = None) -> None:
         """Holds those that `moved` since the last look, or all, against the invariants."""
-        clients: dict[str, LedgerClient] = {}
-        bookies: dict[str, Bookie] = {}
-        engines: dict[str, Engine] = {}
-        for process in self._running if moved is None else moved:
-            node = self._running.get(process)
-            if node is None:
-                continue
-            role = node.role
-            if node.ledgers is not None:
-                clients[process.name] = node.ledgers
-            if isinstance(role, Bookie):
-                bookies[node.host] = role
-            elif isinstance(role, Engine):
-                engines[node.name] = role
-        if clients or bookies:
-            self.invariants.look(clients, bookies, engines, self.bookies, thorough=moved is None)
+        running = self._running
+        nodes = [*running.values()] if moved is None else [running[process] for process in moved if process in running]
+        if nodes:
+            self.invariants.look(nodes, self.bookies, thorough=moved is None)
 
     def disks_at_hand(self) -> None:
         """From now on what is on a disk can be looked at without waiting."""

@@ -14,16 +14,17 @@ It reads objects of the roles, never changes them, and decides nothing with thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from boki_bookie.bookie import Bookie
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
 from boki_common.errors import BokiError
+from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_ledger.client import LedgerClient
 from boki_logbook.engine import Engine
@@ -66,6 +67,33 @@ class _Ledger:
     """Acknowledged entry → checksum of its payload."""
 
 
+class _Stand(NamedTuple):
+    """Where an engine stood between two cuts, and what follows from that."""
+
+    slots: object
+    positions: dict[int, Position]
+    facts: tuple[int, ...]
+
+
+class Place(Protocol):
+    """A machine and what runs there, as `cluster.Node` is. `incarnation_name` names its process, `ledgers` is its client."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def incarnation_name(self) -> str: ...
+
+    @property
+    def ledgers(self) -> LedgerClient | None: ...
+
+    @property
+    def role(self) -> object: ...
+
+
 class Invariants:
     """See the module.
 
@@ -89,7 +117,7 @@ class Invariants:
         """Those of `ledgers` that are not closed."""
         self._turns: dict[str, list[int]] = {}
         """For each bookie ledgers, of which each look sees some."""
-        self._engines: dict[str, tuple[tuple[Any, ...], tuple[int, ...]]] = {}
+        self._engines: dict[str, _Stand] = {}
         """Engine → where it stood at the last look, between two cuts, and what follows from that."""
         self._verdicts: dict[tuple[int, bytes, int], tuple[int, int]] = {}
         """(book, writer, number) → verdict and seqnum."""
@@ -190,38 +218,36 @@ class Invariants:
     # -- after every few callbacks
 
     def look(
-        self,
-        clients: Mapping[str, LedgerClient],
-        bookies: Mapping[str, Bookie],
-        engines: Mapping[str, Engine],
-        all_bookies: Callable[[], Mapping[str, Bookie]],
-        *,
-        thorough: bool = False,
+        self, places: Iterable[Place], all_bookies: Callable[[], Mapping[str, Bookie]], *, thorough: bool = False
     ) -> None:
         """Looks at those that ran since the last look: nothing of the others has changed.
 
-        Names are of machines for bookies, of incarnations for clients, of nodes for engines. Before a fault, a look is
-        `thorough`: it sees every fence that may still matter.
+        Before a fault, a look is `thorough`: it sees every fence that may still matter.
         """
         self.looks += 1
-        for name, client in clients.items():
-            self._look_at_writers(name, client)
-        for name, bookie in bookies.items():
-            self._look_at_fences(name, bookie, thorough=thorough)
+        for place in places:
+            role = place.role
+            if place.ledgers is not None:
+                self._look_at_writers(place.incarnation_name, place.ledgers)
+                if type(role) is Engine:
+                    self._look_at_engine(place.name, role)
+            elif type(role) is Bookie:
+                self._look_at_fences(place.host, role, thorough=thorough)
         if self._acked:
             self._look_at_contents(all_bookies())
-        for name, engine in engines.items():
-            self._look_at_engine(name, engine)
 
     def _look_at_writers(self, name: str, client: LedgerClient) -> None:
-        for writer in list(client._writers):
+        for writer in client._writers:
             ledger = self.ledgers.get(writer.ledger_id)
             if ledger is None:
                 continue
-            ledger.writers.add(name)
+            acked = writer.last_acked
+            if name not in ledger.writers:
+                ledger.writers.add(name)
+            elif acked == ledger.acked and len(ledger.writers) == 1:
+                continue  # as before; what the metadata say was looked at when they changed
             if len(ledger.writers) > 1:
                 self.violated("2 writers", f"ledger {writer.ledger_id} was written by {sorted(ledger.writers)}")
-            acked = writer.last_acked
             if acked < ledger.acked:
                 self.violated("2 LAC", f"LAC of ledger {writer.ledger_id} went from {ledger.acked} to {acked}")
             elif acked > ledger.acked:
@@ -240,19 +266,19 @@ class Invariants:
         turns = self._turns.get(name)
         if thorough or not turns:
             turns = self._turns[name] = [*self.ledgers, *self._unclosed]
+        storage, ledgers = bookie.storage, self.ledgers
         for _ in range(min(len(self._unclosed) if thorough else FENCES_A_LOOK, len(turns))):
             ledger_id = turns.pop()
-            if (seen := self.ledgers.get(ledger_id)) is not None:
-                self._look_at_fence(ledger_id, seen, name, bookie)
-
-    def _look_at_fence(self, ledger_id: int, seen: _Ledger, name: str, bookie: Bookie) -> None:
-        if bookie.storage.is_fenced(ledger_id):
-            if name not in seen.fenced and seen.fencing.get(name) is not bookie:
-                seen.fencing[name] = bookie
-                bookie.storage.when_durable(partial(_note_fence, seen.fenced, name))
-        elif name in seen.fenced:
-            seen.fenced.discard(name)
-            self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
+            seen = ledgers.get(ledger_id)
+            if seen is None:
+                continue
+            if storage.is_fenced(ledger_id):
+                if name not in seen.fenced and seen.fencing.get(name) is not bookie:
+                    seen.fencing[name] = bookie
+                    storage.when_durable(partial(_note_fence, seen.fenced, name))
+            elif name in seen.fenced:
+                seen.fenced.discard(name)
+                self.violated("2 fence", f"{name} had fenced ledger {ledger_id} and has not any more")
 
     def _look_at_contents(self, bookies: Mapping[str, Bookie]) -> None:
         """An entry that was just acknowledged is one and the same on every bookie that has it at hand."""
@@ -279,22 +305,27 @@ class Invariants:
 
     def _look_at_engine(self, name: str, engine: Engine) -> None:
         """Engines at one position of the log agree on everything that follows from it."""
-        seen = self._engines.pop(name, None)
+        seen = self._engines.get(name)
         core = engine.core
-        if core.pending:
-            return  # in the middle of a cut
-        key = (core.slots, *sorted(core.positions.items()))
-        if seen is not None and seen[0] == key:
-            self._engines[name] = seen  # what follows from a position is compared once
-            return
+        for log in core.logs.values():
+            if log.indexer.pending:
+                self._engines.pop(name, None)
+                return  # in the middle of a cut
+        if seen is not None and seen.positions == core.positions and seen.slots == core.slots:
+            return  # what follows from a position is compared once
         state = core.state
         covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
         live = sum(term.live for term in state.places.terms.values())
         facts = (state.records, live, len(state.verdicts), *covered)
-        for other, (at, others) in self._engines.items():
-            if at == key and others != facts:
-                self.violated("7 index", f"at {key[1:]}, {other} has {others} (records, live, writers), {name} {facts}")
-        self._engines[name] = (key, facts)
+        at = _Stand(core.slots, dict(core.positions), facts)
+        self._engines.pop(name, None)
+        for other, stand in self._engines.items():
+            if stand.positions == at.positions and stand.slots == at.slots and stand.facts != facts:
+                self.violated(
+                    "7 index",
+                    f"at {sorted(at.positions.items())}, {other} has {stand.facts} (records, live, writers), {name} {facts}",
+                )
+        self._engines[name] = at
 
     def engine_gone(self, name: str) -> None:
         """It does not run any more: what it had seen is compared with nobody."""

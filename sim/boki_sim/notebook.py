@@ -54,9 +54,7 @@ class Notebook:
 
     def begin(self, book: boki.Book, kind: str, tags: tuple[str, ...] = (), **facts: Any) -> Operation:
         """A call that is made next."""
-        operation = Operation(self.session, kind, str(book.name), self._loop.time(), tags)
-        for name, value in facts.items():
-            setattr(operation, name, value)
+        operation = Operation(self.session, kind, str(book.name), self._loop.time(), tags, **facts)
         self.history.operations.append(operation)
         return operation
 
