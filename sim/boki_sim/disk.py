@@ -54,7 +54,7 @@ class DiskPlan:
 
     def __call__(self, kind: str, name: str) -> float:
         self.operations += 1
-        if self.failing.get(kind, 0) > 0:
+        if self.failing and self.failing.get(kind, 0) > 0:
             self.failing[kind] -= 1
             self._trace.add(self._process.name, "disk", kind, name, "fails")
             raise DiskFailed(f"the disk failed {kind} of {name}: input/output error (errno {EIO})", errno=EIO)
@@ -62,7 +62,7 @@ class DiskPlan:
             self._steps.met(step, self._process)
         mean = self.flush_s if kind in FLUSHES else self.other_s
         seconds = -log(1.0 - self._numbers.random()) * mean * self.slowness
-        self._trace.add(self._process.name, "disk", kind, name, seconds)
+        self._trace.note((self._loop.now, self._process.name, "disk", kind, name, seconds))
         return seconds
 
     def wait(self, seconds: float) -> Awaitable[object]:

@@ -11,7 +11,7 @@ from typing import Final
 
 _LENGTH: Final = Struct(">I")
 PREFIX_BYTES: Final = _LENGTH.size
-HEAD_BYTES: Final = 8
+HEAD_BYTES: Final = 6
 """Enough to tell the operation."""
 
 

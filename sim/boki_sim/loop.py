@@ -21,8 +21,7 @@ import contextvars
 import gc
 import sys
 import warnings
-from asyncio import events
-from collections import deque
+from asyncio import Future, events
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from heapq import heapify, heappop, heappush
@@ -266,7 +265,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.now + max(delay, 0.0), callback, *args, context=context)
+        return self.call_at(self.now + delay if delay > 0.0 else self.now, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -277,26 +276,27 @@ class SimLoop(asyncio.BaseEventLoop):
         else:
             process = context.get(CURRENT) or self.outside
         timer = SimTimer(when, callback, args, self, context)
-        self._push(when + self._lateness() * LATENESS_S, timer, process)
+        if not self._ended:
+            self._timer_number += 1
+            heappush(self._timers, (when + self._lateness() * LATENESS_S, self._timer_number, timer, process))
         return timer
 
-    def deliver_at(self, when: float, process: SimProcess, callback: Callable[..., object], *args: Any) -> None:
-        """Calls back exactly then in a process, unless it is dead: for what the machine does."""
-        self._push(when, SimHandle(callback, args, process.context), process)
+    def deliver_at(self, when: float, process: SimProcess, handle: SimHandle) -> None:
+        """Runs a handle exactly then in a process, unless it is dead: for what the machine does. It may be one of many times."""
+        if not self._ended:
+            self._timer_number += 1
+            heappush(self._timers, (when, self._timer_number, handle, process))
 
     def settled_at(self, when: float, process: SimProcess) -> asyncio.Future[None]:
         """A future, done exactly then unless the process is dead, that nobody but one who awaits it may get hold of.
 
         It is asyncio's own kind, which is awaited faster; but its place in a set would depend on its address.
         """
-        future: asyncio.Future[None] = asyncio.Future(loop=self)
-        self._push(when, future, process)
-        return future
-
-    def _push(self, when: float, what: SimHandle | SimTimer | asyncio.Future[None], process: SimProcess) -> None:
+        future: Future[None] = Future(loop=self)
         if not self._ended:
             self._timer_number += 1
-            heappush(self._timers, (when, self._timer_number, what, process))
+            heappush(self._timers, (when, self._timer_number, future, process))
+        return future
 
     def timer_cancelled(self) -> None:
         """One of those that wait: when most of them are, they are thrown out."""
@@ -307,55 +307,58 @@ class SimLoop(asyncio.BaseEventLoop):
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
-        """Turn after turn, until somebody stops the loop."""
-        runnable, random = self._runnable, self._order.random
-        while not self._stopping:  # type: ignore[attr-defined]  # of BaseEventLoop
-            if not runnable:
-                self._advance()
-                continue
-            last = len(runnable) - 1
-            if last:
-                at = int(random() * (last + 1))
-                runnable[at], runnable[last] = runnable[last], runnable[at]
-            process = runnable.pop()
-            process.queued = False
-            if process.running:
-                ready = process.ready
-                self._turn(process, ready, len(ready))
-                if ready and not process.queued:
-                    process.queued = True
-                    runnable.append(process)
+        """Turn after turn, until somebody stops the loop.
 
-    def _turn(self, process: SimProcess, ready: deque[SimHandle | SimTimer], count: int) -> None:
-        """Runs what the process had ready when its turn began."""
-        if not process.moved:
-            process.moved = True
-            self._moved.append(process)
-        if process.doomed >= 0:
-            count = min(count, process.doomed)
-            process.doomed -= count
-        self.callbacks += count
-        self.current = process
-        while count:
-            count -= 1
-            handle = ready.popleft()
-            callback = handle._callback
-            if callback is None:
-                continue
-            try:
-                handle._context.run(callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - as asyncio does: the handler is told
-                self._callback_failed(handle, error)
+        A turn runs what the process had ready when it began.
+        """
+        runnable, random, outside = self._runnable, self._order.random, self.outside
+        while not self._stopping:  # type: ignore[attr-defined]  # of BaseEventLoop
+            count = len(runnable)
+            if count > 1:
+                at = int(random() * count)
+                process = runnable[at]
+                runnable[at] = runnable[-1]
+                del runnable[-1]
+            elif count:
+                process = runnable.pop()
+            else:
+                process = self._advance()
+            process.queued = False
             if not process.running:
-                self.callbacks -= count
-                break
-        self.current = self.outside
-        if process.doomed == 0 and process.alive:
-            process.kill()
-        if self.callbacks >= self._next_look:
-            self._look_around(process)
+                continue
+            ready = process.ready
+            count = len(ready)
+            if not process.moved:
+                process.moved = True
+                self._moved.append(process)
+            if process.doomed >= 0:
+                count = min(count, process.doomed)
+                process.doomed -= count
+            self.callbacks += count
+            self.current = process
+            while count:
+                count -= 1
+                handle = ready.popleft()
+                callback = handle._callback
+                if callback is None:
+                    continue
+                try:
+                    handle._context.run(callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as asyncio does: the handler is told
+                    self._callback_failed(handle, error)
+                if not process.running:
+                    self.callbacks -= count
+                    break
+            self.current = outside
+            if process.doomed == 0 and process.alive:
+                process.kill()
+            if self.callbacks >= self._next_look:
+                self._look_around(process)
+            if ready and not process.queued:
+                process.queued = True
+                runnable.append(process)
 
     def _callback_failed(self, handle: asyncio.Handle, error: BaseException) -> None:
         self.call_exception_handler(
@@ -377,14 +380,14 @@ class SimLoop(asyncio.BaseEventLoop):
             self._next_collection = self.callbacks + COLLECT_EVERY
             gc.collect()
 
-    def _advance(self) -> None:
-        """Nothing is ready: time jumps to the next timer."""
+    def _advance(self) -> SimProcess:
+        """Nothing is ready: time jumps to the next timer, whose process runs next."""
         timers, runnable = self._timers, self._runnable
         while timers:
             when, _, what, process = heappop(timers)
             if not process.alive:
                 continue
-            if isinstance(what, asyncio.Future):
+            if isinstance(what, Future):
                 if what.done():
                     continue
             elif what._callback is None:
@@ -393,16 +396,15 @@ class SimLoop(asyncio.BaseEventLoop):
             if when > self.now:
                 self.now = when
                 self._last_progress = self.callbacks
-            if isinstance(what, asyncio.Future):
+            if isinstance(what, Future):
                 what.set_result(None)  # who awaits it is called soon
-            else:
-                if type(what) is SimTimer:
-                    what._scheduled = False
-                process.ready.append(what)
-                if not process.queued:
-                    process.queued = True
-                    runnable.append(process)
-            return
+                if runnable:
+                    return runnable.pop()
+                continue
+            if type(what) is SimTimer:
+                what._scheduled = False
+            process.ready.append(what)
+            return process
         raise Deadlock(f"nothing is ready and no timer is set, at {self.now:.6f} s")
 
     # -- the end

@@ -18,15 +18,17 @@ import errno
 import random  # noqa: TID251 - the type; the generators come from the seed
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from typing import Any, Final
-from zlib import crc32
+
+from crc32c import crc32c
 
 from boki_sim.frames_seen import FramesSeen
-from boki_sim.loop import SimLoop
+from boki_sim.loop import SimHandle, SimLoop
 from boki_sim.process import CURRENT, SimProcess
 from boki_sim.randomness import stream
-from boki_sim.steps import Steps, of_bookie, of_engine, of_sequencer
+from boki_sim.steps import Steps, StepsOfHeads, of_bookie, of_engine, of_sequencer
 from boki_sim.trace import Trace
 from boki_sim.transport import FIN, RST, Pipe, SimServer, SimTransport
 
@@ -51,15 +53,16 @@ class Weather:
 
 
 class Link:
-    """One direction between two machines. `blocks` counts who blocks it; `held` is what waits for it to open."""
+    """One direction between two machines. `blocks` counts who blocks it; `held` is what waits for it to open: how it goes on."""
 
-    __slots__ = ("blocks", "held", "numbers", "slowness")
+    __slots__ = ("blocks", "held", "numbers", "random", "slowness")
 
     def __init__(self, numbers: random.Random) -> None:
         self.numbers = numbers
+        self.random = numbers.random
         self.blocks = 0
         self.slowness = 1.0
-        self.held: list[tuple[Pipe, int, Callable[[], SimProcess], Callable[[], object]]] = []
+        self.held: list[Callable[[], None]] = []
 
 
 class Network:
@@ -105,8 +108,8 @@ class Network:
             link.blocks -= 1
             if not link.blocks:
                 held, link.held = link.held, []
-                for pipe, size, process, callback in held:
-                    self._pass(pipe, size, process, callback)
+                for go_on in held:
+                    go_on()
 
     def slow(self, source: str, target: str, times: float) -> None:
         """Latency of a link times so much; 1 is normal."""
@@ -157,7 +160,7 @@ class Network:
         client = SimTransport(self, process, out, local, (host, port if isinstance(port, int) else 0), path)
         answered: asyncio.Future[None] = self.loop.create_future()
         outside = self.loop.outside
-        self._pass(out, 0, lambda: outside, lambda: self._knock(client, host, port, back, answered))
+        self._pass(out, outside, lambda: self._knock(client, host, port, back, answered))
         try:
             await answered
         except asyncio.CancelledError:
@@ -178,7 +181,7 @@ class Network:
         listener = self._listeners.get((host, port))
         if listener is None:
             refusal = ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ({host!r}, {port})")
-            self._pass(back, 0, lambda: client.process, lambda: _settle(answered, refusal))
+            self._pass(back, client.process, lambda: _settle(answered, refusal))
             return
         path = port if isinstance(port, str) else ""
         local = (host, 0 if path else int(port))
@@ -194,7 +197,7 @@ class Network:
             self.steps.met("connects", listener.process, client.process)
         self._trace.add(client.process.name, "connects", f"{listener.process.name} {port}")
         listener.process.call_soon(lambda: server.begin(listener.factory()))
-        self._pass(back, 0, lambda: client.process, lambda: _settle(answered, None))
+        self._pass(back, client.process, lambda: _settle(answered, None))
         if self._numbers.random() < self.weather.duplicate_connect_chance:
             self._ghost(listener, host)
 
@@ -217,32 +220,41 @@ class Network:
         """Puts a piece on its way to the peer."""
         cut_chance = self.weather.cut_chance
         if cut_chance and len(piece) > 1 and piece is not FIN and piece is not RST:
-            numbers = transport.out.link.numbers
-            if numbers.random() < cut_chance:
-                at = numbers.randrange(1, len(piece))
+            link = transport.out.link
+            if link.random() < cut_chance:
+                at = link.numbers.randrange(1, len(piece))
                 self._send_piece(transport, piece[:at])
                 piece = piece[at:]
         self._send_piece(transport, piece)
 
     def _send_piece(self, transport: SimTransport, piece: bytes) -> None:
-        pipe, peer = transport.out, transport.peer
+        pipe = transport.out
         pipe.flight.append(piece)
         if pipe.link.blocks:
-            pipe.link.held.append((pipe, len(piece), transport.receiver, peer.arrived))
+            pipe.link.held.append(partial(self._let_through, transport, len(piece)))
         else:
-            self.loop.deliver_at(self._arrival(pipe, len(piece)), transport.receiver(), peer.arrived)
+            self._let_through(transport, len(piece))
 
-    def _pass(self, pipe: Pipe, size: int, process: Callable[[], SimProcess], callback: Callable[[], object]) -> None:
-        """Calls back in the process that is there when the link lets it through."""
+    def _let_through(self, transport: SimTransport, size: int) -> None:
+        """The link is open for the next piece; the kernel of a dead process's machine answers for it."""
+        peer = transport.peer
+        process = peer.process if peer.process.alive else self.loop.outside
+        handle = peer.arrival
+        if handle._context is not process.context:
+            handle = peer.arrival = SimHandle(peer.arrived, (), process.context)
+        self.loop.deliver_at(self._arrival(transport.out, size), process, handle)
+
+    def _pass(self, pipe: Pipe, process: SimProcess, callback: Callable[[], object]) -> None:
+        """Calls back in the process when the link lets it through."""
         if pipe.link.blocks:
-            pipe.link.held.append((pipe, size, process, callback))
+            pipe.link.held.append(partial(self._pass, pipe, process, callback))
         else:
-            self.loop.deliver_at(self._arrival(pipe, size), process(), callback)
+            self.loop.deliver_at(self._arrival(pipe, 0), process, SimHandle(callback, (), process.context))
 
     def _arrival(self, pipe: Pipe, size: int) -> float:
         """When what is sent now arrives: behind what was sent before."""
         link, weather = pipe.link, self.weather
-        random = link.numbers.random
+        random = link.random
         latency = weather.base_s - log(1.0 - random()) * weather.tail_s + size / weather.bytes_per_s
         if weather.spike_chance and random() < weather.spike_chance:
             latency += random() * weather.spike_s
@@ -254,9 +266,10 @@ class Network:
 
     def took(self, transport: SimTransport, piece: bytes) -> None:
         """A protocol is given a piece."""
+        size = len(piece)
         self.deliveries += 1
-        self.delivered_bytes += len(piece)
-        seen = transport.seen
+        self.delivered_bytes += size
+        seen, process = transport.seen, transport.process
         if seen is None:
             self.frames += 1
         else:
@@ -264,8 +277,8 @@ class Network:
             self.frames += len(heads)
             for head in heads:
                 if len(head) >= LEAST_HEAD_BYTES and (step := transport.step_of(head)) and self.steps is not None:
-                    self.steps.met(step, transport.process, transport.peer.process)
-        self._trace.add(transport.process.name, "receives", transport.name, len(piece), crc32(piece))
+                    self.steps.met(step, process, transport.peer.process)
+        self._trace.note((self.loop.now, process.name, "receives", transport.name, size, crc32c(piece)))
 
     def refuse(self, transport: SimTransport) -> None:
         """Something came to an end that is no more: a machine that is up says so."""
@@ -314,7 +327,7 @@ def _steps_of(role: str, answers: bool, client: SimProcess) -> Callable[[bytes],
     """Tells the step of a frame by its head, at one end of a connection to a role."""
     if role == "bookie":
         kind = client.name.partition("-")[0]
-        return lambda head: of_bookie(head, answers, kind)
+        return StepsOfHeads(lambda head: of_bookie(head, answers, kind)).__getitem__
     if role == "engine":
         return lambda head: of_engine(head, answers)
     return of_sequencer

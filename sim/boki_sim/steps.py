@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from boki_common import engine_protocol
@@ -28,6 +29,8 @@ from boki_sim.process import SimProcess
 IDLE: Final = "idle"
 RECENT_S: Final = 0.05
 """Who took part in a step this long ago, or less, is in it still."""
+HEADS_KEPT: Final = 1_024
+"""Different beginnings of frames whose steps are remembered."""
 
 _FRAMES: Final = (
     "data add", "data ack", "metalog add", "metalog ack", "recovery add", "fencing read", "entry read", "entry answer",
@@ -94,6 +97,19 @@ def of_bookie(head: bytes, answer: bool, client: str) -> str:
     return ""
 
 
+class StepsOfHeads(dict[bytes, str]):
+    """Head → step, at one end of a connection to a bookie: there are few that differ, so each is told once."""
+
+    def __init__(self, tell: Callable[[bytes], str]) -> None:
+        self._tell = tell
+
+    def __missing__(self, head: bytes) -> str:
+        if len(self) >= HEADS_KEPT:
+            self.clear()
+        step = self[head] = self._tell(head)
+        return step
+
+
 def of_change(path: str, value: bytes | None, before: bytes | None) -> str:
     """What a write to the store is about; `before`: what is there now, None: nothing; `value` None: a deletion."""
     if path == VIEW_PATH:
@@ -125,6 +141,7 @@ def _of_ledger(value: bytes | None, before: bytes | None) -> str:
     return "ensemble change"
 
 
+@lru_cache(maxsize=4_096)
 def of_disk(kind: str, name: str) -> str:
     """What an operation of a bookie's disk is for."""
     folder = name.partition("/")[0]

@@ -8,19 +8,20 @@ Lines are kept as values, of which the digest is made, and become text only when
 
 from __future__ import annotations
 
-import marshal
 from collections import deque
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from boki_sim.loop import SimLoop
 
 NEWEST_LINES: Final = 400
 FLUSH_LINES: Final = 512
-PLAIN_MARSHAL: Final = 2
-"""The newest version whose bytes follow from the values alone: later ones tell an object from its equal."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 Value = str | int | float
 Line = tuple[Value, ...]
@@ -38,8 +39,12 @@ class Trace:
 
     def add(self, process: str, kind: str, *what: Value) -> None:
         """One thing that happened now."""
+        self.note((self._loop.now, process, kind, *what))
+
+    def note(self, line: Line) -> None:
+        """The same, for what happens all the time: the whole line, which begins with the time that it is now."""
         pending = self._pending
-        pending.append((self._loop.now, process, kind, *what))
+        pending.append(line)
         if len(pending) >= FLUSH_LINES:
             self._flush()
 
@@ -61,7 +66,7 @@ class Trace:
     def _flush(self) -> None:
         if self._pending:
             pending, self._pending = self._pending, []
-            self._digest.update(marshal.dumps(pending, PLAIN_MARSHAL))
+            self._digest.update(_encode(pending))
             self._lines.extend(pending)
             self.count += len(pending)
 

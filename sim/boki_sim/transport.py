@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from boki_common.runtime.ports import Buffer
+from boki_sim.loop import SimHandle
 
 if TYPE_CHECKING:
     from boki_sim.frames_seen import FramesSeen
@@ -60,6 +61,8 @@ class SimTransport(asyncio.Transport):
         self.peer: SimTransport
         self.out = out
         self.name = f"{local[0]}>{peer[0]}"
+        self.arrival = SimHandle(self.arrived, (), process.context)
+        """What is done when a piece arrives here."""
         self.seen: FramesSeen | None = None
         self.step_of: Callable[[bytes], str] = _no_step
         """Of a frame that `seen` saw arrive here, by its head."""
@@ -67,6 +70,8 @@ class SimTransport(asyncio.Transport):
         """The connection does not exist at this end any more, whatever the peer thinks."""
         self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
+        self._buffered: asyncio.BufferedProtocol | None = None
+        """The protocol, if it has a buffer of its own."""
         self._inbox: deque[bytes] = deque()
         self._reading = True
         self._feeding = False
@@ -84,6 +89,7 @@ class SimTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+        self._buffered = protocol if isinstance(protocol, asyncio.BufferedProtocol) else None
 
     def is_closing(self) -> bool:
         return self._closing
@@ -120,7 +126,7 @@ class SimTransport(asyncio.Transport):
             return
         out.outstanding += len(data)
         self._network.send(self, data)
-        if out.outstanding - SOCKET_BYTES > self._high and not self._writing_paused:
+        if out.outstanding > SOCKET_BYTES + self._high and not self._writing_paused:
             self._writing_paused = True
             assert self._protocol is not None
             self._protocol.pause_writing()
@@ -146,14 +152,9 @@ class SimTransport(asyncio.Transport):
 
     # -- called by the network
 
-    def receiver(self) -> SimProcess:
-        """Where what is sent here arrives; the kernel of a dead process's machine answers for it."""
-        process = self.peer.process
-        return process if process.alive else self._network.loop.outside
-
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         """Established at this end; runs in its process."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         protocol.connection_made(self)
         if self.dead:  # reset before anybody could look
             self._network.loop.call_soon(
@@ -210,17 +211,25 @@ class SimTransport(asyncio.Transport):
             self.close()
 
     def _feed(self, piece: bytes) -> None:
-        protocol = self._protocol
+        protocol = self._buffered
         self._feeding = True
         try:
-            if isinstance(protocol, asyncio.BufferedProtocol):
-                self._fill(protocol, piece)
-            else:
-                assert isinstance(protocol, asyncio.Protocol)
-                protocol.data_received(piece)
+            if protocol is None:
+                assert isinstance(self._protocol, asyncio.Protocol)
+                self._protocol.data_received(piece)
+                return
+            size = len(piece)
+            buffer = protocol.get_buffer(-1)
+            if type(buffer) is not memoryview:
+                buffer = memoryview(buffer).cast("B")
+            if len(buffer) < size:
+                self._fill(protocol, buffer, piece)
+            else:  # as a rule
+                buffer[:size] = piece
+                protocol.buffer_updated(size)
         except Exception as error:  # noqa: BLE001 - as asyncio's transports: the connection ends with it
             self._network.loop.call_exception_handler(
-                {"message": "a protocol failed while it received", "exception": error, "protocol": protocol}
+                {"message": "a protocol failed while it received", "exception": error, "protocol": self._protocol}
             )
             self._closing = True
             self.drop(RST)
@@ -228,21 +237,22 @@ class SimTransport(asyncio.Transport):
         finally:
             self._feeding = False
 
-    def _fill(self, protocol: asyncio.BufferedProtocol, piece: bytes) -> None:
+    def _fill(self, protocol: asyncio.BufferedProtocol, buffer: memoryview, piece: bytes) -> None:
         at, end = 0, len(piece)
         while at < end:
-            buffer = protocol.get_buffer(-1)
-            if type(buffer) is not memoryview:
-                buffer = memoryview(buffer).cast("B")
             count = min(len(buffer), end - at)
-            buffer[:count] = piece if count == end else piece[at : at + count]
+            buffer[:count] = piece[at : at + count]
             protocol.buffer_updated(count)
             at += count
-            if at < end and (self._closing or not self._reading):
-                if not self._closing:
+            if at < end:
+                if self._closing:
+                    return
+                if not self._reading:
                     self.peer.out.outstanding += end - at
                     self._inbox.appendleft(piece[at:])
-                return
+                    return
+                following = protocol.get_buffer(-1)
+                buffer = following if type(following) is memoryview else memoryview(following).cast("B")
 
     def _tell_room(self, peer: SimTransport) -> None:
         """This end read some of the peer's output, who waits for it to have room again."""
