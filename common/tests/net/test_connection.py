@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -197,6 +199,43 @@ async def test_what_a_turn_sends_leaves_in_one_write_and_in_order() -> None:
     assert transport.writes[1:] == [b"def", b"g"]
     await asyncio.tasks.sleep(0)
     assert len(transport.writes) == 3
+
+
+class Silent:
+    def frames_received(self, frames: list[memoryview]) -> None: ...
+
+    def connection_lost(self, error: BokiError | None) -> None: ...
+
+
+def calls_of(function: Callable[..., object], *arguments: object) -> list[str]:
+    """Names of the functions of Python and C that one call calls, itself first."""
+    names: list[str] = []
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_name)
+        elif event == "c_call" and argument is not sys.setprofile:
+            names.append(argument.__name__)
+
+    sys.setprofile(count)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+async def test_one_frame_is_read_in_five_calls_and_sent_in_two() -> None:
+    """An append is seventeen of each, and waits for most of them."""
+    connection, transport = FrameConnection(), Recording()
+    connection.handler = Silent()
+    connection.connection_made(transport)
+    frame = prefix(3) + b"abc"
+    for _ in range(3):
+        connection.get_buffer(-1)[: len(frame)] = frame
+        reading = [*calls_of(connection.get_buffer, -1), *calls_of(connection.buffer_updated, len(frame))]
+        assert reading == ["get_buffer", "buffer_updated", "received", "unpack_from", "frames_received"]
+        assert calls_of(connection.send_now, (frame,))[:2] == ["send_now", "writelines"]
 
 
 async def test_much_is_written_before_the_turn_is_over() -> None:
