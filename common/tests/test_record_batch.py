@@ -17,6 +17,8 @@ from boki_common.record_batch import (
     NO_NAMES,
     RUN_END,
     RUN_NAMED,
+    RUN_RESENT,
+    RUN_VOID,
     RecordBatch,
     join,
     pack_names,
@@ -310,3 +312,34 @@ def test_a_tag_that_cannot_be_is_refused_among_few_and_many(count: int, tag: int
     rows: list[Record] = [([tag if at == count - 1 else 7], b"x") for at in range(count)]
     with pytest.raises(ProtocolError, match="a tag from 1"):
         RecordBatch.parse(build([(1, 1, rows)]))
+
+
+@pytest.mark.parametrize("numbers", [[], [7], [0], [2**64 - 1], [5, 2**64 - 2], list(range(1, 18))], ids=str)
+@pytest.mark.parametrize("flags", [0, RUN_NAMED, RUN_VOID, RUN_RESENT])
+def test_one_record_is_checked_as_several_are(numbers: list[int], flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short way accepts nothing that the long way refuses, whichever byte of the header is another."""
+    builder = BatchBuilder()
+    builder.start_run(1, b"w" * 16, 9, 7, flags)
+    builder.add(pack(f"<{len(numbers)}Q", *numbers), len(numbers), NO_NAMES, b"data")
+    if flags & RUN_NAMED:
+        builder.checksum(3)
+    whole = b"".join(builder.finish())
+
+    def found(view: bytes) -> object:
+        try:
+            batch = RecordBatch.parse(memoryview(view))
+        except BokiError as error:
+            return type(error), str(error)
+        return (
+            batch.runs,
+            batch.tag_values(0, batch.tag_count),
+            batch.payload_lengths.tolist(),
+            batch.tag_counts.tolist(),
+        )
+
+    views = [whole]
+    for at in range(len(whole) - 6):
+        views += [whole[:at] + bytes((value,)) + whole[at + 1 :] for value in (0, 1, 2, 5, 16, 255)]
+    short = list(map(found, views))
+    monkeypatch.setattr(RecordBatch, "_is_one_plain_record", lambda _: False)
+    assert short == list(map(found, views))

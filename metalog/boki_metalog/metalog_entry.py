@@ -32,7 +32,7 @@ Pure. Knows nothing of the entry before it: `progress.deltas` checks one against
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import starmap
 from struct import Struct
@@ -75,7 +75,7 @@ class ShardEnd(NamedTuple):
     entries_end: int
 
 
-make_end: Final = cast(Callable[[tuple[int, ...]], ShardEnd], partial(tuple.__new__, ShardEnd))
+make_end: Final = cast(Callable[[Iterable[int]], ShardEnd], partial(tuple.__new__, ShardEnd))
 """`ShardEnd._make` without a frame of Python: every process makes one of each shard for each cut."""
 
 
@@ -191,14 +191,6 @@ def decode(data: Buffer) -> MetalogEntry:
             f"expected positions in order up to {limits.POSITION_MAX}, found {start_pos} … {end_pos}, time {time_ms}"
         )
     shards = tuple(map(make_end, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
-    _check_shards(shards)
-    commands = _decode_commands(view, shards_end, command_count) if command_count else ()
-    if not command_count and shards_end != size:
-        raise ProtocolError(f"a metalog entry has {size - shards_end} bytes after its end")
-    return MetalogEntry(start_pos, end_pos, time_ms, shards, commands)
-
-
-def _check_shards(shards: Sequence[ShardEnd]) -> None:
     before = -1
     for shard, records_end, entries_end in shards:
         if shard <= before:
@@ -206,6 +198,10 @@ def _check_shards(shards: Sequence[ShardEnd]) -> None:
         if not (records_end <= limits.POSITION_MAX >= entries_end) or (records_end and not entries_end):
             raise ProtocolError(f"shard {shard} cannot end at {records_end} records in {entries_end} entries")
         before = shard
+    commands = _decode_commands(view, shards_end, command_count) if command_count else ()
+    if not command_count and shards_end != size:
+        raise ProtocolError(f"a metalog entry has {size - shards_end} bytes after its end")
+    return MetalogEntry(start_pos, end_pos, time_ms, shards, commands)
 
 
 def _decode_commands(view: memoryview, offset: int, count: int) -> tuple[Command, ...]:

@@ -76,9 +76,14 @@ class SequencerLink:
         if shard not in reported and len(reported) >= limits.TERM_SHARDS:
             raise Overloaded(f"{len(reported)} shards are reported already", found=len(reported))
         reported[shard] = ends = (records_end, entries_end)
-        if not (now or self._unsent):
+        unsent = self._unsent
+        if now and not unsent:
+            body = protocol.encode_report_of_one(self.term, shard, records_end, entries_end)
+            self._peer.push_now(protocol.OP_REPORT, body)
+            return
+        if not unsent:
             self._loop.call_soon(self._flush)
-        self._unsent[shard] = ends
+        unsent[shard] = ends
         if now:
             self._flush()
 

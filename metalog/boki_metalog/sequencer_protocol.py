@@ -177,9 +177,6 @@ def decode_shard(body: memoryview) -> int:
 
 def encode_report(term: int, ends: Mapping[int, tuple[int, int]]) -> bytes:
     """`ends`: shard → (records_end, entries_end). Written by shard: the older ones of an engine come first."""
-    if len(ends) == 1:  # nearly always
-        ((shard, (records, entries)),) = ends.items()
-        return _ONE_ROW.pack(term, 1, shard, records, entries)
     return b"".join(
         [
             _PAIR.pack(term, len(ends)),
@@ -188,8 +185,17 @@ def encode_report(term: int, ends: Mapping[int, tuple[int, int]]) -> bytes:
     )
 
 
+def encode_report_of_one(term: int, shard: int, records: int, entries: int) -> bytes:
+    """`encode_report` of one shard, which most engines have."""
+    return _ONE_ROW.pack(term, 1, shard, records, entries)
+
+
 def decode_report(body: memoryview) -> Report:
     size = len(body)
+    if size == _ONE_ROW.size:
+        term, count, *end = _ONE_ROW.unpack(body)
+        if count == 1:
+            return _make_report((term, (make_end(end),)))
     if size < _PAIR.size:
         raise ProtocolError(f"expected a report of at least {_PAIR.size} bytes, found {size}")
     term, count = _PAIR.unpack_from(body)

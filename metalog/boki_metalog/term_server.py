@@ -333,7 +333,7 @@ class TermServer:
         if entry.commands or first + 1 >= self._settings.term_entries:
             self._perhaps_full = True
         over = self._yielded() if self._yields else self._full() if self._perhaps_full else None
-        if over is None:
+        if over is None and self._builder.waits:
             self._advance()
         self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
         if entry.commands:

@@ -122,6 +122,9 @@ def test_incarnations_are_32_digits(incarnation: str) -> None:
 
 
 def test_one_shard_and_one_entry_are_written_as_several_are() -> None:
-    one, several = protocol.encode_report(3, {4: (9, 2)}), protocol.encode_report(3, {4: (9, 2), 5: (1, 1)})
-    assert one[8:] == several[8:32] and protocol.decode_report(memoryview(one)) == (3, (ShardEnd(4, 9, 2),))
+    one = protocol.encode_report_of_one(3, 4, 9, 2)
+    assert one == protocol.encode_report(3, {4: (9, 2)})
+    assert protocol.decode_report(memoryview(one)) == (3, (ShardEnd(4, 9, 2),))
+    with pytest.raises(ProtocolError, match="cannot hold 2 shards"):
+        protocol.decode_report(memoryview(one[:4] + b"\2" + one[5:]))
     assert protocol.encode_entry(3, 7, b"cut") == b"".join(protocol.encode_entries(3, 7, (b"cut",)))
