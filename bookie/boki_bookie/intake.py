@@ -45,7 +45,7 @@ class Peer(Protocol):
 
 
 class Intake:
-    """One connection's; `look` after each batch."""
+    """One connection's; `look` after each batch that was answered with more than acknowledgements."""
 
     def __init__(self, peer: Peer, limits: IntakeLimits, adds_limit: int) -> None:
         self._peer = peer
@@ -65,6 +65,8 @@ class Intake:
         """So many adds, of so many bytes, wait for their answer; `released` follows."""
         self._taken_bytes += size
         self._taken_adds += adds
+        if self._taken_bytes > self._limits.request_bytes or self._taken_adds > self._adds_limit:
+            self._pause()
 
     def took_late(self, size: int) -> None:
         """One add waits for something else than the journal; `answered_late` follows."""
@@ -82,6 +84,8 @@ class Intake:
     def wait_for_room(self) -> None:
         """What was taken is not answered before there is room for it; if it was not answered meanwhile."""
         self._wants_room = self._taken_adds > 0
+        if self._wants_room:
+            self._pause()
 
     def released(self, size: int, adds: int, error: BokiError | None = None) -> None:
         """They are answered, or the journal failed."""
@@ -96,14 +100,12 @@ class Intake:
         return self._taken_bytes <= self._limits.request_bytes // 2 and self._taken_adds <= self._adds_limit // 2
 
     def look(self) -> None:
-        """Stops reading from a peer that has sent or asked for too much."""
+        """Stops reading from a peer that does not take its answers."""
         if self._peer.unsent_bytes > self._limits.unsent_bytes:
             self._pause()
             if self._give_up_at is None:
                 self._give_up_at = self._loop.time() + self._limits.slow_reader_timeout_s
                 self._loop.call_later(LOOK_S, self._look_again)
-        elif self._wants_room or self._taken_bytes > self._limits.request_bytes or self._taken_adds > self._adds_limit:
-            self._pause()
 
     def _look_again(self) -> None:
         assert self._give_up_at is not None

@@ -60,11 +60,12 @@ class JournalPosition(NamedTuple):
 class _Group:
     """Records that are durable together; columns, because there may be thousands a millisecond."""
 
-    __slots__ = ("bodies", "done", "kinds", "record_bytes")
+    __slots__ = ("bodies", "count", "done", "kinds", "record_bytes")
 
     def __init__(self) -> None:
         self.kinds = bytearray()
         self.bodies: list[Buffer] = []
+        self.count = 0
         self.record_bytes = 0
         """Bodies with their record headers."""
         self.done: list[Done] = []
@@ -166,6 +167,7 @@ class Journal:
                 self._begin_to_write()
         group.kinds += _KINDS[kind] * count
         group.bodies += bodies
+        group.count += count
         group.record_bytes += size
         self._queued_bytes += size
         self._queued_records += count
@@ -309,7 +311,7 @@ class Journal:
         """What `_take` gave is durable."""
         group, self._flying = self._flying, None
         assert group is not None
-        count = len(group.bodies)
+        count = group.count
         self._write_seconds.observe(seconds)
         self._records_total.value += count
         self._bytes_total.value += size

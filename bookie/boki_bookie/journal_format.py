@@ -86,8 +86,8 @@ _ENTRY_IDS: Final = Struct(">qq")
 _SEGMENT_USED: Final = _PREFIX.size + _SEGMENT.size
 GROUP_HEADER_BYTES: Final = _PREFIX.size + _GROUP.size
 RECORD_HEADER_BYTES: Final = _CRC.size + _RECORD.size
-_ALONE_BYTES: Final = GROUP_HEADER_BYTES + RECORD_HEADER_BYTES
-"""What a group of one record is longer than its body."""
+_ALONE: Final = Struct(f"<II{_GROUP.size}sI{_RECORD.size}s")
+"""What is before the body of a group of one record."""
 SEGMENT_OVERHEAD_BYTES: Final = PAGE_BYTES + GROUP_HEADER_BYTES
 """What a segment needs besides the records of its only group."""
 JOINED_BODY_BYTES: Final = 8_192
@@ -171,18 +171,12 @@ def encode_group(
         return _encode_columns(header, number, kinds, bodies)
     generation, salt, body = header.generation, header.salt, bodies[0]
     length = len(body)
-    size = _ALONE_BYTES + length
+    size = _ALONE.size + length
     padding = -size % PAGE_BYTES
     group = _GROUP.pack(generation, 1, number, size)
     head = _RECORD.pack(length, generation, kinds[0])
-    parts = (
-        _PREFIX.pack(_GROUP_MAGIC, crc32c(group, salt)),
-        group,
-        _CRC.pack(crc32c(body, crc32c(head, salt))),
-        head,
-        body,
-        _ZEROS[:padding],
-    )
+    crc = crc32c(body, crc32c(head, salt))
+    parts = _ALONE.pack(_GROUP_MAGIC, crc32c(group, salt), group, crc, head), body, _ZEROS[:padding]
     return [b"".join(parts)] if size <= JOINED_BODY_BYTES else list(parts), size + padding
 
 

@@ -55,7 +55,8 @@ class LacWatchers:
     """Who waits for the LAC of a ledger to advance, or for its fence. `look(fenced)` is called back each time."""
 
     def __init__(self) -> None:
-        self._looks: dict[int, dict[Callable[[bool], None], None]] = {}
+        self.looks: dict[int, dict[Callable[[bool], None], None]] = {}
+        """Who watches which ledger; to look at only."""
         self._count = 0
 
     @property
@@ -64,23 +65,23 @@ class LacWatchers:
         return self._count >= WATCHERS_LIMIT
 
     def __bool__(self) -> bool:
-        return bool(self._looks)
+        return bool(self.looks)
 
     def watch(self, ledger_id: int, look: Callable[[bool], None]) -> None:
-        looks = self._looks.setdefault(ledger_id, {})
+        looks = self.looks.setdefault(ledger_id, {})
         if look not in looks:
             looks[look] = None
             self._count += 1
 
     def forget(self, ledger_id: int, look: Callable[[bool], None]) -> None:
-        looks = self._looks.get(ledger_id)
+        looks = self.looks.get(ledger_id)
         if looks is not None and look in looks:
             del looks[look]
             self._count -= 1
             if not looks:
-                del self._looks[ledger_id]
+                del self.looks[ledger_id]
 
     def changed(self, ledger_id: int, *, fenced: bool = False) -> None:
         """An entry or a LAC of this ledger was taken, or its fence is durable."""
-        for look in list(self._looks.get(ledger_id, ())):
+        for look in list(self.looks.get(ledger_id, ())):
             look(fenced)

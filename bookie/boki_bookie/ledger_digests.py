@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from boki_bookie import metric_definitions
 from boki_bookie.waiting_adds import Tasks
-from boki_common.bookkeeper.digests import Matches, all_match, matcher_for
+from boki_common.bookkeeper.digests import Matches, matcher_for
 from boki_common.bookkeeper.layout import read_layout
 from boki_common.bookkeeper.ledger_metadata import NO_DIGEST, LedgerMetadata, decode
 from boki_common.errors import BokiError, CorruptData, MetadataUnavailable, MetadataUnknown, NoNode
@@ -47,7 +47,7 @@ _CHECKED_KINDS: Final[dict[Checked, tuple[str, ...]]] = {
 _log = get_logger("bookie")
 
 
-def _anything(body: memoryview) -> bool:
+def _anything(bodies: Sequence[memoryview]) -> bool:
     return True
 
 
@@ -76,12 +76,12 @@ class LedgerDigests:
         if matcher is None:
             self._begin_to_learn(ledger_id)
             return True
-        return matcher(body) or self._refuse(ledger_id, body)
+        return matcher((body,)) or self._refuse(ledger_id, body)
 
     def all_match(self, ledger_id: int, bodies: Sequence[memoryview]) -> bool:
         """Whether `matches` would say so of each."""
         matcher = self._matchers.get(ledger_id)
-        return matcher is not None and (matcher is _anything or all_match(matcher, bodies))
+        return matcher is not None and matcher(bodies)
 
     def learn(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         """Takes note of what the metadata of a ledger says."""

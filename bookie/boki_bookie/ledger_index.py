@@ -190,7 +190,8 @@ class LedgerIndex:
     def __init__(self) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.fresh_bytes = 0
-        self.flushing_bytes = 0
+        self.cached_bytes = 0
+        """Fresh and flushing."""
         self.freed_bytes = 0
         """Of entries that have left memory since the start."""
         self.stored_entries = 0
@@ -200,8 +201,8 @@ class LedgerIndex:
         self._moved: dict[Ledger, list[Columns]] = {}
 
     @property
-    def cached_bytes(self) -> int:
-        return self.fresh_bytes + self.flushing_bytes
+    def flushing_bytes(self) -> int:
+        return self.cached_bytes - self.fresh_bytes
 
     @property
     def encoded_bytes(self) -> int:
@@ -257,7 +258,9 @@ class LedgerIndex:
         ledger.fresh[entry_id] = body
         if entry_id > ledger.last_entry:
             ledger.last_entry = entry_id
-        self.fresh_bytes += len(body) + CACHED_OVERHEAD_BYTES
+        size = len(body) + CACHED_OVERHEAD_BYTES
+        self.fresh_bytes += size
+        self.cached_bytes += size
 
     def replace(self, ledger: Ledger, entry_id: int, body: memoryview) -> None:
         """`put` for an entry whose stored copy, if there is one, is of no use: the next checkpoint names the new place."""
@@ -267,10 +270,13 @@ class LedgerIndex:
     def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], body_bytes: int) -> None:
         """`put` for ascending entries above all that are held."""
         assert entry_ids[0] > ledger.last_entry
-        self.touch(ledger)
+        if not ledger.dirty:
+            self.touch(ledger)
         ledger.fresh.update(zip(entry_ids, bodies, strict=True))
         ledger.last_entry = entry_ids[-1]
-        self.fresh_bytes += body_bytes + CACHED_OVERHEAD_BYTES * len(bodies)
+        size = body_bytes + CACHED_OVERHEAD_BYTES * len(bodies)
+        self.fresh_bytes += size
+        self.cached_bytes += size
 
     def cut(self) -> list[Ledger]:
         """All that is dirty, sorted by ledger: their fresh entries are flushing from now on."""
@@ -282,7 +288,7 @@ class LedgerIndex:
             assert not ledger.flushing
             ledger.dirty = False
             ledger.flushing, ledger.fresh = ledger.fresh, {}
-        self.flushing_bytes, self.fresh_bytes = self.fresh_bytes, 0
+        self.fresh_bytes = 0
         return dirty
 
     def store(self, ledger: Ledger, entry_ids: Sequence[int], locations: Sequence[int]) -> Arrays:
@@ -294,7 +300,7 @@ class LedgerIndex:
         columns = array("q", entry_ids), array("Q", locations), array("I", sizes)
         self.restore_places(ledger, *columns)
         freed = sum(sizes) + CACHED_OVERHEAD_BYTES * len(sizes)
-        self.flushing_bytes -= freed
+        self.cached_bytes -= freed
         self.freed_bytes += freed
         return columns
 
@@ -308,6 +314,7 @@ class LedgerIndex:
                 assert not ledger.flushing, ledger_id
                 freed = sum(len(body) + CACHED_OVERHEAD_BYTES for body in ledger.fresh.values())
                 self.fresh_bytes -= freed
+                self.cached_bytes -= freed
                 self.freed_bytes += freed
                 self.stored_entries -= len(ledger.places)
                 self._moved.pop(ledger, None)

@@ -98,24 +98,6 @@ class _Waiting:
         self.size = size
 
 
-class _Batch:
-    """What one read brought, by how it is answered."""
-
-    __slots__ = ("acks", "adds", "fencing", "ranges", "reads")
-
-    def __init__(self) -> None:
-        self.acks: list[bytes] = []
-        """Whole responses to the adds that are stored, to be sent when those are durable; `adds` of them."""
-        self.adds = 0
-        self.reads: list[Single] = []
-        self.ranges: list[BatchReadRequest] = []
-        self.fencing: list[Read] = []
-
-    @property
-    def all_reads(self) -> int:
-        return len(self.reads) + len(self.ranges) + len(self.fencing)
-
-
 class BookieServer:
     """What all connections share."""
 
@@ -143,7 +125,7 @@ class BookieServer:
         self.tasks: dict[asyncio.Task[None], None] = {}
         self._adds = metrics.counter(metric_definitions.ADDS)
         self._reads = metrics.counter(metric_definitions.READS)
-        self._adds_ok: Counter = self._adds.labels(status=V2Status.OK.name)
+        self.adds_ok: Counter = self._adds.labels(status=V2Status.OK.name)
         self._reads_ok: Counter = self._reads.labels(status=V2Status.OK.name)
 
     def connected(self, connection: FrameConnection) -> BookieConnection:
@@ -151,7 +133,7 @@ class BookieServer:
         return BookieConnection(self, connection)
 
     def count_adds(self, status: V2Status, count: int = 1) -> None:
-        (self._adds_ok if status is V2Status.OK else self._adds.labels(status=status.name)).inc(count)
+        (self.adds_ok if status is V2Status.OK else self._adds.labels(status=status.name)).inc(count)
 
     def count_reads(self, status: V2Status, count: int = 1) -> None:
         (self._reads_ok if status is V2Status.OK else self._reads.labels(status=status.name)).inc(count)
@@ -171,14 +153,27 @@ class BookieServer:
 
 
 class BookieConnection:
-    """One client. `_unanswered` counts requests taken and not answered, in all their ways."""
+    """One client. `_unanswered` counts requests taken and not answered, in all their ways.
+
+    What one read brought is sorted by how it is answered, and answered when all of it was looked at.
+    """
 
     def __init__(self, server: BookieServer, connection: FrameConnection) -> None:
         self._server = server
         self._storage = server.storage
         self._connection = connection
         self._intake = Intake(connection, server.intake, server.requests_limit // 2)
+        self._requests_limit = server.requests_limit
         self._unanswered = 0
+        self._acks: list[bytes] = []
+        """Whole responses to the adds that are stored, to be sent when those are durable."""
+        self._added_bytes = 0
+        """Of those adds."""
+        self._others = False
+        """Whether this read brought anything but adds that are stored."""
+        self._reads: list[Single] = []
+        self._ranges: list[BatchReadRequest] = []
+        self._fencing: list[Read] = []
         self._to_load: deque[_Waiting] = deque()
         self._loading = False
         self._turn_bytes = 0
@@ -187,42 +182,48 @@ class BookieConnection:
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """One batch. Raises ProtocolError for a frame whose length cannot be right."""
-        batch = _Batch()
         try:
-            self._take_all(frames, batch)
+            self._take_all(frames)
         finally:
             # also when a later frame is bad: what was taken is answered as far as the connection lives
-            self._finish_batch(batch, frames)
-            self._intake.look()
+            if self._acks:
+                self._finish_adds()
+            if self._others or self._connection.paused:
+                self._finish_others()
 
-    def _take_all(self, frames: list[memoryview], batch: _Batch) -> None:
+    def _take_all(self, frames: list[memoryview]) -> None:
         at = alone = 0  # frames before `alone` have to be taken one by one
-        while at < len(frames):
-            run = decode_add_run(frames, at) if alone <= at < len(frames) - 1 else None
-            if run is not None:
-                alone = at + len(run.bodies)
-                if len(run.bodies) <= self._room(batch) and self._storage.add_run(run):
-                    batch.acks.append(encode_add_acks(run.ledger_id, run.entry_ids))
-                    batch.adds += len(run.bodies)
-                    at = alone
-                    continue
+        end = len(frames)
+        while at < end:
             frame = frames[at]
             if len(frame) == READ_BYTES and (reads := decode_plain_reads(frames, at)):
-                self._take_reads(reads, batch)
+                self._take_reads(reads)
                 at += len(reads)
                 continue
+            run = decode_add_run(frames, at) if at >= alone else None
+            if run is not None:
+                alone = at + run.count
+                if run.count <= self._room() and self._storage.add_run(run):
+                    self._acks += encode_add_acks(run.ledger_id, run.entry_ids)
+                    self._added_bytes += run.body_bytes
+                    at = alone
+                    continue
             at += 1
-            request = decode_request(frame)
-            if type(request) is AddRequest:
-                self._take_add(request, batch)
-            elif frame[0] == v3.FIRST_BYTE:
-                self._take_v3(frame)
-            else:
-                self._sort_out(request, batch)
+            self._take_one(frame)
 
-    def _room(self, batch: _Batch) -> int:
+    def _take_one(self, frame: memoryview) -> None:
+        self._others = True
+        request = decode_request(frame)
+        if type(request) is AddRequest:
+            self._take_add(request)
+        elif frame[0] == v3.FIRST_BYTE:
+            self._take_v3(frame)
+        else:
+            self._sort_out(request)
+
+    def _room(self) -> int:
         """How many more requests may be taken."""
-        return self._server.requests_limit - self._unanswered - batch.adds
+        return self._requests_limit - self._unanswered - len(self._acks)
 
     def connection_lost(self, error: BokiError | None) -> None:
         """What was taken is finished without it; its answers go nowhere."""
@@ -246,18 +247,18 @@ class BookieConnection:
 
     # -- adds
 
-    def _take_add(self, request: AddRequest, batch: _Batch) -> None:
+    def _take_add(self, request: AddRequest) -> None:
         flags, _, ledger_id, entry_id, lac, body = request
         length = int.from_bytes(body[24:32], "big", signed=True)
-        if self._room(batch) <= 0:
+        if self._room() <= 0:
             status: V2Status | None = V2Status.TOO_MANY_REQUESTS
         elif not is_possible(ledger_id, entry_id, lac, length, recovery=flags & FLAG_RECOVERY_ADD):
             status = V2Status.BAD_REQUEST
         else:
             status = self._storage.add(request, self)
         if status is V2Status.OK:
-            batch.acks.append(encode_add_response(V2Status.OK, ledger_id, entry_id))
-            batch.adds += 1
+            self._acks.append(encode_add_response(V2Status.OK, ledger_id, entry_id))
+            self._added_bytes += len(body)
         elif status is None:
             self._unanswered += 1
             self._intake.took_late(len(body))
@@ -268,24 +269,32 @@ class BookieConnection:
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
 
-    def _finish_batch(self, batch: _Batch, frames: list[memoryview]) -> None:
+    def _finish_adds(self) -> None:
+        """All adds of a read are acknowledged together."""
+        acks, self._acks = self._acks, []
+        size, self._added_bytes = self._added_bytes, 0
+        count, joined = len(acks), b"".join(acks)
+        self._unanswered += count
+        self._intake.took(size, count)
+        if self._server.watchers.looks:
+            self._tell_watchers(joined)
+        if self._storage.when_durable(partial(self._acknowledge, joined, count, size)):
+            self._intake.wait_for_room()
+
+    def _finish_others(self) -> None:
+        self._others = False
         if self._v3 is not None:
             self._v3.finish_batch()
-        if batch.acks:
-            self._unanswered += batch.adds
-            size = sum(map(len, frames))
-            self._intake.took(size, batch.adds)
-            acks = b"".join(batch.acks)
-            if self._server.watchers:
-                self._tell_watchers(acks)
-            if self._storage.when_durable(partial(self._acknowledge, acks, batch.adds, size)):
-                self._intake.wait_for_room()
-        if batch.fencing:
-            self._unanswered += len(batch.fencing)
-            self._storage.journal.when_durable(partial(self._fenced, batch.fencing))
-        if batch.reads or batch.ranges:
-            self._unanswered += len(batch.reads) + len(batch.ranges)
-            self._serve(batch.reads, batch.ranges)
+        if self._fencing:
+            fencing, self._fencing = self._fencing, []
+            self._unanswered += len(fencing)
+            self._storage.journal.when_durable(partial(self._fenced, fencing))
+        if self._reads or self._ranges:
+            reads, self._reads = self._reads, []
+            ranges, self._ranges = self._ranges, []
+            self._unanswered += len(reads) + len(ranges)
+            self._serve(reads, ranges)
+        self._intake.look()
 
     def _tell_watchers(self, acks: bytes) -> None:
         ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), ADD_RESPONSE_BYTES))
@@ -298,13 +307,16 @@ class BookieConnection:
         if error is not None:
             self._connection.abort(error)
             return
-        self._server.count_adds(V2Status.OK, count)
-        self._connection.send(acks)
+        self._server.adds_ok.value += count
+        if self._unanswered:  # more of them may follow in this turn, and leave together
+            self._connection.send(acks)
+        else:
+            self._connection.send_now((acks,))
 
     # -- reads
 
-    def _sort_out(self, request: Request, batch: _Batch) -> None:
-        """Everything but adds: into the batch's lists, or answered."""
+    def _sort_out(self, request: Request) -> None:
+        """Everything but adds: sorted, or answered."""
         if isinstance(request, UnknownRequest):
             self._connection.send(encode_unknown_response(request))
             return
@@ -312,25 +324,29 @@ class BookieConnection:
             self._connection.send(encode_auth(auth.answer(request.message, self._server.bookie_id)))
             return
         assert isinstance(request, ReadRequest | BatchReadRequest)
-        if self._room(batch) <= batch.all_reads or self._is_crowded():
+        if self._room() <= self._all_reads() or self._is_crowded():
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
             return
         if request.master_key is None:
             if isinstance(request, ReadRequest):
-                batch.reads.append((request.ledger_id, request.entry_id))
+                self._reads.append((request.ledger_id, request.entry_id))
             else:
-                batch.ranges.append(request)
+                self._ranges.append(request)
             return
         status = self._storage.fence(request.ledger_id, request.master_key)
         if status is V2Status.OK:
-            batch.fencing.append(request)
+            self._fencing.append(request)
         else:
             self._refuse_read(request, status)
 
-    def _take_reads(self, reads: list[Single], batch: _Batch) -> None:
+    def _all_reads(self) -> int:
+        return len(self._reads) + len(self._ranges) + len(self._fencing)
+
+    def _take_reads(self, reads: list[Single]) -> None:
         """Reads of one entry each that do not fence."""
-        room = 0 if self._is_crowded() else max(0, self._room(batch) - batch.all_reads)
-        batch.reads += reads[:room]
+        self._others = True
+        room = 0 if self._is_crowded() else max(0, self._room() - self._all_reads())
+        self._reads += reads[:room]
         for refused in reads[room:]:
             self._answer_read(refused, V2Status.TOO_MANY_REQUESTS)
 

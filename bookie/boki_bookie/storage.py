@@ -271,7 +271,7 @@ class Storage(StorageReads):
             recovery=run.recovery,
             read_only=self.read_only,
         )
-        size = sum(map(len, run.bodies))
+        size = run.body_bytes
         if verdict is not AddVerdict.STORE or self._index.cached_bytes + size >= self._cache_limit:
             return False
         if self._digests is not None and not self._digests.all_match(run.ledger_id, run.bodies):
@@ -303,9 +303,9 @@ class Storage(StorageReads):
         Returns:
             Whether it is too full now: whoever sent them should send no more before.
         """
-        if self._index.fresh_bytes >= self._checkpoint_above or len(self.journal.live) > self._segments_limit:
+        index, live = self._index, self.journal.live
+        if index.fresh_bytes >= self._checkpoint_above or live[-1] - live[0] >= self._segments_limit:
             self._checkpoints.request()
-        index = self._index
         if index.cached_bytes < self._hold_above or self.read_only:
             self.journal.when_durable(done)
             return False

@@ -322,8 +322,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "bookie",
         (
             (
-                "            self._storage.journal.when_durable(partial(self._fenced, batch.fencing))\n",
-                "            self._fenced(batch.fencing, None)\n",
+                "            self._storage.journal.when_durable(partial(self._fenced, fencing))\n",
+                "            self._fenced(fencing, None)\n",
             ),
         ),
         f"{_SERVER}::test_a_fencing_read_is_answered_only_when_the_fence_is_durable",

@@ -82,8 +82,8 @@ def digest_for(kind: str, password: bytes) -> Digest:
     raise InvalidArgument(f"expected a digest CRC32C, CRC32, HMAC or DUMMY, found {kind!r}", found=kind)
 
 
-Matches = Callable[[memoryview], bool]
-"""Whether the digest in a whole stored body (header, digest, payload) is the one of the rest. Never raises."""
+Matches = Callable[[Sequence[memoryview]], bool]
+"""Whether the digest in each of some whole stored bodies (header, digest, payload) is the one of the rest. Never raises."""
 
 
 def matcher_for(kind: str, password: bytes) -> Matches:
@@ -95,21 +95,15 @@ def matcher_for(kind: str, password: bytes) -> Matches:
         return _long_enough
     start, compute = _HEADER_BYTES + digest.size, digest.compute
 
-    def matches(body: memoryview) -> bool:
-        return compute(body[:_HEADER_BYTES], (body[start:],)) == body[_HEADER_BYTES:start]
+    def matches(bodies: Sequence[memoryview]) -> bool:
+        # a body that ends inside its digest has a shorter one, which is never equal
+        return all(compute(body[:_HEADER_BYTES], (body[start:],)) == body[_HEADER_BYTES:start] for body in bodies)
 
     return matches
 
 
-def _crc32c_matches(body: memoryview) -> bool:
-    # a body that ends inside its digest has a shorter one, which is never equal
-    return crc32c(body[36:], crc32c(body[:32])).to_bytes(4, "big") == body[32:36]
-
-
-def all_match(matches: Matches, bodies: Sequence[memoryview]) -> bool:
-    """Whether each of the bodies matches; those of CRC32C, which most ledgers have, in one loop."""
-    if matches is not _crc32c_matches:
-        return all(map(matches, bodies))
+def _crc32c_matches(bodies: Sequence[memoryview]) -> bool:
+    """What most ledgers have."""
     unpack = _CRC32C_BODY.unpack_from
     try:
         for body in bodies:
@@ -121,8 +115,8 @@ def all_match(matches: Matches, bodies: Sequence[memoryview]) -> bool:
     return True
 
 
-def _long_enough(body: memoryview) -> bool:
-    return len(body) >= _HEADER_BYTES
+def _long_enough(bodies: Sequence[memoryview]) -> bool:
+    return min(map(len, bodies), default=_HEADER_BYTES) >= _HEADER_BYTES
 
 
 def master_key(password: bytes) -> bytes:

@@ -101,19 +101,29 @@ class AddRequest(NamedTuple):
         return bool(self.flags & FLAG_RECOVERY_ADD)
 
 
-class AddRun(NamedTuple):
-    """Adds of one client that came one after another and differ in their entries only, as columns: what is decided of one
-    of them is decided of all. Entries ascend and no header is impossible (`is_possible`)."""
+class AddRun:
+    """Adds of one client, one or more, that came one after another and differ in their entries only, as columns: what is
+    decided of one of them is decided of all. Entries ascend and no header is impossible (`is_possible`)."""
 
-    flags: int
-    master_key: bytes
-    ledger_id: int
-    entry_ids: list[int]
-    bodies: list[memoryview]
+    __slots__ = ("bodies", "body_bytes", "count", "entry_ids", "ledger_id", "master_key", "recovery")
 
-    @property
-    def recovery(self) -> bool:
-        return bool(self.flags & FLAG_RECOVERY_ADD)
+    def __init__(
+        self,
+        ledger_id: int,
+        master_key: bytes,
+        recovery: bool,
+        entry_ids: list[int],
+        bodies: list[memoryview],
+        body_bytes: int,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.master_key = master_key
+        self.recovery = recovery
+        self.entry_ids = entry_ids
+        self.bodies = bodies
+        self.body_bytes = body_bytes
+        """Of all of them."""
+        self.count = len(bodies)
 
 
 class ReadRequest(NamedTuple):
@@ -266,21 +276,24 @@ def decode_auth(frame: memoryview) -> auth.AuthMessage:
 
 
 def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
-    """The adds that begin at `frames[start]`, as far as they are a run; None if not even two are."""
+    """The adds that begin at `frames[start]`, as far as they are a run; None if the first is no add, or an impossible one."""
     unpack, least = _ADD_IN_RUN.unpack_from, _ADD_IN_RUN.size
     frame = frames[start]
-    if len(frame) < least:
+    size = len(frame)
+    if size < least:
         return None
-    alike: bytes = unpack(frame)[0]
+    alike, previous, lac, length = unpack(frame)
     word, key, ledger_id = _ADD_ALIKE.unpack(alike)
     if word >> 16 != _ADD_WORD or ledger_id < 0:
         return None
-    entry_ids: list[int] = []
-    bodies: list[memoryview] = []
+    if not (0 <= previous < NUMBERS_END and -1 <= lac < previous and 0 <= length < NUMBERS_END):
+        return None
+    entry_ids: list[int] = [previous]
+    bodies: list[memoryview] = [frame[_BODY_START:]]
     add_id, add_body = entry_ids.append, bodies.append
-    previous = -1
-    for frame in itertools.islice(frames, start, None):
-        if len(frame) < least:
+    for frame in itertools.islice(frames, start + 1, None):
+        frame_bytes = len(frame)
+        if frame_bytes < least:
             break
         found, entry_id, lac, length = unpack(frame)
         if found != alike:
@@ -289,10 +302,10 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
             break
         add_id(entry_id)
         add_body(frame[_BODY_START:])
+        size += frame_bytes
         previous = entry_id
-    if len(entry_ids) < 2:
-        return None
-    return AddRun(word & 0xFFFF, key, ledger_id, entry_ids, bodies)
+    body_bytes = size - _BODY_START * len(bodies)
+    return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, body_bytes)
 
 
 def decode_plain_reads(frames: Sequence[memoryview], start: int) -> list[tuple[int, int]]:
@@ -378,10 +391,10 @@ def encode_add_response(status: V2Status, ledger_id: int, entry_id: int) -> byte
     return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, OP_ADD, 0, status, ledger_id, entry_id)
 
 
-def encode_add_acks(ledger_id: int, entry_ids: Sequence[int]) -> bytes:
-    """Whole responses to adds of one ledger, all of them OK, one after another."""
+def encode_add_acks(ledger_id: int, entry_ids: Sequence[int]) -> list[bytes]:
+    """Whole responses to adds of one ledger, all of them OK."""
     pack, size = _WHOLE_RESPONSE.pack, _RESPONSE.size
-    return b"".join([pack(size, VERSION, OP_ADD, 0, 0, ledger_id, entry_id) for entry_id in entry_ids])
+    return [pack(size, VERSION, OP_ADD, 0, 0, ledger_id, entry_id) for entry_id in entry_ids]
 
 
 def encode_read_response(status: V2Status, ledger_id: int, entry_id: int, body: Buffer | None) -> list[Buffer]:
