@@ -9,10 +9,36 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Sequence
+from struct import Struct
+from typing import Final
 
 from boki_common import limits
 from boki_common.record_batch import EXPECTATION_ROW, FIXED_HEADER, RUN_ROW, VERSION, ColumnEnds
 from boki_common.runtime.ports import Buffer
+
+_ONE: Final = Struct(FIXED_HEADER.format + RUN_ROW.format.removeprefix("<"))
+"""The fixed header and the run of a batch of one record; its tags follow."""
+_ENDS_OF_ONE: Final = ColumnEnds.of(1, 1, 0, 0, 0)
+_ONE_TAIL: Final = Struct(f"<IB{_ENDS_OF_ONE.data - _ENDS_OF_ONE.tag_counts}x")
+"""Then its payload length and tag count, and padding, which tags of 8 bytes each do not change."""
+_COPIED_BYTES: Final = 16 * limits.KIB
+"""Larger records go as they are, without a copy."""
+
+
+def batch_of_one(
+    book: int, writer: bytes, first: int, low: int, flags: int,
+    tags: bytes, tag_count: int, names: bytes, data: Buffer, before: bytes = b"",
+) -> list[Buffer]:  # fmt: skip
+    """What `BatchBuilder` makes of `add_run_of_one` alone, at a fifth of its cost."""
+    length = len(names) + len(data)
+    head = _ONE.pack(
+        VERSION, 0, 0, 1, 1, tag_count, 0, 0, _ENDS_OF_ONE.data + 8 * tag_count, length, length, 0, 0, 0, 0, 0,
+        book, writer, first, low, 1, tag_count, 0, flags,
+    )  # fmt: skip
+    tail = _ONE_TAIL.pack(length, tag_count)
+    if length > _COPIED_BYTES:
+        return [b"".join((before, head, tags, tail)), names, data]
+    return [b"".join((before, head, tags, tail, names, data))]
 
 
 class BatchBuilder:
@@ -111,14 +137,20 @@ class BatchBuilder:
         """Adds the checksum of the record added last; once per record of a NAMED run."""
         self._crcs.append(crc)
 
-    def finish(self) -> list[Buffer]:
-        """The buffers of the batch. The builder is spent."""
+    @property
+    def expects(self) -> bool:
+        """Whether a record has expectations."""
+        return bool(self._expectations)
+
+    def finish(self, before: bytes = b"") -> list[Buffer]:
+        """The buffers of the batch, behind `before`. The builder is spent."""
         if self._run is not None:
             self._end_run()
         records, data_bytes = len(self._lengths), self.data_bytes
         counts = len(self._runs), records, self._tag_count, len(self._expectations), len(self._crcs)
         ends = ColumnEnds.of(*counts)
         columns: list[Buffer | array[int]] = [
+            before,
             FIXED_HEADER.pack(VERSION, 0, 0, *counts, ends.data, data_bytes, data_bytes, 0, 0, 0, 0, 0),
             *self._runs,
             *self._tags,
@@ -128,7 +160,7 @@ class BatchBuilder:
             self._tag_counts,
             bytes(ends.data - ends.tag_counts),
         ]
-        if data_bytes > records * 16 * limits.KIB:  # large records go as they are, without a copy
+        if data_bytes > records * _COPIED_BYTES:
             return [b"".join(columns), *self._data]
         columns += self._data
         return [b"".join(columns)]

@@ -81,6 +81,8 @@ _TOKEN_OF_ONE: Final = Struct("<HIIQ")
 _NOWHERE: Final = Position(0, 0)
 _ANSWERS: Final = Struct("<II")
 _ROW: Final = Struct("<Q16sQQQIBBxxII")
+_ANSWERS_OF_ONE: Final = Struct("<HIIQIIQ16sQQQIBBxxII")
+"""A token of one log, counts and one row."""
 _ROW_COLUMNS: Final = np.dtype(
     [
         ("key", "V24"),  # book and writer
@@ -188,6 +190,10 @@ make_query: Final = cast(Callable[[tuple[Any, ...]], Query], partial(tuple.__new
 # -- tokens
 
 
+NO_TOKEN: Final = _TOKEN_COUNT.pack(0)
+"""The token of who has seen nothing, or does not care."""
+
+
 def encode_token(token: Token) -> bytes:
     if len(token) == 1:  # one log: nearly always
         ((log, (term, entry)),) = token.items()
@@ -198,9 +204,12 @@ def encode_token(token: Token) -> bytes:
 
 def decode_token(body: memoryview) -> tuple[dict[int, Position], memoryview]:
     """Reads a token; returns it and what follows. Raises ProtocolError."""
-    if len(body) < _TOKEN_COUNT.size:
-        raise ProtocolError(f"expected a session token of at least 2 bytes, found {len(body)}")
-    (count,) = _TOKEN_COUNT.unpack_from(body)
+    try:
+        count = body[0] + 256 * body[1]
+    except IndexError:
+        raise ProtocolError(f"expected a session token of at least 2 bytes, found {len(body)}") from None
+    if not count:
+        return {}, body[_TOKEN_COUNT.size :]
     if count == 1 and len(body) >= _TOKEN_OF_ONE.size:  # one log: nearly always
         _, log, term, entry = _TOKEN_OF_ONE.unpack_from(body)
         return {log: make_position((term, entry))}, body[_TOKEN_OF_ONE.size :]
@@ -221,50 +230,103 @@ def merge_tokens(token: dict[int, Position], other: Token) -> None:
 # -- answers
 
 
+_Row: TypeAlias = tuple[int, bytes, int, int, int, int, int, tuple[tuple[int, int], ...], int]
+"""An `AnswerRow`, or a tuple of its fields."""
+
+
 class Answers:
-    """Rows of one ANSWERS, packed as they come. `count` of them are here."""
+    """Rows of one ANSWERS, in the order they are added."""
 
-    __slots__ = ("_pairs", "_rows", "count")
+    __slots__ = ("_count", "_packed", "_pairs", "_rows")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._rows: list[bytes] = []
+    def __init__(self, rows: list[_Row] | None = None) -> None:
+        """`rows` are this object's from now on."""
+        self._rows = rows or []
+        """Added last, and not packed yet."""
+        self._packed: list[bytes] = []
         self._pairs: list[bytes] = []
+        self._count = 0
+        """How many are packed."""
 
-    def add(self, rows: Iterable[tuple[int, bytes, int, int, int, int, int, tuple[tuple[int, int], ...], int]]) -> None:
-        """Adds rows; each is an `AnswerRow`, or has the fields of one."""
-        pack, packed = _ROW.pack, self._rows
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._count + len(self._rows)
+
+    def add(self, rows: Iterable[_Row]) -> None:
+        """Adds rows."""
+        self._rows += rows
+
+    def _pack(self) -> None:
+        pack, packed, rows = _ROW.pack, self._packed, self._rows
         for book, writer, first, first_seqnum, position, count, verdict, actual, flags in rows:
             packed.append(pack(book, writer, first, first_seqnum, position, count, verdict, flags, len(actual), 0))
-            self.count += 1
             if actual:
                 self._pairs += [_PAIR.pack(*pair) for pair in actual]
+        self._count += len(rows)
+        self._rows = []
 
     def add_committed(self, runs: NDArray[np.void], first_seqnum: int, position: int) -> None:
         """Adds a row for each of some runs (`RecordBatch.run_columns`) whose records were all committed, one after another."""
+        if self._rows:
+            self._pack()
         counts = runs["count"]
         rows = np.zeros(len(runs), _ROW_COLUMNS)
         rows["key"], rows["first"], rows["count"] = runs["key"], runs["first"], counts
         ends = np.cumsum(counts, dtype=np.uint64)
         rows["first_seqnum"] = ends - counts + np.uint64(first_seqnum)
         rows["position"] = position
-        self._rows.append(rows.tobytes())
-        self.count += len(runs)
+        self._packed.append(rows.tobytes())
+        self._count += len(runs)
 
     def encode(self, token: Token) -> list[Buffer]:
         """The body of the message."""
-        head = _ANSWERS.pack(self.count, len(self._pairs))
-        return [b"".join([encode_token(token), head, *self._rows, *self._pairs])]
+        rows = self._rows
+        if not self._count and len(rows) == len(token) == 1:  # one append, as it was asked for
+            ((log, (term, entry)),) = token.items()
+            ((book, writer, first, first_seqnum, position, count, verdict, actual, flags),) = rows
+            if not actual:
+                return [
+                    _ANSWERS_OF_ONE.pack(
+                        1,
+                        log,
+                        term,
+                        entry,
+                        1,
+                        0,
+                        book,
+                        writer,
+                        first,
+                        first_seqnum,
+                        position,
+                        count,
+                        verdict,
+                        flags,
+                        0,
+                        0,
+                    )
+                ]
+        self._pack()
+        head = _ANSWERS.pack(self._count, len(self._pairs))
+        return [b"".join([encode_token(token), head, *self._packed, *self._pairs])]
 
 
 def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
-    answers = Answers()
-    answers.add(rows)
-    return answers.encode(token)
+    return Answers([*rows]).encode(token)
 
 
 def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRow]]:
     """Raises ProtocolError when counts and length disagree."""
+    try:
+        (
+            logs, log, term, entry, row_count, actual_count,
+            book, writer, first, first_seqnum, position, count, verdict, flags, actual, _,
+        ) = _ANSWERS_OF_ONE.unpack(body)  # fmt: skip
+        if logs == row_count == 1 and not actual_count and not actual:
+            row = book, writer, first, first_seqnum, position, count, verdict, (), flags
+            return {log: make_position((term, entry))}, [make_answer_row(row)]
+    except StructError:
+        pass  # of another length: other counts
     token, body = decode_token(body)
     expect(len(body) >= _ANSWERS.size, "answers", _ANSWERS.size, len(body))
     row_count, actual_count = _ANSWERS.unpack_from(body)

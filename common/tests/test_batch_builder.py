@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from struct import pack
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from boki_common.batch_builder import BatchBuilder
-from boki_common.record_batch import NO_NAMES, RUN_RESENT
+from boki_common.batch_builder import BatchBuilder, batch_of_one
+from boki_common.record_batch import NO_NAMES, RUN_RESENT, RecordBatch, pack_names
 
 Record = tuple[list[int], bytes]
 
@@ -49,6 +49,22 @@ def test_a_run_of_one_record_is_as_if_added_in_two_calls(rows: list[tuple[int, l
         for record in packed:
             slow.add(*record)
     assert b"".join(quick.finish()) == b"".join(slow.finish())
+
+
+@given(tags, st.binary(max_size=60), st.sampled_from([0, RUN_RESENT]), st.sampled_from([b"", b"before"]))
+@example([], bytes(100_000), 0, b"token")
+def test_a_batch_of_one_record_is_as_if_built_run_by_run(
+    numbers: list[int], data: bytes, flags: int, before: bytes
+) -> None:
+    packed = pack(f"<{len(numbers)}Q", *numbers)
+    names = pack_names([(at, b"name") for at in range(len(numbers))])
+    builder = BatchBuilder()
+    builder.add_run_of_one(5, b"w" * 16, 9, 7, flags, packed, len(numbers), names, data)
+    alone = batch_of_one(5, b"w" * 16, 9, 7, flags, packed, len(numbers), names, data, before)
+    assert list(map(bytes, builder.finish(before))) == alone
+    assert len(alone) == (1 if len(data) < 16_000 else 3)
+    (run,) = RecordBatch.parse(memoryview(b"".join(alone)[len(before) :])).runs
+    assert run == (5, b"w" * 16, 9, 7, 1, len(numbers), 0, flags)
 
 
 def test_large_records_are_not_copied_into_the_frame() -> None:

@@ -51,6 +51,23 @@ def test_answers(token: dict[int, Position], answers: list[AnswerRow]) -> None:
     assert protocol.decode_answers(flat(protocol.encode_answers(token, answers))) == (token, answers)
 
 
+@given(tokens, rows, st.integers(0, 5))
+def test_answers_are_the_same_bytes_however_they_are_added(
+    token: dict[int, Position], answers: list[AnswerRow], at: int
+) -> None:
+    """One answer to one log is packed at once: it has the bytes that it has among others."""
+    together = bytes(flat(protocol.encode_answers(token, answers)))
+    apart = protocol.Answers([*answers[:at]])
+    apart.add(answers[at:])
+    assert apart.count == len(answers)
+    assert flat(apart.encode(token)) == together
+    for row in answers:
+        if not row.actual:
+            rows_of_two = bytes(flat(protocol.encode_answers(token, [row, row])))[-64:]
+            alone = bytes(flat(protocol.encode_answers(token, [row])))
+            assert alone == protocol.encode_token(token) + b"\1\0\0\0\0\0\0\0" + rows_of_two
+
+
 @given(
     st.lists(
         st.tuples(u64, st.binary(min_size=16, max_size=16), st.integers(1, 2**40), st.integers(1, 9)), max_size=40

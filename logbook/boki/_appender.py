@@ -66,8 +66,8 @@ class Appender:
     """
 
     __slots__ = (
-        "_gaps", "_promised", "_replaceable", "_waiting", "asking", "book", "connection", "dirty", "progressed_at", "stale",
-        "stalled", "view", "window",
+        "_gaps", "_promised", "_replaceable", "_waiting", "asking", "book", "connection", "dirty", "key", "progressed_at",
+        "stale", "stalled", "view", "window",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class Appender:
         self.stale = False
         self.progressed_at = 0.0
         self._replaceable = window is None
-        self.window = window or Window(connection.new_writer())
+        self._take(window or Window(connection.new_writer()))
         self._waiting = _NOBODY
         self._promised = 0
         self._gaps = 0
@@ -96,12 +96,6 @@ class Appender:
         """Highest seqnum that the session's view of the book's log covers; 0 before anything was seen."""
         return self.view.position
 
-    @property
-    def key(self) -> bytes | tuple[int, bytes]:
-        """What finds it when a row of verdicts comes: the writer, which is random, or book and writer of a named one."""
-        window = self.window
-        return (self.book, window.writer) if window.flags & RUN_NAMED else window.writer
-
     def is_about(self, row: AnswerRow) -> bool:
         """Whether a row of verdicts is of its writer and book."""
         return row.writer == self.window.writer and row.book == self.book
@@ -113,27 +107,43 @@ class Appender:
     def renew(self, window: Window) -> None:
         """A stale writer goes on from what the log has."""
         assert not self.window.undecided
-        self.window = window
+        self._take(window)
         self.stale = False
+
+    def _take(self, window: Window) -> None:
+        self.window = window
+        self.key: bytes | tuple[int, bytes] = (self.book, window.writer) if window.flags & RUN_NAMED else window.writer
+        """What finds it when a row of verdicts comes: the writer, which is random, or book and writer of a named one."""
 
     @property
     def free(self) -> int:
         """Places that nobody waits for."""
         return 0 if self._waiting else max(self.window.free - self._promised, 0)
 
-    def has_place(self) -> bool:
-        """Whether `free` is not 0."""
-        if self._waiting or self._promised:
-            return self.free > 0
-        window = self.window
-        return window.next_number - window.low < limits.WINDOW_RECORDS and window.bytes < WINDOW_BYTES
-
     # -- appending
 
-    def submit(self, tags: EncodedTags, data: bytes, expectations: Expectations) -> Ticket:
-        """Numbers one record and queues it; the caller has looked at `free` or has a place."""
+    def submit(
+        self, tags: EncodedTags, data: bytes, expectations: Expectations, *, promised: bool = False
+    ) -> Ticket | None:
+        """Numbers one record and queues it; None if `free` is 0 and the caller has no place `promised`."""
+        if not promised:
+            window = self.window
+            if self._waiting or self._promised:
+                if not self.free:
+                    return None
+            elif window.next_number - window.low >= limits.WINDOW_RECORDS or window.bytes >= WINDOW_BYTES:
+                return None
         ticket = Ticket(tags, data, expectations, self)
         self.add(ticket)
+        return ticket
+
+    async def submit_in(
+        self, tags: EncodedTags, data: bytes, expectations: Expectations, timeout: float | None
+    ) -> Ticket:
+        """`submit`, once there is a place. Raises WindowFull."""
+        await self.place(timeout)
+        ticket = self.submit(tags, data, expectations, promised=True)
+        assert ticket is not None
         return ticket
 
     def submit_many(self, records: Sequence[tuple[EncodedTags, bytes]], size: int) -> Chunk:
@@ -150,7 +160,8 @@ class Appender:
                 connection.check_open()
             now = connection.now()
             if self._replaceable and window.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
-                window = self.window = Window(connection.new_writer())
+                self._take(Window(connection.new_writer()))
+                window = self.window
             self.progressed_at = now
             connection.register(self)
         window.add(item)
@@ -239,7 +250,9 @@ class Appender:
         if not self.window.withdraw(item):
             return False
         item.failed(item.first, item.first + item.count, error)
-        self._settled()
+        if not self.window.undecided:
+            self.connection.unregister(self)
+        self._invite()
         return True
 
     # -- verdicts
@@ -248,7 +261,11 @@ class Appender:
         """Applies one row of ANSWERS. Raises ProtocolError when it cannot be about this window."""
         _, _, first, first_seqnum, position, count, verdict, _, flags = row
         view, window = self.view, self.window
-        view.saw(token, position)
+        session = view.session
+        if token is not session.last_merged:
+            session.merge(token)
+        if position > view.position:
+            view.position = position
         if flags & ROW_AT_CUT and first <= window.sent_again:
             return  # of the first of several attempts: the index will tell
         low = window.low
@@ -264,10 +281,13 @@ class Appender:
         else:
             window.failed(row.first, row.count, self._failure(row), ordered=True)
         if window.low > low:
+            self._gaps = 0
             if window.low < window.next_number:
                 self.progressed_at = now
-            self._gaps = 0
-            self._settled()
+            else:
+                self.connection.unregister(self)
+            if self._waiting:
+                self._invite()
 
     def asked(self, row: AnswerRow, token: Token, now: float) -> None:
         """As `answered`, of rows that may be about more than what is asked for."""
@@ -339,13 +359,6 @@ class Appender:
             if window.sent_items < len(window.items):
                 self.connection.wants_flush(self, 0)
 
-    def _settled(self) -> None:
-        if self._waiting:
-            self._invite()
-        window = self.window
-        if window.next_number == window.low:
-            self.connection.unregister(self)
-
     # -- why
 
     async def why(self, ticket: Ticket) -> Why:
@@ -380,7 +393,7 @@ class Appender:
         items = window.abandon()
         connection.unregister(self)
         if self._replaceable:
-            self.window = Window(connection.new_writer())
+            self._take(Window(connection.new_writer()))
         else:
             self.stale = True
         self.stalled = False

@@ -133,11 +133,10 @@ class Book:
             return await self._append_in(
                 encoded, data, expectations, arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
             )
-        if not appender.has_place():
-            await appender.place(None)
         ticket = appender.submit(encoded, data, expectations)
-        await ticket.wait()
-        return ticket.result()
+        if ticket is None:
+            ticket = await appender.submit_in(encoded, data, expectations, None)
+        return await ticket.wait() or ticket.result()
 
     async def encoded(
         self, data: Data, tags: Sequence[Tag], expect: Expect | None
@@ -157,8 +156,7 @@ class Book:
         self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations, timeout_s: float
     ) -> int:
         deadline = self._connection.now() + timeout_s
-        await self._appender.place(timeout_s)
-        ticket = self._appender.submit(encoded, data, expectations)
+        ticket = await self._appender.submit_in(encoded, data, expectations, timeout_s)
         await self._appender.wait(ticket, deadline, timeout_s)
         return await ticket
 
@@ -198,9 +196,10 @@ class Book:
             expectations = arguments.encode_expectations(expect)
             self._check_past(expectations, "; read first, or use `await book.append(...)`")
         appender = self._appender
-        if not appender.has_place():
+        ticket = appender.submit(encoded, data, expectations)
+        if ticket is None:
             raise appender.full()
-        return appender.submit(encoded, data, expectations)
+        return ticket
 
     async def ready(self) -> None:
         """Waits until `submit` finds a place."""

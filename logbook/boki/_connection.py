@@ -86,7 +86,6 @@ class Connection:
         self._dialer = dialer
         self._rng = rng
         self._peer: EnginePeer | None = None
-        self._seen: dict[int, Position] = {}
         self._undecided: dict[bytes | tuple[int, bytes], Appender] = {}
         self._inquiries: dict[Appender, None] = {}
         self._dirty: list[Appender] = []
@@ -224,7 +223,6 @@ class Connection:
             return  # of a connection given up: whatever it says about numbers sent again since does not count
         token, rows = wire.decode_answers(body)
         self._heard = True
-        wire.merge_tokens(self._seen, token)
         undecided, now = self._undecided, self.now()
         for row in rows:
             appender = undecided.get(row[1]) or undecided.get(row[:2])
@@ -234,7 +232,7 @@ class Connection:
                 for inquiry in [one for one in self._inquiries if one.is_about(row)]:
                     inquiry.asked(row, token, now)
         self._refusals = self._attempts = 0
-        if not undecided:
+        if not undecided and self._changed is not None:
             self._notify()
 
     def peer_lost(self, peer: EnginePeer, error: BokiError | None) -> None:
@@ -270,6 +268,7 @@ class Connection:
             self._watch()
 
     def unregister(self, appender: Appender) -> None:
+        """Nothing of it is undecided any more."""
         if appender.asking:
             self._inquiries.pop(appender, None)
         else:
@@ -286,33 +285,47 @@ class Connection:
             self._dirty.append(appender)
         self._queued_bytes += size
         if self._queued_bytes >= EARLY_FLUSH_BYTES:
-            self._flush()  # the engine works on them while a thousand callers who were answered append again
+            self._flush(early=True)  # the engine works on them while a thousand callers who were answered append again
         elif not self._flush_scheduled:
             self._flush_scheduled = True
-            self.loop.call_soon(self._flush_now)
+            self.loop.call_soon(self._flush)
 
-    def _flush_now(self) -> None:
-        self._flush_scheduled = False
-        self._flush()
-
-    def _flush(self) -> None:
+    def _flush(self, *, early: bool = False) -> None:
+        """Sends what is queued, at once: nothing else of this turn is awaited."""
+        if not early:
+            self._flush_scheduled = False
         self._queued_bytes = 0
         dirty, self._dirty = self._dirty, []
         peer = self._peer
+        if peer is not None and len(dirty) == 1:
+            (appender,) = dirty
+            alone = None if appender.stalled else appender.window.alone(appender.book, wire.NO_TOKEN)
+            if alone is not None:
+                appender.dirty = False
+                peer.push_now(wire.OP_APPEND, *alone)
+                return
         builder, size = BatchBuilder(), 0
         for appender in dirty:
             appender.dirty = False
             window = appender.window
             while window.sent_items < len(window.items) and not appender.stalled and peer is not None:
                 if size >= FRAME_TARGET_BYTES:
-                    self._send(peer, builder)
+                    self._send(peer, builder, dirty)
                     builder, size = BatchBuilder(), 0
                 size = window.fill(builder, appender.book, size)
         if size and peer is not None:
-            self._send(peer, builder)
+            self._send(peer, builder, dirty)
 
-    def _send(self, peer: EnginePeer, builder: BatchBuilder) -> None:
-        peer.push(wire.OP_APPEND, wire.encode_token(self._seen), *builder.finish())
+    @staticmethod
+    def _send(peer: EnginePeer, builder: BatchBuilder, appenders: list[Appender]) -> None:
+        """Who expects something says what its session has seen: a conflict is told early only by who shows as much."""
+        token = wire.NO_TOKEN
+        if builder.expects:
+            seen: dict[int, Position] = {}
+            for session in dict.fromkeys(appender.view.session for appender in appenders):
+                wire.merge_tokens(seen, session.positions)
+            token = wire.encode_token(seen)
+        peer.push_now(wire.OP_APPEND, *builder.finish(token))
 
     # -- calls
 

@@ -45,7 +45,7 @@ class Ticket:
     """
 
     __slots__ = (
-        "_outcome", "_waiters", "abandoned", "appender", "data", "decided", "expectations", "first", "size", "tags",
+        "_others", "_outcome", "_waiter", "abandoned", "appender", "data", "decided", "expectations", "first", "size", "tags",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,9 @@ class Ticket:
         self.size = len(data) + tags.overhead_bytes
         self.decided = False
         self._outcome: int | BokiError | None = None
-        self._waiters: asyncio.Future[None] | list[asyncio.Future[None]] | None = None
+        self._waiter: asyncio.Future[int] | None = None
+        self._others: list[asyncio.Future[int]] | None = None
+        """Who waits besides; most often nobody."""
 
     def done(self) -> bool:
         """Whether awaiting it would return or raise at once."""
@@ -88,16 +90,17 @@ class Ticket:
         state = repr(self._outcome) if self.decided else "undecided"
         return f"<boki.Ticket number={self.first} {state}>"
 
-    def wait(self) -> asyncio.Future[None]:
-        """A future that ends when the record is decided. Cancelling it disturbs no other."""
+    def wait(self) -> asyncio.Future[int]:
+        """A future that ends when the record is decided: with its seqnum, or 0 when `result` raises. Cancelling it disturbs no
+        other."""
         loop = asyncio.get_running_loop() if self.appender is None else self.appender.connection.loop
-        future: asyncio.Future[None] = loop.create_future()
-        if self._waiters is None:
-            self._waiters = future
-        elif isinstance(self._waiters, list):
-            self._waiters.append(future)
+        future: asyncio.Future[int] = loop.create_future()
+        if self._waiter is None:
+            self._waiter = future
+        elif self._others is None:
+            self._others = [future]
         else:
-            self._waiters = [self._waiters, future]
+            self._others.append(future)
         return future
 
     async def outcome(self, *, settle: bool = False) -> Outcome:
@@ -175,24 +178,27 @@ class Ticket:
         """For the SDK: the verdict."""
         if not self.decided:
             self.decided = True
-            self._outcome = first_seqnum + self.first - first
-            waiters = self._waiters
-            if waiters is not None:
-                self._wake(waiters)
+            self._outcome = seqnum = first_seqnum + self.first - first
+            waiter = self._waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(seqnum)
+            if self._others is not None:
+                self._wake_others(seqnum)
 
     def failed(self, first: int, end: int, error: BokiError) -> None:
         """For the SDK: the verdict."""
         if not self.decided:
             self.decided = True
             self._outcome = error
-            if self._waiters is not None:
-                self._wake(self._waiters)
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(0)
+            if self._others is not None:
+                self._wake_others(0)
 
-    def _wake(self, waiters: asyncio.Future[None] | list[asyncio.Future[None]]) -> None:
-        self._waiters = None
-        for future in waiters if isinstance(waiters, list) else (waiters,):
+    def _wake_others(self, seqnum: int) -> None:
+        for future in self._others or ():
             if not future.done():
-                future.set_result(None)
+                future.set_result(seqnum)
 
 
 class Chunk:

@@ -27,9 +27,10 @@ from typing import Final, Protocol
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations, encode_tags
 from boki._pending import Ticket
 from boki_common import limits
-from boki_common.batch_builder import BatchBuilder
+from boki_common.batch_builder import BatchBuilder, batch_of_one
 from boki_common.errors import BokiError, ProtocolError
 from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT
+from boki_common.runtime.ports import Buffer
 
 WINDOW_BYTES: Final = 16 * limits.MIB
 """Data of undecided records that one book keeps; one more record is taken while they are below it."""
@@ -193,6 +194,26 @@ class Window:
         return True
 
     # -- sending
+
+    def alone(self, book: int, before: bytes) -> list[Buffer] | None:
+        """The batch of what is queued, behind `before`, when that is one record that has nothing special, as most appends
+        are; else None, for `fill`."""
+        items, at = self.items, self.sent_items
+        if at + 1 != len(items):
+            return None
+        ticket = items[at]
+        if type(ticket) is not Ticket or self.flags or ticket.expectations is not NO_EXPECTATIONS:
+            return None
+        self.sent_items = at + 1
+        first, low, tags, flags = ticket.first, self.low, ticket.tags, 0
+        if first > self.sent:
+            self.sent = first
+        else:
+            flags = RUN_RESENT
+        return batch_of_one(
+            book, self.writer, first, low if low < first else first, flags, tags.packed, tags.tag_count, tags.names,
+            ticket.data, before,
+        )  # fmt: skip
 
     def fill(self, builder: BatchBuilder, book: int, size: int = 0) -> int:
         """Moves queued items into a batch, as one run, until the batch has its size. At least one.

@@ -243,19 +243,20 @@ class SdkConnection:
 
     def _append(self, request_id: int, body: memoryview) -> None:
         token, view = wire.decode_token(body)
-        if len(view) > limits.ENTRY_BYTES:
+        size = len(view)
+        if size > limits.ENTRY_BYTES:
             raise RecordTooLarge(
-                f"expected at most {limits.ENTRY_BYTES} bytes in one append frame, found {len(view)}: send fewer records at once",
+                f"expected at most {limits.ENTRY_BYTES} bytes in one append frame, found {size}: send fewer records at once",
                 expected=limits.ENTRY_BYTES,
-                found=len(view),
+                found=size,
             )
-        if len(view) < COPIED_BYTES:
+        if size < COPIED_BYTES:
             view = memoryview(bytes(view))
         batch = RecordBatch.parse(view)
         if view[_FLAGS_OFFSET] & FLAG_ZSTD:
             raise ProtocolError("expected an uncompressed batch from an SDK: the engine compresses")
         if batch.runs and self._neighbours is not None:
-            rest = self._forward(body[: len(body) - len(view)], batch, request_id)
+            rest = self._forward(body[: len(body) - size], batch, request_id)
             if rest is None:
                 return
             batch = rest

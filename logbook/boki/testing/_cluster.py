@@ -116,7 +116,7 @@ class _SdkEnd:
         _post(self._engine_loop, self.engine_end.received, opcode, number, b"".join(body))
         return future
 
-    def push(self, opcode: int, *body: Buffer) -> None:
+    def push_now(self, opcode: int, *body: Buffer) -> None:
         if not self.closed:
             _post(self._engine_loop, self.engine_end.received, opcode, 0, b"".join(body))
 

@@ -12,6 +12,7 @@ from boki.testing._model import Model
 from boki_common import engine_protocol as wire
 from boki_common.engine_protocol import AnswerRow, Query, Verdict
 from boki_common.errors import BokiError
+from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.record_batch import RecordBatch, Run
@@ -27,6 +28,7 @@ class FaultyEngine(ModelEngine):
         early_conflicts: so many next APPEND frames are answered as conflicts, and vanish.
         silent: answers nothing at all.
         runs: every run that came.
+        tokens: of every APPEND frame that came.
         queries: every range read that came.
         peers: connections, oldest first.
     """
@@ -38,6 +40,7 @@ class FaultyEngine(ModelEngine):
         self.early_conflicts = 0
         self.silent = False
         self.runs: list[Run] = []
+        self.tokens: list[dict[int, Position]] = []
         self.queries: list[Query] = []
         self.peers: list[MessagePeer] = []
 
@@ -47,7 +50,9 @@ class FaultyEngine(ModelEngine):
         if opcode == wire.OP_READ:
             self.queries.append(wire.decode_read(body)[1])
         elif opcode == wire.OP_APPEND:
-            batch = RecordBatch.parse(wire.decode_token(body)[1])
+            token, records = wire.decode_token(body)
+            self.tokens.append(token)
+            batch = RecordBatch.parse(records)
             self.runs.extend(batch.runs)
             if self.refusals:
                 raise self.refusals.pop(0)

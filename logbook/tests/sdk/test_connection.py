@@ -30,6 +30,20 @@ async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve: Serv
         assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
 
 
+async def test_who_expects_something_says_what_its_session_has_seen(serve: Serve) -> None:
+    """An engine that shows less must not tell a conflict early, whichever connection the session has seen it on."""
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        first = await client.book(1).append(b"x", tags=["a"])
+        later = client.session(client.session_token())
+        await asyncio.gather(client.book(2).append(b"y"), client.book(1).append(b"z"))
+        assert engine.tokens == [{}, {}], "who expects nothing says nothing"
+        await later.book(1).read_next("a")
+        seen = dict(later._session.positions)
+        await later.book(1).append(b"y", tags=["a"], expect={"a": first})
+        assert engine.tokens[2] == seen != {}
+
+
 async def test_large_records_leave_in_several_frames(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:

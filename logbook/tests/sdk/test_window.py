@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from boki.testing._model import Answer, Append, Model, Outcome
 from boki_common import limits
 from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, LogBookError, ProtocolError
-from boki_common.record_batch import RUN_RESENT, RecordBatch, Run
+from boki_common.record_batch import RUN_NAMED, RUN_RESENT, RecordBatch, Run
 
 TAGS = encode_tags([])
 CONFLICT = LogBookError("conflict")
@@ -29,10 +31,16 @@ def chunk(count: int) -> Chunk:
 
 
 def sent(window: Window) -> RecordBatch:
-    """The next frame of a window."""
+    """The next frame of a window; when it is a record alone, made in both ways."""
+    twin = copy(window)
+    alone = twin.alone(1, b"")
     builder = BatchBuilder()
     window.fill(builder, 1)
-    return RecordBatch.parse(memoryview(b"".join(builder.finish())))
+    frame = b"".join(builder.finish())
+    if alone is not None:
+        assert b"".join(alone) == frame
+        assert all(getattr(twin, name) == getattr(window, name) for name in Window.__slots__)
+    return RecordBatch.parse(memoryview(frame))
 
 
 def run_of(window: Window) -> Run:
@@ -54,6 +62,21 @@ def test_numbers_are_dense_from_one() -> None:
     assert (window.undecided, window.free) == (7, limits.WINDOW_RECORDS - 7)
     run = run_of(window)
     assert (run.first, run.count, run.low, run.flags, run.writer, run.book) == (1, 7, 1, 0, b"w" * 16, 1)
+
+
+def test_what_is_alone_is_one_plain_record_that_is_queued() -> None:
+    window = filled(ticket())
+    assert window.alone(1, b"") is not None
+    assert window.alone(1, b"") is None, "nothing is queued"
+    window.add(ticket())
+    assert window.alone(1, b"token") is not None, "behind one that is on its way"
+    window.connection_lost()
+    assert window.alone(1, b"") is None, "two are queued"
+    assert filled(chunk(1)).alone(1, b"") is None
+    assert filled(ticket(expect=Expectations(((5, 0),), {5: "a"}))).alone(1, b"") is None
+    named = Window(b"w" * 16, 1, RUN_NAMED)
+    named.add(ticket())
+    assert named.alone(1, b"") is None
 
 
 def test_verdicts_free_the_window_in_order() -> None:
