@@ -30,6 +30,7 @@ from boki_bookie.journal_format import (
     PAGE_BYTES,
     RECORD_HEADER_BYTES,
     SEGMENT_OVERHEAD_BYTES,
+    encode_alone,
     encode_group,
 )
 from boki_bookie.journal_segments import Segment, SegmentFiles
@@ -163,8 +164,12 @@ class Journal:
         if group is None or group.record_bytes + size > self._group_bytes_limit:
             group = _Group()
             self._waiting.append(group)
-            if not self._writing:
-                self._begin_to_write()
+            if not self._writing:  # it goes out when this turn of the loop is over
+                self._writing = True
+                if self._is_quick:
+                    self._loop.call_soon(self._write_now)
+                else:
+                    self._write_in_task(None)
         group.kinds += _KINDS[kind] * count
         group.bodies += bodies
         group.count += count
@@ -236,14 +241,6 @@ class Journal:
 
     # -- the writer
 
-    def _begin_to_write(self) -> None:
-        """A group waits and nobody writes: it goes out when this turn of the loop is over."""
-        self._writing = True
-        if self._is_quick:
-            self._loop.call_soon(self._write_now)
-        else:
-            self._write_in_task(None)
-
     def _write_now(self) -> None:
         """The writer while the disk is quick; what is not goes to the other one."""
         taken: _Taken | None = None
@@ -305,6 +302,8 @@ class Journal:
         assert self._segment is not None
         group = self._flying = self._waiting.popleft()
         number, self._next_number = self._next_number, self._next_number + 1
+        if group.count == 1:
+            return encode_alone(self._segment.header, number, group.kinds[0], group.bodies[0])
         return encode_group(self._segment.header, number, group.kinds, group.bodies)
 
     def _is_written(self, size: int, seconds: float) -> None:

@@ -164,29 +164,12 @@ def encode_group(
 ) -> tuple[list[Buffer], int]:
     """The buffers of one group, padded, and their length: one buffer where bodies are small, else bodies are not copied.
 
-    Every entry that a bookie takes goes through here. A record that is alone, as those of an idle bookie are, is put together
-    at once; more of them by columns, with no statement of ours per record.
+    Every entry that a bookie takes goes through here, or alone: columns, and no statement of ours per record.
     """
-    if len(bodies) > 1:
-        return _encode_columns(header, number, kinds, bodies)
-    generation, salt, body = header.generation, header.salt, bodies[0]
-    length = len(body)
-    size = _ALONE.size + length
-    padding = -size % PAGE_BYTES
-    group = _GROUP.pack(generation, 1, number, size)
-    head = _RECORD.pack(length, generation, kinds[0])
-    crc = crc32c(body, crc32c(head, salt))
-    parts = _ALONE.pack(_GROUP_MAGIC, crc32c(group, salt), group, crc, head), body, _ZEROS[:padding]
-    return [b"".join(parts)] if size <= JOINED_BODY_BYTES else list(parts), size + padding
-
-
-def _encode_columns(
-    header: SegmentHeader, number: int, kinds: Sequence[int], bodies: Sequence[Buffer]
-) -> tuple[list[Buffer], int]:
     generation, salt = header.generation, header.salt
     count, lengths = len(bodies), list(map(len, bodies))
     crcs: Iterable[int]
-    if lengths.count(lengths[0]) == count == kinds.count(kinds[0]):  # as entries of one writer are
+    if lengths and lengths.count(lengths[0]) == count == kinds.count(kinds[0]):  # as entries of one writer are
         head = _RECORD.pack(lengths[0], generation, kinds[0])
         heads = [head] * count
         crcs = map(crc32c, bodies, repeat(crc32c(head, salt)))
@@ -203,6 +186,18 @@ def _encode_columns(
     buffers[3:-1:3] = bodies
     buffers[-1] = _ZEROS[:padding]
     return [b"".join(buffers)] if size <= JOINED_BODY_BYTES * count else buffers, size + padding
+
+
+def encode_alone(header: SegmentHeader, number: int, kind: int, body: Buffer) -> tuple[list[Buffer], int]:
+    """`encode_group` for one record, as those of an idle bookie are, in a third of the calls."""
+    generation, salt, length = header.generation, header.salt, len(body)
+    size = _ALONE.size + length
+    padding = -size % PAGE_BYTES
+    group = _GROUP.pack(generation, 1, number, size)
+    head = _RECORD.pack(length, generation, kind)
+    crc = crc32c(body, crc32c(head, salt))
+    parts = _ALONE.pack(_GROUP_MAGIC, crc32c(group, salt), group, crc, head), body, _ZEROS[:padding]
+    return [b"".join(parts)] if size <= JOINED_BODY_BYTES else list(parts), size + padding
 
 
 def group_bytes(record_bytes: int) -> int:

@@ -267,14 +267,13 @@ class LedgerIndex:
         self.stored_entries -= ledger.places.forget(entry_id)
         self.put(ledger, entry_id, body)
 
-    def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], body_bytes: int) -> None:
-        """`put` for ascending entries above all that are held."""
+    def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], size: int) -> None:
+        """`put` for ascending entries above all that are held; `size` counts each one's `CACHED_OVERHEAD_BYTES`."""
         assert entry_ids[0] > ledger.last_entry
         if not ledger.dirty:
             self.touch(ledger)
         ledger.fresh.update(zip(entry_ids, bodies, strict=True))
         ledger.last_entry = entry_ids[-1]
-        size = body_bytes + CACHED_OVERHEAD_BYTES * len(bodies)
         self.fresh_bytes += size
         self.cached_bytes += size
 

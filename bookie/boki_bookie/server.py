@@ -167,8 +167,9 @@ class BookieConnection:
         self._unanswered = 0
         self._acks: list[bytes] = []
         """Whole responses to the adds that are stored, to be sent when those are durable."""
+        self._added = 0
         self._added_bytes = 0
-        """Of those adds."""
+        """Of those adds, whose number is `_added`."""
         self._others = False
         """Whether this read brought anything but adds that are stored."""
         self._reads: list[Single] = []
@@ -182,34 +183,33 @@ class BookieConnection:
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """One batch. Raises ProtocolError for a frame whose length cannot be right."""
+        at = alone = 0  # frames before `alone` have to be taken one by one
+        end = len(frames)
         try:
-            self._take_all(frames)
+            while at < end:
+                frame = frames[at]
+                if len(frame) == READ_BYTES and (reads := decode_plain_reads(frames, at)):
+                    self._take_reads(reads)
+                    at += len(reads)
+                    continue
+                run = decode_add_run(frames, at) if at >= alone else None
+                if run is not None:
+                    count = run.count
+                    alone = at + count
+                    if self._unanswered + self._added + count <= self._requests_limit and self._storage.add_run(run):
+                        self._acks += encode_add_acks(run.ledger_id, run.entry_ids)
+                        self._added += count
+                        self._added_bytes += run.body_bytes
+                        at = alone
+                        continue
+                at += 1
+                self._take_one(frame)
         finally:
             # also when a later frame is bad: what was taken is answered as far as the connection lives
             if self._acks:
                 self._finish_adds()
             if self._others or self._connection.paused:
                 self._finish_others()
-
-    def _take_all(self, frames: list[memoryview]) -> None:
-        at = alone = 0  # frames before `alone` have to be taken one by one
-        end = len(frames)
-        while at < end:
-            frame = frames[at]
-            if len(frame) == READ_BYTES and (reads := decode_plain_reads(frames, at)):
-                self._take_reads(reads)
-                at += len(reads)
-                continue
-            run = decode_add_run(frames, at) if at >= alone else None
-            if run is not None:
-                alone = at + run.count
-                if run.count <= self._room() and self._storage.add_run(run):
-                    self._acks += encode_add_acks(run.ledger_id, run.entry_ids)
-                    self._added_bytes += run.body_bytes
-                    at = alone
-                    continue
-            at += 1
-            self._take_one(frame)
 
     def _take_one(self, frame: memoryview) -> None:
         self._others = True
@@ -223,7 +223,7 @@ class BookieConnection:
 
     def _room(self) -> int:
         """How many more requests may be taken."""
-        return self._requests_limit - self._unanswered - len(self._acks)
+        return self._requests_limit - self._unanswered - self._added
 
     def connection_lost(self, error: BokiError | None) -> None:
         """What was taken is finished without it; its answers go nowhere."""
@@ -258,6 +258,7 @@ class BookieConnection:
             status = self._storage.add(request, self)
         if status is V2Status.OK:
             self._acks.append(encode_add_response(V2Status.OK, ledger_id, entry_id))
+            self._added += 1
             self._added_bytes += len(body)
         elif status is None:
             self._unanswered += 1
@@ -272,8 +273,9 @@ class BookieConnection:
     def _finish_adds(self) -> None:
         """All adds of a read are acknowledged together."""
         acks, self._acks = self._acks, []
+        count, self._added = self._added, 0
         size, self._added_bytes = self._added_bytes, 0
-        count, joined = len(acks), b"".join(acks)
+        joined = b"".join(acks)
         self._unanswered += count
         self._intake.took(size, count)
         if self._server.watchers.looks:

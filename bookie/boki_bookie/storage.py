@@ -41,7 +41,7 @@ from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.ledger_facts import LedgerFacts
-from boki_bookie.ledger_index import Ledger
+from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, Ledger
 from boki_bookie.settings import BookieSettings
 from boki_bookie.storage_reads import StorageReads
 from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
@@ -271,14 +271,13 @@ class Storage(StorageReads):
             recovery=run.recovery,
             read_only=self.read_only,
         )
-        size = run.body_bytes
-        if verdict is not AddVerdict.STORE or self._index.cached_bytes + size >= self._cache_limit:
+        if verdict is not AddVerdict.STORE or self._index.cached_bytes + run.body_bytes >= self._cache_limit:
             return False
         if self._digests is not None and not self._digests.all_match(run.ledger_id, run.bodies):
             return False
-        if not self.journal.append_run(_ENTRY, run.bodies, size):
+        if not self.journal.append_run(_ENTRY, run.bodies, run.body_bytes):
             return False
-        self._index.put_run(ledger, run.entry_ids, run.bodies, size)
+        self._index.put_run(ledger, run.entry_ids, run.bodies, run.body_bytes + CACHED_OVERHEAD_BYTES * run.count)
         return True
 
     def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status:

@@ -168,7 +168,8 @@ def test_a_run_is_put_as_its_entries_would_be() -> None:
     one, other = LedgerIndex(), LedgerIndex()
     for entry_id, body in zip((3, 4, 9), bodies, strict=True):
         one.put(one.ledgers.get(1) or one.create(1, b"key"), entry_id, body)
-    other.put_run(other.create(1, b"key"), [3, 4, 9], bodies, 321)
+    other.put_run(other.create(1, b"key"), [3, 4, 9], bodies, 321 + 3 * CACHED_OVERHEAD_BYTES)
     assert one.ledgers[1].fresh == other.ledgers[1].fresh
     assert (one.fresh_bytes, one.ledgers[1].last_entry) == (other.fresh_bytes, other.ledgers[1].last_entry)
+    assert one.cached_bytes == other.cached_bytes == one.fresh_bytes
     other.ledgers[1].check_invariants()

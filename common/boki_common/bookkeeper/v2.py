@@ -59,6 +59,9 @@ READ_BYTES: Final = _READ.size
 _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
+_ACKS_ALIKE: Final = Struct(">IBBHIq")
+"""What the responses to adds of one ledger have in common, where all is well."""
+_ACK: Final = Struct(f">{_ACKS_ALIKE.size}sq")
 _REQUEST_ID: Final = Struct(">q")
 _ADD_ALIKE: Final = Struct(f">I{MASTER_KEY_BYTES}sq")
 """What adds of one run have in common: version, opcode and flags, key, ledger."""
@@ -114,6 +117,7 @@ class AddRun:
         recovery: bool,
         entry_ids: list[int],
         bodies: list[memoryview],
+        count: int,
         body_bytes: int,
     ) -> None:
         self.ledger_id = ledger_id
@@ -121,9 +125,9 @@ class AddRun:
         self.recovery = recovery
         self.entry_ids = entry_ids
         self.bodies = bodies
+        self.count = count
         self.body_bytes = body_bytes
         """Of all of them."""
-        self.count = len(bodies)
 
 
 class ReadRequest(NamedTuple):
@@ -304,8 +308,8 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
         add_body(frame[_BODY_START:])
         size += frame_bytes
         previous = entry_id
-    body_bytes = size - _BODY_START * len(bodies)
-    return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, body_bytes)
+    count = len(bodies)
+    return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, count, size - _BODY_START * count)
 
 
 def decode_plain_reads(frames: Sequence[memoryview], start: int) -> list[tuple[int, int]]:
@@ -393,8 +397,8 @@ def encode_add_response(status: V2Status, ledger_id: int, entry_id: int) -> byte
 
 def encode_add_acks(ledger_id: int, entry_ids: Sequence[int]) -> list[bytes]:
     """Whole responses to adds of one ledger, all of them OK."""
-    pack, size = _WHOLE_RESPONSE.pack, _RESPONSE.size
-    return [pack(size, VERSION, OP_ADD, 0, 0, ledger_id, entry_id) for entry_id in entry_ids]
+    alike = _ACKS_ALIKE.pack(_RESPONSE.size, VERSION, OP_ADD, 0, V2Status.OK, ledger_id)
+    return list(map(_ACK.pack, itertools.repeat(alike), entry_ids))
 
 
 def encode_read_response(status: V2Status, ledger_id: int, entry_id: int, body: Buffer | None) -> list[Buffer]:
