@@ -20,7 +20,7 @@ async def given_up(client: boki.Client, book: boki.Book, cut: Cut, tickets: list
     if sent:
         await asyncio.sleep(0)
     else:
-        connection._flush_now()
+        connection._flush()
         cut(client)
     book._appender.give_up("nobody answered in time")
     for ticket in tickets:
