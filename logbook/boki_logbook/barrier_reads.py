@@ -16,7 +16,7 @@ It does not know how a barrier is had, nor what a reply looks like.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -111,8 +111,7 @@ class BarrierReads:
         elif len(group) > TURN_READS or not self._views.reached({log: position}, book):
             self._begin(self._serve(log, group, book, position))
         else:
-            for read in group:
-                self._answer(read, log, {log: position})
+            self._answer(group, log, {log: position})
             self.waiting -= len(group)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -133,8 +132,7 @@ class BarrierReads:
             for start in range(0, len(group), TURN_READS):
                 if start:
                     await asyncio.sleep(0)
-                for read in group[start : start + TURN_READS]:
-                    self._answer(read, log, at)
+                self._answer(group[start : start + TURN_READS], log, at)
         except BokiError as error:
             for asker, request_id, _, _ in group:
                 if not asker.closed:
@@ -142,24 +140,31 @@ class BarrierReads:
         finally:
             self.waiting -= len(group)
 
-    def _answer(self, read: _Read, log: int, at: dict[int, Position]) -> None:
-        asker, request_id, token, query = read
-        if asker.closed:
-            return
-        if self._log_of(query.book) != log:
-            asker.read_later(request_id, token, query)
-            return
-        try:
-            reply = self._views.answer_now(token, query, passed=True)
-        except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
-            asker.read_failed(request_id, error)
-            return
-        if reply is None:
-            reached = dict(token)
-            merge_tokens(reached, at)
-            asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
-        else:
-            asker.respond_read(request_id, reply)
+    def _answer(self, reads: Sequence[_Read], log: int, at: dict[int, Position]) -> None:
+        """Answers reads within a turn. Neighbours mostly have one asker and one book, which are looked at once then."""
+        answer_now = self._views.answer_now
+        seen: tuple[Asker | None, int | None] = None, None
+        gone = moved = False
+        for asker, request_id, token, query in reads:
+            if (asker, query.book) != seen:
+                seen = asker, query.book
+                gone, moved = asker.closed, self._log_of(query.book) != log
+            if gone:
+                continue
+            if moved:
+                asker.read_later(request_id, token, query)
+                continue
+            try:
+                reply = answer_now(token, query, passed=True)
+            except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
+                asker.read_failed(request_id, error)
+                continue
+            if reply is None:
+                reached = dict(token)
+                merge_tokens(reached, at)
+                asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
+            else:
+                asker.respond_read(request_id, reply)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

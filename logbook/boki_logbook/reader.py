@@ -491,8 +491,9 @@ class Reader:
             self._parked -= 1
 
     def _check_room(self) -> None:
-        if self.parked >= self._settings.parked_reads:
-            raise Overloaded(f"{self.parked} reads wait in this engine already: try again later", found=self.parked)
+        parked = self._parked + self._barrier_reads.waiting
+        if parked >= self._settings.parked_reads:
+            raise Overloaded(f"{parked} reads wait in this engine already: try again later", found=parked)
 
     async def close(self) -> None:
         """Ends all loads and barriers; reads that still wait are cancelled by whoever started them."""
