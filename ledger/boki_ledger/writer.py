@@ -190,7 +190,7 @@ class LedgerWriter:
         if size <= JOINED_BYTES:
             frame = (
                 v2.encode_small_add(
-                    self.ledger_id, acks.last + 1, self._lac, self._length, self._digest, self._key, payload
+                    self.ledger_id, acks.last + 1, self._lac, self._length, self._digest, self._key, payload, size
                 ),
             )
         else:

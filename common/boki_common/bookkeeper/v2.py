@@ -49,6 +49,8 @@ _HEADER: Final = Struct(">BBH")
 _ENTRY: Final = Struct(">qqqq")
 _ADD_START: Final = Struct(f">IBBH{MASTER_KEY_BYTES}s")
 """Length, header and key of a whole add frame."""
+_CRC_ADD: Final = Struct(f">IBBH{MASTER_KEY_BYTES}s{_ENTRY.size}sI")
+"""The same, the entry's header and its CRC32C: all that is before the payload."""
 _READ: Final = Struct(">BBHqq")
 _WHOLE_READ: Final = Struct(">IBBHqq")
 _READ_IN_RUN: Final = Struct(">Iqq")
@@ -211,21 +213,26 @@ def encode_add(
 
 
 def encode_small_add(
-    ledger_id: int, entry_id: int, lac: int, length: int, digest: Digest, master_key: bytes, payload: Sequence[Buffer]
+    ledger_id: int,
+    entry_id: int,
+    lac: int,
+    length: int,
+    digest: Digest,
+    master_key: bytes,
+    payload: Sequence[Buffer],
+    payload_bytes: int,
 ) -> bytes:
     """A normal `encode_add` as one buffer: small payloads are copied once rather than sent in pieces to each replica."""
     head = _ENTRY.pack(ledger_id, entry_id, lac, length)
-    if digest is CRC32C:  # nearly every ledger; a call less
+    if digest is CRC32C:  # nearly every ledger
         value = crc32c(head)
         for part in payload:
             value = crc32c(part, value)
-        code = _LENGTH.pack(value)
-    else:
-        code = digest.compute(head, payload)
-    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size
-    for part in payload:
-        size += len(part)
-    return b"".join((_ADD_START.pack(size, VERSION, OP_ADD, 0, master_key), head, code, *payload))
+        size = _CRC_ADD.size - _LENGTH.size + payload_bytes
+        return b"".join((_CRC_ADD.pack(size, VERSION, OP_ADD, 0, master_key, head, value), *payload))
+    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size + payload_bytes
+    start = _ADD_START.pack(size, VERSION, OP_ADD, 0, master_key)
+    return b"".join((start, head, digest.compute(head, payload), *payload))
 
 
 def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool = False) -> list[Buffer]:
