@@ -80,7 +80,7 @@ class _Cut:
     def __init__(self, term: _Term, entry: int, metalog_entry: MetalogEntry, vector: ProgressVector) -> None:
         """Becomes the vector's next entry. Raises CorruptData when it cannot follow."""
         self.ranges = vector.apply(metalog_entry)
-        self.open_shards = vector.shards
+        self.open_shards = vector.ends
         self.next_shard = vector.next_shard
         self.term = term
         self.entry = entry
@@ -186,7 +186,7 @@ class Indexer:
             return last._replace(ended=ended, covered=covered)
         if last is None:
             return LogPoint(self.log, term, entry, ended, covered, 0, 0, 0, ())
-        shards = tuple((end.shard, end.records_end, end.entries_end) for end in last.open_shards.values())
+        shards = tuple((end.shard, end.records_end, end.entries_end) for end in last.open_shards)
         return LogPoint(self.log, term, entry, ended, covered, last.end_pos, last.time_ms, last.next_shard, shards)
 
     @property

@@ -22,9 +22,9 @@ caller's rule (`term_server`); nothing here knows what is acknowledged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import itemgetter
+from itertools import zip_longest
 from typing import Final, NamedTuple, cast
 
 from boki_common import limits
@@ -44,7 +44,6 @@ from boki_metalog.metalog_entry import (
     make_end,
 )
 
-EMPTY_END: Final = (0, 0)
 Order = Trim | Expire | Lost
 """What participants have ordered by name; OPEN and CLOSE follow from shards."""
 
@@ -64,25 +63,27 @@ _make_range: Final = cast(
     Callable[[tuple[int, int, int, int, int, int]], ShardRange], partial(tuple.__new__, ShardRange)
 )
 """Without a frame of Python, as `make_end`."""
-_shard_of = itemgetter(0)
 
 
 class ProgressVector:
     """The state of a term after some of its metalog entries.
 
-    Invariant: `end_pos` is the number of positions given; `shards` are the open ones, ascending, with their ends.
+    Invariant: `end_pos` is the number of positions given; `ends` are those of the open shards, ascending.
     """
 
-    __slots__ = ("end_pos", "next_shard", "shards", "time_ms")
+    __slots__ = ("end_pos", "ends", "next_shard", "time_ms")
 
-    def __init__(
-        self, end_pos: int = 0, time_ms: int = 0, shards: Iterable[ShardEnd] = (), next_shard: int = 0
-    ) -> None:
+    def __init__(self, end_pos: int = 0, time_ms: int = 0, ends: Iterable[ShardEnd] = (), next_shard: int = 0) -> None:
         self.end_pos = end_pos
         self.time_ms = time_ms
-        self.shards = {end.shard: end for end in shards}
-        self.next_shard = max([next_shard, *(shard + 1 for shard in self.shards)])
+        self.ends = tuple(ends)
+        self.next_shard = max([next_shard, *(end.shard + 1 for end in self.ends)])
         """No shard number below has yet to be opened."""
+
+    @property
+    def shards(self) -> dict[int, ShardEnd]:
+        """The ends of the open shards, by number."""
+        return {end.shard: end for end in self.ends}
 
     @classmethod
     def after(cls, entry: MetalogEntry) -> ProgressVector:
@@ -94,13 +95,12 @@ class ProgressVector:
     def apply(self, entry: MetalogEntry) -> list[ShardRange]:
         """Checks the next entry, becomes the state after it, and returns what it ordered. Raises as `deltas`."""
         ranges = deltas(self, entry)
-        shards = dict(zip(map(_shard_of, entry.shards), entry.shards, strict=True))
+        self.ends = entry.shards
         for command in entry.commands:
             if isinstance(command, Open):
                 self.next_shard = command.shard + 1
             elif isinstance(command, Close):
-                del shards[command.shard]
-        self.shards = shards
+                self.ends = tuple(end for end in self.ends if end.shard != command.shard)
         self.end_pos = entry.end_pos
         self.time_ms = entry.time_ms
         return ranges
@@ -121,29 +121,28 @@ def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
             expected=previous.end_pos,
             found=entry.start_pos,
         )
-    if entry.commands or len(entry.shards) != len(previous.shards):
-        _check_commands(previous, entry)
     ranges = []
-    known = previous.shards
-    for end in entry.shards:
-        before = known.get(end[0])
-        if end == before:
+    expected = _opened(previous, entry.commands) if entry.commands else previous.ends
+    for before, end in zip_longest(expected, entry.shards):
+        if before == end:
             continue
+        if before is None or end is None or before[0] != end[0]:
+            numbers = [[one.shard for one in ends] for ends in (expected, entry.shards)]
+            raise CorruptData(
+                f"expected the ends of shards {numbers[0]}, found those of {numbers[1]}", expected=numbers[0]
+            )
+        _, first_record, first_entry = before
         shard, records_end, entries_end = end
-        first_record, first_entry = before[1:] if before is not None else EMPTY_END
         records = records_end - first_record
         entries = entries_end - first_entry
-        if records or entries:
-            if records < 0 or entries < 0 or (records and not entries):
-                raise CorruptData(
-                    f"shard {shard} was at {first_record} records in {first_entry} entries and cannot go on to "
-                    f"{records_end} in {entries_end}",
-                    shard=shard,
-                )
-            ranges.append(_make_range((shard, first_record, records, first_entry, entries, pos)))
-            pos += records
-        if before is None and not entry.commands:
-            raise CorruptData(f"a metalog entry orders shard {shard}, which nobody opened", shard=shard)
+        if records < 0 or entries < 0 or (records and not entries):
+            raise CorruptData(
+                f"shard {shard} was at {first_record} records in {first_entry} entries and cannot go on to "
+                f"{records_end} in {entries_end}",
+                shard=shard,
+            )
+        ranges.append(_make_range((shard, first_record, records, first_entry, entries, pos)))
+        pos += records
     if pos != entry.end_pos:
         raise CorruptData(
             f"a metalog entry orders positions {entry.start_pos} to {pos}, but says it ends at {entry.end_pos}",
@@ -153,30 +152,32 @@ def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
     return ranges
 
 
-def _check_commands(previous: ProgressVector, entry: MetalogEntry) -> None:
-    """The shards of an entry are those open before and those it opens; it closes only what is among them."""
-    expected = list(previous.shards)
-    closed: set[int] = set()
+def _opened(previous: ProgressVector, commands: Iterable[Command]) -> Sequence[ShardEnd]:
+    """The ends before an entry of the shards that it must list: those open before and those it opens. It closes only some of
+    these. Raises CorruptData."""
+    expected = list(previous.ends)
+    closed: list[int] = []
     next_shard = previous.next_shard
-    for command in entry.commands:
+    for command in commands:
         if isinstance(command, Open):
             if command.shard < next_shard:
                 raise CorruptData(
                     f"expected a new shard from {next_shard} on, found {command.shard}", shard=command.shard
                 )
             next_shard = command.shard + 1
-            expected.append(command.shard)
+            expected.append(make_end((command.shard, 0, 0)))
         elif isinstance(command, Close):
             if command.shard in closed:
                 raise CorruptData(f"a metalog entry closes shard {command.shard} twice", shard=command.shard)
-            closed.add(command.shard)
-    found = [end.shard for end in entry.shards]
-    if found != expected or not closed.issubset(expected):
+            closed.append(command.shard)
+    numbers = [end.shard for end in expected]
+    if not set(closed).issubset(numbers):
         raise CorruptData(
-            f"expected the ends of shards {expected}, found those of {found}, closed {sorted(closed)}",
-            expected=expected,
-            found=found,
+            f"expected a metalog entry to close some of the shards {numbers}, found {closed}",
+            expected=numbers,
+            found=closed,
         )
+    return expected
 
 
 class _Shard:
