@@ -18,7 +18,8 @@ Rules:
   ends the ledger there. No ensemble change is possible, and a bookie that fails while entries are not forced fails the
   writer: nobody can tell whether it still has what it acknowledged.
 - What fails it: the ledger is fenced, the password is wrong, or the metadata is not OPEN and ours any more. Then the outcome
-  of every entry in flight is unknown, and only the ledger once recovered tells.
+  of every entry in flight is unknown, and only the ledger once recovered tells. While it closes, the metadata alone judges
+  a fence: a bookie that gets its first entry late sees a ledger that is closed, and refuses it.
 
 Nothing is allocated per entry but its frame and a place in a queue.
 """
@@ -64,7 +65,7 @@ class LedgerWriter:
 
     __slots__ = (
         "_adds", "_change", "_change_pause", "_change_retry", "_chooser", "_closing",
-        "_deferred_sync", "_digest", "_end_listeners", "_explicit_lac", "_key", "_lac", "_lac_length",
+        "_deferred_sync", "_digest", "_end_listeners", "_explicit_lac", "_fence_met", "_key", "_lac", "_lac_length",
         "_length", "_listeners", "_loop", "_metrics", "_on_end", "_refusal", "_rng", "_seen",
         "_settings", "_stop_watching", "_suspects", "_transport", "_updates", "_waiting", "failed",
         "ledger_id",
@@ -112,6 +113,8 @@ class LedgerWriter:
         self._change_retry: asyncio.TimerHandle | None = None
         self._change_pause = settings.retry_least_s
         self._closing: asyncio.Task[int] | None = None
+        self._fence_met: LedgerFenced | None = None
+        """What a bookie said while the ledger was being closed."""
         self._adds = ReplicatedAdds(
             ledger_id=ledger_id,
             ensemble=metadata.ensembles[-1][1],
@@ -304,7 +307,10 @@ class LedgerWriter:
         self._chooser.failed(bookie)
 
     def adds_refused(self, error: BokiError) -> None:
-        self._fail(error)
+        if self._closing is not None and isinstance(error, LedgerFenced):
+            self._fence_met = error
+        else:
+            self._fail(error)
 
     def _fail_unforced(self) -> None:
         failing = [self._adds.ensemble[slot] for slot in self._adds.failing_slots()]
@@ -432,6 +438,9 @@ class LedgerWriter:
             self._closing = self._refusal = None
             acks.frozen = False
             self.acks_arrived()
+            if self._fence_met is not None:
+                self._fail(self._fence_met)
+                raise self._fence_met from None
             raise
         except BokiError as error:
             self._fail(error)
