@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from boki_common.net.messages import MessagePeer
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Collect, Cut
@@ -19,6 +20,9 @@ async def given_up(client: boki.Client, book: boki.Book, cut: Cut, tickets: list
     assert connection is not None
     if sent:
         await asyncio.sleep(0)
+    elif isinstance(connection._peer, MessagePeer):
+        cut(client)
+        connection._flush()  # into a socket that is closed
     else:
         connection._flush()
         cut(client)

@@ -215,7 +215,7 @@ class Appender:
         if waiter.done() and not waiter.cancelled():
             self._promised -= 1
             self._invite()
-        else:
+        elif waiter in self._waiting:  # else it was passed over already, between its cancelling and now
             self._waiting.remove(waiter)
 
     def _invite(self) -> None:

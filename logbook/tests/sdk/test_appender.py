@@ -142,3 +142,18 @@ async def test_a_window_that_stays_full(serve: Serve) -> None:
         for ticket in tickets:
             await ticket
     assert len(engine.ordered(1)) == limits.WINDOW_RECORDS
+
+
+async def test_a_wait_for_a_place_that_is_passed_over_while_it_is_being_cancelled(serve: Serve) -> None:
+    _, url, _ = await serve()
+    async with boki.connect(url) as client:
+        book = client.book(1)
+        tickets = [book.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+        cancelled, waiting = [asyncio.ensure_future(book.append(b"later")) for _ in range(2)]
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        book._appender.give_up("in the same turn, which makes places free")
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert await waiting
+        assert all(ticket.done() for ticket in tickets)
