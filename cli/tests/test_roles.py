@@ -25,7 +25,6 @@ NOT_OF_A_BOOKIE: Final = frozenset(
     {
         *(
             "aiohttp",
-            "rich",
             "kazoo",
             "boki",
             "boki_ledger.client",
