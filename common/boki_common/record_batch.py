@@ -361,6 +361,11 @@ class RecordBatch:
     def tag_counts(self) -> NDArray[np.uint8]:
         return np.frombuffer(self._view[self._ends.crcs : self._ends.tag_counts], np.uint8)
 
+    def tag_counts_of(self, first: int, stop: int) -> bytes:
+        """`tag_counts[first:stop]`, one byte each."""
+        start = self._ends.crcs
+        return bytes(self._view[start + first : start + stop])
+
     @property
     def header(self) -> memoryview:
         """The fixed header and all columns: what engines push to each other."""

@@ -304,6 +304,15 @@ def test_tags_as_plain_numbers_are_those_of_the_column_be_they_few_or_many(count
         assert batch.tag_values(0, count) == batch.tags.tolist() == numbers
         assert batch.tag_values(1, count) == numbers[1:]
         assert batch.tag_values(0, 0) == []
+        assert list(batch.tag_counts_of(0, count)) == batch.tag_counts.tolist() == [1] * count
+
+
+@given(runs)
+def test_tag_counts_as_bytes_are_those_of_the_column(rows: list[RunOfRecords]) -> None:
+    batch = RecordBatch.parse(build(rows, RUN_NAMED))
+    counts = batch.tag_counts.tolist()
+    assert list(batch.tag_counts_of(0, batch.record_count)) == counts
+    assert list(batch.tag_counts_of(1, batch.record_count)) == counts[1:]
 
 
 @pytest.mark.parametrize("count", [1, 2, 17])

@@ -38,6 +38,8 @@ _NO_TAG_HOLDS: Final = b"\1" + bytes(range(1, 256))
 
 TailRows: TypeAlias = "tuple[array[int], bytearray | bytes]"
 """The rows of a stream, and the counters that go with those of tag 0."""
+TagCounts: TypeAlias = bytes
+"""One byte a record."""
 _Segments: TypeAlias = tuple[U64, U64, NDArray[np.int64], U64, U8]
 """What `SortedRun.from_segments` takes."""
 
@@ -134,7 +136,7 @@ class IndexTail:
         _extend(here.streams[ALL_RECORDS], seqnum, seqnum + count)
         self.rows += count
         if tags:
-            self._add_tags(here, batch.tag_counts[low:high], tags, seqnum)
+            self._add_tags(here, batch.tag_counts_of(low, high), tags, seqnum)
         else:
             here.held.extend(b"\1" * count)
 
@@ -160,15 +162,15 @@ class IndexTail:
         self.rows += count
         return count
 
-    def _add_tags(self, book: _TailBook, counts: U8, tags: list[int], seqnum: int) -> None:
+    def _add_tags(self, book: _TailBook, tag_counts: TagCounts, tags: list[int], seqnum: int) -> None:
         """Records of a run, the first of which has that seqnum, join their tags."""
         streams, held = book
-        tag_counts = counts.tobytes()
-        if tag_counts.count(1) == len(tag_counts):  # the common case
+        records = len(tag_counts)
+        self.rows += len(tags)
+        if tag_counts.count(1) == records:  # the common case
             held += tag_counts
-            if tags.count(tags[0]) == len(tags):
-                _extend(streams.setdefault(tags[0], array("Q")), seqnum, seqnum + len(tags))
-                self.rows += len(tags)
+            if tags.count(tags[0]) == records:
+                _extend(streams.setdefault(tags[0], array("Q")), seqnum, seqnum + records)
                 return
             for tag in tags:
                 row = streams.get(tag)
@@ -177,7 +179,6 @@ class IndexTail:
                 else:
                     row.append(seqnum)
                 seqnum += 1
-            self.rows += len(tags)
             return
         at = 0
         first = seqnum - len(held)
@@ -194,7 +195,6 @@ class IndexTail:
                     held[seqnum - first] -= 1
             at += count
             seqnum += 1
-        self.rows += len(tags)
 
     # -- freezing
 
