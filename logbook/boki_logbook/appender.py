@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from boki_common import limits
@@ -85,7 +86,8 @@ class Appender:
         self._loop = asyncio.get_running_loop()
         self._link: ShardLink | None = None
         self._shard: Shard | None = None
-        self._shards: dict[ShardKey, Shard] = {}
+        self.shards: dict[ShardKey, Shard] = {}
+        """What is cut of these can be taken here."""
         self._writers: dict[ShardKey, LedgerWriter] = {}
         self._closed: dict[ShardKey, None] = {}
         self._ended_term = 0
@@ -157,20 +159,16 @@ class Appender:
         """All batches that no shard has, in order: they may have to go elsewhere."""
         return self._waiting.take_all()
 
-    def wrote(self, term: int, number: int) -> bool:
-        """Whether what is cut of a shard can be taken here."""
-        return (term, number) in self._shards
-
     def take(self, term: int, number: int, entry: int) -> OwnEntry | None:
         """The entry to apply next, if this engine wrote it."""
-        shard = self._shards.get((term, number))
+        shard = self.shards.get((term, number))
         if shard is None:
             return None
         own = shard.take(entry)
         if own is not None:
             self._backlog.release(own.cost)
         if shard is not self._shard and shard.drained:
-            del self._shards[term, number]
+            del self.shards[term, number]
         return own
 
     def writer_of(self, term: int, number: int) -> LedgerWriter | None:
@@ -196,7 +194,7 @@ class Appender:
 
     def cut(self, term: int, number: int, entries_end: int) -> None:
         """The metalog orders a shard up to `entries_end`."""
-        shard = self._shards.get((term, number))
+        shard = self.shards.get((term, number))
         if shard is not None and entries_end > shard.cut_entries:
             assert entries_end <= shard.acked_entries, "the sequencer ordered what this engine never reported"
             shard.cut_entries = entries_end
@@ -206,7 +204,7 @@ class Appender:
     def closed(self, term: int, number: int) -> None:
         """The metalog closed a shard where it is cut."""
         self._closed[term, number] = None
-        shard = self._shards.get((term, number))
+        shard = self.shards.get((term, number))
         if shard is not None:
             self._end(shard, "closed by the sequencer")
 
@@ -215,7 +213,7 @@ class Appender:
         self._ended_term = max(self._ended_term, term)
         self._slots.pop(term, None)
         self._closed.clear()
-        for shard in [shard for shard in self._shards.values() if shard.term <= term]:
+        for shard in [shard for shard in self.shards.values() if shard.term <= term]:
             self._end(shard, "its term ended")
         self._wake.set()
 
@@ -332,7 +330,7 @@ class Appender:
         uncut = shard.take_uncut()
         self._waiting.put_back(uncut)
         if shard.drained:
-            self._shards.pop((shard.term, shard.number), None)
+            self.shards.pop((shard.term, shard.number), None)
         if shard is self._shard:
             _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
             self._shard = None
@@ -391,11 +389,11 @@ class Appender:
         if link.term <= self._ended_term or key in self._closed:
             self._in_background(self._close_unused(writer))
             return
-        shard = self._shard = self._shards[key] = Shard(
+        shard = self._shard = self.shards[key] = Shard(
             link.term, number, writer, self._loop.time(), self._slots[link.term]
         )
         self._writers[key] = writer
-        writer.listen(lambda last: self._acked(shard, last), lambda error: self._failed(shard, error))
+        writer.listen(partial(self._acked, shard), partial(self._failed, shard))
         self._shards_opened.inc()
         _log.info("shard opened", term=shard.term, shard=number, ledger_id=writer.ledger_id)
         self._in_background(self._make_spare())

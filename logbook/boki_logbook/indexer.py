@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
@@ -56,7 +56,9 @@ _book_of = attrgetter("book")
 class OwnEntries(Protocol):
     """The entries that this engine wrote and still has in memory."""
 
-    def wrote(self, term: int, number: int) -> bool: ...
+    @property
+    def shards(self) -> Mapping[tuple[int, int], object]:
+        """Term and number of the shards that it wrote, as long as something of them may come to be taken."""
 
     def take(self, term: int, number: int, entry: int) -> OwnEntry | None: ...
 
@@ -261,7 +263,7 @@ class Indexer:
         self._cuts.append(cut)
         received[self.log] = make_position((term, entry + 1))
         for one in cut.ranges:
-            if not self._own.wrote(term, one.shard):
+            if (term, one.shard) not in self._own.shards:
                 self._feed.want(shards[one.shard].ledger_id, one.first_entry, one.entry_count)
 
     def _commands(self, cut: _Cut, metalog_entry: MetalogEntry) -> None:
