@@ -25,6 +25,7 @@ NOT_OF_A_BOOKIE: Final = frozenset(
     {
         *(
             "aiohttp",
+            "numpy",
             "kazoo",
             "boki",
             "boki_ledger.client",

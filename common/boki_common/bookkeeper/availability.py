@@ -19,8 +19,6 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-import numpy as np
-
 from boki_common.errors import ProtocolError
 from boki_common.runtime.ports import Buffer
 
@@ -79,6 +77,8 @@ def _groups(entries: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
     """(first, last, size, period): runs of one size at equal distances become one group. Work in Python is per group."""
     if not len(entries):
         return
+    import numpy as np  # which a bookie that nobody asks needs no memory for
+
     column = np.asarray(entries, dtype=np.int64)
     steps = np.diff(column)
     assert (steps > 0).all(), "entries ascend"

@@ -14,15 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from boki_common import limits
 from boki_common.runtime.ports import Buffer
 
 BULK_PIECE_BYTES: Final = 1 * limits.MIB
 """One write to a bulk file is made in pieces of this: what waits behind it on the device waits for no more."""
 SMALL_BYTES: Final = 16 * limits.KIB
-"""Up to this a plain copy is over before another thread could take the interpreter."""
+"""Joining pays up to this: larger ones are few."""
 JOINED_BYTES: Final = 2 * limits.MIB
 """Small buffers are copied twice up to this: holding them costs no more than the pages themselves."""
 PIECES_KEPT: Final = 2
@@ -31,30 +29,21 @@ IOV_MAX: Final = 1_024
 """Buffers in one pwritev; Linux refuses more (sysconf SC_IOV_MAX)."""
 
 
-class AlignedPiece:
-    """Pages for one piece, twice: as a file to append small buffers to, and as an array for large ones."""
-
-    __slots__ = ("bytes", "pages")
-
-    def __init__(self) -> None:
-        self.pages = mmap.mmap(-1, BULK_PIECE_BYTES)
-        self.bytes = np.frombuffer(self.pages, np.uint8)
-
-
 class AlignedPieces:
     """What the writers of one disk borrow; any thread may."""
 
     def __init__(self) -> None:
-        self._spare: deque[AlignedPiece] = deque(maxlen=PIECES_KEPT)
+        self._spare: deque[mmap.mmap] = deque(maxlen=PIECES_KEPT)
 
-    def borrow(self) -> AlignedPiece:
+    def borrow(self) -> mmap.mmap:
+        """Pages for one piece."""
         try:
             return self._spare.pop()
         except IndexError:
-            return AlignedPiece()
+            return mmap.mmap(-1, BULK_PIECE_BYTES)
 
-    def give_back(self, piece: AlignedPiece) -> None:
-        self._spare.append(piece)
+    def give_back(self, pages: mmap.mmap) -> None:
+        self._spare.append(pages)
 
 
 class DirectWriter:
@@ -66,42 +55,35 @@ class DirectWriter:
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Copies and writes piece by piece; the sum of the lengths is a multiple of the page."""
-        piece = self._pieces.borrow()
+        pages = self._pieces.borrow()
         try:
-            self._write_through(piece, offset, buffers)
+            self._write_through(pages, offset, buffers)
         finally:
-            self._pieces.give_back(piece)
+            self._pieces.give_back(pages)
 
-    def _write_through(self, piece: AlignedPiece, offset: int, buffers: Sequence[Buffer]) -> None:
+    def _write_through(self, pages: mmap.mmap, offset: int, buffers: Sequence[Buffer]) -> None:
         sizes = list(map(len, buffers))
         if len(sizes) > 1 and max(sizes) <= SMALL_BYTES and sum(sizes) <= JOINED_BYTES:
             buffers = (b"".join(buffers),)  # one call for all instead of one for each
-        pages, filled = piece.pages, 0
         pages.seek(0)
+        room = BULK_PIECE_BYTES
         for buffer in buffers:
-            size = len(buffer)
-            if size <= SMALL_BYTES and filled + size < BULK_PIECE_BYTES:
-                pages.write(buffer)
-                filled += size
-                continue
-            source = np.frombuffer(buffer, np.uint8)
-            while len(source):
-                taken = min(len(source), BULK_PIECE_BYTES - filled)
-                piece.bytes[filled : filled + taken] = source[:taken]  # numpy lets other threads run meanwhile
-                filled += taken
-                source = source[taken:]
-                if filled == BULK_PIECE_BYTES:
-                    offset = self._write(piece, offset, filled)
-                    filled = 0
-            pages.seek(filled)
-        if filled:
-            self._write(piece, offset, filled)
+            while len(buffer) >= room:
+                pages.write(memoryview(buffer)[:room])
+                offset = self._write(pages, offset, BULK_PIECE_BYTES)
+                buffer = memoryview(buffer)[room:]
+                pages.seek(0)
+                room = BULK_PIECE_BYTES
+            pages.write(buffer)
+            room -= len(buffer)
+        if room < BULK_PIECE_BYTES:
+            self._write(pages, offset, BULK_PIECE_BYTES - room)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def _write(self, piece: AlignedPiece, offset: int, size: int) -> int:
-        write_fully(self._descriptor, offset, [memoryview(piece.pages)[:size]])
+    def _write(self, pages: mmap.mmap, offset: int, size: int) -> int:
+        write_fully(self._descriptor, offset, [memoryview(pages)[:size]])
         return offset + size
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from boki_common.runtime.direct_writer import (
     BULK_PIECE_BYTES,
     IOV_MAX,
     PIECES_KEPT,
-    AlignedPiece,
     AlignedPieces,
     DirectWriter,
     write_fully,
@@ -113,7 +113,7 @@ def test_writers_share_pieces_and_keep_few() -> None:
     assert first is not pieces.borrow(), "two writes at once have pages of their own"
     pieces.give_back(first)
     assert pieces.borrow() is first
-    given = [AlignedPiece() for _ in range(PIECES_KEPT + 2)]
+    given = [mmap.mmap(-1, BULK_PIECE_BYTES) for _ in range(PIECES_KEPT + 2)]
     for piece in given:
         pieces.give_back(piece)
     kept = [pieces.borrow() for _ in range(PIECES_KEPT)]
