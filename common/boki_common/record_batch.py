@@ -85,7 +85,7 @@ _RUN_COLUMNS: Final = np.dtype(
 _EXPECTATION_COLUMN: Final = np.dtype(f"V{EXPECTATION_ROW.size}")
 _ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
-_FEW_RUNS: Final = 48
+_FEW_RUNS: Final = 112
 """Up to so many runs are checked one by one; calling numpy for fewer costs more."""
 _KEPT_TAGS: Final = 16
 """Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
@@ -299,7 +299,7 @@ class RecordBatch:
         ends, records, tag_count = self._ends, self.record_count, self.tag_count
         counts = self._view[ends.crcs : ends.tag_counts]
         if not tag_count:  # the sum over the runs is right, so no run has any
-            found = _summary(counts, records)[0]
+            found = _total(counts, records)
             if found:
                 raise _wrong("tags of records", 0, found)
             return
@@ -312,7 +312,7 @@ class RecordBatch:
             start = 0
             for run in self.runs:
                 count = run.count
-                found = counts[start] if count == 1 else _summary(counts[start : start + count], count)[0]
+                found = counts[start] if count == 1 else _total(counts[start : start + count], count)
                 if found != run.tag_count:
                     raise _wrong("tags of records", run.tag_count, found)
                 start += count
@@ -525,6 +525,11 @@ def _sums_of_columns(runs: NDArray[np.void]) -> tuple[int, int, int, int]:
         int(runs[name].sum(dtype=np.uint64)) for name in ("count", "tag_count", "expectation_count")
     )
     return records, tags, expectations, named
+
+
+def _total(column: memoryview[int], count: int) -> int:
+    """The sum of `count` small unsigned integers."""
+    return sum(column) if count <= _FEW_ITEMS else int(np.frombuffer(column, np.uint8).sum(dtype=np.uint64))
 
 
 def _summary(column: Sequence[int], count: int) -> tuple[int, int, int]:

@@ -90,15 +90,20 @@ class IndexTail:
         """Records [first, stop) of a batch join their streams; see `Index.add`."""
         books, lone, known = self._books, self._lone, self._known
         at, start, tag_start = begin
+        whole = batch.tag_values(0, batch.tag_count) if stop - first == batch.record_count else None
         for book, _, _, _, count, tag_count, _, _ in islice(batch.runs, at, None):
             if start >= stop:
                 break
             end, tag_end = start + count, tag_start + tag_count
-            if count == 1 and start >= first:
+            if start >= first and end <= stop:  # the whole run
+                if not tag_count:
+                    tags: list[int] = []
+                else:
+                    tags = batch.tag_values(tag_start, tag_end) if whole is None else whole[tag_start:tag_end]
                 seqnum = first_seqnum + start
-                tags = batch.tag_values(tag_start, tag_end) if tag_count else ()
-                here = books.get(book)
-                if here is None and book not in lone:
+                if count != 1:
+                    self._add_run(book, batch, start, end, tags, seqnum)
+                elif (here := books.get(book)) is None and book not in lone:
                     lone[book] = alone = (seqnum, *dict.fromkeys(tags))
                     known[book] = None
                     self.rows += len(alone)
@@ -107,25 +112,22 @@ class IndexTail:
                     streams[ALL_RECORDS].append(seqnum)
                     held.append(self._join_tags(streams, tags, seqnum) if tags else 1)
                     self.rows += 1
-            elif start >= first and end <= stop:
-                self._add_run(book, batch, start, end, tag_start, tag_end, first_seqnum + start)
             else:
                 low, high = max(start, first), min(end, stop)
                 if low < high:
                     ends = batch.tag_ends
-                    tag_low, tag_high = int(ends[low - 1]) if low else 0, int(ends[high - 1])
-                    self._add_run(book, batch, low, high, tag_low, tag_high, first_seqnum + low)
+                    some = batch.tag_values(int(ends[low - 1]) if low else 0, int(ends[high - 1]))
+                    self._add_run(book, batch, low, high, some, first_seqnum + low)
             if end > stop:
                 break  # the rest of the run is for the next call
             at, start, tag_start = at + 1, end, tag_end
         return _make_start((at, start, tag_start))
 
-    def _add_run(
-        self, book: int, batch: RecordBatch, low: int, high: int, tag_start: int, tag_end: int, seqnum: int
-    ) -> None:
-        """Records [low, high) of a run join, which have the tags [tag_start, tag_end); `seqnum` is that of the first."""
-        tags = batch.tag_values(tag_start, tag_end) if tag_start < tag_end else []
+    def _add_run(self, book: int, batch: RecordBatch, low: int, high: int, tags: list[int], seqnum: int) -> None:
+        """Records [low, high) of a run join, which have these tags together; `seqnum` is that of the first."""
         count = high - low
+        if not count:
+            return
         here = self._books.get(book)
         if here is None:
             if book in self._lone:
