@@ -2,7 +2,8 @@
 
 Memory that is given back at once is faulted in again for the next large buffer; memory that is never given back stays
 resident at its highest. So `tune_memory` lets glibc keep what is freed, and `HeapKeeper` gives back what nobody needed for
-some seconds (`spare_memory` decides).
+some seconds (`spare_memory` decides). That takes milliseconds, so a thread does it: the loop waits only if it asks for a
+large buffer meanwhile.
 
 One of the few modules that may use `os` and `ctypes`. Where the C library is not glibc (musl, macOS) both do nothing.
 """
@@ -80,34 +81,32 @@ class HeapKeeper:
         self._library = _library_with_figures()
         self._statm = os.open(_STATM, os.O_RDONLY | os.O_CLOEXEC) if self._library is not None else -1
         self._spare = SpareMemory()
-        self._next: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins to look, where there is something to see."""
         if self._library is not None:
-            self._wait()
+            self._task = asyncio.create_task(self._look_on(), name="heap")
 
     def stop(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
         if self._statm >= 0:
             os.close(self._statm)
             self._statm = -1
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """One look; gives back what is spare."""
         assert self._library is not None
         if self._spare.look(*self._size(self._library)):
-            self._library.malloc_trim(0)
+            await asyncio.to_thread(self._library.malloc_trim, 0)
             self._spare.given_back(*self._size(self._library))
 
-    def _wait(self) -> None:
-        self._next = asyncio.get_running_loop().call_later(LOOK_S, self._look_again)
-
-    def _look_again(self) -> None:
-        self.look()
-        self._wait()
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.look()
 
     def _size(self, library: ctypes.CDLL) -> HeapSize:
         pages = int(os.pread(self._statm, _STATM_BYTES, 0).split()[1])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from boki_common.runtime import heap
+from boki_common.runtime.spare_memory import LOOKS
 
 on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory as told")
 
@@ -28,7 +32,7 @@ def resident():
 async def main(keeper):
     keeper.start()
     for _ in range(LOOKS):
-        keeper.look()                       # what starting left behind
+        await keeper.look()                 # what starting left behind
     before = resident()
     burst = [b"x" * 100_000 for _ in range(600)]
     kept = burst[::60]                      # in between, so that no end of the heap is free
@@ -36,7 +40,7 @@ async def main(keeper):
     del burst
     after = resident()
     for _ in range(LOOKS):
-        keeper.look()
+        await keeper.look()
     print(before, at_most, after, resident(), len(kept))
     keeper.stop()
 
@@ -78,3 +82,25 @@ def test_where_there_is_nothing_to_see_nothing_is_looked_at(
     keeper = heap.HeapKeeper()
     keeper.start()  # without a loop: a timer would fail
     keeper.stop()
+
+
+@on_glibc
+async def test_the_loop_goes_on_while_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives back waits here until the loop has had a turn."""
+    turn, given_back = threading.Event(), []
+
+    class Library:
+        def malloc_trim(self, _padding: int) -> None:
+            given_back.append(turn.wait(10))
+
+        def mallinfo2(self) -> SimpleNamespace:
+            return SimpleNamespace(uordblks=0, hblkhd=0)
+
+    monkeypatch.setattr(heap, "_library_with_figures", Library)
+    keeper = heap.HeapKeeper()
+    for _ in range(LOOKS - 1):
+        await keeper.look()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await keeper.look()
+    keeper.stop()
+    assert given_back == [True]

@@ -122,7 +122,11 @@ def test_a_server_gives_back_the_memory_that_it_does_not_need(monkeypatch: pytes
     monkeypatch.setattr(heap, "LOOK_S", 0.001)
     if heap.HeapKeeper()._library is None:
         pytest.skip("the C library does not tell what it keeps")
-    monkeypatch.setattr(heap.HeapKeeper, "look", lambda _keeper: looks.append(True))
+
+    async def look(_keeper: heap.HeapKeeper) -> None:
+        looks.append(True)
+
+    monkeypatch.setattr(heap.HeapKeeper, "look", look)
 
     async def main(_stop: asyncio.Event) -> int:
         while len(looks) < 2:
