@@ -47,6 +47,7 @@ MAY_BLOCK: Final = (
     ("threading.Lock.acquire", "/prometheus_client/values.py", {"inc", "set", "get"}),
     # Small flushes of a disk that has shown to be fast (docs/adr/0006).
     ("os.pwritev", "/posix_disk.py", {"write_now"}),
+    ("os.pwritev", "/direct_writer.py", {"write_fully"}),
     ("os.fdatasync", "/posix_disk.py", {"write_now"}),
     # Asked not to wait (RWF_NOWAIT).
     ("os.preadv", "/posix_disk.py", {"read_at_hand"}),

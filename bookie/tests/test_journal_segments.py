@@ -9,6 +9,7 @@ import pytest
 from boki_bookie import journal_segments
 from boki_bookie.journal_segments import SegmentFiles
 from boki_common.errors import CorruptData, DiskFull
+from boki_common.runtime import memory_disk
 from boki_common.runtime.memory_disk import MemoryDisk
 
 
@@ -50,7 +51,7 @@ async def test_recycled_segments_become_the_next_ones_and_the_rest_is_removed(
 async def test_a_file_is_filled_and_flushed_piece_by_piece(
     files: SegmentFiles, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_segments, "_FILL_BYTES", 1_024)
+    monkeypatch.setattr(memory_disk, "FILL_PIECE_BYTES", 1_024)
     monkeypatch.setattr(journal_segments, "_FLUSH_BYTES", 6_000)
     filled: list[float] = []
 

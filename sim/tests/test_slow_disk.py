@@ -21,6 +21,7 @@ from boki_common.bookkeeper.v2 import AddRequest, EntryHeader, encode_add
 from boki_common.errors import BokiError
 from boki_common.limits import KIB
 from boki_common.metrics import Metrics
+from boki_common.runtime import memory_disk
 from boki_common.runtime.memory_disk import MemoryDisk, MemoryFile
 from boki_common.runtime.ports import Buffer
 from boki_sim.randomness import SimRandom, stream
@@ -156,7 +157,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_log, "WRITE_BYTES", 32 * KIB)
     monkeypatch.setattr(checkpoint, "STAGE_BYTES", 128 * KIB)
     monkeypatch.setattr(checkpoint, "SMALL_STAGE_BYTES", 64 * KIB)
-    monkeypatch.setattr(journal_segments, "_FILL_BYTES", 8 * KIB)
+    monkeypatch.setattr(memory_disk, "FILL_PIECE_BYTES", 8 * KIB)
     monkeypatch.setattr(journal_segments, "_FLUSH_BYTES", 128 * KIB)
 
 

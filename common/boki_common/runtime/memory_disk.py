@@ -30,7 +30,7 @@ from boki_common.errors import (
     WrongDirectory,
 )
 from boki_common.runtime.memory_content import Content
-from boki_common.runtime.ports import Buffer, Random
+from boki_common.runtime.ports import FILL_PIECE_BYTES, Buffer, Random
 from boki_common.runtime.posix_disk import ASIDE, checked_name
 
 UNLIMITED_BYTES: Final = 2**60
@@ -72,6 +72,12 @@ class MemoryFile:
         self._content.write(offset, data)
         if durable:
             await self.sync()
+
+    async def fill(self, offset: int, length: int) -> None:
+        stop = offset + length
+        for at in range(offset, stop, FILL_PIECE_BYTES):
+            await self.write(at, [bytes(min(FILL_PIECE_BYTES, stop - at))], durable=False)
+        await self.sync()
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
         disk = self._disk

@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from boki_common.limits import KIB
+
 T = TypeVar("T")
 BULK_PAGE_BYTES = 4_096
 """Offset and length of a write to a `bulk` file are multiples of this, or the write is an ordinary one."""
+FILL_PIECE_BYTES = 64 * KIB
+"""Larger pieces become larger pages of the system's cache, whose every flush costs some 10 µs more."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -55,6 +59,13 @@ class DiskFile(Protocol):
             DiskFull: no space; some of the bytes may be written.
             DiskFailed: any other error of the operating system. After a failed durable write or sync the file must
                 not be trusted again: close it and recover.
+        """
+
+    async def fill(self, offset: int, length: int) -> None:
+        """Writes zeros, durably, in pieces of `FILL_PIECE_BYTES`: for a file that is to be written over in small parts.
+
+        Raises:
+            As `write`.
         """
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:

@@ -44,7 +44,7 @@ from boki_common.errors import (
 from boki_common.limits import MIB
 from boki_common.runtime.direct_writer import IOV_MAX, AlignedPieces, DirectWriter, write_fully
 from boki_common.runtime.flush_pace import INLINE_FLUSH_S, FlushPace
-from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer
+from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer
 
 T = TypeVar("T")
 
@@ -201,6 +201,15 @@ class PosixFile:
             await self._call(self._own_lane(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
         else:
             await self._call(self._shared, lambda: write_fully(self._descriptor, offset, buffers), "writing", offset)
+
+    async def fill(self, offset: int, length: int) -> None:
+        def fill() -> None:
+            zeros, stop = memoryview(bytes(min(length, FILL_PIECE_BYTES))), offset + length
+            for at in range(offset, stop, FILL_PIECE_BYTES):
+                write_fully(self._descriptor, at, [zeros[: stop - at]])
+            os.fdatasync(self._descriptor)
+
+        await self._call(self._own_lane(), fill, "filling", offset)
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
         if size > self._pace.inline_bytes or self._closing:

@@ -11,7 +11,7 @@ import pytest
 from boki_common.errors import ClosedError, CorruptData, DirectoryInUse, InvalidArgument
 from boki_common.runtime.flush_pace import INLINE_AFTER
 from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.ports import BULK_PAGE_BYTES, Buffer, Disk
+from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer, Disk
 from boki_common.runtime.posix_disk import PosixDisk
 
 Reopen = Callable[[], Disk]
@@ -75,6 +75,19 @@ async def test_what_is_written_at_once_is_what_a_durable_write_leaves(reopen: Re
     with pytest.raises(ClosedError):
         await file.write(0, [b"x"], durable=True)
     await disk.close()
+
+
+async def test_a_filled_stretch_is_zeros_and_nothing_beside_it_changes(disk: Disk) -> None:
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"x" * 300], durable=False)
+    await file.fill(100, 100)
+    assert await file.read(0, 400) == b"x" * 100 + bytes(100) + b"x" * 100
+    await file.fill(250, 2 * FILL_PIECE_BYTES + 7)
+    assert await file.size() == 257 + 2 * FILL_PIECE_BYTES
+    assert not any(await file.read(250, 3 * FILL_PIECE_BYTES))
+    await file.close()
+    with pytest.raises(ClosedError):
+        await file.fill(0, 1)
 
 
 async def test_a_mapped_file_can_be_read_when_it_is_closed_and_removed(disk: Disk) -> None:

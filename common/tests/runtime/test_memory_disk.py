@@ -139,6 +139,14 @@ async def test_a_quick_disk_writes_at_once_and_what_is_written_survives() -> Non
     assert disk.contents("file") == b"another", "written, not flushed"
 
 
+async def test_what_was_filled_survives() -> None:
+    disk = MemoryDisk()
+    file = await disk.open("file", create=True)
+    await file.write(0, [b"x" * 10], durable=True)
+    await file.fill(2, 5)
+    assert disk.crash(SeededRandom(1)).contents("file") == b"xx" + bytes(5) + b"xxx"
+
+
 @pytest.mark.parametrize("what", ["held", "slow", "limited", "planned", "full", "read-only"])
 async def test_where_something_could_happen_to_a_write_nothing_is_written_at_once(what: str) -> None:
     disk = MemoryDisk()

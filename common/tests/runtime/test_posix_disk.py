@@ -15,7 +15,7 @@ import pytest
 from boki_common.errors import ClosedError, CorruptData, DiskFailed, DiskFull, WrongDirectory
 from boki_common.runtime import posix_disk
 from boki_common.runtime.flush_pace import INLINE_AFTER, INLINE_BYTES
-from boki_common.runtime.ports import Buffer
+from boki_common.runtime.ports import FILL_PIECE_BYTES, Buffer
 from boki_common.runtime.posix_disk import PosixDisk, storage_error
 
 
@@ -327,4 +327,43 @@ async def test_a_failed_flush_on_the_loop_is_told(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "fdatasync", broken)
     with pytest.raises(DiskFailed, match=r"file at byte 3: input/output error \(errno 5\)"):
         await file.write(3, [b"x"], durable=True)
+    await disk.close()
+
+
+async def test_a_short_write_on_the_loop_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwritev
+
+    def short(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        return real(descriptor, [bytes(buffers[0])[:2]], offset)
+
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
+    monkeypatch.setattr(posix_disk, "perf_counter", lambda: 0.0)
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("file", create=True)
+    for _ in range(INLINE_AFTER):
+        await file.write(0, [b"x"], durable=True)
+    monkeypatch.setattr(os, "pwritev", short)
+    assert file.write_now(1, [b"abc", b"defg"], 7) == 0.0
+    assert (tmp_path / "file").read_bytes() == b"xabcdefg"
+    await disk.close()
+
+
+async def test_filling_is_one_hand_off_and_one_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str]] = []
+    real = os.pwritev
+
+    def written(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        calls.append(("write", threading.current_thread().name))
+        return real(descriptor, buffers, offset)
+
+    def flushed(descriptor: int) -> None:
+        calls.append(("flush", threading.current_thread().name))
+
+    disk = PosixDisk(tmp_path)
+    file = await disk.open("file", create=True)
+    monkeypatch.setattr(os, "pwritev", written)
+    monkeypatch.setattr(os, "fdatasync", flushed)
+    await file.fill(0, 3 * FILL_PIECE_BYTES)
+    own = "boki-disk-file-0"
+    assert calls == [("write", own)] * 3 + [("flush", own)]
     await disk.close()
