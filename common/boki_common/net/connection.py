@@ -185,7 +185,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._on_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._parser.free
+        return self._parser.free or self._parser.renew()
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

@@ -37,10 +37,10 @@ class FrameParser:
     """Receive buffers and the frames in them.
 
     Invariant: bytes before `_start` were handed out, bytes in `_start:_end` are an incomplete frame, bytes from `_end` on
-    are `free`. `limit` bounds one frame without its prefix.
+    are `free`, if they are enough for the next read to be worth its while. `limit` bounds one frame without its prefix.
     """
 
-    __slots__ = ("_buffer_bytes", "_end", "_limit", "_size", "_start", "_view", "free")
+    __slots__ = ("_buffer_bytes", "_end", "_limit", "_size", "_start", "_view", "_wanted", "free")
 
     def __init__(self, *, limit: int, buffer_bytes: int = limits.CONNECTION_BUFFER_BYTES) -> None:
         self._limit = limit
@@ -48,7 +48,8 @@ class FrameParser:
         self._size = buffer_bytes
         self._view = memoryview(bytearray(buffer_bytes))
         self.free = self._view
-        """Where the next bytes of the stream go: never empty, and made by `received`, as each read asks for it."""
+        """Where the next bytes of the stream go. Empty: `renew` gives it. An attribute, as each read asks for it."""
+        self._wanted = _LEAST_FREE_BYTES
         self._start = 0
         self._end = 0
 
@@ -88,23 +89,22 @@ class FrameParser:
             frames.append(view[begin:stop])
             start = stop
         self._start = start
-        if self._size - end >= wanted:
-            self.free = view[end:]
-        else:
-            self._renew(wanted)
+        self._wanted = wanted
+        self.free = view[end:] if self._size - end >= wanted else _NO_BUFFER
         return frames
 
-    def release(self) -> None:
-        """Lets go of the buffer: nothing more will come. Whoever has views of it keeps them."""
-        self._view = self.free = _NO_BUFFER
-        self._start = self._end = self._size = 0
-
-    def _renew(self, wanted: int) -> None:
-        """A new buffer, in which `wanted` bytes make the next read worth its while, after what is held of a frame."""
+    def renew(self) -> memoryview:
+        """A new buffer's `free`, never empty. Not before it is needed: what the old one held is mostly gone by then."""
         held = self._view[self._start : self._end]
-        needed = len(held) + wanted
+        needed = len(held) + self._wanted
         self._size = max(self._buffer_bytes, needed, min(_FRAMES_A_BUFFER * needed, _LARGE_BUFFER_BYTES))
         self._view = memoryview(bytearray(self._size))
         self._view[: len(held)] = held
         self._start, self._end = 0, len(held)
         self.free = self._view[self._end :]
+        return self.free
+
+    def release(self) -> None:
+        """Lets go of the buffer: nothing more will come. Whoever has views of it keeps them."""
+        self._view = self.free = _NO_BUFFER
+        self._start = self._end = self._size = 0

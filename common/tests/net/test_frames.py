@@ -15,7 +15,7 @@ def feed(parser: FrameParser, stream: bytes, sizes: list[int]) -> list[memoryvie
     frames: list[memoryview] = []
     position = turn = 0
     while position < len(stream):
-        free = parser.free
+        free = parser.free or parser.renew()
         assert len(free) > 0
         count = min(len(free), sizes[turn % len(sizes)], len(stream) - position)
         free[:count] = stream[position : position + count]
