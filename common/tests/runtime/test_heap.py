@@ -85,7 +85,8 @@ def test_where_there_is_nothing_to_see_nothing_is_looked_at(
 
 
 @on_glibc
-async def test_the_loop_goes_on_while_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.blocking_allowed
+def test_the_loop_goes_on_while_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever gives back waits here until the loop has had a turn."""
     turn, given_back = threading.Event(), []
 
@@ -98,9 +99,13 @@ async def test_the_loop_goes_on_while_memory_is_given_back(monkeypatch: pytest.M
 
     monkeypatch.setattr(heap, "_library_with_figures", Library)
     keeper = heap.HeapKeeper()
-    for _ in range(LOOKS - 1):
+
+    async def look() -> None:
+        for _ in range(LOOKS - 1):
+            await keeper.look()
+        asyncio.get_running_loop().call_soon(turn.set)
         await keeper.look()
-    asyncio.get_running_loop().call_soon(turn.set)
-    await keeper.look()
+
+    asyncio.run(look())
     keeper.stop()
     assert given_back == [True]
