@@ -57,31 +57,22 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.errors import CorruptData, ProtocolError, VersionMismatch
 from boki_common.ids import INVALID_TAG
+from boki_common.run_column import RUN_COLUMNS, make_run, sums_of_columns, sums_of_runs, wrong
+from boki_common.run_column import RUN_END as RUN_END
+from boki_common.run_column import RUN_NAMED as RUN_NAMED
+from boki_common.run_column import RUN_RESENT as RUN_RESENT
+from boki_common.run_column import RUN_ROW as RUN_ROW
+from boki_common.run_column import RUN_VOID as RUN_VOID
+from boki_common.run_column import Run as Run
 from boki_common.runtime.ports import Buffer
 
 VERSION: Final = 1
 FLAG_ZSTD: Final = 1
 
-RUN_NAMED: Final = 1
-RUN_VOID: Final = 2
-RUN_END: Final = 4
-RUN_RESENT: Final = 8
-_RUN_FLAGS: Final = RUN_NAMED | RUN_VOID | RUN_END | RUN_RESENT
-
 FIXED_HEADER: Final = Struct("<BBHIIIIIIIIIIIQQ")
-RUN_ROW: Final = Struct("<Q16sQQIIII")
 EXPECTATION_ROW: Final = Struct("<QQII")
 _NAMES_BYTES: Final = Struct("<H")
 _LENGTH: Final = Struct("<I")
-_RUN_COLUMNS: Final = np.dtype(
-    {
-        "names": ["book", "writer", "key", "first", "low", "count", "tag_count", "expectation_count", "flags"],
-        "formats": ["<u8", "V16", "V24", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
-        "offsets": [0, 8, 0, 24, 32, 40, 44, 48, 52],
-        "itemsize": RUN_ROW.size,
-    }
-)
-"""`key` is book and writer together."""
 _EXPECTATION_COLUMN: Final = np.dtype(f"V{EXPECTATION_ROW.size}")
 _ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
@@ -96,23 +87,6 @@ NO_NAMES: Final = _NAMES_BYTES.pack(0)
 
 Compress: TypeAlias = Callable[[Buffer], bytes | None]
 """Compresses the data of a batch, or returns None where it does not pay."""
-
-
-class Run(NamedTuple):
-    """One row of the run column."""
-
-    book: int
-    writer: bytes
-    first: int
-    low: int
-    count: int  # type: ignore[assignment]  # the field, not tuple's method: the word of the protocol
-    tag_count: int
-    expectation_count: int
-    flags: int
-
-
-_make_run: Final = cast(Callable[[tuple[Any, ...]], Run], partial(tuple.__new__, Run))
-"""`Run._make` without a frame of Python, for what runs per run."""
 
 
 class Expectation(NamedTuple):
@@ -230,18 +204,18 @@ class RecordBatch:
             )
         ends = ColumnEnds.of(*fixed[3:8])  # the counts
         if fixed.record_count > limits.BATCH_RECORDS:
-            raise _wrong("records", limits.BATCH_RECORDS, fixed.record_count)
+            raise wrong("records", limits.BATCH_RECORDS, fixed.record_count)
         if ends.data != fixed.header_bytes:
-            raise _wrong("header bytes", ends.data, fixed.header_bytes)
+            raise wrong("header bytes", ends.data, fixed.header_bytes)
         size = ends.data if header_only else ends.data + fixed.data_bytes
         if size != length and not (header_only and size < length):
-            raise _wrong("bytes", size, length)
+            raise wrong("bytes", size, length)
         if fixed.raw_data_bytes > limits.ENTRY_BYTES:
-            raise _wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
+            raise wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
         if not fixed.flags & FLAG_ZSTD and fixed.data_bytes != fixed.raw_data_bytes:
-            raise _wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
+            raise wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
         if runs is None:
-            runs = list(map(_make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
+            runs = list(map(make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
         batch = cls(view, fixed, ends, runs)
         if not trusted and not (fixed.record_count == 1 and batch._is_one_plain_record()):
             batch._check_columns()
@@ -270,28 +244,28 @@ class RecordBatch:
     def _check_columns(self) -> None:
         fixed, runs, ends = self._fixed, self.runs, self._ends
         columns = self.run_columns if fixed.run_count > _FEW_RUNS else None
-        records, tags, expectations, named = _sums_of_runs(runs) if columns is None else _sums_of_columns(columns)
+        records, tags, expectations, named = sums_of_runs(runs) if columns is None else sums_of_columns(columns)
         if records != fixed.record_count:
-            raise _wrong("records in runs", fixed.record_count, records)
+            raise wrong("records in runs", fixed.record_count, records)
         if tags != fixed.tag_count:
-            raise _wrong("tags in runs", fixed.tag_count, tags)
+            raise wrong("tags in runs", fixed.tag_count, tags)
         if expectations != fixed.expectation_count:
-            raise _wrong("expectations in runs", fixed.expectation_count, expectations)
+            raise wrong("expectations in runs", fixed.expectation_count, expectations)
         if named != fixed.crc_count:
-            raise _wrong("checksums", named, fixed.crc_count)
+            raise wrong("checksums", named, fixed.crc_count)
         total, least, most = _summary(self._view[ends.expectations : ends.payload_lengths].cast("I"), records)
         if total != fixed.raw_data_bytes:
-            raise _wrong("payload bytes", fixed.raw_data_bytes, total)
+            raise wrong("payload bytes", fixed.raw_data_bytes, total)
         if records and least < _NAMES_BYTES.size:
-            raise _wrong("bytes in a payload", _NAMES_BYTES.size, least)
+            raise wrong("bytes in a payload", _NAMES_BYTES.size, least)
         if most > limits.RECORD_BYTES:
-            raise _wrong("bytes in a payload", limits.RECORD_BYTES, most)
+            raise wrong("bytes in a payload", limits.RECORD_BYTES, most)
         self._check_tags(columns)
         start = 0
         for run in runs if expectations else ():
             for expectation in self.expectations[start : start + run.expectation_count]:
                 if expectation.record >= run.count:
-                    raise _wrong("a record of the run", run.count, expectation.record)
+                    raise wrong("a record of the run", run.count, expectation.record)
             start += run.expectation_count
 
     def _check_tags(self, columns: NDArray[np.void] | None) -> None:
@@ -301,34 +275,34 @@ class RecordBatch:
         if not tag_count:  # the sum over the runs is right, so no run has any
             found = _total(counts, records)
             if found:
-                raise _wrong("tags of records", 0, found)
+                raise wrong("tags of records", 0, found)
             return
         if columns is not None and columns["count"].all():
             starts = np.cumsum(columns["count"], dtype=np.int64) - columns["count"]
             sums = np.add.reduceat(np.frombuffer(counts, np.uint8), starts, dtype=np.uint32)
             if (sums != columns["tag_count"]).any():
-                raise _wrong("tags of the records of a run", "as many as it has", "others")
+                raise wrong("tags of the records of a run", "as many as it has", "others")
         else:
             start = 0
             for run in self.runs:
                 count = run.count
                 found = counts[start] if count == 1 else _total(counts[start : start + count], count)
                 if found != run.tag_count:
-                    raise _wrong("tags of records", run.tag_count, found)
+                    raise wrong("tags of records", run.tag_count, found)
                 start += count
         tags: Sequence[int] = self._view[ends.runs : ends.tags].cast("Q")
         if tag_count <= _KEPT_TAGS:
             tags = self._few_tags = list(tags)
         _, least, most = _summary(tags, tag_count)
         if not least or most >= INVALID_TAG:
-            raise _wrong("a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
+            raise wrong("a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
 
     # -- columns
 
     @property
     def run_columns(self) -> NDArray[np.void]:
         """The runs, for who looks at many."""
-        return np.frombuffer(self._view[FIXED_HEADER.size : self._ends.runs], _RUN_COLUMNS)
+        return np.frombuffer(self._view[FIXED_HEADER.size : self._ends.runs], RUN_COLUMNS)
 
     @cached_property
     def tags(self) -> NDArray[np.uint64]:
@@ -491,42 +465,6 @@ class RecordBatch:
         return RecordBatch.parse(memoryview(b"".join(parts)), trusted=True)
 
 
-def _sums_of_runs(runs: Sequence[Run]) -> tuple[int, int, int, int]:
-    """Checks each run by itself; sums of records, tags, expectations, and records of NAMED runs."""
-    records = tags = expectations = named = 0
-    for _, _, first, low, count, tag_count, expectation_count, flags in runs:
-        records += count
-        tags += tag_count
-        expectations += expectation_count
-        if flags:
-            named += count if flags & RUN_NAMED else 0
-            if flags & ~_RUN_FLAGS:
-                raise _wrong("run flags", _RUN_FLAGS, flags)
-        if not count and not flags & RUN_END:
-            raise _wrong("records in a run", 1, count)
-        if not 0 < low <= first:
-            raise _wrong("a run that begins at or above its low", 1, first)
-    return records, tags, expectations, named
-
-
-def _sums_of_columns(runs: NDArray[np.void]) -> tuple[int, int, int, int]:
-    """`_sums_of_runs` for many, by columns."""
-    counts, flags, lows = runs["count"], runs["flags"], runs["low"]
-    if not ((lows > 0) & (lows <= runs["first"])).all():
-        raise _wrong("a run that begins at or above its low", 1, "another")
-    named = 0
-    if flags.any():
-        if (flags & ~np.uint32(_RUN_FLAGS)).any():
-            raise _wrong("run flags", _RUN_FLAGS, int(flags.max()))
-        named = int(counts[flags & RUN_NAMED != 0].sum(dtype=np.uint64))
-    if not ((counts > 0) | (flags & RUN_END != 0)).all():
-        raise _wrong("records in a run", 1, 0)
-    records, tags, expectations = (
-        int(runs[name].sum(dtype=np.uint64)) for name in ("count", "tag_count", "expectation_count")
-    )
-    return records, tags, expectations, named
-
-
 def _total(column: memoryview[int], count: int) -> int:
     """The sum of `count` small unsigned integers."""
     return sum(column) if count <= _FEW_ITEMS else int(np.frombuffer(column, np.uint8).sum(dtype=np.uint64))
@@ -541,10 +479,6 @@ def _summary(column: Sequence[int], count: int) -> tuple[int, int, int]:
         return sum(column), min(column, default=0), max(column, default=0)
     items = np.asarray(column)
     return int(items.sum(dtype=np.uint64)), int(items.min()), int(items.max())
-
-
-def _wrong(what: str, expected: object, found: object) -> ProtocolError:
-    return ProtocolError(f"in a record batch, {what}: expected {expected}, found {found}", expected=expected)
 
 
 def join(
