@@ -45,8 +45,12 @@ class Content:
 
     def write(self, offset: int, data: bytes) -> None:
         written = self.written
-        self._unflushed.append(_Write(offset, data, self.read(offset, len(data)), len(written)))
-        _put(written, offset, data)
+        size, end = len(written), offset + len(data)
+        self._unflushed.append(_Write(offset, data, bytes(memoryview(written)[offset:end]), size))
+        if end <= size:  # as a rule
+            written[offset:end] = data
+        else:
+            _put(written, offset, data)
         self.writes += 1
 
     def read(self, offset: int, length: int) -> bytes:

@@ -226,6 +226,17 @@ async def test_a_plan_delays_and_fails_operations() -> None:
     assert asked == [("read_all", "file"), ("remove", "file")]
 
 
+async def test_under_a_plan_a_durable_write_is_over_when_its_flush_is() -> None:
+    disk = MemoryDisk()
+    disk.plan = lambda kind, name: 0.0
+    file = await disk.open("file", create=True)
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "another turn of the loop")
+    await file.write(0, [b"x"], durable=True)
+    assert not turns
+    assert disk.contents("file") == b"x"
+
+
 async def test_a_misdirected_write_is_there_after_a_crash() -> None:
     disk = MemoryDisk()
     disk.put("file", b"abcdef")
