@@ -114,7 +114,7 @@ class Cluster:
         self.trace = trace
         self.invariants = invariants
         self.tree = ObservedTree(invariants.metadata_changed)
-        self.steps = network.steps = Steps(loop.time)
+        self.steps = network.steps = Steps(loop)
         network.roles = {BOOKIE_PORT: "bookie", SEQUENCER_PORT: "sequencer", ENGINE_PORT: "engine"}
         self._past_work = 0
         self._running: dict[SimProcess, Node] = {}

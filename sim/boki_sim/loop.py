@@ -89,10 +89,7 @@ class SimTask(asyncio.Task[T]):
     serial: int
 
     def __hash__(self) -> int:
-        try:
-            return self.serial
-        except AttributeError:
-            return _numbered(self)
+        return self.serial
 
 
 class SimHandle(events.Handle):
@@ -156,8 +153,8 @@ class SimTimer(events.TimerHandle):
         return self._callback is None
 
 
-def _numbered(future: SimFuture[Any] | SimTask[Any]) -> int:
-    """A number at the first use as a member of a set: asyncio does so for a task while it is being made."""
+def _numbered(future: SimFuture[Any]) -> int:
+    """A number at the first use as a member of a set."""
     loop = future.get_loop()
     assert isinstance(loop, SimLoop)
     loop.serial += 1
@@ -226,7 +223,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
     ) -> asyncio.Task[T]:
-        task: SimTask[T] = SimTask(coro, loop=loop, **options)
+        task: SimTask[T] = SimTask.__new__(SimTask)
+        self.serial += 1
+        task.serial = self.serial  # asyncio puts it into a set while it is being made
+        SimTask.__init__(task, coro, loop=loop, **options)
         context: contextvars.Context | None = options.get("context")
         process: SimProcess | None = CURRENT.get(None) if context is None else context.get(CURRENT)
         task.process = process or self.outside
@@ -286,6 +286,10 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self._ended:
             self._timer_number += 1
             heappush(self._timers, (when, self._timer_number, handle, process))
+
+    def settled_after(self, process: SimProcess, seconds: float) -> asyncio.Future[None]:
+        """As `settled_at`, so many seconds from now."""
+        return self.settled_at(self.now + seconds, process)
 
     def settled_at(self, when: float, process: SimProcess) -> asyncio.Future[None]:
         """A future, done exactly then unless the process is dead, that nobody but one who awaits it may get hold of.
@@ -390,21 +394,20 @@ class SimLoop(asyncio.BaseEventLoop):
             if isinstance(what, Future):
                 if what.done():
                     continue
-            elif what._callback is None:
-                self._cancelled_timers -= 1
-                continue
+            elif type(what) is SimTimer:
+                if what._callback is None:
+                    self._cancelled_timers -= 1
+                    continue
+                what._scheduled = False
             if when > self.now:
                 self.now = when
                 self._last_progress = self.callbacks
-            if isinstance(what, Future):
-                what.set_result(None)  # who awaits it is called soon
-                if runnable:
-                    return runnable.pop()
-                continue
-            if type(what) is SimTimer:
-                what._scheduled = False
-            process.ready.append(what)
-            return process
+            if not isinstance(what, Future):
+                process.ready.append(what)
+                return process
+            what.set_result(None)  # who awaits it is called soon
+            if runnable:
+                return runnable.pop()
         raise Deadlock(f"nothing is ready and no timer is set, at {self.now:.6f} s")
 
     # -- the end

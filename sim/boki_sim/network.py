@@ -223,36 +223,33 @@ class Network:
             link = transport.out.link
             if link.random() < cut_chance:
                 at = link.numbers.randrange(1, len(piece))
-                self._send_piece(transport, piece[:at])
+                transport.out.flight.append(piece[:at])
+                self._let_through(transport, at)
                 piece = piece[at:]
-        self._send_piece(transport, piece)
-
-    def _send_piece(self, transport: SimTransport, piece: bytes) -> None:
-        pipe = transport.out
-        pipe.flight.append(piece)
-        if pipe.link.blocks:
-            pipe.link.held.append(partial(self._let_through, transport, len(piece)))
-        else:
-            self._let_through(transport, len(piece))
+        transport.out.flight.append(piece)
+        self._let_through(transport, len(piece))
 
     def _let_through(self, transport: SimTransport, size: int) -> None:
-        """The link is open for the next piece; the kernel of a dead process's machine answers for it."""
-        peer = transport.peer
-        process = peer.process if peer.process.alive else self.loop.outside
-        handle = peer.arrival
-        if handle._context is not process.context:
-            handle = peer.arrival = SimHandle(peer.arrived, (), process.context)
-        self.loop.deliver_at(self._arrival(transport.out, size), process, handle)
+        """The next piece arrives after a while, once its link is open."""
+        pipe, peer = transport.out, transport.peer
+        if pipe.link.blocks:
+            pipe.link.held.append(partial(self._let_through, transport, size))
+            return
+        process, handle = peer.process, peer.arrival
+        if not process.alive:  # the kernel of its machine answers for it
+            process = self.loop.outside
+            handle = SimHandle(peer.arrived, (), process.context)
+        self._deliver(pipe, size, process, handle)
 
     def _pass(self, pipe: Pipe, process: SimProcess, callback: Callable[[], object]) -> None:
         """Calls back in the process when the link lets it through."""
         if pipe.link.blocks:
             pipe.link.held.append(partial(self._pass, pipe, process, callback))
         else:
-            self.loop.deliver_at(self._arrival(pipe, 0), process, SimHandle(callback, (), process.context))
+            self._deliver(pipe, 0, process, SimHandle(callback, (), process.context))
 
-    def _arrival(self, pipe: Pipe, size: int) -> float:
-        """When what is sent now arrives: behind what was sent before."""
+    def _deliver(self, pipe: Pipe, size: int, process: SimProcess, handle: SimHandle) -> None:
+        """What is sent now arrives after its latency, behind what was sent before."""
         link, weather = pipe.link, self.weather
         random = link.random
         latency = weather.base_s - log(1.0 - random()) * weather.tail_s + size / weather.bytes_per_s
@@ -262,7 +259,7 @@ class Network:
         if at < pipe.last_at:
             at = pipe.last_at
         pipe.last_at = at
-        return at
+        self.loop.deliver_at(at, process, handle)
 
     def took(self, transport: SimTransport, piece: bytes) -> None:
         """A protocol is given a piece."""

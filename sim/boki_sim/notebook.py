@@ -7,7 +7,6 @@ the client's own numbers, which all its sessions share.
 
 from __future__ import annotations
 
-import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 from typing import Any
 
@@ -106,4 +105,4 @@ class Notebook:
 
     async def pause(self) -> None:
         """Between two calls."""
-        await asyncio.sleep(self.numbers.expovariate(1 / self.habits.pause_s))
+        await self._loop.settled_after(self._loop.current, self.numbers.expovariate(1 / self.habits.pause_s))

@@ -206,7 +206,7 @@ class _Run:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self.loop.settled_after(self.loop.outside, LOOK_EVERY_S)
             self.invariants.compare_verdicts(self.cluster.engines())
 
     async def _bookies_up(self) -> None:

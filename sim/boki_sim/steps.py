@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from boki_common import engine_protocol
 from boki_common.bookkeeper import v2, v3
@@ -166,6 +166,13 @@ class Met:
     path: str = ""
 
 
+class Clock(Protocol):
+    """Virtual time, as the loop has it."""
+
+    @property
+    def now(self) -> float: ...
+
+
 class Steps:
     """See the module.
 
@@ -173,16 +180,16 @@ class Steps:
         counts: step → how often it happened.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.counts: Counter[str] = Counter()
-        self._now = now
+        self._clock = clock
         self._last: dict[SimProcess, tuple[str, float]] = {}
         self._waiting: dict[str, list[tuple[int, Callable[[Met], None]]]] = {}
 
     def met(self, step: str, actor: SimProcess, peer: SimProcess | None = None, path: str = "") -> None:
         """It happens now."""
         self.counts[step] += 1
-        self._last[actor] = moment = (step, self._now())
+        self._last[actor] = moment = (step, self._clock.now)
         if peer is not None:
             self._last[peer] = moment
         if step in self._waiting:
@@ -197,7 +204,7 @@ class Steps:
         if process is None or process not in self._last:
             return IDLE
         step, at = self._last[process]
-        return step if self._now() - at <= RECENT_S else IDLE
+        return step if self._clock.now - at <= RECENT_S else IDLE
 
     def forget_waiting(self) -> None:
         """Nobody is called back any more."""

@@ -74,11 +74,11 @@ class SimTransport(asyncio.Transport):
         """The protocol, if it has a buffer of its own."""
         self._inbox: deque[bytes] = deque()
         self._reading = True
-        self._feeding = False
         self._closing = False
         self._lost_told = False
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
+        self._full = SOCKET_BYTES + HIGH_WATER_BYTES
         self._writing_paused = False
 
     # -- asyncio's transport
@@ -109,24 +109,27 @@ class SimTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
+        self._full = SOCKET_BYTES + self._high
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low, self._high
 
     def get_write_buffer_size(self) -> int:
-        return max(0, self.out.outstanding - SOCKET_BYTES)
-
-    def write(self, data: Buffer) -> None:
-        self.writelines((data,))
+        excess = self.out.outstanding - SOCKET_BYTES
+        return excess if excess > 0 else 0
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        data = b"".join(list_of_data)
+        self.write(b"".join(list_of_data))
+
+    def write(self, data: Buffer) -> None:
+        if type(data) is not bytes:
+            data = bytes(data)
         out = self.out
         if not data or self._closing or out.ended:
             return
         out.outstanding += len(data)
         self._network.send(self, data)
-        if out.outstanding > SOCKET_BYTES + self._high and not self._writing_paused:
+        if out.outstanding > self._full and not self._writing_paused:
             self._writing_paused = True
             assert self._protocol is not None
             self._protocol.pause_writing()
@@ -181,7 +184,7 @@ class SimTransport(asyncio.Transport):
         if self.dead:
             self._network.refuse(self)
             return
-        if self._protocol is None or not self._reading or self._inbox or self._feeding:
+        if not self._reading or self._inbox or self._protocol is None:
             self._inbox.append(piece)
         else:
             self._take(piece)
@@ -203,7 +206,10 @@ class SimTransport(asyncio.Transport):
             if peer._writing_paused or peer._closing:
                 self._tell_room(peer)
             if not self._closing:
-                self._feed(piece)
+                try:
+                    self._feed(piece)
+                except Exception as error:  # noqa: BLE001 - as asyncio's transports: the connection ends with it
+                    self._defect(error)
 
     def _take_end(self) -> None:
         assert isinstance(self._protocol, (asyncio.Protocol, asyncio.BufferedProtocol))
@@ -212,30 +218,27 @@ class SimTransport(asyncio.Transport):
 
     def _feed(self, piece: bytes) -> None:
         protocol = self._buffered
-        self._feeding = True
-        try:
-            if protocol is None:
-                assert isinstance(self._protocol, asyncio.Protocol)
-                self._protocol.data_received(piece)
-                return
-            size = len(piece)
-            buffer = protocol.get_buffer(-1)
-            if type(buffer) is not memoryview:
-                buffer = memoryview(buffer).cast("B")
-            if len(buffer) < size:
-                self._fill(protocol, buffer, piece)
-            else:  # as a rule
-                buffer[:size] = piece
-                protocol.buffer_updated(size)
-        except Exception as error:  # noqa: BLE001 - as asyncio's transports: the connection ends with it
-            self._network.loop.call_exception_handler(
-                {"message": "a protocol failed while it received", "exception": error, "protocol": self._protocol}
-            )
-            self._closing = True
-            self.drop(RST)
-            self._tell_lost(error)
-        finally:
-            self._feeding = False
+        if protocol is None:
+            assert isinstance(self._protocol, asyncio.Protocol)
+            self._protocol.data_received(piece)
+            return
+        size = len(piece)
+        buffer = protocol.get_buffer(-1)
+        if type(buffer) is not memoryview:
+            buffer = memoryview(buffer).cast("B")
+        if len(buffer) < size:
+            self._fill(protocol, buffer, piece)
+        else:  # as a rule
+            buffer[:size] = piece
+            protocol.buffer_updated(size)
+
+    def _defect(self, error: Exception) -> None:
+        self._network.loop.call_exception_handler(
+            {"message": "a protocol failed while it received", "exception": error, "protocol": self._protocol}
+        )
+        self._closing = True
+        self.drop(RST)
+        self._tell_lost(error)
 
     def _fill(self, protocol: asyncio.BufferedProtocol, buffer: memoryview, piece: bytes) -> None:
         at, end = 0, len(piece)

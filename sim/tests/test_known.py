@@ -15,6 +15,7 @@ def test_what_was_answered_before_is_known() -> None:
     known.learn(1.0, 10)
     known.learn(2.0, 5)
     assert [known.before(at) for at in (1.0, 1.5, 2.5)] == [0, 10, 10]
+    assert [known.upto(at) for at in (0.5, 1.0, 2.5)] == [0, 10, 10]
 
 
 def test_sessions_know_what_they_were_told_and_took_over() -> None:

@@ -187,7 +187,7 @@ def test_what_the_machine_settles_wakes_who_awaits_it_exactly_then_unless_paused
     woken: dict[str, float] = {}
 
     async def waits(name: str, process: Any) -> None:
-        await loop.settled_at(START_S + 2, process)
+        await loop.settled_after(process, 2)
         woken[name] = loop.time()
 
     processes = {name: simulation.process(name) for name in ("runs", "pauses", "dies")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from boki_common import engine_protocol
@@ -10,11 +11,13 @@ from boki_common.net import messages
 from boki_metalog import sequencer_protocol
 from boki_sim.steps import (
     CHANGES,
+    HEADS_KEPT,
     IDLE,
     RECENT_S,
     STEPS,
     Met,
     Steps,
+    StepsOfHeads,
     of_bookie,
     of_change,
     of_disk,
@@ -47,6 +50,21 @@ def test_frames_of_engines_and_sequencers() -> None:
     assert of_sequencer(head(sequencer_protocol.OP_ENTRIES)) == "cut pushed"
 
 
+def test_heads_are_told_once_and_so_many_are_remembered() -> None:
+    told: list[bytes] = []
+
+    def tell(head: bytes) -> str:
+        told.append(head)
+        return f"step {head[0]}"
+
+    table = StepsOfHeads(tell)
+    assert [table[b"a"], table[b"b"], table[b"a"]] == ["step 97", "step 98", "step 97"]
+    assert told == [b"a", b"b"]
+    for number in range(3 * HEADS_KEPT):
+        assert table[number.to_bytes(2, "big")] == f"step {number >> 8}"
+    assert len(table) <= HEADS_KEPT
+
+
 def test_changes_of_metadata() -> None:
     assert of_change("/boki/view", b"", None) == "view swap"
     assert of_change("/boki/terms/3", b"", None) == "term sealed"
@@ -67,7 +85,7 @@ def test_every_step_has_one_name() -> None:
 
 
 def test_who_waits_is_told_once_at_the_nth_time_from_then(simulation: Any) -> None:
-    steps = Steps(simulation.loop.time)
+    steps = Steps(simulation.loop)
     found: list[Met] = []
     bookie, engine = simulation.process("bookie-1"), simulation.process("engine-1")
     steps.met("data add", bookie, engine)
@@ -83,13 +101,18 @@ def test_who_waits_is_told_once_at_the_nth_time_from_then(simulation: Any) -> No
     assert steps.counts == {"data add": 4, "append": 4}
 
 
+@dataclass
+class Clock:
+    now: float
+
+
 def test_a_process_is_in_its_last_step_for_a_moment(simulation: Any) -> None:
-    now = 0.0
-    steps = Steps(lambda: now)
+    clock = Clock(0.0)
+    steps = Steps(clock)
     bookie = simulation.process("bookie-1")
     assert steps.of(bookie) == steps.of(None) == IDLE
     steps.met("journal write", bookie)
-    now += RECENT_S
+    clock.now += RECENT_S
     assert steps.of(bookie) == "journal write"
-    now += RECENT_S
+    clock.now += RECENT_S
     assert steps.of(bookie) == IDLE

@@ -30,6 +30,22 @@ def test_how_many_lines_are_kept() -> None:
     assert kept.newest(1) == ["1000.0000000 p k x"]
 
 
+def test_a_whole_line_is_as_good_as_its_parts() -> None:
+    digests = []
+    for whole in (False, True):
+        loop = SimLoop(1)
+        trace = Trace(loop)
+        for number in range(1_000):
+            if whole:
+                trace.note((loop.now, "p", "k", number))
+            else:
+                trace.add("p", "k", number)
+        digests.append(trace.digest())
+        assert trace.count == 1_000
+        loop.end()
+    assert digests[0] == digests[1]
+
+
 def test_values_are_in_the_digest_whichever_objects_they_are() -> None:
     """Whether two equal values are one object depends on the interpreter."""
     digests = []

@@ -183,6 +183,12 @@ BAD = {
         append("c3", 6, 7, "z", outcome="conflict", expect={"y": 15}, actual={"y": None}),
     ],
     "wrong verdict, forgotten later": [append("c2", 2, 3, "b", 20, tags=["x"], expect={"x": None}), A, forgets(15)],
+    "lost, a trim that reached beyond it had returned before it began": [
+        A,
+        trim(4, 5, 35),
+        append("c1", 6, 7, "c", 30, tags=["x"]),
+        read("c3", 8, 9, []),
+    ],
     "wrong trim, nobody trimmed": [A, B, read("c3", 4, 5, [SEEN_B], trimmed=15)],
     "wrong trim, still shown": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_A, SEEN_B])],
 }

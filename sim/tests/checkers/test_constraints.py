@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from boki_sim.checkers.constraints import Constraints, Step
 from boki_sim.checkers.history import Operation
 
@@ -32,6 +35,14 @@ def test_calls_that_overlap_or_touch_are_in_no_order() -> None:
         graph.clock(calls(*spans), "before", entering=(0, 1), leaving=(0, 1))
         graph.before(1, "missed", 0)
         assert graph.cycle() == [], spans
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda edge: edge[0] != edge[1]), max_size=14))
+def test_an_order_is_found_exactly_where_there_is_no_cycle(edges: list[tuple[int, int]]) -> None:
+    graph = Constraints(8)
+    for first, second in edges:
+        graph.before(first, "x", second)
+    assert graph._is_ordered() == (not graph._component())
 
 
 def test_of_several_cycles_one_of_the_fewest_calls_is_told() -> None:
