@@ -10,7 +10,7 @@ Rules:
 - A name is snake_case, begins with `boki_`, ends with its unit, and a counter then with `_total`; so a reader of a
   dashboard never guesses. Units are Prometheus' base units: seconds, bytes, ratio, or "" for plain counts.
 - Counting happens per batch, not per record, and on the event loop only: counters and histograms have no lock, because the
-  library's, with theirs, cost ten times as much, and that thirty times per append.
+  library's, with theirs, cost ten times as much, and that thirty times per append. A hot path adds to `value` itself.
 - Asking for a definition again gives the same metric; two definitions of one name are a programmer's error.
 
 The page that shows them is `metrics_page`.
