@@ -334,10 +334,14 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
     size = rows_end + actual_count * _PAIR.size
     expect(size == len(body), "answers", size, len(body))
     pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
-    rows, used, make = [], 0, make_answer_row
+    rows, used, make, shown = [], 0, make_answer_row, 0
     for book, writer, first, first_seqnum, position, count, verdict, flags, actual, _ in _ROW.iter_unpack(
         body[_ANSWERS.size : rows_end]
     ):
+        if position == shown:
+            position = shown  # one object for all: whoever keeps it touches no other memory when it changes
+        else:
+            shown = position
         found: tuple[tuple[int, int], ...] = ()
         if actual:
             expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)

@@ -51,6 +51,15 @@ def test_answers(token: dict[int, Position], answers: list[AnswerRow]) -> None:
     assert protocol.decode_answers(flat(protocol.encode_answers(token, answers))) == (token, answers)
 
 
+def test_answers_that_show_the_same_position_share_it() -> None:
+    """A client may have 100,000 books: each keeps the position that it saw, and an object of its own is cold memory."""
+    rows = [AnswerRow(book, bytes(16), 1, 5, 2**40 + book // 2, 1, 0) for book in range(4)]
+    _, found = protocol.decode_answers(flat(protocol.encode_answers({0: Position(1, 2)}, rows)))
+    assert found == rows
+    assert found[0].position is found[1].position is not found[2].position
+    assert found[2].position is found[3].position
+
+
 @given(tokens, rows, st.integers(0, 5))
 def test_answers_are_the_same_bytes_however_they_are_added(
     token: dict[int, Position], answers: list[AnswerRow], at: int

@@ -158,7 +158,9 @@ class Appender:
         if window.next_number == window.low:  # nothing is undecided
             if connection.closed:
                 connection.check_open()
-            now = connection.now()
+            if not connection.flush_scheduled:
+                connection.turn_began = connection.now()
+            now = connection.turn_began  # one object for all books of a turn: an own one is cold when it is replaced
             if self._replaceable and window.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
                 self._take(Window(connection.new_writer()))
                 window = self.window

@@ -89,7 +89,9 @@ class Connection:
         self._undecided: dict[bytes | tuple[int, bytes], Appender] = {}
         self._inquiries: dict[Appender, None] = {}
         self._dirty: list[Appender] = []
-        self._flush_scheduled = False
+        self.flush_scheduled = False
+        """Whether something is queued in this turn of the loop, which began appending at:"""
+        self.turn_began = 0.0
         self._queued_bytes = 0
         self._reconnecting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
@@ -286,14 +288,14 @@ class Connection:
         self._queued_bytes += size
         if self._queued_bytes >= EARLY_FLUSH_BYTES:
             self._flush(early=True)  # the engine works on them while a thousand callers who were answered append again
-        elif not self._flush_scheduled:
-            self._flush_scheduled = True
+        elif not self.flush_scheduled:
+            self.flush_scheduled = True
             self.loop.call_soon(self._flush)
 
     def _flush(self, *, early: bool = False) -> None:
         """Sends what is queued, at once: nothing else of this turn is awaited."""
         if not early:
-            self._flush_scheduled = False
+            self.flush_scheduled = False
         self._queued_bytes = 0
         dirty, self._dirty = self._dirty, []
         peer = self._peer

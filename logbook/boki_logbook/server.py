@@ -126,6 +126,7 @@ class SdkConnection:
     ) -> None:
         """`neighbours`: of an engine that does not index all slots."""
         self._peer = peer
+        self._connection = peer.connection
         self._neighbours = neighbours
         self._forwarder: Forwarder | None = None
         self._engine = engine
@@ -192,21 +193,21 @@ class SdkConnection:
     # -- AppendSource
 
     def answered(self, token: Token, answers: Answers) -> None:
-        if not self._peer.closed:
-            self._push(*answers.encode(token))
+        self._push(*answers.encode(token))
 
     def answers_forwarded(self, body: memoryview) -> None:
-        if not self._peer.closed:
-            self._push(body)
+        self._push(body)
 
     def _push(self, *answers: Buffer) -> None:
-        peer = self._peer
-        if peer.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
-            peer.connection.abort(
-                Overloaded(f"{peer.peer} takes no answers: {peer.unsent_bytes} bytes wait; it may connect again")
+        connection = self._connection
+        if connection.paused and connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
+            connection.abort(
+                Overloaded(
+                    f"{connection.peer} takes no answers: {connection.unsent_bytes} bytes wait; it may connect again"
+                )
             )
             return
-        peer.push_now(wire.OP_ANSWERS, *answers)
+        self._peer.push_now(wire.OP_ANSWERS, *answers)
 
     def refused(self, request_id: int, error: BokiError) -> None:
         if not self._peer.closed:
@@ -318,7 +319,8 @@ class SdkConnection:
 
     def _read(self, request_id: int, body: memoryview) -> None:
         token, query = wire.decode_read(body)
-        self._check_room()
+        if self._connection.paused:
+            self._check_room()
         self._reads.value += 1
         if query.consistency is Consistency.LINEARIZABLE:
             self._check_pending()
@@ -354,7 +356,9 @@ class SdkConnection:
     # -- room
 
     def _check_room(self) -> None:
-        unsent = self._peer.unsent_bytes
+        if not self._connection.paused:
+            return
+        unsent = self._connection.unsent_bytes
         if unsent > limits.CONNECTION_UNSENT_BYTES:
             raise Overloaded(f"{unsent} bytes of answers wait for this connection to take them", found=unsent)
 

@@ -402,8 +402,21 @@ async def broken(token: dict[int, Position]) -> list[bytes]:
 
 async def test_who_takes_no_answers_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     sdk = await served.sdk()
-    monkeypatch.setattr(limits, "CONNECTION_UNSENT_BYTES", -1)
-    sdk.append(run(1, b"x"))
+    monkeypatch.setattr(limits, "CONNECTION_UNSENT_BYTES", limits.MIB)
+    sdk.peer.connection.pause_reading()
+    (connection,) = served.connections
+    pushes = 0
+    while not connection._connection.closed:
+        assert pushes < 64
+        connection.answers_forwarded(memoryview(bytes(limits.MIB)))
+        pushes += 1
+        if connection._connection.unsent_bytes > limits.MIB:
+            with pytest.raises(Overloaded, match="bytes of answers wait"):
+                connection.message_received(
+                    connection._peer, wire.OP_READ, 1, memoryview(b"".join(wire.encode_read({}, query())))
+                )
+        await asyncio.sleep(0)
+    sdk.peer.connection.resume_reading()
     assert isinstance(await sdk.lost, ConnectionLost)
 
 

@@ -157,3 +157,16 @@ async def test_a_wait_for_a_place_that_is_passed_over_while_it_is_being_cancelle
             await cancelled
         assert await waiting
         assert all(ticket.done() for ticket in tickets)
+
+
+async def test_books_that_are_appended_to_in_one_turn_share_its_time(serve: Serve) -> None:
+    _, url, _ = await serve()
+    async with boki.connect(url) as client:
+        books = [client.book(number) for number in range(3)]
+        tickets = [book.submit(b"x") for book in books[:2]]
+        await asyncio.sleep(0.01)
+        tickets.append(books[2].submit(b"x"))
+        first, second, later = [book._appender.progressed_at for book in books]
+        assert first is second < later
+        for ticket in tickets:
+            await ticket
