@@ -313,3 +313,14 @@ async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
     for _ in range(100):
         await asyncio.sleep(0)
     assert second.frames.empty(), "room again: it waits"
+
+
+async def test_who_only_adds_and_reads_no_answers_is_noticed_too(serve: Serve, world: Any) -> None:
+    served = await serve(IntakeLimits(request_bytes=64 * KIB, unsent_bytes=-1, slow_reader_timeout_s=0.01))
+    assert await world.put(served.storage, world.add(1, 0)) == [V2Status.OK]
+    client = await served.connect()
+    client.connection.send(*served.add(1))
+    assert await client.answers(1) == [V2Status.OK]
+    served.connections[0].pause_writing()  # as the transport says when it has more to send than it likes
+    client.connection.send(*served.add(2))
+    assert await client.lost is not None
