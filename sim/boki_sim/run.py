@@ -135,8 +135,8 @@ class _Run:
     def go(self, outcome: Outcome) -> None:
         collecting = gc.isenabled()
         gc.disable()
+        gc.collect()
         if not gc.get_freeze_count():
-            gc.collect()
             gc.freeze()  # modules are not looked through again and again, which takes a tenth of a run
         logs.configure(level="error", stream=io.StringIO())
         try:
