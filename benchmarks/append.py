@@ -6,6 +6,8 @@ Three bookies, a sequencer and an engine (each a process, on SQLite metadata) an
 Rounds are interleaved: each measures every workload and every yardstick once, and what is shown are medians over rounds, so
 a noisy minute spoils a round and not a figure.
 
+    cores awake = measured while no core may sleep (the setting keep_cores_awake of any role): one append after another wakes
+    some sixteen sleeping ones
     yardstick of one append = 2 × (echo p50 + fdatasync p50): to the engine and its bookies, to the sequencer and its bookies
     bare shape = one append through as many processes that do nothing but pass it on and flush it (`bare_shape`)
 
@@ -22,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +34,7 @@ from benchmarks.bare_shape import Bare
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.report import Ratio, Row
 from boki_cli.local_cluster import LocalCluster
+from boki_common.runtime.awake_cores import LATENCY_DEVICE, awake_cores, may_keep_awake
 from boki_common.runtime.process import loop_factory, tune_memory
 
 MANY_RECORDS: Final = 256
@@ -101,6 +104,8 @@ APPEND_WORKLOADS: Final = tuple(
 MANY: Final = Workload(f"append_many({MANY_RECORDS}) × {MANY_TASKS}, 1 KB", MANY_TASKS, appending_many)
 READ: Final = Workload("cached read, 1 KB", 1, reading)
 WORKLOADS: Final = (*APPEND_WORKLOADS, MANY, READ)
+AWAKE: Final = tuple(one._replace(name=f"{one.name}, cores awake") for one in (APPEND_WORKLOADS[0], READ))
+"""What is measured again while the machine's cores may not sleep."""
 
 
 def index_rebuild(records: int) -> dict[str, float]:
@@ -112,25 +117,59 @@ def index_rebuild(records: int) -> dict[str, float]:
     return found
 
 
+async def measure_yardsticks(directory: Path, socket: Path, name: str) -> Yardsticks:
+    sync_us, echo_us = yardsticks.fdatasync_us(directory), await yardsticks.echo_us(socket)
+    return Yardsticks(sync_us, echo_us, await bare_shape.measure(directory / name))
+
+
+def over(rows: Sequence[Row], yards: Sequence[Yardsticks]) -> float:
+    """The median over rounds of an append beside the yardstick of the same round."""
+    return statistics.median(row.p50_ms / yard.append_ms for row, yard in zip(rows, yards, strict=True))
+
+
+def describe(found: Sequence[Yardsticks], state: str) -> dict[str, str]:
+    """The yardsticks in words, as measured in a `state` of the machine."""
+
+    def median(of: Callable[[Yardsticks], float]) -> float:
+        return statistics.median(map(of, found))
+
+    return {
+        f"fdatasync 4 KiB p50{state}": f"{median(lambda one: one.fdatasync_us):.0f} µs",
+        f"framed echo 1 KiB p50{state}": f"{median(lambda one: one.echo_us):.0f} µs (Unix socket, two processes)",
+        f"yardstick of an append{state}": f"{median(lambda one: one.append_ms):.3f} ms = 2 × (fdatasync + echo)",
+        f"bare shape{state}": f"{median(lambda one: one.bare.append_ms):.3f} ms, "
+        f"{median(lambda one: one.bare.append_ms / one.append_ms):.2f} yardsticks, "
+        f"{median(lambda one: one.bare.append_cpu_us):.0f} µs of processor time",
+    }
+
+
 class Rounds:
     """All rounds of one run, and what follows from them."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[Row]] = {workload.name: [] for workload in WORKLOADS}
+        self.rows: dict[str, list[Row]] = {}
         self.yardsticks: list[Yardsticks] = []
+        self.awake_yardsticks: list[Yardsticks] = []
         self.rebuilds: list[dict[str, float]] = []
 
     async def measure(
         self, cluster: LocalCluster, directory: Path, socket: Path, arguments: argparse.Namespace
     ) -> None:
         """One round more."""
-        sync_us, echo_us = yardsticks.fdatasync_us(directory), await yardsticks.echo_us(socket)
-        bare = await bare_shape.measure(directory / f"bare-{len(self.yardsticks)}")
-        self.yardsticks.append(Yardsticks(sync_us, echo_us, bare))
+        number = len(self.yardsticks)
+        self.yardsticks.append(await measure_yardsticks(directory, socket, f"bare-{number}"))
         async with boki.connect(cluster.url) as client:
-            for workload in WORKLOADS:
-                row = await closed_loop(workload, client, cluster.pids, arguments.seconds)
-                self.rows[workload.name].append(row)
+
+            async def measure_all(workloads: Sequence[Workload]) -> None:
+                for workload in workloads:
+                    row = await closed_loop(workload, client, cluster.pids, arguments.seconds)
+                    self.rows.setdefault(workload.name, []).append(row)
+
+            await measure_all(WORKLOADS)
+            if may_keep_awake():
+                with awake_cores():
+                    self.awake_yardsticks.append(await measure_yardsticks(directory, socket, f"bare-awake-{number}"))
+                    await measure_all(AWAKE)
         self.rebuilds.append(index_rebuild(REBUILD_RECORDS))
 
     def medians(self) -> list[Row]:
@@ -139,13 +178,11 @@ class Rounds:
     def ratios(self) -> list[Ratio]:
         medians = {row.name: row for row in self.medians()}
         one, many64, many1024 = (medians[workload.name] for workload in APPEND_WORKLOADS[:3])
-        over = statistics.median(
-            row.p50_ms / yard.append_ms for row, yard in zip(self.rows[one.name], self.yardsticks, strict=True)
-        )
         rebuilt = statistics.median(one["records_per_s"] for one in self.rebuilds)
         weight = statistics.median(one["process_bytes_per_row"] for one in self.rebuilds)
         return [
-            Ratio("append_p50_1_outstanding_over_yardstick", over, "<=", 4),
+            Ratio("append_p50_1_outstanding_over_yardstick", over(self.rows[one.name], self.yardsticks), "<=", 4),
+            *self._awake_ratios(),
             Ratio("appends_per_s_64_1KB", many64.per_s, ">=", 20_000),
             Ratio("appends_per_s_1024_1KB", many1024.per_s, ">=", 60_000),
             Ratio("append_many_records_per_s", medians[MANY.name].per_s, ">=", 150_000),
@@ -155,20 +192,24 @@ class Rounds:
             Ratio("cpu_us_per_record_1024", sum(many1024.cpu_us.values()), "<=", 20),
         ]
 
+    def _awake_ratios(self) -> list[Ratio]:
+        if not self.awake_yardsticks:
+            return []
+        append = over(self.rows[AWAKE[0].name], self.awake_yardsticks)
+        return [Ratio("append_p50_1_outstanding_over_yardstick_cores_awake", append, "<=", 4)]
+
     def facts(self) -> dict[str, str]:
-        sync = statistics.median(one.fdatasync_us for one in self.yardsticks)
-        echo = statistics.median(one.echo_us for one in self.yardsticks)
-        append = statistics.median(one.append_ms for one in self.yardsticks)
-        return {
-            "fdatasync 4 KiB p50": f"{sync:.0f} µs",
-            "framed echo 1 KiB p50": f"{echo:.0f} µs (Unix socket, two processes)",
-            "yardstick of an append": f"{append:.3f} ms = 2 × (fdatasync + echo)",
-            "bare shape": f"{statistics.median(one.bare.append_ms for one in self.yardsticks):.3f} ms, "
-            f"{statistics.median(one.bare.append_ms / one.append_ms for one in self.yardsticks):.2f} yardsticks, "
-            f"{statistics.median(one.bare.append_cpu_us for one in self.yardsticks):.0f} µs of processor time",
-            "index rebuild": f"{statistics.median(one['records_per_s'] for one in self.rebuilds):,.0f} records/s, "
-            f"{statistics.median(one['process_bytes_per_row'] for one in self.rebuilds):.1f} B a row",
-        }
+        found = describe(self.yardsticks, "")
+        if self.awake_yardsticks:
+            found |= describe(self.awake_yardsticks, ", cores awake")
+        else:
+            found["cores awake"] = f"not measured: {LATENCY_DEVICE} is absent or not ours to write to"
+        rebuilds = [one["records_per_s"] for one in self.rebuilds]
+        weights = [one["process_bytes_per_row"] for one in self.rebuilds]
+        found["index rebuild"] = (
+            f"{statistics.median(rebuilds):,.0f} records/s, {statistics.median(weights):.1f} B a row"
+        )
+        return found
 
 
 async def run(directory: Path, arguments: argparse.Namespace) -> Rounds:

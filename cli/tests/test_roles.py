@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from boki_common.errors import DirectoryInUse, SettingsError
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
+from boki_common.runtime.awake_cores import awake_cores
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_logbook.index import Index
 
@@ -140,3 +142,16 @@ def test_a_role_imports_what_it_runs() -> None:
     found = set(done.stdout.split())
     assert "boki_bookie.storage" in found
     assert found.isdisjoint(NOT_OF_A_BOOKIE)
+
+
+async def test_cores_are_kept_awake_while_a_role_is_open_if_that_is_wished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "latency"
+    device.touch()
+    monkeypatch.setattr(roles, "awake_cores", partial(awake_cores, device))
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    async with roles.open_parts(settings(metadata=uri)):
+        assert not device.read_bytes()
+    async with roles.open_parts(settings(metadata=uri, keep_cores_awake=True)):
+        assert device.read_bytes() == bytes(4)
