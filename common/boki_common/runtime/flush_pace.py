@@ -14,6 +14,8 @@ INLINE_FLUSH_S: Final = 0.001
 """A flush on the event loop takes no longer, or the following ones are made in the thread."""
 INLINE_AFTER: Final = 256
 """So many flushes in a row must have been fast."""
+AGAIN_AFTER: Final = 16
+"""The same after a slow flush that stood alone, as any disk has them."""
 INLINE_BYTES: Final = 256 * limits.KIB
 """A larger write always goes to the thread."""
 NONE_INLINE: Final = -1
@@ -23,20 +25,24 @@ NONE_INLINE: Final = -1
 class FlushPace:
     """Whether the next durable write is made on the event loop.
 
-    Only after `INLINE_AFTER` flushes in a row were fast; one slow flush sends the next as many to the thread. So a slow
-    disk costs the loop one flush in that many, at most. A fast flush on the loop need not be told: it changes nothing.
+    Only after `INLINE_AFTER` flushes in a row were fast. A slow one on the loop sends the next to the thread: as many, or
+    `AGAIN_AFTER` if as many were fast on the loop since the last slow one. So slow flushes cost the loop one flush in
+    `INLINE_AFTER`, at most. Fast flushes on the loop are counted, in `inline_flushes`, by who makes them.
     """
 
-    __slots__ = ("_to_go", "inline_bytes")
+    __slots__ = ("_to_go", "inline_bytes", "inline_flushes")
 
     def __init__(self) -> None:
         self.inline_bytes = NONE_INLINE
         """A write of up to so many bytes is made on the loop."""
+        self.inline_flushes = 0
+        """Fast ones on the loop since the last slow one."""
         self._to_go = INLINE_AFTER
 
     def took(self, seconds: float) -> None:
         if seconds > INLINE_FLUSH_S:
-            self._to_go = INLINE_AFTER
+            self._to_go = AGAIN_AFTER if self.inline_flushes >= INLINE_AFTER else INLINE_AFTER
+            self.inline_flushes = 0
             self.inline_bytes = NONE_INLINE
         else:
             self._to_go = max(0, self._to_go - 1)  # also where two threads tell of a flush at once

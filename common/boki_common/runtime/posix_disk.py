@@ -224,6 +224,8 @@ class PosixFile:
         seconds = perf_counter() - begun
         if seconds > INLINE_FLUSH_S:
             self._pace.took(seconds)
+        else:
+            self._pace.inline_flushes += 1
         return seconds
 
     def _write_and_flush(self, offset: int, buffers: Sequence[Buffer]) -> None:

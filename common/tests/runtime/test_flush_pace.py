@@ -5,15 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.runtime.flush_pace import INLINE_AFTER, INLINE_BYTES, INLINE_FLUSH_S, NONE_INLINE, FlushPace
+from boki_common.runtime.flush_pace import (
+    AGAIN_AFTER,
+    INLINE_AFTER,
+    INLINE_BYTES,
+    INLINE_FLUSH_S,
+    NONE_INLINE,
+    FlushPace,
+)
 
 FAST, SLOW = INLINE_FLUSH_S, INLINE_FLUSH_S * 1.001
 
 
-def after(*flushes: float) -> FlushPace:
-    pace = FlushPace()
+def after(*flushes: float, pace: FlushPace | None = None) -> FlushPace:
+    """Each flush made where the pace says, and told as its maker does."""
+    pace = pace or FlushPace()
     for seconds in flushes:
-        pace.took(seconds)
+        if pace.inline_bytes > 0 and seconds <= INLINE_FLUSH_S:
+            pace.inline_flushes += 1
+        else:
+            pace.took(seconds)
     return pace
 
 
@@ -24,20 +35,37 @@ def test_only_after_so_many_fast_flushes_in_a_row() -> None:
     assert after(*[FAST] * (INLINE_AFTER + 1_000)).inline_bytes == INLINE_BYTES
 
 
-def test_one_slow_flush_ends_it_and_all_have_to_come_again() -> None:
-    pace = after(*[FAST] * (INLINE_AFTER + 1_000), SLOW)
-    for _ in range(INLINE_AFTER):
-        assert pace.inline_bytes == NONE_INLINE
+def flushes_in_the_thread(pace: FlushPace) -> int:
+    count = 0
+    while pace.inline_bytes == NONE_INLINE:
         pace.took(FAST)
+        count += 1
+    return count
+
+
+def test_after_a_slow_flush_that_stood_alone_few_have_to_be_fast() -> None:
+    pace = after(*[FAST] * (2 * INLINE_AFTER), SLOW)
+    assert flushes_in_the_thread(pace) == AGAIN_AFTER
     assert pace.inline_bytes == INLINE_BYTES
+
+
+def test_slow_flushes_that_come_soon_after_another_send_as_many_as_at_first_to_the_thread() -> None:
+    assert flushes_in_the_thread(after(*[FAST] * (2 * INLINE_AFTER - 1), SLOW)) == INLINE_AFTER
+    alone = [FAST] * (2 * INLINE_AFTER) + [SLOW]
+    assert flushes_in_the_thread(after(*alone, *[FAST] * (AGAIN_AFTER + INLINE_AFTER - 1), SLOW)) == INLINE_AFTER
+    assert flushes_in_the_thread(after(*alone, *[FAST] * (AGAIN_AFTER - 1), SLOW)) == INLINE_AFTER, "slow in the thread"
 
 
 def test_a_slow_flush_among_fast_ones_starts_the_count_again() -> None:
     assert after(*[FAST] * (INLINE_AFTER - 1), SLOW, FAST).inline_bytes == NONE_INLINE
 
 
-@given(st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(1, 2 * INLINE_AFTER)), max_size=8))
-def test_inline_says_that_the_last_ones_were_all_fast(spans: list[tuple[float, int]]) -> None:
-    flushes = [seconds for seconds, count in spans for _ in range(count)]
-    expected = len(flushes) >= INLINE_AFTER and SLOW not in flushes[-INLINE_AFTER:]
-    assert after(*flushes).inline_bytes == (INLINE_BYTES if expected else NONE_INLINE)
+@given(st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(1, 2 * INLINE_AFTER)), max_size=12))
+def test_of_as_many_flushes_one_slow_one_at_most_is_on_the_loop(spans: list[tuple[float, int]]) -> None:
+    pace, since = FlushPace(), 0
+    for seconds in (seconds for seconds, count in spans for _ in range(count)):
+        if pace.inline_bytes > 0 and seconds == SLOW:
+            assert since >= INLINE_AFTER
+            since = -1
+        since += 1
+        after(seconds, pace=pace)
