@@ -190,6 +190,7 @@ class Cluster:
             if node.plan is not None:
                 plan.slowness = node.plan.slowness
             node.disk.plan = node.plan = plan
+            node.disk.quick = self.shape.quick_disks and plan.slowness == 1.0
             node.disk.wait = plan.wait
         self.trace.add(process.name, "starts", "")
         mains = {"bookie": self._bookie, "sequencer": self._sequencer, "engine": self._engine}

@@ -43,6 +43,8 @@ class Shape:
     """Engines move parts of their index to files."""
     clock_rate: float = 1.0
     """How fast wall clocks run, beside virtual time: an hour of theirs passes within a run where it is high."""
+    quick_disks: bool = False
+    """Flushes of bookies take no time, unless a fault slows the disk: they are made within a turn of the loop."""
     crowded: bool = False
     """Many clients at several engines: so cuts order entries of all of them."""
 
@@ -138,13 +140,15 @@ def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
         session_writer_age_s=3_600.0 * rate,  # SDKs keep to it by virtual time
     )
     drawn = replace(drawn, engine=engine, index_slots=index_slots, index_files=pick((False, True)), clock_rate=rate)
-    if numbers.random() >= CROWDED:
-        return drawn
-    return replace(drawn, crowded=True, clients=CROWD, engines=max(2, drawn.engines), index_slots=_ALL)
+    if numbers.random() < CROWDED:
+        drawn = replace(drawn, crowded=True, clients=CROWD, engines=max(2, drawn.engines), index_slots=_ALL)
+    return replace(drawn, quick_disks=numbers.random() < QUICK)
 
 
 CROWDED: Final = 1 / 8
 CROWD: Final = 6
+QUICK: Final = 2 / 3
+"""Of disks, as they are today."""
 FAST: Final = 20_000.0
 """A stream is an hour old after a fifth of a second."""
 _ALL: Final = ()

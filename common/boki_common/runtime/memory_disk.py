@@ -84,9 +84,9 @@ class MemoryFile:
         disk = self._disk
         if self._closed or not disk._is_quick() or offset + size - len(self._content.written) > disk._room():
             return None
-        disk._fail_if_due("write")
+        disk._meet_now("write", self.name)
         self._content.write(offset, b"".join(buffers))
-        disk._fail_if_due("sync")
+        disk._meet_now("sync", self.name)
         self._content.flush(self._content.writes)
         return 0.0
 
@@ -136,7 +136,8 @@ class MemoryDisk:
         self.cached = False
         """Whether everything that was written is at hand (`read_at_hand`), or nothing."""
         self.quick = False
-        """Whether durable writes are made at once (`write_now`), where nothing holds them and no limit of steps is set."""
+        """Whether durable writes are made at once (`write_now`), where nothing holds them and no limit of steps is set; what
+        a plan says of how long they take does not count then."""
         self.steps = 0
         self.stopped = asyncio.Event()
         """Set when `stop_after` has stopped an operation."""
@@ -331,8 +332,15 @@ class MemoryDisk:
 
     def _is_quick(self) -> bool:
         """Whether nothing could happen to a durable write but a failure."""
-        alone = self._limit is None and self.plan is None and not self._closed and not self.read_only
+        alone = self._limit is None and not self._closed and not self.read_only
         return self.quick and alone and not self._held and not any(self._delays.values())
+
+    def _meet_now(self, kind: str, name: str) -> None:
+        """One step of an operation that takes no time."""
+        if self.plan is not None:
+            self.steps += 1
+            self.plan(kind, name)
+        self._fail_if_due(kind)
 
     async def _turn(self) -> None:
         """One numbered step: past the limit nothing goes on."""

@@ -139,6 +139,26 @@ async def test_a_quick_disk_writes_at_once_and_what_is_written_survives() -> Non
     assert disk.contents("file") == b"another", "written, not flushed"
 
 
+async def test_a_plan_is_asked_for_each_step_of_a_write_that_is_made_at_once() -> None:
+    disk = MemoryDisk()
+    disk.quick = True
+    file = await disk.open("file", create=True)
+    asked: list[str] = []
+
+    def plan(kind: str, name: str) -> float:
+        asked.append(kind)
+        if len(asked) > 3:
+            raise DiskFailed("input/output error")
+        return 1.0
+
+    disk.plan = plan
+    assert file.write_now(0, [b"one"], 3) == 0.0, "how long it takes does not count"
+    with pytest.raises(DiskFailed):
+        file.write_now(0, [b"two"], 3)
+    assert asked == ["write", "sync", "write", "sync"]
+    assert disk.contents("file") == b"two", "written, not flushed"
+
+
 async def test_what_was_filled_survives() -> None:
     disk = MemoryDisk()
     file = await disk.open("file", create=True)
@@ -147,7 +167,7 @@ async def test_what_was_filled_survives() -> None:
     assert disk.crash(SeededRandom(1)).contents("file") == b"xx" + bytes(5) + b"xxx"
 
 
-@pytest.mark.parametrize("what", ["held", "slow", "limited", "planned", "full", "read-only"])
+@pytest.mark.parametrize("what", ["held", "slow", "limited", "full", "read-only"])
 async def test_where_something_could_happen_to_a_write_nothing_is_written_at_once(what: str) -> None:
     disk = MemoryDisk()
     disk.quick = True
@@ -158,8 +178,6 @@ async def test_where_something_could_happen_to_a_write_nothing_is_written_at_onc
         disk.slow("write", 1.0)
     elif what == "limited":
         disk.stop_after(1)
-    elif what == "planned":
-        disk.plan = lambda kind, name: 0.0
     elif what == "full":
         disk.capacity_bytes = 3
     else:
