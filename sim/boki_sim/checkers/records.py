@@ -6,6 +6,7 @@ outcome is in the log exactly if somebody saw it.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -108,11 +109,13 @@ class BookLog:
                 yield Finding("wrong verdict", self.book, text, (operation,))
 
     def forgotten(self, append: Operation, tag: str) -> int:
-        """The highest seqnum of a stream that may have been forgotten when an append was decided; -1 if none."""
+        """The highest seqnum of a stream that may have been forgotten when an append was decided; -1 if none.
+
+        One whose outcome is unknown may have been decided long after its caller gave up.
+        """
+        until = math.inf if append.end is None or append.outcome == "unknown" else append.end
         named = [
-            trim
-            for trim in self._trims
-            if trim.outcome != "never" and trim.tag in (ALL, tag) and (append.end is None or trim.start <= append.end)
+            trim for trim in self._trims if trim.outcome != "never" and trim.tag in (ALL, tag) and trim.start <= until
         ]
         return max((trim.before - 1 for trim in named), default=-1) if any(trim.forget for trim in named) else -1
 

@@ -105,6 +105,12 @@ GOOD = {
         forgets(15),
         append("c2", 6, 7, "b", 20, tags=["x"], expect={"x": None}),
     ],
+    "an append whose caller gave up is decided after its stream was forgotten": [
+        append("c2", 2, 3, "b", tags=["x"], expect={"x": None}),
+        A,
+        forgets(15),
+        read("c3", 6, 7, [SEEN_B]),
+    ],
     "a forgotten stream has nothing newer than what is expected, and refuses it": [
         A,
         forgets(15),
