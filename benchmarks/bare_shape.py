@@ -14,15 +14,14 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from benchmarks import machine
+from benchmarks import child, machine
 
 BOOKIES: Final = 3
 QUORUM: Final = 2
@@ -144,30 +143,7 @@ async def _engine(directory: Path) -> Callable[[_Peer, bytes], None]:
 async def _serve(role: str, directory: Path) -> None:
     make = {"bookie": _bookie, "sequencer": _sequencer, "engine": _engine}[role.partition("-")[0]]
     received = await make(directory / role)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(lambda: _Peer(received), str(directory / role))
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    await loop.run_in_executor(None, sys.stdin.read)
-    server.close()
-
-
-@contextmanager
-def _processes(directory: Path) -> Iterator[dict[str, int]]:
-    running: dict[str, subprocess.Popen[bytes]] = {}
-    try:
-        for role in (*(f"bookie-{number}" for number in range(BOOKIES)), "sequencer", "engine"):
-            command = [sys.executable, "-m", "benchmarks.bare_shape", role, str(directory)]
-            running[role] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            output = running[role].stdout
-            assert output is not None
-            if not output.readline():
-                raise RuntimeError(f"{role} of the bare shape ended with {running[role].wait()}")
-        yield {role: process.pid for role, process in running.items()}
-    finally:
-        for process in running.values():
-            process.kill()
-            process.communicate()
+    await child.serve(lambda: _Peer(received), directory / role)
 
 
 async def _each(count: int, send: Callable[[], None], arrived: asyncio.Queue[Any]) -> float:
@@ -186,14 +162,16 @@ async def measure(directory: Path, *, count: int = 1000) -> Bare:
     directory.mkdir()
     arrived: asyncio.Queue[None] = asyncio.Queue()
     record = os.urandom(RECORD_BYTES)
-    with _processes(directory) as pids:
+    roles = (*(f"bookie-{number}" for number in range(BOOKIES)), "sequencer", "engine")
+    with ExitStack() as stack:
+        pids = [stack.enter_context(child.running("benchmarks.bare_shape", role, str(directory))) for role in roles]
         quorum = _Quorum(lambda: arrived.put_nowait(None))
         await quorum.connect(directory)
         engine = await _connect(directory / "engine", lambda *_: arrived.put_nowait(None))
         await _each(count // 4, lambda: engine.transport.write(record), arrived)
-        used = machine.cpu_seconds([*pids.values(), os.getpid()])
+        used = machine.cpu_seconds([*pids, os.getpid()])
         append_ms = await _each(count, lambda: engine.transport.write(record), arrived)
-        used = machine.cpu_seconds([*pids.values(), os.getpid()]) - used
+        used = machine.cpu_seconds([*pids, os.getpid()]) - used
         ledger_ms = await _each(count, lambda: quorum.send(record), arrived)
     return Bare(append_ms, ledger_ms, used / count * 1e6)
 

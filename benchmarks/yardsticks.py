@@ -12,13 +12,13 @@ import asyncio
 import os
 import statistics
 import struct
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from time import perf_counter
 from typing import Final
+
+from benchmarks import child
 
 BLOCK_BYTES: Final = 4096
 FILE_BYTES: Final = 8 * 1024 * 1024
@@ -108,20 +108,9 @@ class _Asker(_Frames):
             self.done.set_result(None)
 
 
-@contextmanager
-def echo_server(socket: Path) -> Iterator[None]:
+def echo_server(socket: Path) -> AbstractContextManager[int]:
     """The other process, for as long as the block lasts."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.yardsticks", str(socket)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert server.stdout is not None
-        if not server.stdout.readline():
-            raise RuntimeError(f"the echo server ended with {server.wait()}")
-        yield
-    finally:
-        server.kill()
-        server.communicate()
+    return child.running("benchmarks.yardsticks", str(socket))
 
 
 async def echo_us(socket: Path, *, count: int = 2000) -> float:
@@ -136,16 +125,7 @@ async def echo_us(socket: Path, *, count: int = 2000) -> float:
     return statistics.median(asker.taken) * 1e6
 
 
-async def _serve(socket: str) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(_Echo, socket)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    await loop.run_in_executor(None, sys.stdin.read)
-    server.close()
-
-
 if __name__ == "__main__":
     import uvloop
 
-    uvloop.run(_serve(sys.argv[1]))
+    uvloop.run(child.serve(_Echo, Path(sys.argv[1])))

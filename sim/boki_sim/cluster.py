@@ -187,15 +187,21 @@ class Cluster:
                 self.loop, process, stream(self.seed, "disk", process.name), self.trace,
                 flush_s=self.shape.flush_s, other_s=self.shape.flush_s / 20, steps=self.steps,
             )  # fmt: skip
-            if node.plan is not None:
-                plan.slowness = node.plan.slowness
+            slowness = 1.0 if node.plan is None else node.plan.slowness
             node.disk.plan = node.plan = plan
-            node.disk.quick = self.shape.quick_disks and plan.slowness == 1.0
             node.disk.wait = plan.wait
+            self.slow_disk(node, slowness)
         self.trace.add(process.name, "starts", "")
         mains = {"bookie": self._bookie, "sequencer": self._sequencer, "engine": self._engine}
         main = mains.get(node.kind, self._controller)
         node.main = process.start(self._run(node, process, main), name=node.name)
+
+    def slow_disk(self, node: Node, slowness: float) -> None:
+        """Its operations take so many times as long; 1.0: as the shape has it."""
+        assert node.plan is not None
+        assert node.disk is not None
+        node.plan.slowness = slowness
+        node.disk.quick = self.shape.quick_disks and slowness == 1.0
 
     def end_node(self, node: Node, *, power: bool = False) -> None:
         """Kills the process; with `power` the machine too: what was not flushed is gone or torn, nobody is told."""

@@ -343,15 +343,8 @@ class Nemesis:
         node = self._node(fault.target)
         if node is None or node.plan is None:
             return False
-
-        def take(slowness: float) -> None:
-            if node.plan is not None and node.disk is not None:
-                node.plan.slowness = slowness
-                node.disk.quick = self._cluster.shape.quick_disks and slowness == 1.0
-
-        take(fault.amount)
-
-        self._later(fault.seconds, lambda: take(1.0))
+        self._cluster.slow_disk(node, fault.amount)
+        self._later(fault.seconds, partial(self._cluster.slow_disk, node, 1.0))
         return True
 
     def _disk_error(self, fault: Fault) -> bool:

@@ -62,10 +62,15 @@ def test_a_slow_flush_among_fast_ones_starts_the_count_again() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(1, 2 * INLINE_AFTER)), max_size=12))
 def test_of_as_many_flushes_one_slow_one_at_most_is_on_the_loop(spans: list[tuple[float, int]]) -> None:
-    pace, since = FlushPace(), 0
+    pace, since, in_a_row = FlushPace(), 0, 0
     for seconds in (seconds for seconds, count in spans for _ in range(count)):
-        if pace.inline_bytes > 0 and seconds == SLOW:
+        inline = pace.inline_bytes == INLINE_BYTES
+        assert inline or pace.inline_bytes == NONE_INLINE
+        assert not inline or in_a_row >= AGAIN_AFTER, "the last ones were all fast"
+        assert inline or in_a_row < INLINE_AFTER, "as many in a row are always enough"
+        if inline and seconds == SLOW:
             assert since >= INLINE_AFTER
             since = -1
         since += 1
+        in_a_row = in_a_row + 1 if seconds == FAST else 0
         after(seconds, pace=pace)

@@ -16,7 +16,7 @@ from boki_common.errors import ClosedError, CorruptData, DiskFailed, DiskFull, W
 from boki_common.runtime import posix_disk
 from boki_common.runtime.flush_pace import INLINE_AFTER, INLINE_BYTES
 from boki_common.runtime.ports import FILL_PIECE_BYTES, Buffer
-from boki_common.runtime.posix_disk import PosixDisk, storage_error
+from boki_common.runtime.posix_disk import PosixDisk, PosixFile, storage_error
 
 
 @pytest.mark.parametrize(
@@ -312,13 +312,19 @@ async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
     await disk.close()
 
 
-async def test_a_failed_flush_on_the_loop_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def quick_file(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> PosixFile:
+    """A file with an x in it, of a disk whose flushes take no time and are made on the loop from now on."""
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
     monkeypatch.setattr(posix_disk, "perf_counter", lambda: 0.0)
-    disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
     for _ in range(INLINE_AFTER):
         await file.write(0, [b"x"], durable=True)
+    return file
+
+
+async def test_a_failed_flush_on_the_loop_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = PosixDisk(tmp_path)
+    file = await quick_file(disk, monkeypatch)
 
     def broken(descriptor: int) -> None:
         assert threading.current_thread() is threading.main_thread()
@@ -336,12 +342,8 @@ async def test_a_short_write_on_the_loop_is_continued(tmp_path: Path, monkeypatc
     def short(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
         return real(descriptor, [bytes(buffers[0])[:2]], offset)
 
-    monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
-    monkeypatch.setattr(posix_disk, "perf_counter", lambda: 0.0)
     disk = PosixDisk(tmp_path)
-    file = await disk.open("file", create=True)
-    for _ in range(INLINE_AFTER):
-        await file.write(0, [b"x"], durable=True)
+    file = await quick_file(disk, monkeypatch)
     monkeypatch.setattr(os, "pwritev", short)
     assert file.write_now(1, [b"abc", b"defg"], 7) == 0.0
     assert (tmp_path / "file").read_bytes() == b"xabcdefg"
