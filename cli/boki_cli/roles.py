@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -26,7 +26,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
-from boki_common.runtime.awake_cores import awake_cores
+from boki_common.runtime.awake_cores import When, kept_awake
 from boki_common.runtime.posix_disk import PosixDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.settings import load_settings, setting, table
@@ -73,11 +73,11 @@ class ProcessSettings:
     metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
     log_json: bool = setting(False, unit="", help="Log JSON instead of key=value.")
-    keep_cores_awake: bool = setting(
-        False,
+    keep_cores_awake: When = setting(
+        "busy",
         unit="",
-        help="Cores of this machine do not sleep while a role runs (Linux, as root): single requests are answered faster, "
-        "most of all on virtual machines, at the cost of power.",
+        help="When the cores of this machine are kept from sleeping (Linux, as root), so that single requests are answered "
+        "faster, at the cost of power: while a role is busy, always while it runs, or never.",
     )
     zookeeper: ZookeeperSettings = table(ZookeeperSettings)
     bookie: BookieSettings = table(BookieSettings)
@@ -151,14 +151,13 @@ async def open_metadata(settings: ProcessSettings) -> AsyncIterator[Parts]:
 
 @asynccontextmanager
 async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
-    """As `open_metadata`; what a cluster keeps there is created unless it is there. Cores are kept awake if that is wished."""
-    awake = awake_cores() if settings.keep_cores_awake else nullcontext()
+    """As `open_metadata`; what a cluster keeps there is created unless it is there. Cores are kept awake as wished."""
     async with open_metadata(settings) as parts:
         long_paths = settings.long_ledger_paths
         layout = LedgerLayout.LONG_HIERARCHICAL if long_paths else LedgerLayout.HIERARCHICAL
         await init_cluster(parts.metadata, layout=layout)
         await ensure_view(parts.metadata)
-        with awake:
+        async with kept_awake(settings.keep_cores_awake):
             yield parts
 
 

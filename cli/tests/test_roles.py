@@ -19,7 +19,7 @@ from boki_common.errors import DirectoryInUse, SettingsError
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
-from boki_common.runtime.awake_cores import awake_cores
+from boki_common.runtime.awake_cores import kept_awake
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_logbook.index import Index
 
@@ -149,9 +149,13 @@ async def test_cores_are_kept_awake_while_a_role_is_open_if_that_is_wished(
 ) -> None:
     device = tmp_path / "latency"
     device.touch()
-    monkeypatch.setattr(roles, "awake_cores", partial(awake_cores, device))
+    monkeypatch.setattr(roles, "kept_awake", partial(kept_awake, device=device))
     uri = f"sqlite://{tmp_path}/metadata.db"
-    async with roles.open_parts(settings(metadata=uri)):
+    async with roles.open_parts(settings(metadata=uri, keep_cores_awake="never")):
         assert not device.read_bytes()
-    async with roles.open_parts(settings(metadata=uri, keep_cores_awake=True)):
+    async with roles.open_parts(settings(metadata=uri, keep_cores_awake="always")):
         assert device.read_bytes() == bytes(4)
+
+
+def test_cores_are_kept_awake_while_a_role_is_busy_unless_told_otherwise() -> None:
+    assert settings().keep_cores_awake == "busy"

@@ -1,13 +1,23 @@
-"""The wish of the kernel that cores do not sleep: made, held and ended; refused with a reason."""
+"""The wish of the kernel that cores do not sleep: made, held and ended; refused with a reason; as the setting says."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from boki_common.errors import SettingsError
-from boki_common.runtime.awake_cores import LATENCY_DEVICE, awake_cores, may_keep_awake
+from boki_common.runtime import awake_cores as module
+from boki_common.runtime.awake_cores import (
+    ANY_SLEEP,
+    LATENCY_DEVICE,
+    NO_SLEEP,
+    When,
+    awake_cores,
+    kept_awake,
+    may_keep_awake,
+)
 
 
 def holds(path: Path) -> bool:
@@ -34,7 +44,7 @@ def test_the_wish_ends_with_an_error(tmp_path: Path) -> None:
 
 def test_without_the_device_or_the_right_to_it_nothing_starts(tmp_path: Path) -> None:
     device = tmp_path / "latency"
-    match = r"cannot keep the cores awake.*run as root.*keep_cores_awake off"
+    match = r"cannot keep the cores awake.*run as root.*set keep_cores_awake to busy or never"
     with pytest.raises(SettingsError, match=match), awake_cores(device):
         raise AssertionError("there is none")
     assert not device.exists()
@@ -45,3 +55,55 @@ def test_without_the_device_or_the_right_to_it_nothing_starts(tmp_path: Path) ->
 def test_the_kernel_takes_the_wish() -> None:
     with awake_cores():
         assert holds(LATENCY_DEVICE)
+
+
+async def until_written(device: Path, wish: bytes) -> None:
+    """A file keeps what was written one after another; the device has the last."""
+    async with asyncio.timeout(10):
+        while (await asyncio.to_thread(device.read_bytes))[-4:] != wish:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_busy_process_keeps_cores_awake_and_a_quiet_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "latency"
+    device.touch()
+    used_s = 0.0
+    load = 1.0
+
+    def used() -> float:
+        nonlocal used_s
+        used_s += load
+        return used_s
+
+    monkeypatch.setattr(module, "_used_s", used)
+    async with kept_awake("busy", device):
+        await until_written(device, NO_SLEEP)
+        load = 0.0
+        await until_written(device, ANY_SLEEP)
+        load = 1.0
+        await until_written(device, NO_SLEEP)
+    assert not holds(device)
+
+
+@pytest.mark.parametrize("when", ["busy", "never"])
+async def test_without_the_right_a_role_starts_all_the_same_unless_cores_are_always_to_be_awake(
+    tmp_path: Path, when: When
+) -> None:
+    device = tmp_path / "latency"
+    async with kept_awake(when, device):
+        pass
+    assert not device.exists()
+    with pytest.raises(SettingsError, match="cannot keep the cores awake"):
+        async with kept_awake("always", device):
+            raise AssertionError("there is none")
+
+
+async def test_the_wish_for_always_is_made_at_once_and_held(tmp_path: Path) -> None:
+    device = tmp_path / "latency"
+    device.touch()
+    async with kept_awake("always", device):
+        assert device.read_bytes() == NO_SLEEP
+        assert holds(device)
+    assert not holds(device)
