@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -57,18 +58,12 @@ def test_the_kernel_takes_the_wish() -> None:
         assert holds(LATENCY_DEVICE)
 
 
-async def until_written(device: Path, wish: bytes) -> None:
-    """A file keeps what was written one after another; the device has the last."""
-    async with asyncio.timeout(10):
-        while (await asyncio.to_thread(device.read_bytes))[-4:] != wish:
-            await asyncio.sleep(0.01)
-
-
 async def test_a_busy_process_keeps_cores_awake_and_a_quiet_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = tmp_path / "latency"
-    device.touch()
+    os.mkfifo(device)
+    wishes = os.open(device, os.O_RDWR)
     used_s = 0.0
     load = 1.0
 
@@ -77,13 +72,17 @@ async def test_a_busy_process_keeps_cores_awake_and_a_quiet_one_does_not(
         used_s += load
         return used_s
 
+    async def next_wish() -> bytes:
+        return await asyncio.wait_for(asyncio.to_thread(os.read, wishes, 4), 10)
+
     monkeypatch.setattr(module, "_used_s", used)
     async with kept_awake("busy", device):
-        await until_written(device, NO_SLEEP)
+        assert await next_wish() == NO_SLEEP
         load = 0.0
-        await until_written(device, ANY_SLEEP)
+        assert await next_wish() == ANY_SLEEP
         load = 1.0
-        await until_written(device, NO_SLEEP)
+        assert await next_wish() == NO_SLEEP
+    os.close(wishes)
     assert not holds(device)
 
 
