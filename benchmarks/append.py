@@ -6,8 +6,8 @@ Three bookies, a sequencer and an engine (each a process, on SQLite metadata) an
 Rounds are interleaved: each measures every workload and every yardstick once, and what is shown are medians over rounds, so
 a noisy minute spoils a round and not a figure.
 
-    cores awake = measured while no core may sleep (the setting keep_cores_awake of any role): one append after another wakes
-    some sixteen sleeping ones
+    cores awake = measured while no core may sleep: Boki's roles wish that while they are busy (keep_cores_awake); the
+    yardsticks are measured as they come, and once more with cores awake
     yardstick of one append = 2 × (echo p50 + fdatasync p50): to the engine and its bookies, to the sequencer and its bookies
     bare shape = one append through as many processes that do nothing but pass it on and flush it (`bare_shape`)
 
@@ -104,8 +104,6 @@ APPEND_WORKLOADS: Final = tuple(
 MANY: Final = Workload(f"append_many({MANY_RECORDS}) × {MANY_TASKS}, 1 KB", MANY_TASKS, appending_many)
 READ: Final = Workload("cached read, 1 KB", 1, reading)
 WORKLOADS: Final = (*APPEND_WORKLOADS, MANY, READ)
-AWAKE: Final = tuple(one._replace(name=f"{one.name}, cores awake") for one in (APPEND_WORKLOADS[0], READ))
-"""What is measured again while the machine's cores may not sleep."""
 
 
 def index_rebuild(records: int) -> dict[str, float]:
@@ -159,17 +157,12 @@ class Rounds:
         number = len(self.yardsticks)
         self.yardsticks.append(await measure_yardsticks(directory, socket, f"bare-{number}"))
         async with boki.connect(cluster.url) as client:
-
-            async def measure_all(workloads: Sequence[Workload]) -> None:
-                for workload in workloads:
-                    row = await closed_loop(workload, client, cluster.pids, arguments.seconds)
-                    self.rows.setdefault(workload.name, []).append(row)
-
-            await measure_all(WORKLOADS)
-            if may_keep_awake():
-                with awake_cores():
-                    self.awake_yardsticks.append(await measure_yardsticks(directory, socket, f"bare-awake-{number}"))
-                    await measure_all(AWAKE)
+            for workload in WORKLOADS:
+                row = await closed_loop(workload, client, cluster.pids, arguments.seconds)
+                self.rows.setdefault(workload.name, []).append(row)
+        if may_keep_awake():
+            with awake_cores():
+                self.awake_yardsticks.append(await measure_yardsticks(directory, socket, f"bare-awake-{number}"))
         self.rebuilds.append(index_rebuild(REBUILD_RECORDS))
 
     def medians(self) -> list[Row]:
@@ -195,7 +188,7 @@ class Rounds:
     def _awake_ratios(self) -> list[Ratio]:
         if not self.awake_yardsticks:
             return []
-        append = over(self.rows[AWAKE[0].name], self.awake_yardsticks)
+        append = over(self.rows[APPEND_WORKLOADS[0].name], self.awake_yardsticks)
         return [Ratio("append_p50_1_outstanding_over_yardstick_cores_awake", append, "<=", 4)]
 
     def facts(self) -> dict[str, str]:
