@@ -14,7 +14,9 @@ age of others is judged only by who has itself renewed on time for a whole sessi
 process, a jump of its clock or an outage of the file everybody gets one time-out to come back. Processes in different
 *time* namespaces must not share a file.
 
-Watches. While any is open the thread asks `PRAGMA data_version` every 50 ms and compares the stamps of watched paths.
+Watches. Who writes to the file wakes the thread (`file_changes`), which a little later, when the transaction should have
+ended, reads the counter of changes; if it moved, the stamps of watched paths. SQLite writes to the file only while nobody
+can read it, so a look after a write finds either a lock, and is repeated, or what was committed. Each renewal looks as well.
 
 A file on a network file system is refused where the mount table shows it: SQLite's locks do not hold there.
 """
@@ -23,10 +25,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
@@ -42,12 +44,16 @@ from boki_common.errors import (
 )
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
+from boki_common.metadata.file_changes import FileChanges
 from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
 from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
 
 T = TypeVar("T")
 
 WATCH_INTERVAL_S: Final = 0.05
+"""The file is looked at so often, at most; where the system does not tell of writes, also at least."""
+TRANSACTION_S: Final = 0.01
+"""A look begins so long after a write was seen: most transactions of others have ended then."""
 BUSY_TIMEOUT_S: Final = 2.0
 """How long a transaction is begun anew while another process's is in the way (these last some milliseconds)."""
 CALLS: Final = 4_096
@@ -196,7 +202,9 @@ class _Worker:
         self._loop = loop
         self._session_lost = session_lost
         self._tell = tell
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._jobs: deque[tuple[Future[Any], Callable[[], Any]] | None] = deque()
+        """None: end."""
+        self._changes = FileChanges()
         self._thread = threading.Thread(target=self._run, name="boki-metadata", daemon=True)
         self._opened: Future[None] = Future()
         self._ended: Future[None] = Future()
@@ -204,37 +212,50 @@ class _Worker:
         self._session = ""
         self._process = ("", 0, 0, "")
         self._stamps: dict[str, Stamp | None] = {}
-        self._seen_version = -1
+        self._seen_changes = -1
+        """The counter when the stamps were read; -1: some were never read."""
+        self._stale = False
+        """Whether the file may have changed since."""
         self._written = False
+        """Whether this process wrote since."""
         self._renewed = 0.0
-        self._looked = 0.0
+        self._locked_since: float | None = None
         self._on_time_since = 0.0
 
     async def start(self) -> None:
         """Raises what `open_database` raises."""
         self._thread.start()
-        await asyncio.wrap_future(self._opened)
+        try:
+            await asyncio.wrap_future(self._opened)
+        except Exception:
+            self._changes.close()
+            raise
 
     async def stop(self) -> None:
         """Ends the session and the thread."""
-        self._jobs.put(None)
+        self._put(None)
         await asyncio.wrap_future(self._ended)
+        self._changes.close()
 
     async def call(self, job: Callable[[], T]) -> T:
         if self._ended.done():
             raise MetadataUnavailable(f"the thread of the metadata file {self._path} has failed", path=self._path)
-        if self._jobs.qsize() >= CALLS:
+        if len(self._jobs) >= CALLS:
             raise Overloaded(f"{CALLS} calls wait for the metadata file {self._path}")
         future: Future[T] = Future()
-        self._jobs.put((future, job))
+        self._put((future, job))
         return await asyncio.wrap_future(future)
+
+    def _put(self, entry: tuple[Future[Any], Callable[[], Any]] | None) -> None:
+        self._jobs.append(entry)
+        self._changes.wake()
 
     def watch(self, path: str) -> None:
         """Tells `path` once, and whenever it changes."""
-        self._jobs.put((Future(), lambda: self._watch(path)))
+        self._put((Future(), lambda: self._watch(path)))
 
     def unwatch(self, path: str) -> None:
-        self._jobs.put((Future(), lambda: self._stamps.pop(path, None)))
+        self._put((Future(), lambda: self._stamps.pop(path, None)))
 
     def read(self, job: Callable[[SqliteTree], T]) -> T:
         return _unless_locked(lambda: self._tree.read(lambda: job(self._tree)))
@@ -262,6 +283,7 @@ class _Worker:
             self._opened.set_exception(error)
             return
         try:
+            self._changes.watch(self._path)
             self._begin_session()
             self._opened.set_result(None)
             self._serve()
@@ -282,38 +304,46 @@ class _Worker:
         self._renew()
 
     def _fail_waiting(self) -> None:
-        while not self._jobs.empty():
-            entry = self._jobs.get()
+        while self._jobs:
+            entry = self._jobs.popleft()
             if entry is not None and entry[0].set_running_or_notify_cancel():
                 entry[0].set_exception(MetadataUnavailable(f"the thread of {self._path} ended", path=self._path))
 
     def _serve(self) -> None:
-        renew_at = poll_at = time.monotonic()
+        renew_at = look_at = time.monotonic()
         while True:
             now = time.monotonic()
             if now >= renew_at:
                 renew_at = now + self._timeout_s / RENEWALS_PER_TIMEOUT
                 self._in_background(self._renew)
-            if self._stamps and (self._written or self._seen_version < 0 or now >= poll_at):
-                poll_at = now + WATCH_INTERVAL_S
+            stale = self._stale and now >= look_at
+            if self._stamps and (stale or self._written or self._seen_changes < 0):
+                look_at = now + WATCH_INTERVAL_S
                 self._in_background(self._poll)
-            wake_at = min(renew_at, poll_at) if self._stamps else renew_at
-            try:
-                entry = self._jobs.get(timeout=max(0.0, wake_at - time.monotonic()))
-            except queue.Empty:
+            if self._jobs:
+                if not self._do(self._jobs.popleft()):
+                    return
                 continue
-            if entry is None:
-                self._in_background(self._end_session)
-                return
-            future, job = entry
-            if not future.set_running_or_notify_cancel():
-                continue
+            wake_at = min(renew_at, look_at) if self._stale and self._stamps else renew_at
+            for_changes = not self._stale and bool(self._stamps)
+            if self._changes.wait(wake_at - time.monotonic(), for_changes=for_changes) and for_changes:
+                self._stale = True
+                look_at = max(look_at, time.monotonic() + TRANSACTION_S)
+
+    def _do(self, entry: tuple[Future[Any], Callable[[], Any]] | None) -> bool:
+        """Runs a job; False when it was the last one."""
+        if entry is None:
+            self._in_background(self._end_session)
+            return False
+        future, job = entry
+        if future.set_running_or_notify_cancel():
             try:
                 result = job()
             except BaseException as error:  # noqa: BLE001  # handed to the caller
                 future.set_exception(error)
             else:
                 future.set_result(result)
+        return True
 
     def _in_background(self, job: Callable[[], None]) -> None:
         """Runs what has no caller. It is tried again at its next time."""
@@ -368,30 +398,36 @@ class _Worker:
     def _watch(self, path: str) -> None:
         # Read by the next poll, which is tried again until it succeeds, and told then.
         self._stamps[path] = _NEVER_READ
-        self._seen_version = -1
-        self._looked = time.monotonic()
+        self._seen_changes = -1
 
     def _poll(self) -> None:
         """One that meets another process's transaction is left to the next, which comes soon; it is told when none succeeds."""
         try:
             self._look()
         except MetadataUnavailable as error:
-            if not error.facts.get("locked") or time.monotonic() - self._looked >= BUSY_TIMEOUT_S:
+            if self._locked_since is None:
+                self._locked_since = time.monotonic()
+            if not error.facts.get("locked") or time.monotonic() - self._locked_since >= BUSY_TIMEOUT_S:
                 raise
         else:
-            self._looked = time.monotonic()
+            self._locked_since = None
 
     def _look(self) -> None:
-        version = self._tree.data_version()
-        if version == self._seen_version and not self._written:
-            return
-        stamps = self._tree.read(lambda: {path: self._tree.stamp(path) for path in self._stamps})
-        self._seen_version = version
+        self._changes.forget()
+        self._stale = True  # until it was looked at
+        changes, stamps = self._tree.read(self._stamps_if_changed)
+        self._stale = not self._changes.told
         self._written = False
         changed = [path for path, stamp in stamps.items() if stamp != self._stamps[path]]
-        self._stamps = stamps
+        self._seen_changes = changes
+        self._stamps.update(stamps)
         for path in changed:
             self._on_loop(self._tell, path)
+
+    def _stamps_if_changed(self) -> tuple[int, dict[str, Stamp | None]]:
+        """The counter of changes, and stamps if it moved since the last look."""
+        tree, changes = self._tree, self._tree.changes()
+        return changes, {} if changes == self._seen_changes else {path: tree.stamp(path) for path in self._stamps}
 
     def _on_loop(self, callback: Callable[..., None], *arguments: str) -> None:
         if not self._loop.is_closed():

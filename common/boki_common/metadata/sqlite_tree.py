@@ -182,14 +182,6 @@ class SqliteTree:
     def close(self) -> None:
         self._connection.close()
 
-    def data_version(self) -> int:
-        """A number that moves whenever another connection has committed. Raises MetadataUnavailable."""
-        try:
-            number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error as error:
-            raise self._failed("look", error) from error
-        return number
-
     def read(self, job: Callable[[], T]) -> T:
         """Runs `job` on one snapshot. Raises what it raises, MetadataUnavailable or CorruptData."""
         try:
@@ -266,6 +258,11 @@ class SqliteTree:
             raise NoNode(f"there is no metadata node {path}", path=path)
         rows = self._connection.execute("SELECT path FROM nodes WHERE parent = ?", (path,))
         return sorted(paths.name_of(row[0]) for row in rows)
+
+    def changes(self) -> int:
+        """A number that moves with each change of a node."""
+        number: int = self._connection.execute("SELECT changes FROM counter").fetchone()[0]
+        return number
 
     def stamp(self, path: str) -> Stamp | None:
         row = self._connection.execute("SELECT changed, children_changed FROM nodes WHERE path = ?", (path,)).fetchone()
@@ -366,5 +363,4 @@ class SqliteTree:
 
     def _next_change(self) -> int:
         self._connection.execute("UPDATE counter SET changes = changes + 1")
-        change: int = self._connection.execute("SELECT changes FROM counter").fetchone()[0]
-        return change
+        return self.changes()

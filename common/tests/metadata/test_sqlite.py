@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from boki_common.errors import CorruptData, InvalidArgument, MetadataUnavailable, VersionMismatch, WrongDirectory
+from boki_common.metadata import file_changes
 from boki_common.metadata import sqlite as sqlite_module
 from boki_common.metadata.sqlite import NETWORK_FILE_SYSTEMS, SqliteStore, file_system_of
 from boki_common.metadata.sqlite_tree import APPLICATION_ID, LOCK_WAIT_MS, SCHEMA_VERSION
@@ -276,14 +277,27 @@ async def test_a_watch_begun_while_the_file_is_locked_tells_later(opened: Opener
     await asyncio.wait_for(watch.changed(), 5)
 
 
+def begin_unfinished(path: Path) -> sqlite3.Connection:
+    """A transaction that has written to the file already, and holds its lock."""
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA cache_size = 4")
+    writer.execute("BEGIN EXCLUSIVE")
+    for number in range(40):
+        writer.execute(
+            "INSERT INTO nodes VALUES (?, '/', ?, 0, NULL, 0, 1, 1)", (f"/{number:02d}", number.to_bytes(4_000))
+        )
+    writer.execute("UPDATE counter SET changes = changes + 1")
+    writer.execute("UPDATE nodes SET children_changed = (SELECT changes FROM counter) WHERE path = '/'")
+    return writer
+
+
 async def test_a_look_that_meets_a_lock_is_told_only_when_none_succeeds(
     path: Path, tools: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(path, session_timeout_s=60.0)
     await store.start()
     await store.watch("/a").changed()
-    lock = sqlite3.connect(path, isolation_level=None)
-    lock.execute("BEGIN EXCLUSIVE")
+    writer = begin_unfinished(path)
 
     async def told() -> bool:
         return "not reachable" in capfd.readouterr().err
@@ -294,8 +308,87 @@ async def test_a_look_that_meets_a_lock_is_told_only_when_none_succeeds(
     await tools.throughout(silent, 0.4)
     monkeypatch.setattr(sqlite_module, "BUSY_TIMEOUT_S", 0.1)
     await tools.eventually(told)
-    lock.execute("ROLLBACK")
-    lock.close()
+    writer.execute("ROLLBACK")
+    writer.close()
+    await store.close()
+
+
+async def test_what_was_written_before_its_commit_is_seen_after_it(opened: Opener, path: Path, tools: Any) -> None:
+    store = SqliteStore(path, session_timeout_s=60.0)
+    await store.start()
+    watch = store.watch("/")
+    await watch.changed()
+    writer = begin_unfinished(path)
+    await tools.quiet(watch)
+    writer.execute("COMMIT")
+    writer.close()
+    await asyncio.wait_for(watch.changed(), 5)
+    assert len(await store.children("/")) == 40
+    await store.close()
+
+
+SET = """
+import asyncio, sys
+from boki_common.metadata.sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1], session_timeout_s=60.0)
+    await store.start()
+    for line in sys.stdin:
+        await store.set("/a", line.encode(), version=int(line))
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=["told of writes", "polling"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a store hears of changes."""
+    if request.param == "polling":
+
+        def none(path: bytes) -> int:
+            raise OSError("too many instances")
+
+        monkeypatch.setattr(file_changes, "_watched", none)
+    return str(request.param)
+
+
+@pytest.mark.processes
+async def test_each_change_of_another_process_is_seen_however_quickly_it_follows(path: Path, way: str) -> None:
+    """The file keeps its length, and many changes fall into one tick of the clock that file times are written by."""
+    store = SqliteStore(path, session_timeout_s=60.0)
+    await store.start()
+    await store.create("/a", b"x" * 100)
+    watch = store.watch("/a")
+    await watch.changed()
+    child = subprocess.Popen([sys.executable, "-c", SET, str(path)], stdin=subprocess.PIPE, text=True, bufsize=1)
+    assert child.stdin is not None
+    for number in range(40):
+        child.stdin.write(f"{number}\n")
+        while (await store.get("/a")).version <= number:
+            await asyncio.wait_for(watch.changed(), 5)
+    child.stdin.close()
+    assert await asyncio.to_thread(child.wait) == 0
+    await store.close()
+
+
+async def test_a_store_that_nobody_changes_is_not_looked_at(path: Path, tools: Any) -> None:
+    store = SqliteStore(path, session_timeout_s=60.0)
+    await store.start()
+    watch = store.watch("/a")
+    await watch.changed()
+    await tools.quiet(watch)
+    worker: Any = store._worker
+    asked: list[str] = []
+    await worker.call(lambda: worker._tree._connection.set_trace_callback(asked.append))
+
+    async def not_looked_at() -> bool:
+        return not asked
+
+    await tools.throughout(not_looked_at, 0.4)
+    edit(path, "UPDATE counter SET changes = changes + 1")
+    await tools.eventually(lambda: asyncio.sleep(0, bool(asked)))
     await store.close()
 
 

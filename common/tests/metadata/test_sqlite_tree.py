@@ -86,13 +86,18 @@ def test_stamps_move_with_the_node_and_with_its_children(tree: SqliteTree) -> No
     assert stamp("/a") != made
 
 
-def test_the_data_version_moves_with_the_commits_of_others(tree: SqliteTree, other: sqlite3.Connection) -> None:
-    second = SqliteTree(other, "the same file")
-    before = tree.data_version()
-    tree.write(lambda: tree.create("/own", b"", None))
-    assert tree.data_version() == before
-    second.write(lambda: second.create("/a", b"", None))
-    assert tree.data_version() != before
+def test_the_counter_moves_with_each_change_of_a_node_alone(tree: SqliteTree, other: sqlite3.Connection) -> None:
+    seen = [tree.read(tree.changes)]
+    tree.write(lambda: tree.create("/a", b"", None))
+    seen.append(tree.read(tree.changes))
+    SqliteTree(other, "other").write(lambda: SqliteTree(other, "other").set("/a", b"2", 0))
+    seen.append(tree.read(tree.changes))
+    tree.write(lambda: tree.delete("/a", 1))
+    seen.append(tree.read(tree.changes))
+    assert seen == sorted(set(seen))
+    tree.write(lambda: tree.begin_session(SessionRow("s", "boot", 1, 1, "", 5)))
+    tree.write(lambda: tree.renew_session("s", 9))
+    assert tree.read(tree.changes) == seen[-1]
 
 
 def test_a_session_that_is_gone_cannot_be_renewed(tree: SqliteTree) -> None:
