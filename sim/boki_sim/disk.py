@@ -93,15 +93,15 @@ def misdirect(disk: MemoryDisk, numbers: random.Random) -> list[str]:
     (from_name, from_offset), (name, offset) = source, target
     from_offset -= from_offset % SECTOR_BYTES
     offset -= offset % SECTOR_BYTES
-    room = min(SECTOR_BYTES, len(disk.contents(name)) - offset)
+    room = min(SECTOR_BYTES, disk.size_of(name) - offset)
     disk.overwrite(name, offset, disk.contents(from_name)[from_offset : from_offset + room])
     return [f"{from_name}:{from_offset} on {name}:{offset}"]
 
 
 def _any_place(disk: MemoryDisk, numbers: random.Random) -> tuple[str, int] | None:
     """A byte of the disk; each file is as likely as any other, so small ones are met too."""
-    names = [name for name in disk.all_names() if disk.contents(name)]
+    names = [name for name in disk.all_names() if disk.size_of(name)]
     if not names:
         return None
     name = numbers.choice(names)
-    return name, numbers.randrange(len(disk.contents(name)))
+    return name, numbers.randrange(disk.size_of(name))

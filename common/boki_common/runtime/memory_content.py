@@ -2,7 +2,8 @@
 
 `written` is what reads see. Every write that no flush has reached is kept, with what it replaced and how long the file was
 before it: taking these back, the newest first, leads to the durable bytes. So a flush has nothing to copy, which matters
-to a simulator, and only a crash, which is rare, puts the durable bytes together.
+to a simulator, and only a crash, which is rare, puts the durable bytes together. Zeros that a file is filled with ahead of its
+use are not kept either, as in a sparse file: a simulated journal has many more of them than it ever uses.
 
 A crash leaves the durable bytes and, as a rng chooses, some of the 512-byte sectors of what was written since: all of them,
 none, a prefix, or any.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from boki_common.runtime.ports import Random
 
@@ -20,41 +21,60 @@ SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""
 
 
-class _Write(NamedTuple):
-    """One that no flush has reached. `before` is what it replaced, as far as the file went, which was `size` long."""
-
-    offset: int
-    data: bytes
-    before: bytes
-    size: int
+_Write: TypeAlias = tuple[int, bytes, bytes, int]
+"""One that no flush has reached: offset, data, what was kept of the bytes that it replaced, and how long the file was."""
 
 
 class Content:
-    """See the module."""
+    """See the module.
 
-    __slots__ = ("_flushed", "_unflushed", "writes", "written")
+    Attributes:
+        size: of the file.
+        writes: number of writes so far.
+    """
+
+    __slots__ = ("_flushed", "_kept", "_unflushed", "size", "writes")
 
     def __init__(self, data: bytes = b"") -> None:
-        self.written = bytearray(data)
+        self.size = len(data)
+        self._kept = bytearray(data)
+        """The file without zeros at its end that nobody wrote anything behind."""
         self.writes = 0
-        """Number of writes so far."""
         self._flushed = 0
         """So many of them are durable."""
         self._unflushed: list[_Write] = []
         """The others."""
 
+    @property
+    def written(self) -> bytes:
+        """What reads see, all of it."""
+        return bytes(self._kept).ljust(self.size, b"\0")
+
     def write(self, offset: int, data: bytes) -> None:
-        written = self.written
-        size, end = len(written), offset + len(data)
-        self._unflushed.append(_Write(offset, data, bytes(memoryview(written)[offset:end]), size))
-        if end <= size:  # as a rule
-            written[offset:end] = data
+        kept, end = self._kept, offset + len(data)
+        self._unflushed.append((offset, data, bytes(memoryview(kept)[offset:end]), self.size))
+        if end <= len(kept):
+            kept[offset:end] = data
         else:
-            _put(written, offset, data)
+            _put(kept, offset, data)
+            if end > self.size and data:
+                self.size = end
+        self.writes += 1
+
+    def fill(self, offset: int, zeros: bytes) -> None:
+        """As `write`."""
+        if offset < len(self._kept):
+            self.write(offset, zeros)
+            return
+        self._unflushed.append((offset, zeros, b"", self.size))
+        if zeros:
+            self.size = max(self.size, offset + len(zeros))
         self.writes += 1
 
     def read(self, offset: int, length: int) -> bytes:
-        return bytes(memoryview(self.written)[offset : offset + length])
+        found = bytes(memoryview(self._kept)[offset : offset + length])
+        missing = min(length, self.size - offset) - len(found)
+        return found if missing <= 0 else found + bytes(missing)
 
     def flush(self, upto: int) -> None:
         """The first `upto` writes ever made reach stable media."""
@@ -66,21 +86,20 @@ class Content:
     def durable(self) -> bytearray:
         """What stable media hold."""
         view = bytearray(self.written)
-        for offset, _, before, size in reversed(self._unflushed):
+        for write in reversed(self._unflushed):
+            offset, _, _, size = write
+            before = _replaced(write)
             view[offset : offset + len(before)] = before
             del view[size:]
         return view
 
     def truncate(self, size: int) -> None:
         """Durable at once: nobody relies on the contrary. What is unflushed stays so, as far as it is inside."""
-        del self.written[size:]
-        self.written.extend(bytes(size - len(self.written)))
-        kept = []
-        for offset, data, before, _ in self._unflushed:
+        del self._kept[size:]
+        self.size = size
+        for number, (offset, data, before, _) in enumerate(self._unflushed):
             data = data[: max(0, size - offset)]
-            before = before[: len(data)].ljust(len(data), b"\0")
-            kept.append(_Write(offset, data, before, size))
-        self._unflushed = kept
+            self._unflushed[number] = (offset, data, before[: len(data)], size)
 
     def flip_bit(self, offset: int, bit: int) -> None:
         """Damages one bit: of what is written, of what is durable if that goes so far, and of what may become so."""
@@ -89,22 +108,24 @@ class Content:
 
     def overwrite(self, offset: int, data: bytes) -> None:
         """As `flip_bit`: these bytes were meant for another place."""
-        _put(self.written, offset, data)
         for at, view in self._pieces(offset, len(data)):
             start, end = max(offset, at), min(offset + len(data), at + len(view))
             view[start - at : end - at] = data[start - offset : end - offset]
 
     def _pieces(self, offset: int, length: int) -> Iterator[tuple[int, bytearray]]:
         """The file, and each piece of it that is kept beside it, which bytes may be changed in: where it is, and it."""
-        if offset < len(self.written):
-            yield 0, self.written
+        end = offset + length
+        self._kept.extend(bytes(max(0, min(end, self.size) - len(self._kept))))
+        if offset < len(self._kept):
+            yield 0, self._kept
         for number, write in enumerate(self._unflushed):
-            if offset < write.offset + len(write.data) and write.offset < offset + length:
-                data, before = bytearray(write.data), bytearray(write.before)
-                yield write.offset, data
-                if offset < write.offset + len(before):
-                    yield write.offset, before
-                self._unflushed[number] = write._replace(data=bytes(data), before=bytes(before))
+            at, size = write[0], write[3]
+            if offset < at + len(write[1]) and at < end:
+                data, before = bytearray(write[1]), bytearray(_replaced(write))
+                yield at, data
+                if offset < at + len(before):
+                    yield at, before
+                self._unflushed[number] = (at, bytes(data), bytes(before), size)
 
     def after_crash(self, rng: Random) -> bytes:
         """What a power cut leaves."""
@@ -118,6 +139,12 @@ class Content:
                 if survives:
                     _put(survivor, offset + start, data[start:end])
         return bytes(survivor)
+
+
+def _replaced(write: _Write) -> bytes:
+    """All that a write replaced, as far as the file went."""
+    offset, data, before, size = write
+    return before.ljust(min(len(data), size - offset), b"\0")
 
 
 def _put(view: bytearray, offset: int, data: bytes) -> None:

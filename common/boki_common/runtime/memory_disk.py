@@ -35,6 +35,7 @@ from boki_common.runtime.posix_disk import ASIDE, checked_name
 
 UNLIMITED_BYTES: Final = 2**60
 EIO: Final = 5
+_ZEROS: Final = bytes(FILL_PIECE_BYTES)
 
 KINDS: Final = frozenset(
     ("open", "size", "write", "read", "sync", "truncate", "names", "read_all", "replace", "rename", "remove", "lock")
@@ -56,33 +57,37 @@ class MemoryFile:
 
     async def size(self) -> int:
         await self._step("size")
-        return len(self._content.written)
+        return self._content.size
 
     async def write(self, offset: int, buffers: Sequence[Buffer], *, durable: bool) -> None:
         await self._step("write")
-        if self._disk.read_only:
-            self._disk._check_writable(self.name)
-        data = b"".join(buffers)
-        growth = offset + len(data) - len(self._content.written)
-        if growth > 0 and growth > (room := self._disk._room()):
-            kept = len(data) - (growth - room)
-            if kept > 0:
-                self._content.write(offset, data[:kept])
-            where = self._disk.describe(self.name)
-            raise DiskFull(f"no space left while writing {where}", path=where, offset=offset)
-        self._content.write(offset, data)
+        self._put(offset, b"".join(buffers), self._content.write)
         if durable:
             await self.sync()
 
     async def fill(self, offset: int, length: int) -> None:
         stop = offset + length
         for at in range(offset, stop, FILL_PIECE_BYTES):
-            await self.write(at, [bytes(min(FILL_PIECE_BYTES, stop - at))], durable=False)
+            await self._step("write")
+            self._put(at, _ZEROS[: min(FILL_PIECE_BYTES, stop - at)], self._content.fill)
         await self.sync()
+
+    def _put(self, offset: int, data: bytes, write: Callable[[int, bytes], None]) -> None:
+        """As much of a write as there is room for."""
+        if self._disk.read_only:
+            self._disk._check_writable(self.name)
+        growth = offset + len(data) - self._content.size
+        if growth > 0 and growth > (room := self._disk._room()):
+            kept = len(data) - (growth - room)
+            if kept > 0:
+                write(offset, data[:kept])
+            where = self._disk.describe(self.name)
+            raise DiskFull(f"no space left while writing {where}", path=where, offset=offset)
+        write(offset, data)
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
         disk = self._disk
-        if self._closed or not disk._is_quick() or offset + size - len(self._content.written) > disk._room():
+        if self._closed or not disk._is_quick() or offset + size - self._content.size > disk._room():
             return None
         disk._meet_now("write", self.name)
         self._content.write(offset, b"".join(buffers))
@@ -95,7 +100,7 @@ class MemoryFile:
         return self._content.read(offset, length)
 
     def read_at_hand(self, offset: int, length: int) -> bytes | None:
-        if not self._disk.cached or self._closed or offset + length > len(self._content.written):
+        if not self._disk.cached or self._closed or offset + length > self._content.size:
             return None
         return self._content.read(offset, length)
 
@@ -114,7 +119,7 @@ class MemoryFile:
 
     async def truncate(self, size: int) -> None:
         await self._step("truncate")
-        if size - len(self._content.written) > self._disk._room():
+        if size - self._content.size > self._disk._room():
             raise DiskFull(f"no space left while truncating {self._disk.describe(self.name)}", path=self.name)
         self._content.truncate(size)
 
@@ -208,7 +213,11 @@ class MemoryDisk:
 
     def contents(self, name: str) -> bytes:
         """The bytes of a file as written."""
-        return bytes(self._files[name].written)
+        return self._files[name].written
+
+    def size_of(self, name: str) -> int:
+        """How many bytes a file has as written."""
+        return self._files[name].size
 
     def all_names(self) -> list[str]:
         return sorted(self._files)
@@ -241,7 +250,7 @@ class MemoryDisk:
         await self._step("read_all", name)
         if checked_name(name) not in self._files:
             raise self._absent(name)
-        return bytes(self._files[name].written)
+        return self._files[name].written
 
     async def replace_all(self, name: str, data: Buffer) -> None:
         checked_name(name)
@@ -291,7 +300,7 @@ class MemoryDisk:
     def _room(self) -> int:
         if self.capacity_bytes == UNLIMITED_BYTES:
             return UNLIMITED_BYTES
-        return max(0, self.capacity_bytes - sum(len(content.written) for content in self._files.values()))
+        return max(0, self.capacity_bytes - sum(content.size for content in self._files.values()))
 
     def _absent(self, name: str) -> CorruptData:
         return CorruptData(f"expected the file {self.describe(name)}, found none: restore it", path=name)

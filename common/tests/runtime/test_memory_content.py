@@ -63,6 +63,7 @@ class TwoCopies:
 OFFSETS = st.integers(0, 40)
 STEPS = st.one_of(
     st.tuples(st.just("write"), OFFSETS, st.binary(max_size=20)),
+    st.tuples(st.just("fill"), OFFSETS, st.integers(0, 20).map(bytes)),
     st.tuples(st.just("flush"), st.integers(0, 4), st.just(b"")),
     st.tuples(st.just("truncate"), OFFSETS, st.just(b"")),
     st.tuples(st.just("flip"), OFFSETS, st.just(b"")),
@@ -76,9 +77,9 @@ def test_it_holds_what_two_copies_would_hold(data: bytes, steps: list[tuple[str,
     flushed = 0
     hole = False  # what is between the end and a write behind it is not written at all: damage there is of no interest
     for kind, number, new in steps:
-        if kind == "write":
-            hole |= number > len(content.written)
-            content.write(number, new)
+        if kind in ("write", "fill"):
+            hole |= number > content.size
+            (content.write if kind == "write" else content.fill)(number, new)
             model.write(number, new)
         elif kind == "flush":
             count = min(number, len(model.unflushed))
@@ -97,6 +98,8 @@ def test_it_holds_what_two_copies_would_hold(data: bytes, steps: list[tuple[str,
             content.overwrite(number, new)
             model.overwrite(number, new)
         assert content.written == model.written
+        assert content.size == len(model.written)
+        assert content.read(number, 25) == model.written[number : number + 25]
         assert content.durable() == model.durable
 
 
