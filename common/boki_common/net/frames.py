@@ -6,8 +6,9 @@
 
 Payloads are handed out as memoryviews of the receive buffer. A buffer whose views were handed out is never written
 again, so a view stays valid for as long as somebody keeps it; keeping one keeps its whole buffer. Buffers are 256 KiB, or
-room for four of the frames that do not fit, up to 2 MiB or one frame. Nothing is copied but the incomplete frame at the
-end of a full buffer.
+room for four of the frames that do not fit, up to 2 MiB or one frame; once such a frame came the following buffers are as
+large, for a while, so that no frame begins in one that is too small. Nothing is copied but the incomplete frame at the end of
+a full buffer.
 
 Lengths are checked before anything is allocated for them.
 """
@@ -26,6 +27,8 @@ PREFIX_BYTES: Final = _LENGTH.size
 _LEAST_FREE_BYTES: Final = 8 * limits.KIB
 _FRAMES_A_BUFFER: Final = 4
 _LARGE_BUFFER_BYTES: Final = 2 * limits.MIB
+_LARGE_BUFFERS: Final = 8
+"""So many are large after the last frame that did not fit into a usual one."""
 
 _NO_BUFFER: Final = memoryview(b"")
 
@@ -40,7 +43,18 @@ class FrameParser:
     are `free`, if they are enough for the next read to be worth its while. `limit` bounds one frame without its prefix.
     """
 
-    __slots__ = ("_buffer_bytes", "_end", "_limit", "_size", "_start", "_view", "_wanted", "free")
+    __slots__ = (
+        "_buffer_bytes",
+        "_end",
+        "_large_bytes",
+        "_large_left",
+        "_limit",
+        "_size",
+        "_start",
+        "_view",
+        "_wanted",
+        "free",
+    )
 
     def __init__(self, *, limit: int, buffer_bytes: int = limits.CONNECTION_BUFFER_BYTES) -> None:
         self._limit = limit
@@ -50,6 +64,9 @@ class FrameParser:
         self.free = self._view
         """Where the next bytes of the stream go. Empty: `renew` gives it. An attribute, as each read asks for it."""
         self._wanted = _LEAST_FREE_BYTES
+        self._large_bytes = 0
+        """Of buffers, as long as some are `_large_left`."""
+        self._large_left = 0
         self._start = 0
         self._end = 0
 
@@ -97,7 +114,13 @@ class FrameParser:
         """A new buffer's `free`, never empty. Not before it is needed: what the old one held is mostly gone by then."""
         held = self._view[self._start : self._end]
         needed = len(held) + self._wanted
-        self._size = max(self._buffer_bytes, needed, min(_FRAMES_A_BUFFER * needed, _LARGE_BUFFER_BYTES))
+        self._size = max(self._buffer_bytes, needed)
+        if needed > self._buffer_bytes:
+            self._large_bytes = min(_FRAMES_A_BUFFER * needed, _LARGE_BUFFER_BYTES)
+            self._large_left = _LARGE_BUFFERS
+        if self._large_left:
+            self._large_left -= 1
+            self._size = max(needed, self._large_bytes)
         self._view = memoryview(bytearray(self._size))
         self._view[: len(held)] = held
         self._start, self._end = 0, len(held)

@@ -53,3 +53,26 @@ def test_large_frame_gets_one_buffer_of_its_size() -> None:
     payload = bytes(range(256)) * 4000
     (frame,) = feed(parser, prefix(len(payload)) + payload, [1 << 20])
     assert frame == payload
+
+
+def test_the_buffer_after_large_frames_has_room_for_more_of_them() -> None:
+    parser = FrameParser(limit=10_000_000, buffer_bytes=65_536)
+    frame = prefix(100_000) + bytes(100_000)
+    frames = feed(parser, frame * 4, [1 << 20])
+    assert all(one.obj is frames[0].obj for one in frames)
+    assert len(parser.free) == 0
+    assert len(parser.renew()) == 4 * len(frame), (
+        "else the next frame would be copied out of a buffer that is too small"
+    )
+
+
+def test_buffers_are_small_again_when_no_large_frame_comes() -> None:
+    parser = FrameParser(limit=10_000_000, buffer_bytes=100_000)
+    feed(parser, prefix(200_000) + bytes(200_000), [1 << 20])
+    sizes: list[int] = []
+    while not sizes or sizes[-1] != 100_000:
+        assert len(sizes) < 20
+        sizes.append(len(parser.renew()))
+        feed(parser, (prefix(996) + bytes(996)) * (sizes[-1] // 1_000), [1 << 20])
+    assert len(sizes) > 2, "some more large ones may follow"
+    assert max(sizes) <= 4 * 200_004
