@@ -239,11 +239,12 @@ class Checkpointer:
             staged = 0
             while len(locations) < len(order):
                 begun, before = loop.time(), log.uncommitted_bytes
-                await log.append_some(ledger.ledger_id, ledger.flushing, order, locations)
+                small = stages is not None and stages.room_is_wanted
+                stage_bytes = SMALL_STAGE_BYTES if small else STAGE_BYTES
+                await log.append_some(ledger.ledger_id, ledger.flushing, order, locations, stage_bytes)
                 if log.uncommitted_bytes == before:
                     continue  # not enough for a write
-                small = stages is not None and stages.room_is_wanted
-                if log.uncommitted_bytes >= (SMALL_STAGE_BYTES if small else STAGE_BYTES):
+                if log.uncommitted_bytes >= stage_bytes:
                     stage.append((ledger, order[staged : len(locations)], locations[staged:]))
                     staged = len(locations)
                     await self._commit(cut, stage)

@@ -13,6 +13,7 @@ comes late meets no other entry, only an absent file.
 from __future__ import annotations
 
 import asyncio
+import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,8 @@ from boki_common.limits import MIB
 from boki_common.runtime.ports import Buffer, Disk, DiskFile
 
 FOLDER: Final = "entries"
-WRITE_BYTES: Final = 1 * MIB
+WRITE_BYTES: Final = 2 * MIB
+"""In one hand-off to a thread; the disk still gets pieces that others need not wait for long."""
 READ_BYTES: Final = 1 * MIB
 """Neighbours are read together up to this."""
 
@@ -91,9 +93,17 @@ class EntryWriter:
         return locations
 
     async def append_some(
-        self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int], locations: array[int]
+        self,
+        ledger_id: int,
+        bodies: Mapping[int, memoryview],
+        order: Sequence[int],
+        locations: array[int],
+        stage_bytes: int = sys.maxsize,
     ) -> None:
-        """Goes on where `locations` end, until `order` or one write is full; adds to them. Raises DiskFull, DiskFailed."""
+        """Goes on where `locations` end, until `order` or one write is full; adds to them. Raises DiskFull, DiskFailed.
+
+        A write that makes `stage_bytes` since the last commit is flushed with it: the commit then has nothing to wait for.
+        """
         file_bytes, bookie_id = self._log.file_bytes, self._log.bookie_id
         number, offset = self._end
         if offset >= file_bytes:
@@ -107,8 +117,9 @@ class EntryWriter:
         stop = min(self._buffers_at + WRITE_BYTES, max(file_bytes, offset + 1))
         offset = encode_entries(ledger_id, bodies, order, locations, self._buffers, number, offset, stop)
         self._end = EntryLogEnd(number, offset)
-        if offset - self._buffers_at >= WRITE_BYTES:
-            await self._flush()  # moves the end to the next page
+        size = offset - self._buffers_at
+        if size >= WRITE_BYTES:
+            await self._flush(durable=self.uncommitted_bytes + size >= stage_bytes)  # moves the end to the next page
 
     async def commit(self) -> None:
         """What was appended is durable and counts. Raises DiskFull, DiskFailed."""
@@ -123,7 +134,7 @@ class EntryWriter:
         """What is on disk knows what was committed; but for the last, the files are like any other."""
         self.open_numbers = [self.committed.file_number]
 
-    async def _flush(self) -> None:
+    async def _flush(self, *, durable: bool = False) -> None:
         """Writes what collected, to the end of its last page."""
         if not self._buffers:
             return
@@ -133,8 +144,11 @@ class EntryWriter:
             self._buffers.append(bytes(padding))
             self._end = EntryLogEnd(number, offset + padding)
         file = await self._log.file(number, create=True)
-        await file.write(self._buffers_at, self._buffers, durable=False)
-        self._written[number] = None
+        await file.write(self._buffers_at, self._buffers, durable=durable)
+        if durable:  # and so is what was written of this file before
+            self._written.pop(number, None)
+        else:
+            self._written[number] = None
         self.uncommitted_bytes += self._end.offset - self._buffers_at
         self._buffers = []
         self._buffers_at = self._end.offset
@@ -231,14 +245,21 @@ class EntryLog:
         self._tail.begin()
 
     async def append_some(
-        self, ledger_id: int, bodies: Mapping[int, memoryview], order: Sequence[int], locations: array[int]
+        self,
+        ledger_id: int,
+        bodies: Mapping[int, memoryview],
+        order: Sequence[int],
+        locations: array[int],
+        stage_bytes: int = sys.maxsize,
     ) -> None:
         """Adds entries of one ledger, from where `locations` end in `order`, as many as make one write, and their locations.
+
+        With `stage_bytes` written the caller will commit.
 
         Raises:
             DiskFull, DiskFailed.
         """
-        await self._tail.append_some(ledger_id, bodies, order, locations)
+        await self._tail.append_some(ledger_id, bodies, order, locations, stage_bytes)
 
     @property
     def uncommitted_bytes(self) -> int:

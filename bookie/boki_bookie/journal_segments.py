@@ -58,6 +58,8 @@ class SegmentFiles:
         self._segment_bytes = segment_bytes
         self._spares_kept = spares_kept
         self._spares: list[str] = []
+        self._found_to = 0
+        """Segments up to this generation may have been made with another size."""
 
     async def find(self) -> list[int]:
         """Generations that exist, ascending. Spares of the right size are taken into stock, other leftovers removed."""
@@ -72,6 +74,7 @@ class SegmentFiles:
                 self._spares.append(path)
             elif dot + kind == _SPARE or path == _PREPARING:
                 await self._disk.remove(path)
+        self._found_to = max(generations, default=0)
         return sorted(generations)
 
     async def prepare(self, generation: int, *, rest: Rest | None = None) -> Segment:
@@ -121,7 +124,7 @@ class SegmentFiles:
         if len(self._spares) < self._spares_kept:
             spare = f"{FOLDER}/{generation:010d}{_SPARE}"
             await self._disk.rename(segment_name(generation), spare)
-            if await self._usable(spare):
+            if generation > self._found_to or await self._usable(spare):
                 self._spares.append(spare)
                 return
             await self._disk.remove(spare)

@@ -63,6 +63,30 @@ async def test_neighbours_cost_one_read(disk: MemoryDisk, world: Any) -> None:
     assert disk.steps - before == 25
 
 
+async def test_the_write_that_ends_a_stage_is_its_flush(
+    disk: MemoryDisk, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITE_BYTES", 4_096)
+    log = EntryLog(disk, bookie_id=world.raw_id, end=START, file_bytes=1 << 20, open_files=4)
+    bodies = {number: memoryview(bytes([number]) * 4_000) for number in range(6)}
+    locations: array[int] = array("Q")
+    log.begin()
+    while log.uncommitted_bytes < 12_288:
+        await log.append_some(7, bodies, list(bodies), locations, stage_bytes=12_288)
+    steps = disk.steps
+    await log.commit()
+    assert disk.steps == steps, "there was nothing left to flush"
+    crashed = disk.crash(world.rng)
+    again = EntryLog(crashed, bookie_id=world.raw_id, end=log.committed, file_bytes=1 << 20, open_files=4)
+    wanted = [(7, Place(number, location, 4_000)) for number, location in enumerate(locations)]
+    assert wanted
+    assert told(await again.read(wanted)) == [bytes(bodies[number]) for number in range(len(wanted))]
+    await log.append_some(7, bodies, list(bodies), locations)
+    steps = disk.steps
+    await log.commit()
+    assert disk.steps > steps, "what was not flushed with its write is flushed now"
+
+
 async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: Any) -> None:
     log = log_on(disk, world)
     kept = await store(log, 1, [b"kept"])

@@ -107,6 +107,19 @@ async def test_leftovers_of_a_crash_are_sorted_out(disk: MemoryDisk, world: Any)
     assert disk.all_names() == ["journal/0000000005.segment"]
 
 
+async def test_segments_of_another_size_are_not_used_again(disk: MemoryDisk, world: Any) -> None:
+    before = made(disk, world, size=32_768)
+    await before.prepare(1)
+    files = made(disk, world)
+    assert await files.find() == [1]
+    await files.prepare(2)
+    await files.recycle(1)
+    assert disk.all_names() == ["journal/0000000002.segment"]
+    disk.fail("open")
+    await files.recycle(2)
+    assert disk.all_names() == ["journal/0000000002.spare"], "its own segments need no look"
+
+
 async def test_a_full_disk_leaves_nothing_half_made(disk: MemoryDisk, world: Any) -> None:
     disk.capacity_bytes = 10_000
     with pytest.raises(DiskFull):

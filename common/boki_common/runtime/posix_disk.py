@@ -1,7 +1,7 @@
-"""The disk port on a POSIX directory. The only module of the data path that owns threads.
+"""The disk port on a POSIX directory. Threads of the data path are here and in `disk_threads` alone.
 
-- A durable write is one hand-off: each file that is ever written durably gets a thread of its own, which does pwritev
-  and fdatasync back to back and wakes the event loop once. Two files never wait for each other's flush.
+- A durable write is one hand-off: each file that is ever written durably has a thread for itself (`disk_threads`), which does
+  pwritev and fdatasync back to back and wakes the event loop once. Two files never wait for each other's flush.
 - While the disk flushes in less time than two thread switches are worth, small durable writes are made on the event loop
   itself (`FlushPace`): a third less processor time for a lone write. One slow flush, and the thread has them again.
 - Everything else (reads, plain writes, names, renames) goes through a few threads that the whole disk shares; but what the
@@ -24,12 +24,10 @@ import errno
 import fcntl
 import mmap
 import os
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from boki_common.errors import (
     ClosedError,
@@ -43,6 +41,7 @@ from boki_common.errors import (
 )
 from boki_common.limits import MIB
 from boki_common.runtime.direct_writer import IOV_MAX, AlignedPieces, DirectWriter, write_fully
+from boki_common.runtime.disk_threads import Lane, OwnLanes
 from boki_common.runtime.flush_pace import INLINE_FLUSH_S, FlushPace
 from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer
 
@@ -83,59 +82,6 @@ def storage_error(fault: OSError, path: str, doing: str, offset: int | None = No
     return DiskFailed(f"the disk failed while {doing} {where}: {fault.strerror} (errno {fault.errno})", **facts)
 
 
-class _Lane:
-    """A queue of blocking calls and the threads that make them; results go back to the event loop that asked."""
-
-    def __init__(self, name: str, threads: int) -> None:
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        for number in range(threads):
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
-        self._threads = threads
-
-    def submit(self, call: Callable[[], T], finished: Callable[[], None]) -> asyncio.Future[T]:
-        """Makes the call in a thread; `finished` runs on the loop afterwards, also when nobody awaits the future."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._calls.put((call, future, finished, loop))
-        return future
-
-    def stop(self) -> None:
-        """Ends the threads after what is queued; does not wait."""
-        for _ in range(self._threads):
-            self._calls.put(None)
-
-    def _run(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, future, finished, loop = item
-            result: Any = None
-            error: BaseException | None = None
-            try:
-                result = call()
-            except BaseException as fault:  # noqa: BLE001 - whoever awaits the future gets it
-                error = fault
-            try:
-                loop.call_soon_threadsafe(_settle, future, finished, result, error)
-            except RuntimeError:
-                if not loop.is_closed():
-                    raise  # a closed loop has nobody left to hear it
-            del item, call, future, finished, result, error  # an idle thread keeps no buffers alive
-
-
-_Call = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None], asyncio.AbstractEventLoop]
-
-
-def _settle(
-    future: asyncio.Future[Any], finished: Callable[[], None], result: Any, error: BaseException | None
-) -> None:
-    finished()
-    if future.done():
-        return  # the caller was cancelled; the call itself ran to its end
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
-
-
 def _nothing() -> None:
     """For calls whose end nobody counts."""
 
@@ -167,7 +113,8 @@ class PosixFile:
         path: str,
         descriptor: int,
         direct: DirectWriter | None,
-        shared: _Lane,
+        shared: Lane,
+        lanes: OwnLanes,
         pace: FlushPace,
         forget: Callable[[PosixFile], None],
     ) -> None:
@@ -176,8 +123,9 @@ class PosixFile:
         self._descriptor = descriptor
         self._direct = direct
         self._shared = shared
+        self._lanes = lanes
         self._forget = forget
-        self._own: _Lane | None = None
+        self._own: Lane | None = None
         self._pace = pace
         self._running = 0
         self._ending: asyncio.Task[None] | None = None
@@ -194,9 +142,9 @@ class PosixFile:
             return
         direct = self._direct
         if direct is not None and not offset % BULK_PAGE_BYTES and not size % BULK_PAGE_BYTES:
-            await self._call(self._own_lane(), lambda: direct.write(offset, buffers), "writing", offset)
-            if durable:
-                await self.sync()
+            await self._call(
+                self._own_lane(), lambda: self._write_around(direct, offset, buffers, durable), "writing", offset
+            )
         elif durable:
             await self._call(self._own_lane(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
         else:
@@ -233,6 +181,11 @@ class PosixFile:
         write_fully(self._descriptor, offset, buffers)
         os.fdatasync(self._descriptor)
         self._pace.took(perf_counter() - begun)
+
+    def _write_around(self, direct: DirectWriter, offset: int, buffers: Sequence[Buffer], durable: bool) -> None:
+        direct.write(offset, buffers)
+        if durable:
+            os.fdatasync(self._descriptor)
 
     async def read(self, offset: int, length: int) -> bytes:
         def read_fully() -> bytes:
@@ -279,7 +232,7 @@ class PosixFile:
         """A task of its own: a close that is cancelled goes on, and whoever closes the file or its disk again waits for it."""
         await self._idle.wait()
         if self._own is not None:
-            self._own.stop()
+            self._lanes.give_back(self._own)
         await self._shared.submit(self._close_descriptors, _nothing)
         self._forget(self)
 
@@ -288,12 +241,12 @@ class PosixFile:
         if self._direct is not None:
             self._direct.close()
 
-    def _own_lane(self) -> _Lane:
+    def _own_lane(self) -> Lane:
         if self._own is None:
-            self._own = _Lane(f"boki-disk-{self.name}", 1)
+            self._own = self._lanes.borrow()
         return self._own
 
-    async def _call(self, lane: _Lane, call: Callable[[], T], doing: str, offset: int | None = None) -> T:
+    async def _call(self, lane: Lane, call: Callable[[], T], doing: str, offset: int | None = None) -> T:
         if self._closing:
             raise ClosedError(f"{self._path} is closed", path=self._path)
         self._running += 1
@@ -314,7 +267,8 @@ class PosixDisk:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root).absolute()
-        self._shared = _Lane("boki-disk", SHARED_THREADS)
+        self._shared = Lane("boki-disk", SHARED_THREADS)
+        self._lanes = OwnLanes("boki-disk-own")
         self._pace = FlushPace()
         self._pieces = AlignedPieces()
         self._files: dict[int, PosixFile] = {}
@@ -324,7 +278,7 @@ class PosixDisk:
     async def open(self, name: str, *, create: bool = False, bulk: bool = False) -> PosixFile:
         path = self._path(name)
         descriptor, direct = await self._call(lambda: self._open_both(path, create, bulk), "opening", path)
-        file = PosixFile(name, str(path), descriptor, direct, self._shared, self._pace, self._forget)
+        file = PosixFile(name, str(path), descriptor, direct, self._shared, self._lanes, self._pace, self._forget)
         self._files[id(file)] = file
         return file
 
@@ -429,6 +383,7 @@ class PosixDisk:
         if self._lock is not None:
             descriptor, self._lock = self._lock, None
             await self._shared.submit(lambda: os.close(descriptor), _nothing)
+        self._lanes.stop()
         self._shared.stop()
 
     def describe(self, name: str = "") -> str:

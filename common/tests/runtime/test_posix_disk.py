@@ -106,7 +106,7 @@ async def test_a_durable_write_flushes_in_one_hand_off_and_a_plain_one_does_not(
     await first.write(0, [b"x"], durable=True)
     await first.write(0, [b"x"], durable=True)
     await second.write(0, [b"x"], durable=True)
-    assert flushed == ["boki-disk-first-0", "boki-disk-first-0", "boki-disk-second-0"]
+    assert flushed == ["boki-disk-own-1-0", "boki-disk-own-1-0", "boki-disk-own-2-0"]
     await disk.close()
 
 
@@ -145,6 +145,18 @@ async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
         await file.close()
         await writing
         await disk.close()
+
+
+async def test_a_file_has_the_thread_of_one_that_was_closed(tmp_path: Path) -> None:
+    disk = PosixDisk(tmp_path)
+    before: set[threading.Thread] = set()
+    for number in range(5):
+        file = await disk.open(f"segment-{number}", create=True)
+        await file.write(0, [b"x"], durable=True)
+        assert not before or set(threading.enumerate()) == before
+        before = set(threading.enumerate())
+        await file.close()
+    await disk.close()
 
 
 async def test_closing_ends_the_threads(tmp_path: Path) -> None:
@@ -200,7 +212,7 @@ async def test_only_aligned_writes_to_a_bulk_file_go_around_the_page_cache(
         await file.write(8_192, [bytes(4_000), bytes(96)], durable=True)
         await file.write(1, [bytes(4_096)], durable=False)
         await file.write(4_096, [bytes(4_095)], durable=True)
-    assert found == [(8_192, "boki-disk-bulk-0"), (4_096, "boki-disk-bulk-0")]
+    assert found == [(8_192, "boki-disk-own-1-0"), (4_096, "boki-disk-own-1-0")]
     await disk.close()
 
 
@@ -294,7 +306,7 @@ async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
             await file.write(0, [bytes(size)], durable=True)
         return set(threads)
 
-    loop, own = threading.current_thread().name, "boki-disk-file-0"
+    loop, own = threading.current_thread().name, "boki-disk-own-1-0"
     assert await write(INLINE_AFTER) == {own}
     assert await write(3) == {loop}
     assert await write(1, INLINE_BYTES + 1) == {own}
@@ -366,6 +378,6 @@ async def test_filling_is_one_hand_off_and_one_flush(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "pwritev", written)
     monkeypatch.setattr(os, "fdatasync", flushed)
     await file.fill(0, 3 * FILL_PIECE_BYTES)
-    own = "boki-disk-file-0"
+    own = "boki-disk-own-1-0"
     assert calls == [("write", own)] * 3 + [("flush", own)]
     await disk.close()
