@@ -76,8 +76,8 @@ _LENGTH: Final = Struct("<I")
 _EXPECTATION_COLUMN: Final = np.dtype(f"V{EXPECTATION_ROW.size}")
 _ZERO: Final = np.zeros(1, np.int64)
 _FEW_ITEMS: Final = 128
-_FEW_RUNS: Final = 112
-"""Up to so many runs are checked one by one; calling numpy for fewer costs more."""
+FEW_RUNS: Final = 112
+"""Up to so many runs are looked at one by one; calling numpy for fewer costs more."""
 _KEPT_TAGS: Final = 16
 """Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
 _OBJECT_BYTES: Final = 1_500
@@ -153,10 +153,13 @@ _make_ends: Final = cast(Callable[[tuple[int, ...]], ColumnEnds], partial(tuple.
 
 
 class RecordBatch:
-    """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few."""
+    """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few. Where they are
+    many, they are a column too (`run_columns`), and a list only for who asks for one."""
 
-    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds, runs: list[Run]) -> None:
-        assert len(runs) == fixed.run_count, f"{len(runs)} runs for a batch of {fixed.run_count}"
+    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds, runs: list[Run] | None) -> None:
+        assert runs is None or len(runs) == fixed.run_count, (
+            f"{runs and len(runs)} runs for a batch of {fixed.run_count}"
+        )
         self._view = view
         self._fixed = fixed
         self._ends = ends
@@ -176,7 +179,8 @@ class RecordBatch:
         self.kept_bytes = self.size + _OBJECT_BYTES + (self.raw_data_bytes if fixed.flags & FLAG_ZSTD else 0)
         """What keeping it in memory costs, roughly: compressed data is kept in both forms once it is read, so it counts from
         the start."""
-        self.runs = runs
+        if runs is not None:
+            self.runs = runs
         self._few_tags: list[int] | None = None
         """All tags, where they were read already, being few."""
 
@@ -214,7 +218,7 @@ class RecordBatch:
             raise wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
         if not fixed.flags & FLAG_ZSTD and fixed.data_bytes != fixed.raw_data_bytes:
             raise wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
-        if runs is None:
+        if runs is None and fixed.run_count <= FEW_RUNS:
             runs = list(map(make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
         batch = cls(view, fixed, ends, runs)
         if not trusted and not (fixed.record_count == 1 and batch._is_one_plain_record()):
@@ -242,9 +246,9 @@ class RecordBatch:
         return True
 
     def _check_columns(self) -> None:
-        fixed, runs, ends = self._fixed, self.runs, self._ends
-        columns = self.run_columns if fixed.run_count > _FEW_RUNS else None
-        records, tags, expectations, named = sums_of_runs(runs) if columns is None else sums_of_columns(columns)
+        fixed, ends = self._fixed, self._ends
+        columns = self.run_columns if fixed.run_count > FEW_RUNS else None
+        records, tags, expectations, named = sums_of_runs(self.runs) if columns is None else sums_of_columns(columns)
         if records != fixed.record_count:
             raise wrong("records in runs", fixed.record_count, records)
         if tags != fixed.tag_count:
@@ -262,7 +266,7 @@ class RecordBatch:
             raise wrong("bytes in a payload", limits.RECORD_BYTES, most)
         self._check_tags(columns)
         start = 0
-        for run in runs if expectations else ():
+        for run in self.runs if expectations else ():
             for expectation in self.expectations[start : start + run.expectation_count]:
                 if expectation.record >= run.count:
                     raise wrong("a record of the run", run.count, expectation.record)
@@ -298,6 +302,14 @@ class RecordBatch:
             raise wrong("a tag from 1 to 2**64-2", INVALID_TAG - 1, most if least else 0)
 
     # -- columns
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return list(map(make_run, RUN_ROW.iter_unpack(self._view[FIXED_HEADER.size : self._ends.runs])))
+
+    def books(self) -> list[int]:
+        """The book of each run."""
+        return [run.book for run in self.runs] if self.run_count <= FEW_RUNS else self.run_columns["book"].tolist()
 
     @property
     def run_columns(self) -> NDArray[np.void]:
@@ -501,7 +513,7 @@ def join(
     records = sum(batch.record_count for batch in batches)
     crcs = sum(batch._fixed.crc_count for batch in batches)
     expectations = sum(batch._fixed.expectation_count for batch in batches)
-    runs = sum(len(batch.runs) for batch in batches)
+    runs = sum(batch.run_count for batch in batches)
     tags = sum(batch.tag_count for batch in batches)
     ends = ColumnEnds.of(runs, records, tags, expectations, crcs)
     data: list[Buffer] = [batch.data for batch in batches]

@@ -44,13 +44,14 @@ class AnswersDue:
 
     def decided(self, own: OwnEntry, decision: Decision) -> None:
         """The entry was applied."""
-        answers, pieces, count = decision.answers, own.pieces, own.batch.run_count
-        if count > FEW_RUNS and not decision.losers and len(answers) == count:
+        pieces, count = own.pieces, own.batch.run_count
+        if count > FEW_RUNS and decision.all_committed(count):
             first_seqnum = decision.first_seqnum
             for piece in pieces:
                 self._of_cut.append((piece.source, piece.batch, None, first_seqnum))
                 first_seqnum += piece.batch.record_count
             return
+        answers = decision.answers
         begin = runs_stop = 0
         for piece in pieces:
             runs_stop += piece.batch.run_count

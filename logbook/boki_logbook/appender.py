@@ -27,7 +27,7 @@ from boki_common import limits
 from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.record_batch import Compress, RecordBatch, join
+from boki_common.record_batch import FEW_RUNS, Compress, RecordBatch, join
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.append_queue import AppendQueue
 from boki_logbook.header_publisher import HeaderPublisher
@@ -285,7 +285,8 @@ class Appender:
             return shard.writer.submit(*buffers), batches[0]
         joined = b"".join(buffers)
         entry = shard.writer.submit(joined)
-        runs = [run for one in batches for run in one.runs]
+        many = any(one.run_count > FEW_RUNS for one in batches)  # nobody made a list of them
+        runs = None if many else [run for one in batches for run in one.runs]
         return entry, RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
 
     def _acked(self, shard: Shard, last_acked: int) -> None:

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from boki_common.errors import CorruptData
@@ -50,7 +49,11 @@ TURN_RECORDS: Final = 4_096
 """Records applied before others get their turn, in 2 to 8 ms; one metalog entry may exceed it."""
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
-_book_of = attrgetter("book")
+
+
+def _books_of(batch: RecordBatch) -> Iterator[int]:
+    """Its books, when somebody asks for them."""
+    yield from batch.books()
 
 
 class OwnEntries(Protocol):
@@ -417,7 +420,7 @@ class Indexer:
                     if own is not None or (self.caching and batch.has_data):
                         self._cache.put(ledger_id, entry, batch)
                     decision = self._state.apply_entry(places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms)
-                    self._touched_by_cut.append(map(_book_of, batch.runs))
+                    self._touched_by_cut.append(_books_of(batch))
                     if own is not None:
                         self._answers.decided(own, decision)
                 self._entry += 1

@@ -21,9 +21,9 @@ from boki_logbook.state_snapshot import PairColumns, RowColumns, StateSnapshot
 from boki_logbook.trim_marks import MarkColumns
 from boki_logbook.verdict import Verdicts
 
-_NO_BOOK: Final = -1
 _NO_FIRST: Final = 2
-"""A number that cannot be the first of a writer nobody knows: such a run is a gap, decides nothing and leaves nothing behind."""
+"""A number that cannot be the first of a writer nobody knows, and of foreign books nobody knows any: such a run is a gap, decides
+nothing and leaves nothing behind."""
 
 
 def indexed(book: int, slots: int) -> bool:
@@ -35,7 +35,7 @@ def own_runs(runs: Sequence[Run], slots: int) -> Sequence[Run]:
     """The runs, with each foreign one changed so that `Verdicts.decide` passes over it: it is a gap of nobody's."""
     if all(slots >> slot_of(run.book) & 1 for run in runs):
         return runs
-    return [run if slots >> slot_of(run.book) & 1 else run._replace(book=_NO_BOOK, first=_NO_FIRST) for run in runs]
+    return [run if slots >> slot_of(run.book) & 1 else run._replace(first=_NO_FIRST) for run in runs]
 
 
 def own_columns(snapshot: StateSnapshot, slots: int) -> StateSnapshot:
@@ -54,8 +54,9 @@ def own_columns(snapshot: StateSnapshot, slots: int) -> StateSnapshot:
 
 def keep_own(verdicts: Verdicts, slots: int) -> None:
     """Forgets writers and floors of other slots."""
+    verdicts.writers.keep(lambda book: indexed(book, slots))
     verdicts.restore(
-        {key: state for key, state in verdicts.writers.items() if indexed(key[0], slots)},
+        verdicts.writers,
         {book: floor for book, floor in verdicts.floors.items() if indexed(book, slots)},
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from boki_common import ids, limits
 from boki_common.errors import BokiError
-from boki_common.record_batch import RecordBatch
+from boki_common.record_batch import FEW_RUNS, RecordBatch
 from boki_logbook.index import TAIL_ROWS, Index
 from boki_logbook.index_tail import BATCH_START
 from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
@@ -184,10 +184,14 @@ class DecisionState:
         first_seqnum = places.first_seqnum + start
         streams = self._streams
         streams.begin(batch, first_seqnum)
-        runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
-        expectations = batch.expectations if batch.expectation_count else ()
-        crcs = batch.crc_values if batch.crc_count else ()
-        decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, crcs)
+        decision = None
+        if batch.run_count > FEW_RUNS and self._slots == ALL_SLOTS:
+            decision = self.verdicts.decide_plain(batch.run_columns, batch.record_count, first_seqnum, streams, time_ms)
+        if decision is None:
+            runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
+            expectations = batch.expectations if batch.expectation_count else ()
+            crcs = batch.crc_values if batch.crc_count else ()
+            decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, crcs)
         streams.join()
         places.add_entry(shard, entry, batch.record_count, time_ms)
         losers = decision.losers

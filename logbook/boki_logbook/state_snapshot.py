@@ -20,7 +20,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ from boki_logbook.places import Counts, LostEntries, PassedOver, ShardPlace, Ter
 from boki_logbook.sorted_run import U8, U64, SortedRun
 from boki_logbook.trim_marks import MarkColumns, TrimMarks
 from boki_logbook.verdict import Verdicts
-from boki_logbook.writers import Kept, WriterState
+from boki_logbook.writer_table import FLOOR, LAST, ROW_WORDS, SEQNUM, TIME, WriterTable
+from boki_logbook.writers import COMMITTED, Kept, WriterState
 
 U32 = NDArray[np.uint32]
 I64 = NDArray[np.int64]
@@ -203,59 +204,110 @@ def places_of(columns: TermColumns) -> TermPlaces:
 # -- writers
 
 
-def _column(numbers: list[int], kind: type[_Number]) -> NDArray[_Number]:
-    return np.array(numbers, kind)
-
-
-def writer_columns_of(writers: Mapping[tuple[int, bytes], WriterState]) -> WriterColumns:
+def writer_columns_of(writers: WriterTable) -> WriterColumns:
     """All writers as columns."""
-    keys = sorted(writers)
-    states = [writers[key] for key in keys]
+    rows, keys, states = writers.columns(), list(writers.states), list(writers.states.values())
+    plain = np.ones(len(rows), np.uint32)
+    none = np.zeros(len(rows), np.uint32)
     runs = [state.kept for state in states]
     kept = [one for of_one in runs for one in of_one]
     actual = [pair for one in kept for pair in one.actual]
-    crcs = b"".join(state.crcs.tobytes() for state in states)
-    return WriterColumns(
-        _column([book for book, _ in keys], np.uint64),
-        b"".join(writer for _, writer in keys),
-        _column([state.last for state in states], np.uint64),
-        _column([state.floor for state in states], np.uint64),
-        _column([state.named for state in states], np.uint8),
-        _column([state.time_ms for state in states], np.int64),
-        _column([len(of_one) for of_one in runs], np.uint32),
-        _column([len(state.crcs) for state in states], np.uint32),
-        _column([one.first for one in kept], np.uint64),
-        _column([one.count for one in kept], np.uint64),
-        _column([one.first_seqnum for one in kept], np.uint64),
-        _column([one.verdict for one in kept], np.uint8),
-        _column([len(one.actual) for one in kept], np.uint32),
-        _column([tag for tag, _ in actual], np.uint64),
-        _column([newest for _, newest in actual], np.uint64),
-        np.frombuffer(crcs, np.uint32),
+    counts = rows[:, LAST] - rows[:, FLOOR] + np.uint64(1)
+    columns = WriterColumns(
+        _after(rows[:, 0], [int.from_bytes(key[:8], "little") for key in keys]),
+        rows[:, 1:LAST].tobytes() + b"".join(key[8:] for key in keys),
+        _after(rows[:, LAST], [state.last for state in states]),
+        _after(rows[:, FLOOR], [state.floor for state in states]),
+        _after(none.astype(np.uint8), [state.named for state in states]),
+        _after(rows[:, TIME].astype(np.int64), [state.time_ms for state in states]),
+        _after(plain, [len(of_one) for of_one in runs]),
+        _after(none, [len(state.crcs) for state in states]),
+        _after(rows[:, FLOOR], [one.first for one in kept]),
+        _after(counts, [one.count for one in kept]),
+        _after(rows[:, SEQNUM], [one.first_seqnum for one in kept]),
+        _after(none.astype(np.uint8), [one.verdict for one in kept]),
+        _after(none, [len(one.actual) for one in kept]),
+        np.array([tag for tag, _ in actual], np.uint64),
+        np.array([newest for _, newest in actual], np.uint64),
+        np.frombuffer(b"".join(state.crcs.tobytes() for state in states), np.uint32),
     )
+    return _in_order(columns)
+
+
+def _after(rows: NDArray[_Number], others: list[int]) -> NDArray[_Number]:
+    """A column of what the rows have, and of what all other writers have."""
+    return np.concatenate((rows, np.array(others, rows.dtype)))
+
+
+def _in_order(columns: WriterColumns) -> WriterColumns:
+    """Ascending by book and id."""
+    books, ids = columns.books, np.frombuffer(columns.ids, np.dtype(">u8")).reshape(-1, 2)
+    order = np.argsort(books, kind="stable")
+    same = books[order[1:]] == books[order[:-1]]
+    if same.any():  # writers of one book
+        tied = np.append(same, False) | np.append(False, same)
+        some = order[tied]
+        order[tied] = some[np.lexsort((ids[some, 1], ids[some, 0], books[some]))]
+    kept = _of_each(columns.kept_counts, order)
+    actual, crcs = _of_each(columns.actual_counts, kept), _of_each(columns.crc_counts, order)
+    whole: list[Any] = [column[order] for column in (books, *columns[2:8])]
+    whole[1:1] = [ids[order].tobytes()]
+    whole += [column[kept] for column in columns[8:13]]
+    whole += [columns.actual_tags[actual], columns.actual_newest[actual], columns.crcs[crcs]]
+    return WriterColumns(*whole)
+
+
+def _of_each(counts: U32, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the items of each are, which have so many, one after another, when each takes its place in an order."""
+    wide = counts.astype(np.int64)
+    begins, moved = np.cumsum(wide) - wide, wide[order]
+    ends = np.cumsum(moved)
+    return np.repeat(begins[order] - (ends - moved), moved) + np.arange(int(wide.sum()))
 
 
 def verdicts_of(snapshot: StateSnapshot) -> Verdicts:
     """The writers and floors of a snapshot."""
     columns = snapshot.writers
-    pairs = iter(zip(columns.actual_tags.tolist(), columns.actual_newest.tolist(), strict=True))
-    answers = iter(
-        [
-            Kept(first, count, seqnum, verdict, tuple(next(pairs) for _ in range(actual)))
-            for first, count, seqnum, verdict, actual in zip(*(one.tolist() for one in columns[8:13]), strict=True)
-        ]
+    begins = np.cumsum(columns.kept_counts, dtype=np.int64) - columns.kept_counts
+    plain = (columns.kept_counts == 1) & (columns.named == 0)
+    first = begins[plain]
+    plain[plain] = (
+        (columns.kept_verdicts[first] == COMMITTED)
+        & (columns.kept_first[first] == columns.floors[plain])
+        & (columns.kept_count[first] == columns.last[plain] - columns.floors[plain] + np.uint64(1))
     )
-    crcs = array("I", columns.crcs.tobytes())
-    writers: dict[tuple[int, bytes], WriterState] = {}
-    rows = zip(columns.books.tolist(), *(one.tolist() for one in columns[2:8]), strict=True)
-    used = 0
-    for at, (book, last, floor, named, time_ms, kept_count, crc_count) in enumerate(rows):
-        state = writers[book, columns.ids[16 * at : 16 * at + 16]] = WriterState(bool(named))
-        state.last, state.floor, state.time_ms = last, floor, time_ms
-        state.keep([next(answers) for _ in range(kept_count)])
-        if named:
-            state.crcs = crcs[used : used + crc_count]
-        used += crc_count
-    verdicts = Verdicts()
+    rows = np.zeros((int(np.count_nonzero(plain)), ROW_WORDS), np.uint64)
+    rows[:, 0] = columns.books[plain]
+    rows[:, 1:LAST] = np.frombuffer(columns.ids, np.uint64).reshape(-1, 2)[plain]
+    rows[:, LAST], rows[:, FLOOR] = columns.last[plain], columns.floors[plain]
+    rows[:, SEQNUM], rows[:, TIME] = columns.kept_seqnums[begins[plain]], columns.times[plain].astype(np.uint64)
+    verdicts, writers = Verdicts(), WriterTable()
+    writers.restore(rows, _states_of(columns, np.flatnonzero(~plain).tolist(), begins))
     verdicts.restore(writers, mapping_of(snapshot.floors))
     return verdicts
+
+
+def _states_of(
+    columns: WriterColumns, chosen: list[int], begins: NDArray[np.int64]
+) -> dict[tuple[int, bytes], WriterState]:
+    """Some writers of the columns, the answers of which begin there."""
+    crcs = array("I", columns.crcs.tobytes())
+    used = np.cumsum(columns.crc_counts, dtype=np.int64) - columns.crc_counts
+    pairs = np.cumsum(columns.actual_counts, dtype=np.int64) - columns.actual_counts
+    states: dict[tuple[int, bytes], WriterState] = {}
+    for at in chosen:
+        state = WriterState(bool(columns.named[at]))
+        states[int(columns.books[at]), columns.ids[16 * at : 16 * at + 16]] = state
+        state.last, state.floor, state.time_ms = int(columns.last[at]), int(columns.floors[at]), int(columns.times[at])
+        first = int(begins[at])
+        state.keep([_kept(columns, one, int(pairs[one])) for one in range(first, first + int(columns.kept_counts[at]))])
+        if state.named:
+            state.crcs = crcs[int(used[at]) : int(used[at]) + int(columns.crc_counts[at])]
+    return states
+
+
+def _kept(columns: WriterColumns, at: int, pair: int) -> Kept:
+    pairs = slice(pair, pair + int(columns.actual_counts[at]))
+    actual = zip(columns.actual_tags[pairs].tolist(), columns.actual_newest[pairs].tolist(), strict=True)
+    first, count, seqnum, verdict = (int(column[at]) for column in columns[8:12])
+    return Kept(first, count, seqnum, verdict, tuple(actual))

@@ -15,8 +15,9 @@ An expectation (tag, s) holds iff the stream has no record newer than s; s = 0 e
 committed before it, in the same batch too, count. Of a stream that nothing is known of, s below the book's floor may have
 been forgotten: it fails. A stream that is known was never forgotten since, so it is judged by its newest record.
 
-A run without expectations costs O(1), however many records it has. What is known of writers, and for how long, is in
-writers.py. An END run drops a session writer, an ordered EXPIRE any.
+A run without expectations costs O(1), however many records it has; many runs that are all of different writers, in turn and
+without conditions are decided together (`decide_plain`). What is known of writers, and for how long, is in writers.py and
+writer_table.py. An END run drops a session writer, an ordered EXPIRE any.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, Expectation, Run
+from boki_logbook.writer_table import FLOOR, LAST, SEQNUM, TIME, WRITER_KEY, WriterTable
 from boki_logbook.writers import COMMITTED, CONFLICT, GAP, NEVER, WriterState, make_answer
 from boki_logbook.writers import NOBODY as _NOBODY
 from boki_logbook.writers import Answer as Answer
@@ -36,8 +41,8 @@ from boki_logbook.writers import Answer as Answer
 BOOK_NAMED_WRITERS: Final = 1 << 20
 """Named writers of one book. An engine refuses the first append of one more before it is numbered: nothing that can be
 refused is numbered. So several engines together may let in a few more."""
-WRITERS_LOOKED_AT: Final = 4_096
-"""Writers that one search for idle ones looks at."""
+
+_pack_key = WRITER_KEY.pack
 
 Span: TypeAlias = tuple[int, int]
 """A half-open range of records within a batch."""
@@ -56,15 +61,37 @@ class Streams(Protocol):
 class Decision:
     """The verdicts on one batch: answers in order of the runs, and the records that join no stream."""
 
-    __slots__ = ("_joined", "_streams", "answers", "first_seqnum", "losers")
+    __slots__ = ("_answers", "_committed", "_joined", "_streams", "first_seqnum", "losers")
 
-    def __init__(self, streams: Streams, first_seqnum: int) -> None:
+    def __init__(self, streams: Streams, first_seqnum: int, committed: NDArray[np.void] | None = None) -> None:
+        """`committed`: many runs (`RecordBatch.run_columns`) that are all committed, one after another."""
         self.first_seqnum = first_seqnum
         """Of the first record of the batch."""
-        self.answers: list[Answer] = []
         self.losers: list[Span] = []
+        self._answers: list[Answer] = []
+        self._committed = committed
+        """Runs whose answers nobody asked for yet."""
         self._streams = streams
         self._joined = 0
+
+    @property
+    def answers(self) -> list[Answer]:
+        """Row by row. Of many runs that are all committed they are made when they are asked for."""
+        runs = self._committed
+        if runs is not None:
+            self._committed = None
+            counts = runs["count"].astype(np.uint64)
+            seqnums = np.cumsum(counts) - counts + np.uint64(self.first_seqnum)
+            columns = zip(runs["first"].tolist(), counts.tolist(), seqnums.tolist(), strict=True)
+            self._answers = [
+                make_answer((at, first, count, seqnum, COMMITTED, _NOBODY))
+                for at, (first, count, seqnum) in enumerate(columns)
+            ]
+        return self._answers
+
+    def all_committed(self, runs: int) -> bool:
+        """Whether each of so many runs was committed as a whole, one after another."""
+        return self._committed is not None or (not self.losers and len(self._answers) == runs)
 
     def commit_before(self, record: int) -> None:
         """Tells the streams of the committed records before `record` that they do not know yet."""
@@ -94,29 +121,28 @@ class Verdicts:
     """The writers of all books, their floors, and the rule."""
 
     def __init__(self) -> None:
-        self.writers: dict[tuple[int, bytes], WriterState] = {}
+        self.writers = WriterTable()
         self._named: dict[int, int] = {}
         self.floors: dict[int, int] = {}
-        self._looked: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
         return len(self.writers)
 
-    def restore(self, writers: dict[tuple[int, bytes], WriterState], floors: dict[int, int]) -> None:
+    def restore(self, writers: WriterTable, floors: dict[int, int]) -> None:
         """Takes what was known of writers and floors."""
         self.writers, self.floors = writers, floors
-        self._named = dict(Counter(book for (book, _), state in writers.items() if state.named))
+        books = (WRITER_KEY.unpack(key)[0] for key, state in writers.states.items() if state.named)
+        self._named = dict(Counter(books))
 
     def last(self, book: int, writer: bytes) -> int:
         """The last decided number of a writer in a book, 0 if none."""
-        state = self.writers.get((book, writer))
-        return 0 if state is None else state.last
+        return self.writers.last(book, writer)
 
     def state(self) -> dict[tuple[int, bytes], tuple[object, ...]]:
         """All that is known of writers, as plain values: equal for two engines at one position."""
         return {
             key: (one.last, one.floor, tuple(map(tuple, one.kept)), one.named, one.time_ms, one.crcs.tolist())
-            for key, one in sorted(self.writers.items())
+            for key, one in sorted(self.writers.items(), key=_key_of)
         }
 
     # -- writers come and go
@@ -127,11 +153,10 @@ class Verdicts:
 
     def expire(self, book: int, writer: bytes, last: int) -> bool:
         """Forgets a writer, unless it went on: False."""
-        state = self.writers.get((book, writer))
-        if state is None or state.last != last:
+        if last != self.writers.last(book, writer) or not last:
             return False
-        del self.writers[book, writer]
-        if state.named:
+        state = self.writers.pop(WRITER_KEY.pack(book, writer))
+        if state is not None and state.named:
             self._named[book] -= 1
             if not self._named[book]:
                 del self._named[book]
@@ -140,20 +165,9 @@ class Verdicts:
     def idle_writers(self, before_ms: int, limit: int, *, named: bool = False) -> list[IdleWriter]:
         """Up to `limit` writers that were not heard of since `before_ms` of cut time, session writers or named ones.
 
-        One call looks at `WRITERS_LOOKED_AT` writers at most and the next one goes on behind them, so whoever asks often enough
-        hears of all.
+        One call looks at some writers and the next one goes on behind them, so whoever asks often enough hears of all.
         """
-        if not self._looked:
-            self._looked = list(reversed(self.writers))
-        found: list[IdleWriter] = []
-        for _ in range(min(WRITERS_LOOKED_AT, len(self._looked))):
-            key = self._looked.pop()
-            state = self.writers.get(key)
-            if state is not None and state.named == named and state.time_ms < before_ms:
-                found.append(IdleWriter(*key, state.last))
-                if len(found) == limit:
-                    break
-        return found
+        return [IdleWriter(*one) for one in self.writers.idle(before_ms, limit, named=named)]
 
     # -- floors
 
@@ -192,30 +206,35 @@ class Verdicts:
         """
         decision = Decision(streams, first_seqnum)
         answers, writers = decision.answers, self.writers
+        rows, words = writers.rows, writers.words
         start = 0  # record of the batch where the run begins
         expected = checked = 0
         for at, run in enumerate(runs):
             book, writer, first, low, count, _, expectation_count, flags = run
-            state = writers.get((book, writer))
-            if state is None:
-                state = WriterState(bool(flags & RUN_NAMED))
-                if first == 1 and count:  # else nothing is decided, and nothing is kept
-                    writers[book, writer] = state
-                    if state.named:
-                        self._named[book] = self._named.get(book, 0) + 1
-            state.time_ms = time_ms
-            if (
-                first == low == state.last + 1
-                and 0 < count <= limits.WINDOW_RECORDS
-                and not flags
-                and not expectation_count
-            ):
-                seqnum = first_seqnum + start
-                if not state.named:
-                    state.committed_last(first, count, seqnum)
+            key = _pack_key(book, writer)
+            if first == low and 0 < count <= limits.WINDOW_RECORDS and not flags and not expectation_count:
+                # Of a writer that has a row, or is new, that is nearly always all there is to look at.
+                row = rows.get(key)
+                if row is None and first == 1 and key not in writers.states:
+                    row, words = writers.add_row(key), writers.words
+                if row is not None and words[row + LAST] == first - 1:
+                    seqnum = first_seqnum + start
+                    words[row + LAST] = first + count - 1
+                    words[row + FLOOR] = first
+                    words[row + SEQNUM] = seqnum
+                    words[row + TIME] = time_ms
                     answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
                     start += count
                     continue
+            state = writers.state(key) or self._begin(run, key)
+            state.time_ms = time_ms
+            alone = first == low == state.last + 1 and not flags and not expectation_count
+            if alone and 0 < count <= limits.WINDOW_RECORDS and not state.named:
+                seqnum = first_seqnum + start
+                state.committed_last(first, count, seqnum)
+                answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
+                start += count
+                continue
             if first == state.last + 1 and count and not expectation_count and not flags & RUN_VOID:
                 seqnum = first_seqnum + start
                 state.decided(first, count, seqnum, COMMITTED)
@@ -230,12 +249,35 @@ class Verdicts:
             if low > state.floor or state.last - state.floor >= limits.WINDOW_RECORDS:
                 state.forget(low)
             if flags & RUN_END and not state.named and state.last == first + count - 1:
-                writers.pop((book, writer), None)
+                writers.pop(key)
             start += count
             expected += expectation_count
         if decision._joined < start:
             streams.commit(decision._joined, start)
         return decision
+
+    def decide_plain(
+        self, runs: NDArray[np.void], records: int, first_seqnum: int, streams: Streams, time_ms: int
+    ) -> Decision | None:
+        """`decide` of many runs (`RecordBatch.run_columns`, with so many records together) where all are as nearly all are.
+
+        Returns:
+            None where one is not: nothing was decided, and `decide` is to look at them one by one.
+        """
+        if not self.writers.commit_plain(runs, first_seqnum, time_ms):
+            return None
+        decision = Decision(streams, first_seqnum, committed=runs)
+        streams.commit(0, records)
+        return decision
+
+    def _begin(self, run: Run, key: bytes) -> WriterState:
+        """A writer that is not known."""
+        state = WriterState(bool(run.flags & RUN_NAMED))
+        if run.first == 1 and run.count:  # else nothing is decided, and nothing is kept
+            self.writers.states[key] = state
+            if state.named:
+                self._named[run.book] = self._named.get(run.book, 0) + 1
+        return state
 
     def _decide(
         self,
@@ -304,7 +346,7 @@ class Verdicts:
             decision.answers.append(Answer(at, number, stop - number, seqnum, COMMITTED, _NOBODY))
 
 
-_record_of = itemgetter(0)
+_record_of = _key_of = itemgetter(0)
 
 
 def _by_record(expectations: Sequence[Expectation], fresh: int) -> Iterator[tuple[int, list[Expectation]]]:

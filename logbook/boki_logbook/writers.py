@@ -92,6 +92,22 @@ class WriterState:
             return [Kept(self.floor, self.last - self.floor + 1, self._seqnum, COMMITTED, NOBODY)]
         return self._runs
 
+    @property
+    def plain(self) -> bool:
+        """Whether its four numbers are all that is known of it."""
+        return self._runs is None and not self.named
+
+    @property
+    def plain_row(self) -> tuple[int, int, int, int]:
+        """What `take_plain` takes."""
+        assert self.plain
+        return self.last, self.floor, self._seqnum, self.time_ms
+
+    def take_plain(self, last: int, floor: int, seqnum: int, time_ms: int) -> None:
+        """Numbers from `floor` to `last` are committed, from that seqnum on; nothing else is known."""
+        self.last, self.floor, self._seqnum, self.time_ms = last, floor, seqnum, time_ms
+        self._runs = None
+
     def keep(self, runs: list[Kept]) -> None:
         """Takes the kept runs of a writer whose `last` and `floor` are set."""
         if len(runs) == 1 and runs[0][:2] == (self.floor, self.last - self.floor + 1) and runs[0].verdict == COMMITTED:

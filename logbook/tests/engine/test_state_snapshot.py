@@ -90,3 +90,23 @@ def test_named_writers_are_counted_again() -> None:
     again = DecisionState.from_snapshot(state.snapshot_state())
     assert again.verdicts.expire(8, BOB, again.writer_last(8, BOB))
     assert again.verdicts.admits(8, BOB)
+
+
+def test_writers_are_ascending_by_book_and_id_with_their_answers_and_come_back() -> None:
+    state = DecisionState()
+    places = state.begin_term(3, 1, ((0, 1023),))
+    places.shards[0] = ShardPlace(3, 0, 100, "e" * 32)
+    ids_of_writers = [bytes([255 - number, number]) * 8 for number in range(40)]
+    plain_runs = [RunSpec(9 - number % 3, writer, 1, (RecordSpec(),)) for number, writer in enumerate(ids_of_writers)]
+    conflicts = (RecordSpec(tags=(5,)), RecordSpec(expect=((5, 0),)), RecordSpec())
+    runs = (*plain_runs, RunSpec(8, ALICE, 1, conflicts), RunSpec(8, BOB, 1, conflicts, flags=RUN_NAMED))
+    state.apply_entry(places, make_batch(*runs), shard=0, entry=0, time_ms=1_000)
+    assert (len(state.verdicts.writers.rows), len(state.verdicts.writers.states)) == (40, 2)
+    snapshot = state.snapshot_state()
+    writers = snapshot.writers
+    found = [(int(book), writers.ids[16 * at : 16 * at + 16]) for at, book in enumerate(writers.books)]
+    assert found == sorted((run.book, run.writer) for run in runs)
+    assert writers.kept_counts.tolist() == [3 if writer in (ALICE, BOB) else 1 for _, writer in found]
+    again = DecisionState.from_snapshot(snapshot)
+    assert again.verdicts.state() == state.verdicts.state()
+    assert len(again.verdicts.writers.rows) == 40

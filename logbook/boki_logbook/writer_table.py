@@ -1,0 +1,228 @@
+"""All writers that the log knows (DESIGN §6.9): rows of numbers where one is as nearly all are, objects where it is not. Pure.
+
+    rows      book u64 | writer 16 B | last | floor | first seqnum of the answers kept | time_ms | not used      64 bytes
+    states    `WriterState` of named writers, and of those with several answers kept
+
+A session writer that awaits nothing before its last run has one row, which is one line of the processor's cache. Of many
+writers, `commit_plain` looks up and changes all rows together, so the memory is waited for once and not writer after writer;
+and the garbage collector sees none of them. What a row cannot say moves the writer into `states` (`state`); it comes back
+where it is one of many again.
+
+Readers cannot tell the difference: `look` is a copy of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boki_common import limits
+from boki_logbook.writers import WriterState
+
+WRITER_KEY: Final = Struct("<Q16s")
+"""Book and writer, as the run column of a batch has them."""
+_KEY_WORDS: Final = Struct("<QQQ")
+LAST, FLOOR, SEQNUM, TIME = range(3, 7)
+"""Words of a row; before them is the key."""
+ROW_WORDS: Final = 8
+_ROW_SHIFT: Final = 3
+_FIRST_ROWS: Final = 64
+LOOKED_AT: Final = 4_096
+"""States that one search for idle ones looks at; of rows so many times `ROWS_LOOKED_AT`."""
+ROWS_LOOKED_AT: Final = 64 * 1024
+
+Rows: TypeAlias = NDArray[np.uint64]
+_pack_key = WRITER_KEY.pack
+_unpack_key = WRITER_KEY.unpack
+
+
+class WriterTable:
+    """See the module. Invariant: a writer is in `rows` or in `states` or in neither; a row without numbers (`LAST` 0) is free."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, int] = {}
+        """Key → where its row begins in `words`."""
+        self.states: dict[bytes, WriterState] = {}
+        self._free: list[int] = []
+        self._used = 0
+        """Rows that were ever used: all others lie behind them."""
+        self._looked: list[bytes] = []
+        self._looked_rows = 0
+        self._have(np.zeros((_FIRST_ROWS, ROW_WORDS), np.uint64))
+
+    def _have(self, table: Rows) -> None:
+        self._table = table
+        self.words = table.reshape(-1).data
+        """All rows, word by word."""
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self.states)
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Book and id of each."""
+        for kept in (self.rows, self.states):
+            for key in kept:
+                yield _unpack_key(key)
+
+    def __contains__(self, writer: tuple[int, bytes]) -> bool:
+        key = _pack_key(*writer)
+        return key in self.rows or key in self.states
+
+    def items(self) -> Iterator[tuple[tuple[int, bytes], WriterState]]:
+        """All that is known of each, for looking at."""
+        for writer in list(self):
+            state = self.look(*writer)
+            assert state is not None
+            yield writer, state
+
+    # -- one writer
+
+    def look(self, book: int, writer: bytes) -> WriterState | None:
+        """What is known of a writer, for looking at."""
+        key = _pack_key(book, writer)
+        at = self.rows.get(key)
+        return self.states.get(key) if at is None else self._state_of(at)
+
+    def last(self, book: int, writer: bytes) -> int:
+        """The last decided number of a writer, 0 if none."""
+        key = _pack_key(book, writer)
+        at = self.rows.get(key)
+        if at is not None:
+            return self.words[at + LAST]
+        state = self.states.get(key)
+        return 0 if state is None else state.last
+
+    def state(self, key: bytes) -> WriterState | None:
+        """What is known of a writer, for changing it in any way."""
+        at = self.rows.pop(key, None)
+        if at is None:
+            return self.states.get(key)
+        state = self.states[key] = self._state_of(at)
+        self._let_go(at)
+        return state
+
+    def pop(self, key: bytes) -> WriterState | None:
+        """Forgets a writer."""
+        self.state(key)
+        return self.states.pop(key, None)
+
+    def add_row(self, key: bytes) -> int:
+        """A row for a writer that is not known, without a number yet; returns where it begins in `words`."""
+        if self._free:
+            at = self._free.pop()
+        else:
+            at = self._used << _ROW_SHIFT
+            if self._used == len(self._table):
+                self._have(np.concatenate((self._table, np.zeros_like(self._table))))
+            self._used += 1
+        self.words[at], self.words[at + 1], self.words[at + 2] = _KEY_WORDS.unpack(key)
+        self.rows[key] = at
+        return at
+
+    def _let_go(self, at: int) -> None:
+        self.words[at + LAST] = 0
+        self._free.append(at)
+
+    def _state_of(self, at: int) -> WriterState:
+        state, words = WriterState(named=False), self.words
+        state.take_plain(words[at + LAST], words[at + FLOOR], words[at + SEQNUM], words[at + TIME])
+        return state
+
+    # -- many writers
+
+    def commit_plain(self, runs: NDArray[np.void], first_seqnum: int, time_ms: int) -> bool:
+        """Decides runs (`RecordBatch.run_columns`) that are all the next numbers, without conditions, of different session
+        writers that await nothing before them: all are committed, one after another.
+
+        Returns:
+            False when one of them is not so; then no writer knows anything more than before.
+        """
+        firsts, counts = runs["first"], runs["count"]
+        if (runs["low"] != firsts).any() or runs["flags"].any() or runs["expectation_count"].any():
+            return False
+        if not counts.all() or counts.max() > limits.WINDOW_RECORDS:
+            return False
+        keys: list[bytes] = runs["key"].tolist()
+        if len(dict.fromkeys(keys)) < len(keys):
+            return False
+        found = list(map(self.rows.get, keys))
+        if None in found and not self._find_rows(keys, found, firsts):
+            return False
+        at, table = np.array(found, np.int64) >> _ROW_SHIFT, self._table
+        if (table[at, LAST] + np.uint64(1) != firsts).any():
+            return False
+        table[at, LAST] = firsts + counts - np.uint64(1)
+        table[at, FLOOR] = firsts
+        table[at, SEQNUM] = np.cumsum(counts, dtype=np.uint64) - counts + np.uint64(first_seqnum)
+        table[at, TIME] = time_ms
+        return True
+
+    def _find_rows(self, keys: list[bytes], found: list[int | None], firsts: Rows) -> bool:
+        """Gives rows to those that have none: new writers that begin at 1, and states that a row can say as well."""
+        for place, at in enumerate(found):
+            if at is None:
+                key = keys[place]
+                state = self.states.get(key)
+                if state is None:
+                    if firsts[place] != 1:
+                        return False
+                elif not state.plain:
+                    return False
+                found[place] = at = self.add_row(key)
+                if state is not None:
+                    del self.states[key]
+                    self._table[at >> _ROW_SHIFT, LAST : TIME + 1] = state.plain_row
+        return True
+
+    def idle(self, before_ms: int, limit: int, *, named: bool) -> list[tuple[int, bytes, int]]:
+        """Up to `limit` writers that were not heard of since `before_ms`: book, id, last number. Looks at some of them, and at
+        those behind them when it is called again."""
+        found = [] if named else self._idle_rows(before_ms, limit)
+        if not self._looked:
+            self._looked = list(reversed(self.states))
+        for _ in range(min(LOOKED_AT, len(self._looked))):
+            if len(found) >= limit:
+                break
+            key = self._looked.pop()
+            state = self.states.get(key)
+            if state is not None and state.named == named and state.time_ms < before_ms:
+                found.append((*_unpack_key(key), state.last))
+        return found
+
+    def _idle_rows(self, before_ms: int, limit: int) -> list[tuple[int, bytes, int]]:
+        first = self._looked_rows if self._looked_rows < self._used else 0
+        stop = min(first + ROWS_LOOKED_AT, self._used)
+        table = self._table[first:stop]
+        idle = np.flatnonzero((table[:, TIME] < before_ms) & (table[:, LAST] > 0))[:limit]
+        self._looked_rows = stop if len(idle) < limit else first + int(idle[-1]) + 1
+        return [(*_unpack_key(row[:LAST].tobytes()), int(row[LAST])) for row in table[idle]]
+
+    # -- all writers
+
+    def columns(self) -> Rows:
+        """A copy of all rows, in no order."""
+        table = self._table[: self._used]
+        return table[table[:, LAST] > 0]
+
+    def restore(self, rows: Rows, states: dict[tuple[int, bytes], WriterState]) -> None:
+        """Takes rows as `columns` gives them, and all other writers."""
+        size = max(_FIRST_ROWS, len(rows))
+        table = np.zeros((size, ROW_WORDS), np.uint64)
+        table[: len(rows)] = rows
+        self._have(table)
+        self._used, self._free, self._looked, self._looked_rows = len(rows), [], [], 0
+        keys = (
+            np.ascontiguousarray(table[: len(rows), :LAST]).view(np.dtype(f"V{WRITER_KEY.size}")).reshape(-1).tolist()
+        )
+        self.rows = dict(zip(keys, range(0, len(rows) << _ROW_SHIFT, ROW_WORDS), strict=True))
+        self.states = {_pack_key(*key): state for key, state in states.items()}
+
+    def keep(self, wanted: Callable[[int], bool]) -> None:
+        """Forgets the writers of books that are not wanted."""
+        for book, writer in list(self):
+            if not wanted(book):
+                self.pop(_pack_key(book, writer))
