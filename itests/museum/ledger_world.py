@@ -17,7 +17,6 @@ recovered and read.
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
 import random
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ from boki_sim.cluster import Cluster, Node, SimClock
 from boki_sim.faults import Fault, Targets, draw
 from boki_sim.guard import guarded
 from boki_sim.invariants import Invariants, Violation
-from boki_sim.loop import SimLoop, SimulationError
+from boki_sim.loop import SimLoop, SimulationError, uncollected
 from boki_sim.nemesis import Nemesis
 from boki_sim.network import Network, Weather
 from boki_sim.randomness import SimRandom, stream
@@ -311,33 +310,32 @@ def run_ledgers(
         SimulationError: an unknown profile.
     """
     outcome = LedgerOutcome(seed)
-    run = (LedgerRun if kind is None else kind)(seed, profile, script, work_s)
-    collecting = gc.isenabled()
-    gc.disable()
     logs.configure(level="error", stream=io.StringIO())
     try:
-        with guarded(run.loop, seed) as guard:
-            try:
-                run.loop.run_until_complete(run.scenario())
-            except SimulationError as error:
-                run.invariants.violated("simulation", f"{type(error).__name__}: {error}")
-            finally:
-                for fault in run.loop.faults:
-                    run.invariants.violated("crash", f"{fault.get('process')}: {fault.get('exception')!r}")
-                for line in guard.refused:
-                    run.invariants.violated("machine", line)
-                outcome.violations = [str(one) for one in run.invariants.violations]
-                outcome.script = run.script
-                outcome.ledgers = len(run.cluster.known)
-                outcome.entries = sum(known.acked + 1 for known in run.cluster.known.values())
-                outcome.digest = run.trace.digest()
-                run.loop.end()
+        with uncollected():
+            _go((LedgerRun if kind is None else kind)(seed, profile, script, work_s), outcome)
     finally:
         logs.configure(level="warning")
-        if collecting:
-            gc.enable()
-        gc.collect()
     return outcome
+
+
+def _go(run: LedgerRun, outcome: LedgerOutcome) -> None:
+    with guarded(run.loop, outcome.seed) as guard:
+        try:
+            run.loop.run_until_complete(run.scenario())
+        except SimulationError as error:
+            run.invariants.violated("simulation", f"{type(error).__name__}: {error}")
+        finally:
+            for fault in run.loop.faults:
+                run.invariants.violated("crash", f"{fault.get('process')}: {fault.get('exception')!r}")
+            for line in guard.refused:
+                run.invariants.violated("machine", line)
+            outcome.violations = [str(one) for one in run.invariants.violations]
+            outcome.script = run.script
+            outcome.ledgers = len(run.cluster.known)
+            outcome.entries = sum(known.acked + 1 for known in run.cluster.known.values())
+            outcome.digest = run.trace.digest()
+            run.loop.end()
 
 
 def _script(seed: int, profile: str, targets: Targets, seconds: float) -> list[Fault]:

@@ -11,7 +11,6 @@ within `PATIENCE_S` (else it is a liveness violation), reads all books, and ever
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
 import time  # noqa: TID251 - how long the machine took for a run
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from boki_sim.faults import Fault, draw
 from boki_sim.guard import guarded
 from boki_sim.habits import draw_habits
 from boki_sim.invariants import Invariants, Violation
-from boki_sim.loop import START_S, SimLoop, SimulationError
+from boki_sim.loop import START_S, SimLoop, SimulationError, uncollected
 from boki_sim.nemesis import Nemesis
 from boki_sim.network import Network
 from boki_sim.operations import APPEND, BOOKS, OK, History, Operation
@@ -102,9 +101,9 @@ def run_seed(
         if script is not None
         else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s, turn=seed)
     )
-    run = _Run(seed, shape, faults, targets.lossy, work_s, keep_trace)
     outcome = Outcome(seed, profile, faults, work_s)
-    run.go(outcome)
+    with uncollected():
+        _Run(seed, shape, faults, targets.lossy, work_s, keep_trace).go(outcome)
     outcome.cpu_s = time.process_time() - begun
     return outcome
 
@@ -133,11 +132,6 @@ class _Run:
         self.nemesis = Nemesis(self.cluster, self.clients, stream(seed, "nemesis"), self._begin_again)
 
     def go(self, outcome: Outcome) -> None:
-        collecting = gc.isenabled()
-        gc.disable()
-        gc.collect()
-        if not gc.get_freeze_count():
-            gc.freeze()  # modules are not looked through again and again, which takes a tenth of a run
         logs.configure(level="error", stream=io.StringIO())
         try:
             with guarded(self.loop, self.seed) as guard:
@@ -153,8 +147,6 @@ class _Run:
                     self.loop.end()
         finally:
             logs.configure(level="warning")
-            if collecting:
-                gc.enable()
 
     def _found(self, violation: Violation) -> None:
         self.trace.add("check", "VIOLATION", str(violation))

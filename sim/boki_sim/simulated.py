@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import inspect
 import io
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -31,7 +30,7 @@ from boki_sim.cluster import Cluster, SimClock
 from boki_sim.faults import Fault
 from boki_sim.guard import guarded
 from boki_sim.invariants import Invariants
-from boki_sim.loop import SimLoop
+from boki_sim.loop import SimLoop, uncollected
 from boki_sim.nemesis import Nemesis
 from boki_sim.network import Network
 from boki_sim.process import SimProcess
@@ -108,11 +107,9 @@ class _ProgramRun:
 
     def go(self, program: Callable[[SimulatedCluster], Awaitable[T]]) -> T:
         """Runs it. Raises what the program raises; AssertionError: it did not end, or the cluster broke a promise."""
-        collecting = gc.isenabled()
-        gc.disable()
         logs.configure(level="error", stream=io.StringIO())
         try:
-            with guarded(self.loop, self.seed) as guard:
+            with uncollected(), guarded(self.loop, self.seed) as guard:
                 try:
                     result = self.loop.run_until_complete(self._scenario(program))
                 finally:
@@ -122,8 +119,6 @@ class _ProgramRun:
             return result
         finally:
             logs.configure(level="warning")
-            if collecting:
-                gc.enable()
 
     async def _scenario(self, program: Callable[[SimulatedCluster], Awaitable[T]]) -> T:
         await self.cluster.start()

@@ -11,7 +11,7 @@ import pytest
 from boki_sim import habits, shape
 from boki_sim.faults import Fault
 from boki_sim.habits import Habits
-from boki_sim.loop import SimLoop
+from boki_sim.loop import SimLoop, uncollected
 from boki_sim.network import Network, Weather
 from boki_sim.process import SimProcess
 from boki_sim.run import Outcome, run_seed
@@ -38,9 +38,10 @@ class Simulation:
 
 @pytest.fixture
 def simulation() -> Iterator[Simulation]:
-    made = Simulation()
-    yield made
-    made.loop.end()
+    with uncollected():
+        made = Simulation()
+        yield made
+        made.loop.end()
 
 
 @pytest.fixture
@@ -51,9 +52,10 @@ def make_simulation() -> Iterator[Any]:
         made.append(Simulation(seed, weather))
         return made[-1]
 
-    yield make
-    for one in made:
-        one.loop.end()
+    with uncollected():
+        yield make
+        for one in made:
+            one.loop.end()
 
 
 class Planted:
