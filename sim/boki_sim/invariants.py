@@ -337,11 +337,14 @@ class Invariants:
         """(writer, number) has one verdict, for every engine and for ever."""
         for name, engine in engines.items():
             state = engine.core.state
-            for (book, writer), known in list(state.verdicts.writers.items()):
+            writers = state.verdicts.writers
+            for book, writer in writers:
                 at = (state, book, writer)
                 upto = self._compared.get(at, 0)
-                if known.last <= upto:
+                if writers.last(book, writer) <= upto:
                     continue
+                known = writers.look(book, writer)
+                assert known is not None
                 self._compared[at] = known.last
                 for run in known.kept:
                     for number in range(max(run.first, upto + 1), run.first + run.count):

@@ -19,6 +19,7 @@ from boki_logbook.index import Index
 from boki_logbook.sorted_run import SortedRun
 from boki_logbook.state import DecisionState
 from boki_logbook.verdict import Verdicts
+from boki_logbook.writer_table import WRITER_KEY
 from boki_metalog.metalog_entry import Trim
 from boki_sim.campaign import rules_of
 from boki_sim.faults import Fault
@@ -90,7 +91,7 @@ def test_a_number_that_is_accepted_twice_is_found(planted: Any, monkeypatch: pyt
 
     def decide(self: Verdicts, runs: Sequence[Any], *rest: Any) -> Any:
         for run in runs:
-            state = self.writers.get((run.book, run.writer))
+            state = self.writers.state(WRITER_KEY.pack(run.book, run.writer))
             if state is not None and run.flags & RUN_NAMED and run.first == state.last:
                 state.last -= 1
         return before(self, runs, *rest)
