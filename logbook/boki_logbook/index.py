@@ -50,6 +50,8 @@ SLICE_ROWS: Final = 16 * 1024
 LEAST_SLICE_ROWS: Final = 256
 WORK_PER_ROW: Final = 8
 """Each row is merged so often, at most: a merge at least doubles the largest of its runs, up to `MERGED_ROWS`."""
+SPREAD_ROWS: Final = 4 * 1024
+"""Rows of wide batches that get streams of their own when somebody looks, in 2 ms; more are frozen, which takes no longer."""
 FIRST_LOOK: Final = 64
 """Rows of tag 0 looked at together when dead ones may be among them; doubled while nothing is found."""
 
@@ -280,6 +282,8 @@ class Index:
 
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest record that ever joined the stream, 0 if none did since it was forgotten."""
+        if self._tail.wide_rows > SPREAD_ROWS:
+            self.freeze()
         newest = self._tail.newest(book, tag)
         if newest:
             return newest
@@ -294,6 +298,8 @@ class Index:
 
     def next(self, book: int, tag: int, at_least: int, stop: int = SEQNUM_MAX) -> int:
         """Seqnum of the first live record in [at_least, stop), 0 if there is none."""
+        if self._tail.wide_rows > SPREAD_ROWS:
+            self.freeze()
         if book in self.book_marks:
             found = self.ascending(book, tag, at_least, stop, 1)
             return found[0] if found else 0
@@ -313,6 +319,8 @@ class Index:
 
     def prev(self, book: int, tag: int, at_most: int, lowest: int = 0) -> int:
         """Seqnum of the last live record in [lowest, at_most], 0 if there is none."""
+        if self._tail.wide_rows > SPREAD_ROWS:
+            self.freeze()
         if book in self.book_marks:
             found = self.descending(book, tag, at_most, lowest, 1)
             return found[0] if found else 0
@@ -364,6 +372,8 @@ class Index:
         return found[:limit]
 
     def _tail_part(self, book: int, tag: int) -> _Part | None:
+        if self._tail.wide_rows > SPREAD_ROWS:
+            self.freeze()
         found = self._tail.rows_of(book, tag)
         return None if found is None else _Part(*found, 0, len(found[0]))
 

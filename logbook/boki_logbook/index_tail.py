@@ -2,10 +2,12 @@
 
     books    book → tag → array of u64, and per record how many tags hold it
     lone     book → (seqnum, its tags …), of a book that has one record here
+    wide     columns of books and tags, of batches of many books; newer than all others
 
 The only work per record is appending to arrays. A stream of arrays costs some 200 bytes and two microseconds to make; where
 books are many, most have no second record before the tail is frozen. So a book begins as a *lone* one, which costs a tuple,
-and is spread into streams when another record of it comes, or when it is trimmed. Readers cannot tell the difference.
+and is spread into streams when another record of it comes, or when it is trimmed. A batch of many books is not even that: its
+columns wait until they are frozen, all together, or until somebody looks (`spread`). Readers cannot tell the difference.
 
 A dead row of tag 0 stays until it is frozen, and then in the run; rows of tags leave at once. Marks, what is known of books
 whose rows are gone, and when to freeze, are the index's.
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS
-from boki_common.record_batch import RecordBatch
+from boki_common.record_batch import FEW_RUNS, RecordBatch
 from boki_logbook.sorted_run import LIVE, NO_ROWS, U8, U64, SortedRun
 from boki_logbook.trim_marks import TrimMarks
 
@@ -33,6 +35,7 @@ TAIL_STREAM_BYTES: Final = 200
 FEW_SEQNUMS: Final = 64
 """Fewer are handled one by one: not worth calling numpy for."""
 
+_NO_COUNTS: Final[U8] = np.empty(0, np.uint8)
 _NO_TAG_HOLDS: Final = b"\1" + bytes(range(1, 256))
 """Tag counts to counters: a record without tags is held by its book."""
 
@@ -64,16 +67,28 @@ class _TailBook(NamedTuple):
     held: bytearray
 
 
+class _WideRows(NamedTuple):
+    """Records of many books, one after another, each with at most one tag."""
+
+    books: U64
+    tag_counts: U8
+    tags: U64
+    first_seqnum: int
+
+
 class IndexTail:
     """See the module.
 
-    Invariant: a book is in `_books` or in `_lone` or in neither; `rows` counts all rows, `holes` the dead ones of tag 0.
+    Invariant: a book is in `_books` or in `_lone` or in neither; `rows` counts all rows, `holes` the dead ones of tag 0,
+    `wide_rows` those of `_wide`.
     """
 
     def __init__(self, known: dict[int, None]) -> None:
         """`known`: gets every book that a record joins."""
         self.rows = 0
         self.holes = 0
+        self.wide_rows = 0
+        self._wide: list[_WideRows] = []
         self._known = known
         self._books: dict[int, _TailBook] = {}
         self._lone: dict[int, tuple[int, ...]] = {}
@@ -82,13 +97,16 @@ class IndexTail:
     def bytes(self) -> int:
         """Memory, roughly."""
         streams = sum(len(one.streams) for one in self._books.values())
-        return 9 * self.rows + TAIL_STREAM_BYTES * (streams + len(self._lone))
+        return 9 * self.rows + 8 * self.wide_rows + TAIL_STREAM_BYTES * (streams + len(self._lone))
 
     # -- adding
 
     def add(self, batch: RecordBatch, first: int, stop: int, first_seqnum: int, begin: RunStart) -> RunStart:
         """Records [first, stop) of a batch join their streams; see `Index.add`."""
-        books, lone, known = self._books, self._lone, self._known
+        if stop - first == batch.record_count and batch.run_count > FEW_RUNS and self._add_wide(batch, first_seqnum):
+            return _make_start((batch.run_count, stop, batch.tag_count))
+        if self._wide:
+            self.spread()
         at, start, tag_start = begin
         whole = batch.tag_values(0, batch.tag_count) if stop - first == batch.record_count else None
         for book, _, _, _, count, tag_count, _, _ in islice(batch.runs, at, None):
@@ -103,15 +121,8 @@ class IndexTail:
                 seqnum = first_seqnum + start
                 if count != 1:
                     self._add_run(book, batch, start, end, tags, seqnum)
-                elif (here := books.get(book)) is None and book not in lone:
-                    lone[book] = alone = (seqnum, *dict.fromkeys(tags))
-                    known[book] = None
-                    self.rows += len(alone)
                 else:
-                    streams, held = here or self._spread(book)
-                    streams[ALL_RECORDS].append(seqnum)
-                    held.append(self._join_tags(streams, tags, seqnum) if tags else 1)
-                    self.rows += 1
+                    self._add_one(book, tags, seqnum)
             else:
                 low, high = max(start, first), min(end, stop)
                 if low < high:
@@ -122,6 +133,48 @@ class IndexTail:
                 break  # the rest of the run is for the next call
             at, start, tag_start = at + 1, end, tag_end
         return _make_start((at, start, tag_start))
+
+    def _add_one(self, book: int, tags: Sequence[int], seqnum: int) -> None:
+        """A record joins alone."""
+        here = self._books.get(book)
+        if here is None and book not in self._lone:
+            self._lone[book] = alone = (seqnum, *dict.fromkeys(tags))
+            self._known[book] = None
+            self.rows += len(alone)
+        else:
+            streams, held = here or self._spread(book)
+            streams[ALL_RECORDS].append(seqnum)
+            held.append(self._join_tags(streams, tags, seqnum) if tags else 1)
+            self.rows += 1
+
+    def _add_wide(self, batch: RecordBatch, first_seqnum: int) -> bool:
+        """A whole batch of many books joins as it is; False: a record may name a tag twice."""
+        tag_counts, tags = _NO_COUNTS, NO_ROWS
+        if batch.tag_count:
+            tag_counts, tags = batch.tag_counts.copy(), batch.tags.copy()
+            if tag_counts.max() > 1:
+                return False
+        runs = batch.run_columns
+        books = np.repeat(runs["book"], runs["count"])
+        self._wide.append(_WideRows(books, tag_counts, tags, first_seqnum))
+        self._known.update(dict.fromkeys(books.tolist()))
+        rows = len(books) + len(tags)
+        self.rows += rows
+        self.wide_rows += rows
+        return True
+
+    def spread(self) -> None:
+        """What came as columns gets streams, as if it had come one by one."""
+        wide, self._wide = self._wide, []
+        self.rows -= self.wide_rows
+        self.wide_rows = 0
+        for books, tag_counts, tags, seqnum in wide:
+            values, at = tags.tolist(), 0
+            counts = tag_counts.tolist() if values else bytes(len(books))
+            for book, count in zip(books.tolist(), counts, strict=True):
+                self._add_one(book, values[at : at + count], seqnum)
+                at += count
+                seqnum += 1
 
     def _add_run(self, book: int, batch: RecordBatch, low: int, high: int, tags: list[int], seqnum: int) -> None:
         """Records [low, high) of a run join, which have these tags together; `seqnum` is that of the first."""
@@ -204,16 +257,15 @@ class IndexTail:
         """All rows as a run, and an empty tail; None if there are none."""
         if not self.rows:
             return None
-        if not self._lone:
-            segments = _segments_of_books(self._books)
-        elif not self._books:
-            segments = _segments_of_lone(self._lone)
-        else:
-            segments = _together(_segments_of_books(self._books), _segments_of_lone(self._lone))
-        run = SortedRun.from_segments(*segments)
+        parts = [_segments_of_wide(one) for one in self._wide]
+        if self._lone:
+            parts.insert(0, _segments_of_lone(self._lone))
+        if self._books:
+            parts.insert(0, _segments_of_books(self._books))
+        run = SortedRun.from_segments(*(parts[0] if len(parts) == 1 else _together(parts)))
         run.dead = self.holes
-        self.rows = self.holes = 0
-        self._books, self._lone = {}, {}
+        self.rows = self.holes = self.wide_rows = 0
+        self._books, self._lone, self._wide = {}, {}, []
         return run
 
     # -- trimming
@@ -296,12 +348,16 @@ class IndexTail:
 
     def _of(self, book: int) -> _TailBook | None:
         """The streams of a book, for changing them."""
+        if self._wide:
+            self.spread()
         return self._spread(book) if book in self._lone else self._books.get(book)
 
     # -- looking
 
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest row of a stream, dead or alive; 0 if it has none."""
+        if self._wide:
+            self.spread()
         here = self._books.get(book)
         if here is not None:
             row = here.streams.get(tag)
@@ -311,6 +367,8 @@ class IndexTail:
 
     def rows_of(self, book: int, tag: int) -> TailRows | None:
         """The rows of a stream, ascending; None if it has none."""
+        if self._wide:
+            self.spread()
         here = self._books.get(book)
         if here is not None:
             row = here.streams.get(tag)
@@ -322,6 +380,8 @@ class IndexTail:
 
     def streams(self) -> Iterator[tuple[int, int]]:
         """Book and tag of each stream."""
+        if self._wide:
+            self.spread()
         for book, here in self._books.items():
             for tag in here.streams:
                 yield book, tag
@@ -331,13 +391,15 @@ class IndexTail:
                 yield book, tag
 
 
-def _together(one: _Segments, other: _Segments) -> _Segments:
+def _together(parts: Sequence[_Segments]) -> _Segments:
+    """Segments of which the later ones of a stream have the higher seqnums."""
+    books, tags, lengths, seqnums, held = zip(*parts, strict=True)
     return (
-        np.concatenate((one[0], other[0])),
-        np.concatenate((one[1], other[1])),
-        np.concatenate((one[2], other[2])),
-        np.concatenate((one[3], other[3])),
-        np.concatenate((one[4], other[4])),
+        np.concatenate(books),
+        np.concatenate(tags),
+        np.concatenate(lengths),
+        np.concatenate(seqnums),
+        np.concatenate(held),
     )
 
 
@@ -365,6 +427,20 @@ def _segments_of_lone(lone: dict[int, tuple[int, ...]]) -> _Segments:
     held[begins] = np.maximum(widths - 1, 1)
     books = np.repeat(np.fromiter(lone.keys(), np.uint64, len(lone)), widths)
     return books, tags, np.ones(len(tags), np.int64), seqnums, held
+
+
+def _segments_of_wide(wide: _WideRows) -> _Segments:
+    """Each row is a segment: those of tag 0, then those of tags."""
+    books, tag_counts, tags, first_seqnum = wide
+    seqnums = np.arange(first_seqnum, first_seqnum + len(books), dtype=np.uint64)
+    zeros = np.zeros(len(books), np.uint64)
+    if len(tags):
+        books, seqnums = (
+            np.append(books, np.repeat(books, tag_counts)),
+            np.append(seqnums, np.repeat(seqnums, tag_counts)),
+        )
+    held = np.full(len(books), LIVE, np.uint8)
+    return books, np.append(zeros, tags), np.ones(len(books), np.int64), seqnums, held
 
 
 def _extend(row: array[int], first: int, stop: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,46 @@ def rows(tail: IndexTail) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
             assert tail.newest(book, tag) == (part[0][-1] if part else 0)
     assert sorted(found) == sorted(tail.streams())
     return found
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(RUNS, min_size=1, max_size=3)), min_size=1, max_size=5), st.booleans()
+)
+def test_batches_of_many_books_look_as_others_and_freeze_to_the_same_run(
+    batches: list[tuple[bool, list[RunSpec]]], look: bool
+) -> None:
+    known: tuple[dict[int, None], dict[int, None]] = {}, {}
+    some, plain = IndexTail(known[0]), IndexTail(known[1])
+    seqnum = 1
+    for wide, runs in batches:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("boki_logbook.index_tail.FEW_RUNS", 0 if wide else 1_000)
+            add(some, seqnum, *runs)
+        seqnum = add(plain, seqnum, *runs)
+        assert (some.rows, list(known[0])) == (plain.rows, list(known[1]))
+    if look:
+        assert rows(some) == rows(plain)
+        assert some.wide_rows == 0
+    one, other = some.freeze(), plain.freeze()
+    assert one is not None and other is not None
+    for column in ("books", "tags", "offsets", "seqnums", "held"):
+        assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
+    assert (some.rows, some.wide_rows, rows(some), some.freeze()) == (0, 0, {}, None)
+
+
+def test_a_batch_of_many_books_is_columns_until_somebody_looks() -> None:
+    tail = IndexTail({})
+    runs = [RunSpec(book, WRITER, 1, (RecordSpec(tags=(5,) * (book % 2)),)) for book in range(2_000)]
+    add(tail, 1, *runs)
+    assert (tail.rows, tail.wide_rows, len(tail._lone), len(tail._known)) == (3_000, 3_000, 0, 2_000)
+    assert (tail.newest(1_001, 5), tail.newest(1_000, 5), tail.newest(7, 0)) == (1_002, 0, 8)
+    assert (tail.rows, tail.wide_rows, len(tail._lone)) == (3_000, 0, 2_000)
+
+
+def test_a_batch_with_several_tags_a_record_is_looked_at_at_once() -> None:
+    tail = IndexTail({})
+    add(tail, 1, *(RunSpec(book, WRITER, 1, (RecordSpec(tags=(5, 5)),)) for book in range(200)))
+    assert (tail.rows, tail.wide_rows) == (400, 0)
 
 
 @given(st.lists(st.lists(RUNS, min_size=1, max_size=3), min_size=1, max_size=4))
