@@ -259,6 +259,10 @@ def _in_order(columns: WriterColumns) -> WriterColumns:
 
 def _of_each(counts: U32, order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the items of each are, which have so many, one after another, when each takes its place in an order."""
+    if not counts.any():
+        return np.empty(0, np.int64)
+    if (counts == 1).all():
+        return order
     wide = counts.astype(np.int64)
     begins, moved = np.cumsum(wide) - wide, wide[order]
     ends = np.cumsum(moved)

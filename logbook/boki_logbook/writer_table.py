@@ -1,12 +1,13 @@
 """All writers that the log knows (DESIGN §6.9): rows of numbers where one is as nearly all are, objects where it is not. Pure.
 
-    rows      book u64 | writer 16 B | last | floor | first seqnum of the answers kept | time_ms | not used      64 bytes
+    rows      book u64 | writer 16 B | last | floor | first seqnum of the answers kept | time_ms | mark           64 bytes
+    hints     some bits of a writer → the row that had them last: where to look before asking the dict of all rows
     states    `WriterState` of named writers, and of those with several answers kept
 
 A session writer that awaits nothing before its last run has one row, which is one line of the processor's cache. Of many
-writers, `commit_plain` looks up and changes all rows together, so the memory is waited for once and not writer after writer;
-and the garbage collector sees none of them. What a row cannot say moves the writer into `states` (`state`); it comes back
-where it is one of many again.
+writers, `commit_plain` looks up and changes all rows together, so the memory is waited for once and not writer after writer
+(writers are random: so are their bits); and the garbage collector sees none of them. What a row cannot say moves the writer
+into `states` (`state`); it comes back where it is one of many again.
 
 Readers cannot tell the difference: `look` is a copy of either.
 """
@@ -21,16 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boki_common import limits
+from boki_common.record_batch import RUN_ROW
 from boki_logbook.writers import WriterState
 
 WRITER_KEY: Final = Struct("<Q16s")
 """Book and writer, as the run column of a batch has them."""
 _KEY_WORDS: Final = Struct("<QQQ")
-LAST, FLOOR, SEQNUM, TIME = range(3, 7)
-"""Words of a row; before them is the key."""
+LAST, FLOOR, SEQNUM, TIME, _MARK = range(3, 8)
+"""Words of a row; before them is the key. The mark means something only within one call."""
 ROW_WORDS: Final = 8
 _ROW_SHIFT: Final = 3
 _FIRST_ROWS: Final = 64
+_HINTS_PER_ROW: Final = 4
+_RUN_WORDS: Final = RUN_ROW.size // 8
 LOOKED_AT: Final = 4_096
 """States that one search for idle ones looks at; of rows so many times `ROWS_LOOKED_AT`."""
 ROWS_LOOKED_AT: Final = 64 * 1024
@@ -41,7 +45,11 @@ _unpack_key = WRITER_KEY.unpack
 
 
 class WriterTable:
-    """See the module. Invariant: a writer is in `rows` or in `states` or in neither; a row without numbers (`LAST` 0) is free."""
+    """See the module.
+
+    Invariant: a writer is in `rows` or in `states` or in neither; a row without numbers (`LAST` 0) is free; there are as many
+    rows, free ones included, as a power of two.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[bytes, int] = {}
@@ -56,6 +64,7 @@ class WriterTable:
 
     def _have(self, table: Rows) -> None:
         self._table = table
+        self._hints = np.zeros(_HINTS_PER_ROW * len(table), np.int64)
         self.words = table.reshape(-1).data
         """All rows, word by word."""
 
@@ -124,7 +133,7 @@ class WriterTable:
         return at
 
     def _let_go(self, at: int) -> None:
-        self.words[at + LAST] = 0
+        self.words[at + LAST] = 0  # no hint leads here
         self._free.append(at)
 
     def _state_of(self, at: int) -> WriterState:
@@ -146,37 +155,50 @@ class WriterTable:
             return False
         if not counts.all() or counts.max() > limits.WINDOW_RECORDS:
             return False
-        keys: list[bytes] = runs["key"].tolist()
-        if len(dict.fromkeys(keys)) < len(keys):
+        at = self._find_rows(runs)
+        if at is None:
             return False
-        found = list(map(self.rows.get, keys))
-        if None in found and not self._find_rows(keys, found, firsts):
-            return False
-        at, table = np.array(found, np.int64) >> _ROW_SHIFT, self._table
+        table, places = self._table, np.arange(len(at), dtype=np.uint64)
         if (table[at, LAST] + np.uint64(1) != firsts).any():
             return False
+        table[at, _MARK] = places
+        if (table[at, _MARK] != places).any():
+            return False  # one writer twice
         table[at, LAST] = firsts + counts - np.uint64(1)
         table[at, FLOOR] = firsts
         table[at, SEQNUM] = np.cumsum(counts, dtype=np.uint64) - counts + np.uint64(first_seqnum)
         table[at, TIME] = time_ms
         return True
 
-    def _find_rows(self, keys: list[bytes], found: list[int | None], firsts: Rows) -> bool:
-        """Gives rows to those that have none: new writers that begin at 1, and states that a row can say as well."""
-        for place, at in enumerate(found):
-            if at is None:
-                key = keys[place]
-                state = self.states.get(key)
-                if state is None:
-                    if firsts[place] != 1:
-                        return False
-                elif not state.plain:
-                    return False
-                found[place] = at = self.add_row(key)
-                if state is not None:
-                    del self.states[key]
-                    self._table[at >> _ROW_SHIFT, LAST : TIME + 1] = state.plain_row
-        return True
+    def _find_rows(self, runs: NDArray[np.void]) -> NDArray[np.int64] | None:
+        """The rows of the writers of runs; None where one of them can have none."""
+        keys = runs.view(np.uint64).reshape(-1, _RUN_WORDS)[:, :LAST]
+        hints = (keys[:, 1] & np.uint64(len(self._hints) - 1)).astype(np.int64)
+        at = self._hints[hints]
+        rows = self._table[at]
+        unknown = np.flatnonzero((rows[:, :LAST] != keys).any(axis=1) | (rows[:, LAST] == 0))
+        if len(unknown):
+            for place in unknown.tolist():
+                row = self._row_of(keys[place].tobytes(), int(runs["first"][place]))
+                if row is None:
+                    return None
+                at[place] = row >> _ROW_SHIFT
+            hints = (keys[unknown, 1] & np.uint64(len(self._hints) - 1)).astype(np.int64)  # there may be more by now
+            self._hints[hints] = at[unknown]
+        return at
+
+    def _row_of(self, key: bytes, first: int) -> int | None:
+        """The row of a writer that sends `first` next; it gets one if it is new and that is 1, or if a row can say all of it."""
+        row = self.rows.get(key)
+        if row is None:
+            state = self.states.get(key)
+            if first != 1 if state is None else not state.plain:
+                return None
+            row = self.add_row(key)
+            if state is not None:
+                del self.states[key]
+                self._table[row >> _ROW_SHIFT, LAST : TIME + 1] = state.plain_row
+        return row
 
     def idle(self, before_ms: int, limit: int, *, named: bool) -> list[tuple[int, bytes, int]]:
         """Up to `limit` writers that were not heard of since `before_ms`: book, id, last number. Looks at some of them, and at
@@ -210,7 +232,7 @@ class WriterTable:
 
     def restore(self, rows: Rows, states: dict[tuple[int, bytes], WriterState]) -> None:
         """Takes rows as `columns` gives them, and all other writers."""
-        size = max(_FIRST_ROWS, len(rows))
+        size = max(_FIRST_ROWS, 1 << (len(rows) - 1).bit_length())
         table = np.zeros((size, ROW_WORDS), np.uint64)
         table[: len(rows)] = rows
         self._have(table)

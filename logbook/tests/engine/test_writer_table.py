@@ -158,5 +158,34 @@ def test_rows_are_restored_as_they_were() -> None:
     again.keep(lambda book: book == 7)
     assert sorted(again) == [(7, WRITERS[0]), (7, WRITERS[1])]
     assert ((7, WRITERS[1]) in again, (8, WRITERS[0]) in again) == (True, False)
-    again.add_row(WRITER_KEY.pack(200, WRITERS[3]))
     assert again.last(7, WRITERS[0]) == 2
+
+
+def test_a_hint_that_leads_elsewhere_or_to_a_writer_that_went_is_not_believed() -> None:
+    log, plain = Log(together=True), Log(together=False)
+    everybody = [run(0, 1, book=book) for book in range(3)]  # one writer's bits: one hint for all
+    following = [run(0, 2, book=book) for book in range(3)]
+    for runs in (everybody, following):
+        assert log.decide(*runs) == plain.decide(*runs)
+    assert log.decided_together == 2
+    assert log.verdicts.expire(2, WRITERS[0], 2) and plain.verdicts.expire(2, WRITERS[0], 2)
+    again = run(0, 3, book=2)
+    assert log.decide(again) == plain.decide(again)
+    begun = [run(0, 3, book=0), run(0, 1, book=2)]
+    assert log.decide(*begun) == plain.decide(*begun)
+    assert (log.verdicts.state(), log.decided_together) == (plain.verdicts.state(), 3)
+
+
+def test_rows_stay_as_many_as_a_power_of_two_as_hints_need_it() -> None:
+    log = Log(together=True)
+    log.decide(*(run(0, 1, book=book) for book in range(100)))
+    again = WriterTable()
+    again.restore(log.verdicts.writers.columns(), {})
+    verdicts = Verdicts()
+    verdicts.restore(again, {})
+    restored = Log(together=True)
+    restored.verdicts, restored.end = verdicts, log.end
+    for first in (2, 3):
+        runs = [run(0, first, book=book) for book in range(100)]
+        assert log.decide(*runs) == restored.decide(*runs)
+    assert (log.verdicts.state(), restored.decided_together) == (restored.verdicts.state(), 2)
