@@ -241,7 +241,7 @@ class Checkpointer:
                 begun, before = loop.time(), log.uncommitted_bytes
                 small = stages is not None and stages.room_is_wanted
                 stage_bytes = SMALL_STAGE_BYTES if small else STAGE_BYTES
-                await log.append_some(ledger.ledger_id, ledger.flushing, order, locations, stage_bytes)
+                await log.append_some(ledger.ledger_id, ledger.flushing, order, locations, stage_bytes, ledger.sums)
                 if log.uncommitted_bytes == before:
                     continue  # not enough for a write
                 if log.uncommitted_bytes >= stage_bytes:

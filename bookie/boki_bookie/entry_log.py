@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from boki_bookie.entry_log_format import (
     ENTRY_HEADER_BYTES,
+    NO_SUMS,
     OFFSET_BITS,
     OFFSET_MASK,
     PAGE_BYTES,
@@ -99,6 +100,7 @@ class EntryWriter:
         order: Sequence[int],
         locations: array[int],
         stage_bytes: int = sys.maxsize,
+        sums: Mapping[int, int] = NO_SUMS,
     ) -> None:
         """Goes on where `locations` end, until `order` or one write is full; adds to them. Raises DiskFull, DiskFailed.
 
@@ -115,7 +117,7 @@ class EntryWriter:
             self._buffers.append(encode_file_header(number, bookie_id))
             offset = PAGE_BYTES
         stop = min(self._buffers_at + WRITE_BYTES, max(file_bytes, offset + 1))
-        offset = encode_entries(ledger_id, bodies, order, locations, self._buffers, number, offset, stop)
+        offset = encode_entries(ledger_id, bodies, order, locations, self._buffers, number, offset, stop, sums)
         self._end = EntryLogEnd(number, offset)
         size = offset - self._buffers_at
         if size >= WRITE_BYTES:
@@ -251,15 +253,16 @@ class EntryLog:
         order: Sequence[int],
         locations: array[int],
         stage_bytes: int = sys.maxsize,
+        sums: Mapping[int, int] = NO_SUMS,
     ) -> None:
         """Adds entries of one ledger, from where `locations` end in `order`, as many as make one write, and their locations.
 
-        With `stage_bytes` written the caller will commit.
+        With `stage_bytes` written the caller will commit; bodies whose crc32c is in `sums` are not read for it.
 
         Raises:
             DiskFull, DiskFailed.
         """
-        await self._tail.append_some(ledger_id, bodies, order, locations, stage_bytes)
+        await self._tail.append_some(ledger_id, bodies, order, locations, stage_bytes, sums)
 
     @property
     def uncommitted_bytes(self) -> int:

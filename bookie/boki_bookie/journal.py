@@ -27,6 +27,7 @@ from boki_bookie import metric_definitions
 from boki_bookie.disk_pace import rest_s
 from boki_bookie.journal_format import (
     GROUP_HEADER_BYTES,
+    NO_SUMS,
     PAGE_BYTES,
     RECORD_HEADER_BYTES,
     SEGMENT_OVERHEAD_BYTES,
@@ -61,7 +62,7 @@ class JournalPosition(NamedTuple):
 class _Group:
     """Records that are durable together; columns, because there may be thousands a millisecond."""
 
-    __slots__ = ("bodies", "count", "done", "kinds", "record_bytes")
+    __slots__ = ("bodies", "count", "done", "kinds", "record_bytes", "sums")
 
     def __init__(self) -> None:
         self.kinds = bytearray()
@@ -70,6 +71,8 @@ class _Group:
         self.record_bytes = 0
         """Bodies with their record headers."""
         self.done: list[Done] = []
+        self.sums = NO_SUMS
+        """crc32c of bodies, by their place in the group, where it is known."""
 
 
 _Taken = tuple[list[Buffer], int]
@@ -149,8 +152,11 @@ class Journal:
             f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
         )
 
-    def append_run(self, kind: int, bodies: Sequence[Buffer], body_bytes: int) -> bool:
-        """`append` for several at once, all or none; False where they have to go one by one, for whatever reason."""
+    def append_run(self, kind: int, bodies: Sequence[Buffer], body_bytes: int, sums: Sequence[int] = ()) -> bool:
+        """`append` for several at once, all or none; False where they have to go one by one, for whatever reason.
+
+        With the crc32c of each body in `sums` they are not read for it.
+        """
         count = len(bodies)
         size = body_bytes + RECORD_HEADER_BYTES * count
         if (
@@ -170,6 +176,8 @@ class Journal:
                     self._loop.call_soon(self._write_now)
                 else:
                     self._write_in_task(None)
+        if sums:
+            group.sums = {**group.sums, **dict(enumerate(sums, group.count))}
         group.kinds += _KINDS[kind] * count
         group.bodies += bodies
         group.count += count
@@ -303,8 +311,8 @@ class Journal:
         group = self._flying = self._waiting.popleft()
         number, self._next_number = self._next_number, self._next_number + 1
         if group.count == 1:
-            return encode_alone(self._segment.header, number, group.kinds[0], group.bodies[0])
-        return encode_group(self._segment.header, number, group.kinds, group.bodies)
+            return encode_alone(self._segment.header, number, group.kinds[0], group.bodies[0], group.sums)
+        return encode_group(self._segment.header, number, group.kinds, group.bodies, group.sums)
 
     def _is_written(self, size: int, seconds: float) -> None:
         """What `_take` gave is durable."""

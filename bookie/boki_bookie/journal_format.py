@@ -51,7 +51,7 @@ or empty end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import repeat
 from struct import Struct
@@ -59,6 +59,7 @@ from typing import Final, NamedTuple
 
 import crc32c as _crc32c
 
+from boki_common.crc_shift import shifted
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 
@@ -92,6 +93,7 @@ SEGMENT_OVERHEAD_BYTES: Final = PAGE_BYTES + GROUP_HEADER_BYTES
 """What a segment needs besides the records of its only group."""
 JOINED_BODY_BYTES: Final = 8_192
 """On average, up to which bodies of a group are copied into one buffer: cheaper than to hand each to the system."""
+NO_SUMS: Final[Mapping[int, int]] = {}
 _ZEROS: Final = bytes(PAGE_BYTES)
 _SIGHTED: Final = 1
 
@@ -160,16 +162,27 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def encode_group(
-    header: SegmentHeader, number: int, kinds: Sequence[int], bodies: Sequence[Buffer]
+    header: SegmentHeader,
+    number: int,
+    kinds: Sequence[int],
+    bodies: Sequence[Buffer],
+    sums: Mapping[int, int] = NO_SUMS,
 ) -> tuple[list[Buffer], int]:
     """The buffers of one group, padded, and their length: one buffer where bodies are small, else bodies are not copied.
 
-    Every entry that a bookie takes goes through here, or alone: columns, and no statement of ours per record.
+    Every entry that a bookie takes goes through here, or alone: columns, and no statement of ours per record, unless there are
+    `sums`: crc32c of some bodies, by their place, which are not read then.
     """
     generation, salt = header.generation, header.salt
     count, lengths = len(bodies), list(map(len, bodies))
     crcs: Iterable[int]
-    if lengths and lengths.count(lengths[0]) == count == kinds.count(kinds[0]):  # as entries of one writer are
+    if sums:
+        heads = list(map(_RECORD.pack, lengths, repeat(generation), kinds))
+        crcs = [
+            _crc_of(head, salt, body, sums.get(place))
+            for place, (head, body) in enumerate(zip(heads, bodies, strict=True))
+        ]
+    elif lengths and lengths.count(lengths[0]) == count == kinds.count(kinds[0]):  # as entries of one writer are
         head = _RECORD.pack(lengths[0], generation, kinds[0])
         heads = [head] * count
         crcs = map(crc32c, bodies, repeat(crc32c(head, salt)))
@@ -188,14 +201,24 @@ def encode_group(
     return [b"".join(buffers)] if size <= JOINED_BODY_BYTES * count else buffers, size + padding
 
 
-def encode_alone(header: SegmentHeader, number: int, kind: int, body: Buffer) -> tuple[list[Buffer], int]:
+def _crc_of(head: bytes, salt: int, body: Buffer, known: int | None) -> int:
+    """The checksum of a record; `known` is crc32c of the body."""
+    start: int = crc32c(head, salt)
+    if known is None:
+        return crc32c(body, start)
+    return known ^ shifted(start, len(body))
+
+
+def encode_alone(
+    header: SegmentHeader, number: int, kind: int, body: Buffer, sums: Mapping[int, int] = NO_SUMS
+) -> tuple[list[Buffer], int]:
     """`encode_group` for one record, as those of an idle bookie are, in a third of the calls."""
     generation, salt, length = header.generation, header.salt, len(body)
     size = _ALONE.size + length
     padding = -size % PAGE_BYTES
     group = _GROUP.pack(generation, 1, number, size)
     head = _RECORD.pack(length, generation, kind)
-    crc = crc32c(body, crc32c(head, salt))
+    crc = _crc_of(head, salt, body, sums[0]) if sums else crc32c(body, crc32c(head, salt))
     parts = _ALONE.pack(_GROUP_MAGIC, crc32c(group, salt), group, crc, head), body, _ZEROS[:padding]
     return [b"".join(parts)] if size <= JOINED_BODY_BYTES else list(parts), size + padding
 

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from boki_bookie import metric_definitions
 from boki_bookie.waiting_adds import Tasks
-from boki_common.bookkeeper.digests import Matches, matcher_for
+from boki_common.bookkeeper.digests import Matches, crc32c_matches, matcher_for, sum_of_matching
 from boki_common.bookkeeper.layout import read_layout
 from boki_common.bookkeeper.ledger_metadata import NO_DIGEST, LedgerMetadata, decode
 from boki_common.errors import BokiError, CorruptData, MetadataUnavailable, MetadataUnknown, NoNode
@@ -82,6 +82,12 @@ class LedgerDigests:
         """Whether `matches` would say so of each."""
         matcher = self._matchers.get(ledger_id)
         return matcher is not None and matcher(bodies)
+
+    def sums_of(self, ledger_id: int, bodies: Sequence[memoryview]) -> list[int]:
+        """crc32c of each of some bodies that `all_match` said yes of; empty where they would have to be read for that."""
+        if self._matchers.get(ledger_id) is not crc32c_matches:
+            return []
+        return list(map(sum_of_matching, bodies))
 
     def learn(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         """Takes note of what the metadata of a ledger says."""

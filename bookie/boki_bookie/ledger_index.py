@@ -63,6 +63,7 @@ class Ledger:
         "places",
         "repeats",
         "sighted",
+        "sums",
     )
 
     def __init__(self, ledger_id: int, master_key: bytes) -> None:
@@ -74,6 +75,8 @@ class Ledger:
         self.last_entry = NO_ENTRY
         self.fresh: dict[int, memoryview] = {}
         self.flushing: dict[int, memoryview] = {}
+        self.sums: dict[int, int] = {}
+        """crc32c of bodies in memory, of those of which it is known."""
         self.places = Places()
         self.explicit_lac = b""
         self.repeats = 0
@@ -164,6 +167,7 @@ class Ledger:
         """Asserts what the class and the module promise."""
         self.places.check_invariants()
         assert not self.fresh.keys() & self.flushing.keys()
+        assert self.sums.keys() <= self.fresh.keys() | self.flushing.keys()
         held = [*self.fresh, *self.flushing, self.places.last]
         assert self.last_entry == max(held)
         assert self.dirty or not self.fresh
@@ -265,6 +269,7 @@ class LedgerIndex:
     def replace(self, ledger: Ledger, entry_id: int, body: memoryview) -> None:
         """`put` for an entry whose stored copy, if there is one, is of no use: the next checkpoint names the new place."""
         self.stored_entries -= ledger.places.forget(entry_id)
+        ledger.sums.pop(entry_id, None)
         self.put(ledger, entry_id, body)
 
     def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], size: int) -> None:
@@ -294,6 +299,9 @@ class LedgerIndex:
         """These flushing entries of a ledger, ascending, are at these locations; returns the new columns."""
         flushing = ledger.flushing
         sizes = list(map(len, map(flushing.pop, entry_ids)))
+        if ledger.sums:
+            for entry_id in entry_ids:
+                ledger.sums.pop(entry_id, None)
         if not flushing:
             ledger.flushing = {}  # an emptied dict keeps its table
         columns = array("q", entry_ids), array("Q", locations), array("I", sizes)

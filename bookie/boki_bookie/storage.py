@@ -48,10 +48,13 @@ from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, Uns
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, AddRun
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Overloaded, StorageError
+from boki_common.limits import KIB
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.runtime.ports import Clock, Disk, Random
 
+SUMMED_BODY_BYTES: Final = 64 * KIB
+"""On average, from which size on the sums of bodies are worth to be kept: journal and entry log then do not read them again."""
 _ENTRY: Final = int(RecordKind.ENTRY)
 _REPLACED: Final = int(RecordKind.REPLACED)
 
@@ -273,10 +276,16 @@ class Storage(StorageReads):
         )
         if verdict is not AddVerdict.STORE or self._index.cached_bytes + run.body_bytes >= self._cache_limit:
             return False
-        if self._digests is not None and not self._digests.all_match(run.ledger_id, run.bodies):
+        sums: list[int] = []
+        if self._digests is not None:
+            if not self._digests.all_match(run.ledger_id, run.bodies):
+                return False
+            if run.body_bytes >= SUMMED_BODY_BYTES * run.count:
+                sums = self._digests.sums_of(run.ledger_id, run.bodies)
+        if not self.journal.append_run(_ENTRY, run.bodies, run.body_bytes, sums):
             return False
-        if not self.journal.append_run(_ENTRY, run.bodies, run.body_bytes):
-            return False
+        if sums:
+            ledger.sums.update(zip(run.entry_ids, sums, strict=True))
         self._index.put_run(ledger, run.entry_ids, run.bodies, run.body_bytes + CACHED_OVERHEAD_BYTES * run.count)
         return True
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from boki_bookie import ledger_digests
+from boki_bookie import storage as storage_module
 from boki_bookie.ledger_digests import LedgerDigests, matcher_of
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
@@ -130,6 +131,33 @@ async def test_few_reads_at_once_and_few_ledgers_remembered(world: Any, monkeypa
     await learned(world)
     assert not digests.matches(0, bad[0])
     await digests.close()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize(("digest", "summed"), [("CRC32C", 5), ("CRC32", 0), ("DUMMY", 0)])
+async def test_sums_of_large_bodies_follow_from_their_digest_and_what_is_stored_with_them_can_be_read(
+    world: Any, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch, digest: str, summed: int, crash: bool
+) -> None:
+    monkeypatch.setattr(storage_module, "SUMMED_BODY_BYTES", 1_000)
+    await world.ledger(7, "me")
+    made = Checked(world, disk)
+    storage = await made.open()
+    assert await world.put(storage, world.add(7, 0)) == [V2Status.OK]
+    made.digests.learn(7, dataclasses.replace(METADATA, digest_type=digest))
+    bodies = [world.body(7, entry, bytes([entry]) * 1_500, digest=digest) for entry in range(1, 6)]
+    run = v2.decode_add_run([memoryview(b"".join(v2.encode_add_body([body], world.key)))[4:] for body in bodies], 0)
+    assert run is not None
+    assert storage.add_run(run)
+    ledger = storage.ledger(7)
+    assert ledger is not None and len(ledger.sums) == summed
+    ledger.check_invariants()
+    await storage.journal.flushed()
+    if crash:  # the journal has them
+        storage = await Checked(world, disk.crash(world.rng)).open()
+    await storage.checkpoint()
+    assert [await world.read(storage, 7, entry) for entry in range(1, 6)] == bodies
+    ledger = storage.ledger(7)
+    assert ledger is not None and not ledger.sums and ledger.held_entries == 6
 
 
 async def test_one_damaged_add_of_a_run_lets_none_of_it_in_at_once(world: Any, disk: MemoryDisk) -> None:

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.bookkeeper.digests import MASTER_KEY_BYTES, digest_for, master_key, matcher_for
+from boki_common.bookkeeper.digests import (
+    CRC32C,
+    MASTER_KEY_BYTES,
+    crc32c,
+    crc32c_matches,
+    digest_for,
+    master_key,
+    matcher_for,
+    sum_of_matching,
+)
 from boki_common.errors import InvalidArgument
 from boki_common.runtime.ports import Buffer
 
@@ -92,3 +101,10 @@ def test_bodies_match_when_each_does(
             del damaged[data.draw(st.integers(0, len(damaged) - 1)) :]
     views = [memoryview(body) for body in bodies]
     assert matches(views) == all(matches((view,)) for view in views)
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=5_000))
+def test_the_digest_of_a_body_that_matches_tells_the_sum_of_the_whole(head: bytes, payload: bytes) -> None:
+    body = memoryview(head + CRC32C.compute(head, [payload]) + payload)
+    assert crc32c_matches([body])
+    assert sum_of_matching(body) == crc32c(body)
