@@ -8,6 +8,8 @@ something else (for records, or for entries that are not cached) goes on as a re
 Rules:
 - A barrier of a log proves nothing about a book that another log orders by now: such a read asks anew, by itself.
 - What fails the barrier fails the whole group, as it would have failed each of them.
+- Who is answered hears whether another answer follows at once: callers of one connection then ask again together, and share
+  the next barrier too. Without it those who hear first would be a group of their own, and every round take two entries.
 - Reads that wait here count as parked ones (`settings.parked_reads`). Whoever is gone by then is passed over.
 
 It does not know how a barrier is had, nor what a reply looks like.
@@ -36,7 +38,8 @@ class Asker(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def respond_read(self, request_id: int, reply: list[Buffer]) -> None: ...
+    def respond_read(self, request_id: int, reply: list[Buffer], *, more: bool) -> None:
+        """`more`: another answer to the same connection follows at once."""
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         """Answers when it can, in a task. Raises nothing."""
@@ -145,6 +148,7 @@ class BarrierReads:
         answer_now = self._views.answer_now
         seen: tuple[Asker | None, int | None] = None, None
         gone = moved = False
+        last: tuple[Asker, int, list[Buffer]] | None = None
         for asker, request_id, token, query in reads:
             if (asker, query.book) != seen:
                 seen = asker, query.book
@@ -164,7 +168,11 @@ class BarrierReads:
                 merge_tokens(reached, at)
                 asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
             else:
-                asker.respond_read(request_id, reply)
+                if last is not None:
+                    last[0].respond_read(last[1], last[2], more=last[0] is asker)
+                last = asker, request_id, reply
+        if last is not None:
+            last[0].respond_read(last[1], last[2], more=False)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

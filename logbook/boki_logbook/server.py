@@ -339,9 +339,9 @@ class SdkConnection:
     def closed(self) -> bool:
         return self._peer.closed
 
-    def respond_read(self, request_id: int, reply: list[Buffer]) -> None:
+    def respond_read(self, request_id: int, reply: list[Buffer], *, more: bool) -> None:
         self._in_groups -= 1
-        self._peer.respond(request_id, wire.OP_READ, *reply)
+        self._peer.respond(request_id, wire.OP_READ, *reply, more=more and not self._connection.paused)
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         self._in_groups -= 1

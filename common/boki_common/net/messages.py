@@ -3,7 +3,7 @@
     offset  size  field, little endian (after the frame's length)
     0       1     version, 1
     1       1     opcode; 255 = ERROR, whose body is `errors.to_wire`
-    2       2     flags: 1 = answer
+    2       2     flags: 1 = answer, 2 = another answer follows in the same turn of the sender's loop
     4       4     request id; 0 = a push, which has no answer
     8       4     crc32c of bytes 0-7 and the body
     12      n     body, as the opcode says
@@ -11,6 +11,9 @@
 Requests are pipelined: answers come in any order and find their request by its id. A message whose checksum, version or
 length is wrong ends the connection with a ProtocolError on the side that saw it. One message carries a batch, so the few
 objects made here are per batch and never per record.
+
+Who answers many at once may say so: requests made by those who heard the first of them then leave together with those of
+the others, and find the same turn at the other end again. Who does not know the flag sends as ever.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ from boki_common.runtime.ports import Buffer
 VERSION: Final = 1
 OP_ERROR: Final = 255
 FLAG_ANSWER: Final = 1
+FLAG_MORE: Final = 2
+_MORE_FOLLOWS: Final = FLAG_ANSWER | FLAG_MORE
 
 _LENGTH: Final = Struct(">I")
 _HEAD: Final = Struct("<BBHI")
@@ -179,9 +184,9 @@ class MessagePeer:
         """Sends a push that was encoded once for many peers."""
         self.connection.send(*buffers)
 
-    def respond(self, request_id: int, opcode: int, *body: Buffer) -> None:
-        """Answers a request."""
-        self.connection.send(*encode(opcode, FLAG_ANSWER, request_id, body))
+    def respond(self, request_id: int, opcode: int, *body: Buffer, more: bool = False) -> None:
+        """Answers a request. `more`: another answer follows before anything else, in this turn."""
+        self.connection.send(*encode(opcode, _MORE_FOLLOWS if more else FLAG_ANSWER, request_id, body))
 
     def respond_error(self, request_id: int, error: BaseException) -> None:
         """Answers a request with an error."""
@@ -196,6 +201,7 @@ class MessagePeer:
     # -- FrameHandler
 
     def frames_received(self, frames: list[memoryview]) -> None:
+        flags = FLAG_ANSWER
         for frame in frames:
             opcode, flags, number, body = decode(frame)
             if flags & FLAG_ANSWER:
@@ -205,6 +211,9 @@ class MessagePeer:
                 self.handler.message_received(self, opcode, number, body)
             except Exception as error:  # noqa: BLE001 - one peer's request must not end the server for all others
                 self._failed(number, opcode, error)
+        more = flags == _MORE_FOLLOWS
+        if more is not self.connection.held:
+            self.connection.hold(more)
 
     def connection_lost(self, error: BokiError | None) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -23,7 +23,8 @@ from boki_common.errors import (
 from boki_common.net.connection import Address, connect
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages, decode, encode
 
-ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE = range(1, 7)
+ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE, ROUND = range(1, 8)
+ROUND_ANSWERS = 4
 
 
 class Server:
@@ -31,6 +32,9 @@ class Server:
 
     def __init__(self, peer: MessagePeer) -> None:
         self.held: list[int] = []
+        self.rounds: list[int] = []
+        """How many requests came in each turn."""
+        self.answering: list[asyncio.Task[None]] = []
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         match opcode:
@@ -44,8 +48,22 @@ class Server:
                 self.held.append(request_id)
             case 5:
                 peer.push(ECHO, body)
+            case 7:
+                if not self.held:
+                    self.answering.append(asyncio.ensure_future(self.answer_round(peer)))
+                self.held.append(request_id)
             case 6:
                 raise ProtocolError("expected a count of at most 3, found 9")
+
+    async def answer_round(self, peer: MessagePeer) -> None:
+        """Answers all that came in one turn, so slowly that the other side reads each answer by itself."""
+        await asyncio.tasks.sleep(0)
+        held, self.held = self.held, []
+        self.rounds.append(len(held))
+        for request_id in held:
+            peer.respond(request_id, ROUND, more=request_id != held[-1])
+            for _ in range(10):
+                await asyncio.tasks.sleep(0)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None: ...
 
@@ -75,6 +93,30 @@ async def test_pipelined_requests_get_their_own_answers(server: MessageServer) -
     answers = await asyncio.gather(*(peer.request(ECHO, body) for body in bodies))
     assert [bytes(answer) for answer in answers] == bodies
     peer.close()
+
+
+async def test_who_are_answered_together_ask_together_again() -> None:
+    servers: list[Server] = []
+
+    def made(peer: MessagePeer) -> Server:
+        servers.append(Server(peer))
+        return servers[-1]
+
+    server = await MessageServer.start(Address("127.0.0.1", 0), made)
+    peer = await connect_messages(server.address, Client())
+
+    async def ask() -> None:
+        for _ in range(3):
+            await peer.request(ROUND)
+
+    try:
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(ask() for _ in range(ROUND_ANSWERS)))
+        assert servers[0].rounds == [ROUND_ANSWERS] * 3
+        assert bytes(await peer.call(ECHO, b"not held any more")) == b"not held any more"
+    finally:
+        peer.close()
+        await server.close()
 
 
 async def test_refusal_arrives_as_the_same_error_and_the_connection_lives_on(server: MessageServer) -> None:

@@ -86,11 +86,14 @@ class Connection:
     def __init__(self) -> None:
         self.closed = False
         self.replies: dict[int, bytes] = {}
+        self.more: list[bool] = []
+        """With each reply: whether another one was to follow at once."""
         self.later: dict[int, tuple[Token, Query]] = {}
         self.errors: dict[int, BaseException] = {}
 
-    def respond_read(self, request_id: int, reply: list[Buffer]) -> None:
+    def respond_read(self, request_id: int, reply: list[Buffer], *, more: bool) -> None:
         self.replies[request_id] = b"".join(reply)
+        self.more.append(more)
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         self.later[request_id] = token, query
@@ -134,6 +137,23 @@ async def test_reads_of_one_turn_share_a_barrier_for_each_log(views: ScriptedVie
     await views.answer(1, 1, Position(2, 1))
     assert connection.replies[10] == b"10"
     assert reads.waiting == 0
+
+
+async def test_all_but_the_last_answer_of_a_connection_say_that_another_follows(
+    views: ScriptedViews, reads: BarrierReads
+) -> None:
+    first, second = Connection(), Connection()
+    views.must_wait.add(5)
+    views.broken.add(6)
+    for connection, book in ((first, 1), (first, 2), (second, 3), (first, 4), (first, 5), (first, 6)):
+        reads.add(connection, book, {}, of_book(book))
+    await turns()
+    await views.answer(0, 0, Position(1, 1))
+    assert list(first.replies) == [1, 2, 4]
+    assert first.more == [True, False, False], (
+        "before another connection, and before who has to wait or fails, it is over"
+    )
+    assert second.more == [False]
 
 
 async def test_who_asks_when_the_barrier_has_left_needs_another_one(views: ScriptedViews, reads: BarrierReads) -> None:
