@@ -45,8 +45,9 @@ are what travels, is joined, decided and answered: joining batches concatenates 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import accumulate, chain
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -73,8 +74,8 @@ FIXED_HEADER: Final = Struct("<BBHIIIIIIIIIIIQQ")
 EXPECTATION_ROW: Final = Struct("<QQII")
 _NAMES_BYTES: Final = Struct("<H")
 _LENGTH: Final = Struct("<I")
-_EXPECTATION_COLUMN: Final = np.dtype(f"V{EXPECTATION_ROW.size}")
-_ZERO: Final = np.zeros(1, np.int64)
+_WIDTHS: Final = (RUN_ROW.size, 8, EXPECTATION_ROW.size, 4, 4, 1, 1)
+"""Bytes of an item: runs, tags, expectations, payload lengths, crcs, tag counts; and of the data."""
 _FEW_ITEMS: Final = 128
 FEW_RUNS: Final = 112
 """Up to so many runs are looked at one by one; calling numpy for fewer costs more."""
@@ -438,43 +439,56 @@ class RecordBatch:
             start = end
         return tuple(columns)
 
+    @cached_property
+    def _run_starts(self) -> list[tuple[int, ...]]:
+        """How much comes before each run, and before the end, in each column and in the data (`_WIDTHS`)."""
+        lengths = self._view[self._ends.expectations : self._ends.payload_lengths].cast("I").tolist()
+        data = list(accumulate(lengths, initial=0))
+        tags = expectations = records = crcs = 0
+        starts: list[tuple[int, ...]] = [(0,) * len(_WIDTHS)]
+        for runs, (_, _, _, _, count, tag_count, expectation_count, flags) in enumerate(self.runs, 1):
+            tags += tag_count
+            expectations += expectation_count
+            records += count
+            if flags & RUN_NAMED:
+                crcs += count
+            starts.append((runs, tags, expectations, records, crcs, records, data[records]))
+        return starts
+
     def subset(self, indexes: Sequence[int]) -> RecordBatch:
-        """A batch of some runs of this uncompressed one, given by ascending index: for batches that go different ways."""
+        """A batch of some runs of this uncompressed one, given by ascending index: for batches that go different ways.
+
+        Runs that lie side by side are copied together; nothing is done per record.
+        """
         assert not self._fixed.flags & FLAG_ZSTD
-        view, all_ends = self._view, self._ends
-        runs = self.run_columns
-        chosen = np.zeros(len(runs), np.bool_)
-        chosen[indexes] = True
-        counts = runs["count"]
-        records = np.repeat(chosen, counts)
-        expectations = np.frombuffer(view[all_ends.tags : all_ends.expectations], _EXPECTATION_COLUMN)
-        columns: list[NDArray[Any]] = [
-            runs[chosen],
-            self.tags[np.repeat(chosen, runs["tag_count"])],
-            expectations[np.repeat(chosen, runs["expectation_count"])],
-            self.payload_lengths[records],
-            self.crcs[np.repeat(chosen, np.where(runs["flags"] & RUN_NAMED, counts, 0))],
-            self.tag_counts[records],
+        view, starts, of = self._view, self._run_starts, self._ends
+        spans = [(starts[first], starts[stop]) for first, stop in _spans(indexes)]
+        counts = [sum([end[at] - one[at] for one, end in spans]) if total else 0 for at, total in enumerate(starts[-1])]
+        begins = FIXED_HEADER.size, of.runs, of.tags, of.expectations, of.payload_lengths, of.crcs, of.data
+        columns = [
+            [view[begin + width * one[at] : begin + width * end[at]] for one, end in spans] if counts[at] else ()
+            for at, (begin, width) in enumerate(zip(begins, _WIDTHS, strict=True))
         ]
-        bounds = np.concatenate((_ZERO, self.payload_ends))
-        stops = np.cumsum(counts, dtype=np.int64)
-        first_bytes, stop_bytes = bounds[stops - counts][chosen].tolist(), bounds[stops][chosen].tolist()
-        whole = self.data
-        data = [whole[first:stop] for first, stop in zip(first_bytes, stop_bytes, strict=True)]
-        _, tag_count, expectation_count, record_count, crc_count, _ = map(len, columns)
-        ends = ColumnEnds.of(len(indexes), record_count, tag_count, expectation_count, crc_count)
-        data_bytes = sum(map(len, data))
-        fixed = FIXED_HEADER.pack(
-            VERSION, 0, 0, len(indexes), record_count, tag_count, expectation_count, crc_count, ends.data, data_bytes,
-            data_bytes, self.term, self.shard, 0, self.first_local_id, 0,
+        run_count, tag_count, expectation_count, records, crc_count, _, data_bytes = counts
+        ends = ColumnEnds.of(run_count, records, tag_count, expectation_count, crc_count)
+        fixed = _make_fixed(
+            (VERSION, 0, 0, run_count, records, tag_count, expectation_count, crc_count, ends.data, data_bytes,
+             data_bytes, self.term, self.shard, 0, self.first_local_id, 0)
         )  # fmt: skip
-        parts: list[Buffer] = [
-            fixed,
-            *(column.tobytes() for column in columns),
-            bytes(ends.data - ends.tag_counts),
-            *data,
-        ]
-        return RecordBatch.parse(memoryview(b"".join(parts)), trusted=True)
+        padding = bytes(ends.data - ends.tag_counts)
+        whole = b"".join(chain((FIXED_HEADER.pack(*fixed),), *columns[:-1], (padding,), columns[-1]))
+        return RecordBatch(memoryview(whole), fixed, ends, [self.runs[at] for at in indexes])
+
+
+def _spans(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as half-open ranges."""
+    first = stop = indexes[0]
+    for at in indexes:
+        if at != stop:
+            yield first, stop
+            first = at
+        stop = at + 1
+    yield first, stop
 
 
 def _total(column: memoryview[int], count: int) -> int:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from boki_common import limits
 from boki_common.ids import slot_of
 from boki_common.record_batch import Run
@@ -26,6 +24,8 @@ from boki_metalog.view import SlotRange
 NOWHERE: Final = -1
 """No live term has the slot."""
 _NO_TERM: Final = 0
+_NO_SLOTS: Final = b"0" * limits.SLOTS
+_ONE: Final = ord("1")
 BOOKS: Final = 131_072
 """Books whose slots are kept; above it all are forgotten."""
 
@@ -89,21 +89,16 @@ class Routes:
             known.clear()
         logs = {_NO_TERM: NOWHERE, **{term: log for term, (log, _) in self._live.items()}}
         parts: dict[int, tuple[list[int], bytearray]] = {}
-        """By log: runs, and a byte for each slot."""
+        """By log: runs, and a digit for each slot, the last one first."""
         for at, run in enumerate(runs):
-            book = run.book
+            book = run[0]
             slot = known.get(book)
             if slot is None:
                 slot = known[book] = slot_of(book)
             log = logs[terms[slot]]
             part = parts.get(log)
             if part is None:
-                part = parts[log] = [], bytearray(limits.SLOTS)
+                part = parts[log] = [], bytearray(_NO_SLOTS)
             part[0].append(at)
-            part[1][slot] = 1
-        return [Part(log, indexes, _mask(slots)) for log, (indexes, slots) in parts.items()]
-
-
-def _mask(slots: bytearray) -> int:
-    """A byte for each slot, as one bit for each."""
-    return int.from_bytes(np.packbits(np.frombuffer(slots, np.uint8), bitorder="little").tobytes(), "little")
+            part[1][~slot] = _ONE
+        return [Part(log, indexes, int(slots, 2)) for log, (indexes, slots) in parts.items()]
