@@ -347,6 +347,7 @@ class Cluster:
 
     def look(self, moved: Iterable[SimProcess] | None = None) -> None:
         """Holds those that `moved` since the last look, or all, against the invariants."""
+        self.trace.settle()
         running = self._running
         nodes = [*running.values()] if moved is None else [running[process] for process in moved if process in running]
         if nodes:
@@ -360,7 +361,7 @@ class Cluster:
 
     def bookies(self) -> dict[str, Bookie]:
         """Running ones, by machine."""
-        return {node.host: node.role for node in self.of("bookie") if node.running and isinstance(node.role, Bookie)}
+        return {node.host: node.role for node in self.of("bookie") if type(node.role) is Bookie and node.running}
 
     def engines(self) -> dict[str, Engine]:
         return {node.name: node.role for node in self.of("engine") if node.running and isinstance(node.role, Engine)}

@@ -49,20 +49,22 @@ class DiskPlan:
         self._steps = steps
         self._loop = loop
         self._process = process
-        self._numbers = numbers
         self._trace = trace
+        self._note = trace.note
+        self._random = numbers.random
 
     def __call__(self, kind: str, name: str) -> float:
         self.operations += 1
+        process = self._process
         if self.failing and self.failing.get(kind, 0) > 0:
             self.failing[kind] -= 1
-            self._trace.add(self._process.name, "disk", kind, name, "fails")
+            self._trace.add(process.name, "disk", kind, name, "fails")
             raise DiskFailed(f"the disk failed {kind} of {name}: input/output error (errno {EIO})", errno=EIO)
         if self._steps is not None and (step := of_disk(kind, name)):
-            self._steps.met(step, self._process)
+            self._steps.met(step, process)
         mean = self.flush_s if kind in FLUSHES else self.other_s
-        seconds = -log(1.0 - self._numbers.random()) * mean * self.slowness
-        self._trace.note((self._loop.now, self._process.name, "disk", kind, name, seconds))
+        seconds = -log(1.0 - self._random()) * mean * self.slowness
+        self._note((self._loop.now, process.name, "disk", kind, name, seconds))
         return seconds
 
     def wait(self, seconds: float) -> Awaitable[object]:

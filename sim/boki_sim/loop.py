@@ -46,7 +46,7 @@ COLLECT_EVERY: Final = 400_000
 """Callbacks between two garbage collections, which happen at these moments only: collecting may run code."""
 STEPS_A_LOOK: Final = 16
 """Callbacks between two looks of `watch`; a spin and the next collection are noticed there too."""
-COMPACT_ABOVE: Final = 4_096
+COMPACT_ABOVE: Final = 256
 """Cancelled timers that are kept, at least, before the heap is rebuilt without them."""
 
 UNWINDING_STEPS: Final = 50

@@ -71,8 +71,9 @@ class SimStore:
         self._loop = loop
         self._tree = tree
         self._process = process
-        self._numbers = numbers
+        self._random = numbers.random
         self._trace = trace
+        self._note = trace.note
         self._steps = steps
         self.answers = 0
         """Requests that were answered."""
@@ -202,13 +203,17 @@ class SimStore:
             outcome = type(error).__name__
             raise
         finally:
-            self._trace.add(self._process.name, operation, path, outcome)
+            self._note((self._loop.now, self._process.name, operation, path, outcome))
             self.answers += 1
             if outcome != "CancelledError":
                 await self._travel("answer")
 
     def _travel(self, way: str) -> Awaitable[None]:
         """One way; who set out earlier arrives earlier."""
-        at = self._loop.now - log(1.0 - self._numbers.random()) * self.delay_s
-        at = self._newest[way] = max(self._newest[way] + 1e-6, at)
-        return self._loop.settled_at(at, self._process)
+        loop = self._loop
+        at = loop.now - log(1.0 - self._random()) * self.delay_s
+        soonest = self._newest[way] + 1e-6
+        if at < soonest:
+            at = soonest
+        self._newest[way] = at
+        return loop.settled_at(at, self._process)

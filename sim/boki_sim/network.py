@@ -71,16 +71,14 @@ class Network:
     def __init__(self, loop: SimLoop, seed: int, trace: Trace, weather: Weather | None = None) -> None:
         self.loop = loop
         self.weather = weather or Weather()
-        self.deliveries = 0
-        """Pieces of streams that were given to protocols."""
         self.frames = 0
         """Whole frames in them; a piece to an unknown port is one."""
         self.steps: Steps | None = None
         self.roles: Mapping[int, str] = {}
         """Port → the role that listens there."""
-        self.delivered_bytes = 0
         self._seed = seed
         self._trace = trace
+        self._note = trace.note
         self._numbers = stream(seed, "network")
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[tuple[str, int | str], _Listener] = {}
@@ -218,16 +216,22 @@ class Network:
 
     def send(self, transport: SimTransport, piece: bytes) -> None:
         """Puts a piece on its way to the peer."""
-        cut_chance = self.weather.cut_chance
-        if cut_chance and len(piece) > 1 and piece is not FIN and piece is not RST:
-            link = transport.out.link
+        cut_chance, size = self.weather.cut_chance, len(piece)
+        pipe = transport.out
+        if cut_chance and size > 1 and piece is not FIN and piece is not RST:
+            link = pipe.link
             if link.random() < cut_chance:
-                at = link.numbers.randrange(1, len(piece))
-                transport.out.flight.append(piece[:at])
+                at = link.numbers.randrange(1, size)
+                pipe.flight.append(piece[:at])
                 self._let_through(transport, at)
                 piece = piece[at:]
-        transport.out.flight.append(piece)
-        self._let_through(transport, len(piece))
+                size -= at
+        pipe.flight.append(piece)
+        peer = transport.peer
+        if pipe.link.blocks or not peer.process.alive:
+            self._let_through(transport, size)
+        else:
+            self._deliver(pipe, size, peer.process, peer.arrival)
 
     def _let_through(self, transport: SimTransport, size: int) -> None:
         """The next piece arrives after a while, once its link is open."""
@@ -263,9 +267,6 @@ class Network:
 
     def took(self, transport: SimTransport, piece: bytes) -> None:
         """A protocol is given a piece."""
-        size = len(piece)
-        self.deliveries += 1
-        self.delivered_bytes += size
         seen, process = transport.seen, transport.process
         if seen is None:
             self.frames += 1
@@ -275,7 +276,7 @@ class Network:
             for head in heads:
                 if len(head) >= LEAST_HEAD_BYTES and (step := transport.step_of(head)) and self.steps is not None:
                     self.steps.met(step, process, transport.peer.process)
-        self._trace.note((self.loop.now, process.name, "receives", transport.name, size, crc32c(piece)))
+        self._note((self.loop.now, process.name, "receives", transport.name, len(piece), crc32c(piece)))
 
     def refuse(self, transport: SimTransport) -> None:
         """Something came to an end that is no more: a machine that is up says so."""

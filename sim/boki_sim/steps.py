@@ -10,7 +10,7 @@ What changes metadata is two steps: `asked`, on its way to the store, and `made`
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -181,7 +181,7 @@ class Steps:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = defaultdict(int)
         self._clock = clock
         self._last: dict[SimProcess, tuple[str, float]] = {}
         self._waiting: dict[str, list[tuple[int, Callable[[Met], None]]]] = {}
@@ -197,7 +197,7 @@ class Steps:
 
     def wait(self, step: str, nth: int, fire: Callable[[Met], None]) -> None:
         """Calls back, once, when the step happens for the nth time from now on."""
-        self._waiting.setdefault(step, []).append((self.counts[step] + nth, fire))
+        self._waiting.setdefault(step, []).append((self.counts.get(step, 0) + nth, fire))
 
     def of(self, process: SimProcess | None) -> str:
         """What a process takes part in."""

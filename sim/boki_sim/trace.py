@@ -3,13 +3,14 @@
 Two runs are the same run exactly when their digests are equal. A line is `time process kind what…`; nothing in it may
 depend on an address, a hash seed or the wall clock. With `keep` all lines stay, for a replay.
 
-Lines are kept as values, of which the digest is made, and become text only when somebody wants to read them.
+Lines are kept as values, of which the digest is made (`settle`, which somebody calls now and then), and become text only when
+somebody wants to read them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,8 @@ class Trace:
         self._loop = loop
         self._digest = blake2b(digest_size=16)
         self._pending: list[Line] = []
+        self.note: Final[Callable[[Line], None]] = self._pending.append
+        """As `add`, for what happens all the time: the whole line, which begins with the time that it is now."""
         self._lines: deque[Line] = deque(maxlen=None if keep else NEWEST_LINES)
         self.count = 0
 
@@ -41,34 +44,37 @@ class Trace:
         """One thing that happened now."""
         self.note((self._loop.now, process, kind, *what))
 
-    def note(self, line: Line) -> None:
-        """The same, for what happens all the time: the whole line, which begins with the time that it is now."""
-        pending = self._pending
-        pending.append(line)
-        if len(pending) >= FLUSH_LINES:
-            self._flush()
+    def settle(self) -> None:
+        """Takes in what was noted, `FLUSH_LINES` at a time."""
+        while len(self._pending) >= FLUSH_LINES:
+            self._take(FLUSH_LINES)
 
     def digest(self) -> str:
         """Of all lines so far."""
-        self._flush()
+        self._settle_all()
         return self._digest.hexdigest()
 
     def newest(self, count: int = NEWEST_LINES) -> list[str]:
         """As text."""
-        self._flush()
+        self._settle_all()
         return _as_text(list(self._lines)[-count:])
 
     def lines(self) -> list[str]:
         """All that are kept, as text."""
-        self._flush()
+        self._settle_all()
         return _as_text(self._lines)
 
-    def _flush(self) -> None:
+    def _settle_all(self) -> None:
+        self.settle()
         if self._pending:
-            pending, self._pending = self._pending, []
-            self._digest.update(_encode(pending))
-            self._lines.extend(pending)
-            self.count += len(pending)
+            self._take(len(self._pending))
+
+    def _take(self, count: int) -> None:
+        lines = self._pending[:count]
+        del self._pending[:count]
+        self._digest.update(_encode(lines))
+        self._lines.extend(lines)
+        self.count += count
 
 
 def _as_text(lines: Iterable[Line]) -> list[str]:
