@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ import numpy as np
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX
 from boki_common.record_batch import RecordBatch
 from boki_logbook.index_tail import BATCH_START, TAIL_STREAM_BYTES, IndexTail, RunStart
+from boki_logbook.known_books import KnownBooks
 from boki_logbook.run_merge import RunMerge, merged, next_merge
 from boki_logbook.sorted_run import NO_ROWS, U64, SortedRun
 from boki_logbook.trim_marks import TrimMarks
@@ -81,7 +82,7 @@ class Index:
         """Rows of merges that are not looked at yet, for what was added."""
         self.merged_rows = 0
         """Rows that merges have looked at."""
-        self.books: dict[int, None] = {}
+        self.books = KnownBooks()
         self._tail = IndexTail(self.books)
         self.marks = TrimMarks()
         """Of streams of tags."""
@@ -194,10 +195,11 @@ class Index:
             self._runs = [run for run in whole if run is not None]
         return list(self._runs)
 
-    def restore(self, runs: Sequence[SortedRun]) -> None:
-        """Takes the rows of an index that was frozen, oldest first."""
+    def restore(self, runs: Sequence[SortedRun], books: Iterable[int]) -> None:
+        """Takes the rows of an index that was frozen, oldest first, and the books that it knew."""
         assert not len(self), "rows are restored into an empty index"
         self._runs = list(runs)
+        self.books.books.update(dict.fromkeys(books))
 
     # -- trimming
 
@@ -276,7 +278,7 @@ class Index:
         self._drop(book, ALL_RECORDS)
         self._tail.forget(book)
         self.marks.drop_book(book)
-        self.books.pop(book, None)
+        self.books.drop(book)
 
     # -- looking
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS
 from boki_common.record_batch import FEW_RUNS, RecordBatch
+from boki_logbook.known_books import KnownBooks
 from boki_logbook.sorted_run import LIVE, NO_ROWS, U8, U64, SortedRun
 from boki_logbook.trim_marks import TrimMarks
 
@@ -83,7 +84,7 @@ class IndexTail:
     `wide_rows` those of `_wide`.
     """
 
-    def __init__(self, known: dict[int, None]) -> None:
+    def __init__(self, known: KnownBooks) -> None:
         """`known`: gets every book that a record joins."""
         self.rows = 0
         self.holes = 0
@@ -139,7 +140,7 @@ class IndexTail:
         here = self._books.get(book)
         if here is None and book not in self._lone:
             self._lone[book] = alone = (seqnum, *dict.fromkeys(tags))
-            self._known[book] = None
+            self._known.books[book] = None
             self.rows += len(alone)
         else:
             streams, held = here or self._spread(book)
@@ -157,7 +158,7 @@ class IndexTail:
         runs = batch.run_columns
         books = np.repeat(runs["book"], runs["count"])
         self._wide.append(_WideRows(books, tag_counts, tags, first_seqnum))
-        self._known.update(dict.fromkeys(books.tolist()))
+        self._known.add_many(books)
         rows = len(books) + len(tags)
         self.rows += rows
         self.wide_rows += rows
@@ -187,7 +188,7 @@ class IndexTail:
                 here = self._spread(book)
             else:
                 here = self._books[book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
-                self._known[book] = None
+                self._known.books[book] = None
         _extend(here.streams[ALL_RECORDS], seqnum, seqnum + count)
         self.rows += count
         if tags:

@@ -139,8 +139,7 @@ def index_of(snapshot: StateSnapshot, *, tail_rows: int) -> Index:
     runs = [SortedRun.of_columns(*rows) for rows in snapshot.rows]
     for run in runs:
         run.share()
-    index.restore(runs)
-    index.books = dict.fromkeys(snapshot.books.tolist())
+    index.restore(runs, snapshot.books.tolist())
     index.marks = TrimMarks(snapshot.marks)
     index.book_marks = mapping_of(snapshot.book_marks)
     return index

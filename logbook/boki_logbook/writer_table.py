@@ -33,7 +33,7 @@ LAST, FLOOR, SEQNUM, TIME, _MARK = range(3, 8)
 ROW_WORDS: Final = 8
 _ROW_SHIFT: Final = 3
 _FIRST_ROWS: Final = 64
-_HINTS_PER_ROW: Final = 4
+_HINTS_PER_ROW: Final = 8
 _RUN_WORDS: Final = RUN_ROW.size // 8
 LOOKED_AT: Final = 4_096
 """States that one search for idle ones looks at; of rows so many times `ROWS_LOOKED_AT`."""
@@ -64,7 +64,7 @@ class WriterTable:
 
     def _have(self, table: Rows) -> None:
         self._table = table
-        self._hints = np.zeros(_HINTS_PER_ROW * len(table), np.int64)
+        self._hints = np.zeros(_HINTS_PER_ROW * len(table), np.int32)
         self.words = table.reshape(-1).data
         """All rows, word by word."""
 
@@ -174,7 +174,7 @@ class WriterTable:
         """The rows of the writers of runs; None where one of them can have none."""
         keys = runs.view(np.uint64).reshape(-1, _RUN_WORDS)[:, :LAST]
         hints = (keys[:, 1] & np.uint64(len(self._hints) - 1)).astype(np.int64)
-        at = self._hints[hints]
+        at = self._hints[hints].astype(np.int64)
         rows = self._table[at]
         unknown = np.flatnonzero((rows[:, :LAST] != keys).any(axis=1) | (rows[:, LAST] == 0))
         if len(unknown):

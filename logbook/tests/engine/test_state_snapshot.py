@@ -85,6 +85,14 @@ def test_an_empty_state_has_a_snapshot_too() -> None:
     assert (again.records, len(again.index), len(again.verdicts), again.places.terms) == (0, 0, 0, {})
 
 
+def test_a_book_that_comes_after_a_restart_is_known_like_those_before() -> None:
+    state, _ = filled()
+    again = DecisionState.from_snapshot(state.snapshot_state())
+    batch = make_batch(RunSpec(9, ALICE, 1, (RecordSpec(),)))
+    again.apply_entry(again.places.terms[3], batch, shard=0, entry=4, time_ms=10**9)
+    assert again.snapshot_state().books.tolist() == [7, 8, 9]
+
+
 def test_named_writers_are_counted_again() -> None:
     state, _ = filled()
     again = DecisionState.from_snapshot(state.snapshot_state())
