@@ -11,7 +11,7 @@ How zeros change a value is kept in tables, one for each power of two of `_UNIT_
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final
 
 import crc32c as _crc32c
@@ -20,8 +20,10 @@ _UNIT_BYTES: Final = 1_024
 _ZEROS: Final = bytes(_UNIT_BYTES)
 _ONES: Final = 0xFFFF_FFFF
 
-_tables: Final[list[array[int]]] = []
-"""The one at `level` is for 2**level units; four of 256 values, one for each byte of the value that is looked up."""
+_Table = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+"""What becomes of each byte of a value, the lowest first."""
+_tables: Final[list[_Table]] = []
+"""For one unit, two, four and so on."""
 
 crc32c = _crc32c.crc32c
 
@@ -31,19 +33,26 @@ def shifted(crc: int, length: int) -> int:
     units, rest = divmod(length, _UNIT_BYTES)
     if rest:
         crc = _over_zeros(crc, rest)
-    level = 0
-    while units:
-        if level == len(_tables):
-            _tables.append(_table(_over_unit if level == 0 else _twice(_tables[-1])))
+    if units >> len(_tables):
+        _make_tables(units.bit_length())
+    for table in _tables:
         if units & 1:
-            crc = _look_up(_tables[level], crc)
+            one, two, three, four = table
+            crc = one[crc & 255] ^ two[crc >> 8 & 255] ^ three[crc >> 16 & 255] ^ four[crc >> 24]
         units >>= 1
-        level += 1
+        if not units:
+            break
     return crc
 
 
-def _look_up(table: array[int], crc: int) -> int:
-    return table[crc & 255] ^ table[256 + (crc >> 8 & 255)] ^ table[512 + (crc >> 16 & 255)] ^ table[768 + (crc >> 24)]
+def _make_tables(levels: int) -> None:
+    while len(_tables) < levels:
+        half = (_UNIT_BYTES << len(_tables)) // 2
+        # what becomes of single bits: over one unit they are zeros to read, over more it is known
+        bits = [
+            shifted(shifted(1 << bit, half), half) if _tables else _over_zeros(1 << bit, 2 * half) for bit in range(32)
+        ]
+        _tables.append((_of_byte(bits[:8]), _of_byte(bits[8:16]), _of_byte(bits[16:24]), _of_byte(bits[24:])))
 
 
 def _over_zeros(crc: int, count: int) -> int:
@@ -51,20 +60,9 @@ def _over_zeros(crc: int, count: int) -> int:
     return value ^ _ONES
 
 
-def _over_unit(crc: int) -> int:
-    return _over_zeros(crc, _UNIT_BYTES)
-
-
-def _twice(table: array[int]) -> Callable[[int], int]:
-    return lambda crc: _look_up(table, _look_up(table, crc))
-
-
-def _table(change: Callable[[int], int]) -> array[int]:
-    """From what becomes of the 32 single bits."""
-    table = array("I", bytes(4 * 4 * 256))
-    for start in range(0, 4 * 256, 256):
-        for bit in range(8):
-            value, first = change(1 << bit + start // 32), start + (1 << bit)
-            for lower in range(1 << bit):
-                table[first + lower] = table[start + lower] ^ value
-    return table
+def _of_byte(bits: Sequence[int]) -> array[int]:
+    """What becomes of each value of a byte, from what becomes of its bits."""
+    values = array("I", [0])
+    for changed in bits:
+        values.extend([value ^ changed for value in values])
+    return values
