@@ -12,6 +12,8 @@ Rules:
 - The position moves by whole metalog entries, and answers leave only when it has passed their cut, so whoever was
   answered can read its record here. Rows of a cut that is not passed are there, and shown to nobody: a reply claims what
   is passed, and other engines would be asked for no more.
+- Answers leave as soon as the verdicts are there; rows of the last entry are made after that, in the same callback: nobody
+  who heard an answer can ask before it ends.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
 - Entries that LOST commands gave up, and that no snapshot has, are passed over, also when they can be had: so do all engines.
   Their records keep their positions; who sent them is told of a gap (`answers_due`), and sends them again.
@@ -329,7 +331,7 @@ class Indexer:
     # -- applying
 
     def apply(self) -> None:
-        """Applies what can be, for one turn; then answers and wakes.
+        """Applies what can be, for one turn; answers as soon as it is decided, then wakes.
 
         Raises:
             CorruptData: the log and the entries disagree; nothing more is ever applied.
@@ -352,6 +354,9 @@ class Indexer:
                     break
                 cuts.popleft()
                 advanced = True
+            if advanced and self._answers.waiting:  # they leave first: nobody can ask before this callback has ended
+                self._answers.tell({self.log: self._frontier.positions[self.log]}, self._frontier.covered[self.log])
+            self._state.settle()
             if advanced:
                 self._tell()
         except BaseException:
@@ -419,7 +424,9 @@ class Indexer:
                         self._pass_over(cut, places, one, entry, end_pos)
                     if own is not None or (self.caching and batch.has_data):
                         self._cache.put(ledger_id, entry, batch)
-                    decision = self._state.apply_entry(places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms)
+                    decision = self._state.decide_entry(
+                        places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms
+                    )
                     self._touched_by_cut.append(_books_of(batch))
                     if own is not None:
                         self._answers.decided(own, decision)
@@ -479,9 +486,7 @@ class Indexer:
         self._touched_by_cut = []
 
     def _tell(self) -> None:
-        """Answers and wakes those who waited for the new position."""
-        if self._answers.waiting:
-            self._answers.tell({self.log: self._frontier.positions[self.log]}, self._frontier.covered[self.log])
+        """Wakes those who waited for the new position."""
         touched, self._touched = self._touched, []
         self._advanced(chain.from_iterable(touched))
         if self._room:

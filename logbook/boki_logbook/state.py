@@ -36,7 +36,7 @@ from boki_logbook.state_snapshot import (
     verdicts_of,
     writer_columns_of,
 )
-from boki_logbook.verdict import Decision, Verdicts
+from boki_logbook.verdict import Decision, Span, Verdicts
 from boki_logbook.writers import Actual
 from boki_metalog.metalog_entry import Command, Expire, Lost, Trim
 from boki_metalog.term_order import ALL_SLOTS
@@ -134,6 +134,8 @@ class DecisionState:
         self.records = 0
         self._current: dict[int, TermPlaces] = {}
         self._streams = _BatchStreams(self.index)
+        self._unsettled: tuple[TermPlaces, int, int, RecordBatch, Sequence[Span]] | None = None
+        """The entry decided last, and the spans of its losers, while its records have not joined their streams."""
 
     # -- terms
 
@@ -151,6 +153,7 @@ class DecisionState:
 
     def end_term(self, term: int) -> None:
         """All of a term is applied: it is over."""
+        self.settle()
         places = self.places.terms[term]
         places.over = True
         places.shrink()
@@ -179,7 +182,19 @@ class DecisionState:
     # -- applying
 
     def apply_entry(self, places: TermPlaces, batch: RecordBatch, *, shard: int, entry: int, time_ms: int) -> Decision:
-        """Decides the next entry in the order of the log. Its records take the positions from `places.end_pos` on."""
+        """`decide_entry` and `settle`."""
+        decision = self.decide_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
+        self.settle()
+        return decision
+
+    def decide_entry(self, places: TermPlaces, batch: RecordBatch, *, shard: int, entry: int, time_ms: int) -> Decision:
+        """Decides the next entry in the order of the log. Its records take the positions from `places.end_pos` on.
+
+        They join their streams, and are counted, with the next call that changes the state, or `settle`: who waits for the
+        verdicts can be told before. Nothing may be looked up between.
+        """
+        if self._unsettled is not None:
+            self.settle()
         start = places.end_pos
         first_seqnum = places.first_seqnum + start
         streams = self._streams
@@ -192,19 +207,28 @@ class DecisionState:
             expectations = batch.expectations if batch.expectation_count else ()
             crcs = batch.crc_values if batch.crc_count else ()
             decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, crcs)
-        streams.join()
         places.add_entry(shard, entry, batch.record_count, time_ms)
-        losers = decision.losers
+        self.records += batch.record_count
+        self._unsettled = places, shard, entry, batch, decision.losers
+        return decision
+
+    def settle(self) -> None:
+        """All that was decided can be looked up."""
+        if self._unsettled is None:
+            return
+        places, shard, entry, batch, losers = self._unsettled
+        self._unsettled = None
+        self._streams.join()
+        start = places.end_pos - batch.record_count
         for first, stop in losers:
             places.add_losers(start + first, start + stop)
         places.count_entry(shard, entry, batch.record_count, losers, batch.raw_data_bytes)
-        self.records += batch.record_count
-        return decision
 
     def pass_over(
         self, places: TermPlaces, records: int, *, shard: int, first_entry: int, stop_entry: int, time_ms: int
     ) -> None:
         """Lost entries had so many records: these keep their positions and join no stream."""
+        self.settle()
         places.pass_over(shard, first_entry, stop_entry, records, time_ms)
         self.places.passed[places.term] = places
         self.records += records
@@ -223,6 +247,7 @@ class DecisionState:
         Raises:
             StateDisagrees: entries were applied that a Lost gives up.
         """
+        self.settle()
         if self._slots != ALL_SLOTS and isinstance(command, (Trim, Expire)) and not indexed(command.book, self._slots):
             return set()
         if isinstance(command, Trim):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boki_common.engine_protocol import Verdict
+from boki_common.engine_protocol import Answers, Token, Verdict
 from boki_common.errors import CorruptData
 from boki_common.metrics import Metrics
 from boki_common.record_batch import RUN_END, RUN_VOID, join
@@ -48,6 +48,24 @@ async def test_an_answered_append_can_be_read(cluster: Any) -> None:
     assert reply.position == seqnums[-1]
     assert reply.token == core.frontier.positions
     assert not reply.more
+
+
+async def test_answers_leave_before_the_index_is_busy_with_their_records(cluster: Any) -> None:
+    """What an answer promises can be read when its callback has ended: nobody can ask before."""
+    core = await cluster.engine()
+    rows_when_told: list[int] = []
+
+    class Source(RecordingSource):
+        def answered(self, token: Token, answers: Answers) -> None:
+            rows_when_told.append(len(core.state.index))
+            super().answered(token, answers)
+            core._loop.call_soon(lambda: rows_when_told.append(len(core.state.index)))
+
+    source = Source()
+    append(core, source, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
+    await cluster.until(lambda: len(rows_when_told) == 2)
+    assert rows_when_told == [0, 4]
+    assert data_of(await read(core, query(5))) == [b"x", b"y"]
 
 
 async def test_answers_carry_the_position_that_was_passed(cluster: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -58,6 +58,41 @@ def test_positions_go_on_from_entry_to_entry_and_begin_anew_with_a_term() -> Non
     assert state.index.streams() == {(BOOK, 0): [ids.seqnum(term, pos) for term in (1, 4) for pos in range(4)]}
     assert state.places.terms[4].slots == ALL_SLOTS
     assert state.writer_last(BOOK, ALICE) == 8
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        lambda state, places: state.settle(),
+        lambda state, places: append(state, places, RecordSpec((5,), b"", ((5, places.first_seqnum),))),
+        lambda state, places: state.apply_command(places, Trim(BOOK, ((5, 2**62),), False), time_ms=1),
+        lambda state, places: state.pass_over(places, 2, shard=0, first_entry=1, stop_entry=3, time_ms=1),
+        lambda state, places: state.end_term(places.term),
+        lambda state, places: state.begin_term(4, 0, ALL_SLOTS),
+    ],
+)
+def test_what_is_decided_joins_before_anything_else_happens(following: Callable[[Any, Any], object]) -> None:
+    run = RunSpec(BOOK, ALICE, 1, (RecordSpec(tags=(5,)),))
+    batch = make_batch(run, run)  # the second one is a duplicate, and loses
+    summaries = []
+    for decided_only in (False, True):
+        state = DecisionState()
+        places = begun(state)
+        apply = state.decide_entry if decided_only else state.apply_entry
+        apply(places, batch, shard=0, entry=0, time_ms=0)
+        assert len(state.index) == (0 if decided_only else 2)
+        following(state, places)
+        summaries.append(
+            (
+                state.index.streams(),
+                state.verdicts.state(),
+                places.losers(),
+                places.counts,
+                places.live,
+                len(state.index),
+            )
+        )
+    assert summaries[0] == summaries[1]
 
 
 def append(
