@@ -30,6 +30,11 @@ from boki_logbook.ports import ShardLink
 
 TURN_READS: Final = 256
 """Reads of a group that are answered before others get their turn of the loop."""
+SLICE_READS: Final = 16
+"""Answers that leave together: whoever is told wakes up while the others are looked up."""
+
+Answer: TypeAlias = tuple[int, list[Buffer]]
+"""A request id and the reply."""
 
 
 class Asker(Protocol):
@@ -38,7 +43,7 @@ class Asker(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def respond_read(self, request_id: int, reply: list[Buffer], *, more: bool) -> None:
+    def respond_reads(self, answers: Sequence[Answer], *, more: bool) -> None:
         """`more`: another answer to the same connection follows at once."""
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
@@ -68,7 +73,12 @@ class Views(Protocol):
     async def reach(self, token: Token, book: int) -> None:
         """Waits until the position is applied here."""
 
-    def answer_now(self, token: Token, query: Query, *, passed: bool) -> list[Buffer] | None: ...
+    @property
+    def view_of(self) -> Callable[[int], tuple[Token, int]]:
+        """What a reply about a book shows, and how far it goes: the same for all of one turn."""
+
+    def answer_here(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
+        """The reply, unless something has to be waited for that the view does not have, or that is not in memory."""
 
 
 _Read: TypeAlias = tuple[Asker, int, Token, Query]
@@ -144,22 +154,28 @@ class BarrierReads:
             self.waiting -= len(group)
 
     def _answer(self, reads: Sequence[_Read], log: int, at: dict[int, Position]) -> None:
-        """Answers reads within a turn. Neighbours mostly have one asker and one book, which are looked at once then."""
-        answer_now = self._views.answer_now
-        seen: tuple[Asker | None, int | None] = None, None
-        gone = moved = False
-        last: tuple[Asker, int, list[Buffer]] | None = None
+        """Answers reads within a turn, in which nothing changes: what neighbours have in common, mostly all of them the
+        connection, the book and the session, is looked at once."""
+        views = self._views
+        answer_here = views.answer_here
+        told: Asker | None = None
+        answers: list[Answer] = []
+        seen: tuple[Asker | None, int, Token] = None, 0, {}
+        gone = moved = here = False
+        view: tuple[Token, int] = {}, 0
         for asker, request_id, token, query in reads:
-            if (asker, query.book) != seen:
-                seen = asker, query.book
-                gone, moved = asker.closed, self._log_of(query.book) != log
-            if gone:
-                continue
-            if moved:
-                asker.read_later(request_id, token, query)
-                continue
+            book = query.book
             try:
-                reply = answer_now(token, query, passed=True)
+                if (asker, book, token) != seen:
+                    gone, moved = asker.closed, self._log_of(book) != log
+                    here, view = views.reached(token, book), views.view_of(book)
+                    seen = asker, book, token
+                if gone:
+                    continue
+                if moved:
+                    asker.read_later(request_id, token, query)
+                    continue
+                reply = answer_here(query, *view) if here else None
             except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
                 asker.read_failed(request_id, error)
                 continue
@@ -167,12 +183,14 @@ class BarrierReads:
                 reached = dict(token)
                 merge_tokens(reached, at)
                 asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
-            else:
-                if last is not None:
-                    last[0].respond_read(last[1], last[2], more=last[0] is asker)
-                last = asker, request_id, reply
-        if last is not None:
-            last[0].respond_read(last[1], last[2], more=False)
+                continue
+            if told is not None and (asker is not told or len(answers) == SLICE_READS):
+                told.respond_reads(answers, more=asker is told)
+                answers = []
+            told = asker
+            answers.append((request_id, reply))
+        if told is not None:
+            told.respond_reads(answers, more=False)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

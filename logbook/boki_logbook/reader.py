@@ -99,7 +99,7 @@ class Reader:
         self.log_of: Final = serving.log_of
         self.link_of: Final = serving.link_of
         self.reached: Final = serving.reached
-        self._view_of: Final = serving.view_of
+        self.view_of: Final = serving.view_of
         self._state = state
         self._index = state.index
         self._places = state.places
@@ -135,23 +135,48 @@ class Reader:
         self._check_room()
         self._barrier_reads.add(asker, request_id, token, query)
 
-    def answer_now(self, token: Token, query: Query, *, passed: bool = False) -> list[Buffer] | None:
-        """The reply, if nothing has to be waited for.
-
-        Args:
-            passed: a barrier that began after the read came is applied here: what is left to see is the session's.
-        """
+    def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
+        """The reply, if nothing has to be waited for."""
         consistency = query.consistency
         if consistency is not Consistency.ANY:
-            if consistency is Consistency.LINEARIZABLE and not passed:
+            if consistency is Consistency.LINEARIZABLE:
                 return None
             if not self.reached(token, query.book):
                 return None
-        seen, covered = self._view_of(query.book)
-        if query.max_records == 1:
-            point = self._point(query, seen, covered)
-            if point is not None:
-                return point or None
+        seen, covered = self.view_of(query.book)
+        return self.answer_here(query, seen, covered)
+
+    def answer_here(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
+        """The reply, if it can be had of what is applied and cached here, where no more is to be seen.
+
+        Most reads are of one record and nothing else: the record is there and its batch is cached, nobody trimmed the book,
+        nothing was lost, and nothing has aux data. Others are looked up the long way.
+
+        Args:
+            seen, covered: the `view_of` the book, in this turn.
+        """
+        book, tag, start, stop, most, _, _, direction, _ = query
+        index = self._index
+        if most != 1 or book in index.book_marks or self._places.passed or self._cache.aux_count:
+            return self._answer_columns(query, seen, covered)
+        if direction is Direction.NEXT:
+            seqnum = index.next(book, tag, start, stop if stop <= covered else covered + 1)
+        else:
+            seqnum = index.prev(book, tag, start if start <= covered else covered, stop)
+        if not seqnum:
+            return self._answer_columns(query, seen, covered)
+        ledger_id, entry, first_seqnum, _, time_ms = self._places.locate(seqnum)
+        batch = self._cache.get(ledger_id, entry)
+        if batch is None:
+            return None
+        tags, payload = one_record(batch, seqnum - first_seqnum)
+        if len(tags) > 8 * POINT_TAGS:
+            return self._answer_columns(query, seen, covered)
+        ((log, reached),) = seen.items()
+        return encode_point(log, reached, covered, seqnum=seqnum, time_ms=time_ms, tags=tags, payload=payload)
+
+    def _answer_columns(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
+        """Any reply, column by column; None if something has to be waited for."""
         gaps = self._gaps(query, query.start, covered)
         seqnums, found_more = self._find(query, covered)
         if not seqnums and not gaps and _may_wait(query):
@@ -170,30 +195,6 @@ class Reader:
         if more and gaps:
             gaps = gaps_before(gaps, query.direction, seqnums[columns.count - 1])
         return self._reply(_Seen(seen, covered), columns, seqnums, more=more, gaps=gaps)
-
-    def _point(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
-        """The reply to a read of one record, when it has nothing else: the record is there and its batch is cached, nobody
-        trimmed the book, nothing was lost, and nothing has aux data. Most reads are so. Empty when its batch has to be read
-        first; None for all others, which are looked up the long way."""
-        book, tag, start, stop, _, _, _, direction, _ = query
-        index = self._index
-        if book in index.book_marks or self._places.passed or self._cache.aux_count:
-            return None
-        if direction is Direction.NEXT:
-            seqnum = index.next(book, tag, start, stop if stop <= covered else covered + 1)
-        else:
-            seqnum = index.prev(book, tag, start if start <= covered else covered, stop)
-        if not seqnum:
-            return None
-        ledger_id, entry, first_seqnum, _, time_ms = self._places.locate(seqnum)
-        batch = self._cache.get(ledger_id, entry)
-        if batch is None:
-            return []
-        tags, payload = one_record(batch, seqnum - first_seqnum)
-        if len(tags) > 8 * POINT_TAGS:
-            return None
-        ((log, reached),) = seen.items()
-        return encode_point(log, reached, covered, seqnum=seqnum, time_ms=time_ms, tags=tags, payload=payload)
 
     async def answer(self, token: Token, query: Query) -> list[Buffer]:
         """The reply, after waiting for what it needs.

@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -39,6 +39,7 @@ from boki_common.metrics import Counter
 from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
+from boki_logbook.barrier_reads import Answer
 from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.forwarding import FORWARDED, Forwarder, Neighbours, book_of
 from boki_logbook.header_publisher import HeaderPublisher
@@ -339,9 +340,9 @@ class SdkConnection:
     def closed(self) -> bool:
         return self._peer.closed
 
-    def respond_read(self, request_id: int, reply: list[Buffer], *, more: bool) -> None:
-        self._in_groups -= 1
-        self._peer.respond(request_id, wire.OP_READ, *reply, more=more and not self._connection.paused)
+    def respond_reads(self, answers: Sequence[Answer], *, more: bool) -> None:
+        self._in_groups -= len(answers)
+        self._peer.respond_all(wire.OP_READ, answers, more=more and not self._connection.paused)
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         self._in_groups -= 1

@@ -19,7 +19,7 @@ the others, and find the same turn at the other end again. Who does not know the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Final, Protocol
@@ -75,7 +75,7 @@ class MessageHandler(Protocol):
         """The connection ended; None when this side closed it. Unanswered requests have failed already."""
 
 
-def encode(opcode: int, flags: int, request_id: int, body: tuple[Buffer, ...]) -> list[Buffer]:
+def encode(opcode: int, flags: int, request_id: int, body: Sequence[Buffer]) -> list[Buffer]:
     """One whole message as buffers, its frame length included; a large `body` is not copied."""
     if request_id or flags:
         head = _HEAD.pack(VERSION, opcode, flags, request_id)
@@ -184,9 +184,19 @@ class MessagePeer:
         """Sends a push that was encoded once for many peers."""
         self.connection.send(*buffers)
 
-    def respond(self, request_id: int, opcode: int, *body: Buffer, more: bool = False) -> None:
-        """Answers a request. `more`: another answer follows before anything else, in this turn."""
-        self.connection.send(*encode(opcode, _MORE_FOLLOWS if more else FLAG_ANSWER, request_id, body))
+    def respond(self, request_id: int, opcode: int, *body: Buffer) -> None:
+        """Answers a request."""
+        self.connection.send(*encode(opcode, FLAG_ANSWER, request_id, body))
+
+    def respond_all(self, opcode: int, answers: Sequence[tuple[int, Sequence[Buffer]]], *, more: bool) -> None:
+        """Answers requests that were served together, written at once. `more`: another answer follows in this turn, before
+        anything else is sent."""
+        buffers: list[Buffer] = []
+        left = len(answers)
+        for request_id, body in answers:
+            left -= 1
+            buffers += encode(opcode, _MORE_FOLLOWS if left or more else FLAG_ANSWER, request_id, body)
+        self.connection.send_now(buffers)
 
     def respond_error(self, request_id: int, error: BaseException) -> None:
         """Answers a request with an error."""

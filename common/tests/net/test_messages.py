@@ -61,7 +61,7 @@ class Server:
         held, self.held = self.held, []
         self.rounds.append(len(held))
         for request_id in held:
-            peer.respond(request_id, ROUND, more=request_id != held[-1])
+            peer.respond_all(ROUND, [(request_id, ())], more=request_id != held[-1])
             for _ in range(10):
                 await asyncio.tasks.sleep(0)
 

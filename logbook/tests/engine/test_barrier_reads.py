@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from boki_common.errors import BokiError, NoSequencer, Overloaded
 from boki_common.ids import Position
 from boki_common.read_reply import decode_read_reply
 from boki_common.runtime.ports import Buffer
-from boki_logbook.barrier_reads import TURN_READS, BarrierReads
+from boki_logbook.barrier_reads import SLICE_READS, TURN_READS, Answer, BarrierReads
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RunSpec, committed, data_of, plain_records
 from boki_logbook.testing import query as query_of
@@ -46,7 +46,9 @@ class ScriptedViews:
         self.must_wait: set[int] = set()
         self.broken: set[int] = set()
         self.looked: list[Token] = []
-        self.asked: list[tuple[Token, Query]] = []
+        self.asked: list[Query] = []
+        self.ahead: set[int] = set()
+        """Books whose readers have seen more elsewhere."""
 
     def log_of(self, book: int) -> int:
         return self.moved.get(book, int(book >= 10))
@@ -64,14 +66,18 @@ class ScriptedViews:
 
     def reached(self, token: Token, book: int) -> bool:
         self.looked.append(dict(token))
-        return self.applied
+        return self.applied and book not in self.ahead
 
     async def reach(self, token: Token, book: int) -> None:
         self.looked.append(dict(token))
+        self.applied = True
 
-    def answer_now(self, token: Token, query: Query, *, passed: bool) -> list[Buffer] | None:
-        assert passed
-        self.asked.append((dict(token), query))
+    def view_of(self, book: int) -> tuple[Token, int]:
+        return {0: Position(book, 0)}, book
+
+    def answer_here(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
+        assert (seen, covered) == self.view_of(query.book)
+        self.asked.append(query)
         if query.book in self.broken:
             raise RuntimeError("inside")
         return None if query.book in self.must_wait else [str(query.book).encode()]
@@ -86,14 +92,15 @@ class Connection:
     def __init__(self) -> None:
         self.closed = False
         self.replies: dict[int, bytes] = {}
-        self.more: list[bool] = []
-        """With each reply: whether another one was to follow at once."""
+        self.slices: list[tuple[int, bool]] = []
+        """How many replies came together, and whether another one was to follow at once."""
         self.later: dict[int, tuple[Token, Query]] = {}
         self.errors: dict[int, BaseException] = {}
 
-    def respond_read(self, request_id: int, reply: list[Buffer], *, more: bool) -> None:
-        self.replies[request_id] = b"".join(reply)
-        self.more.append(more)
+    def respond_reads(self, answers: Sequence[Answer], *, more: bool) -> None:
+        for request_id, reply in answers:
+            self.replies[request_id] = b"".join(reply)
+        self.slices.append((len(answers), more))
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         self.later[request_id] = token, query
@@ -132,28 +139,47 @@ async def test_reads_of_one_turn_share_a_barrier_for_each_log(views: ScriptedVie
     assert reads.waiting == 4
     await views.answer(0, 0, Position(3, 7))
     assert connection.replies == {1: b"1", 2: b"2", 3: b"3"}
-    assert views.looked == [{0: Position(3, 7)}]
-    assert views.asked == [(token, of_book(book)) for book in (1, 2, 3)], "the session has seen more than the barrier"
+    assert views.looked == [{0: Position(3, 7)}, *[token] * 3], "the session may have seen more than the barrier"
+    assert views.asked == [of_book(book) for book in (1, 2, 3)]
     await views.answer(1, 1, Position(2, 1))
     assert connection.replies[10] == b"10"
     assert reads.waiting == 0
 
 
-async def test_all_but_the_last_answer_of_a_connection_say_that_another_follows(
+async def test_slices_but_the_last_of_a_connection_say_that_another_follows(
     views: ScriptedViews, reads: BarrierReads
 ) -> None:
     first, second = Connection(), Connection()
     views.must_wait.add(5)
     views.broken.add(6)
-    for connection, book in ((first, 1), (first, 2), (second, 3), (first, 4), (first, 5), (first, 6)):
-        reads.add(connection, book, {}, of_book(book))
+    for number in range(2 * SLICE_READS):
+        reads.add(first, number, {}, of_book(1))
+    for connection, book in ((second, 3), (first, 4), (first, 5), (first, 6)):
+        reads.add(connection, 100 + book, {}, of_book(book))
     await turns()
     await views.answer(0, 0, Position(1, 1))
-    assert list(first.replies) == [1, 2, 4]
-    assert first.more == [True, False, False], (
+    assert list(first.replies) == [*range(2 * SLICE_READS), 104]
+    assert first.slices == [(SLICE_READS, True), (SLICE_READS, False), (1, False)], (
         "before another connection, and before who has to wait or fails, it is over"
     )
-    assert second.more == [False]
+    assert second.slices == [(1, False)]
+
+
+async def test_what_neighbours_have_in_common_is_looked_at_once_and_what_they_have_not_is_not_shared(
+    views: ScriptedViews, reads: BarrierReads
+) -> None:
+    connection, other = Connection(), Connection()
+    old, new = {0: Position(1, 1)}, {0: Position(9, 9)}
+    views.ahead.add(2)
+    asked = ((connection, 1, old), (connection, 1, dict(old)), (connection, 1, new), (other, 1, new), (other, 2, new))
+    for number, (asker, book, token) in enumerate(asked):
+        reads.add(asker, number, token, of_book(book))
+    await turns()
+    await views.answer(0, 0, Position(2, 1))
+    assert views.looked == [{0: Position(2, 1)}, old, new, new, new]
+    assert list(connection.replies) == [0, 1, 2]
+    assert list(other.replies) == [3]
+    assert list(other.later) == [4], "its session has seen more than is applied here"
 
 
 async def test_who_asks_when_the_barrier_has_left_needs_another_one(views: ScriptedViews, reads: BarrierReads) -> None:
@@ -213,7 +239,7 @@ async def test_a_position_that_is_not_applied_yet_is_waited_for(views: ScriptedV
     await turns()
     await views.answer(0, 0, Position(2, 1))
     assert connection.replies == {1: b"1"}
-    assert views.looked == [{0: Position(2, 1)}] * (1 + views.linked)
+    assert views.looked == [{0: Position(2, 1)}] * (1 + views.linked) + [{}], "and then what the session has seen"
     assert reads.waiting == 0
 
 
