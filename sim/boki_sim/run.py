@@ -15,6 +15,7 @@ import io
 import time  # noqa: TID251 - how long the machine took for a run
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 import boki
@@ -29,6 +30,7 @@ from boki_sim.faults import Fault, draw
 from boki_sim.guard import guarded
 from boki_sim.habits import draw_habits
 from boki_sim.invariants import Invariants, Violation
+from boki_sim.late_hour import LateHour
 from boki_sim.loop import START_S, SimLoop, SimulationError, uncollected
 from boki_sim.nemesis import Nemesis
 from boki_sim.network import Network
@@ -163,6 +165,8 @@ class _Run:
         await self.nemesis.run(self.script)
         await asyncio.sleep(max(0.0, self.until - self.loop.time()))
         self.nemesis.heal()
+        if self.cluster.shape.forgets_after_s:
+            await LateHour(self.cluster, self.history, self.seed).run(self.working.values())
         verifier = self.loop.process("verifier", self.cluster.machine())
         books = await verifier.start(self._read_everything())
         await self._bookies_up()
@@ -267,7 +271,9 @@ class _Run:
 
     def _judge(self, books: dict[str, list[Entry]]) -> None:
         """First call by call, which says best what is wrong; then all calls together."""
-        operations, faults = named_numbers.merge(self.history.operations)
+        operations, faults = named_numbers.merge(
+            self.history.operations, kept_s=self._jumped(self.cluster.shape.forgets_after_s) or inf
+        )
         judged = verdict_on_history.judge(
             operations, books, read_from=self._read_from, forget_after_s=self._forget_after_s()
         )
@@ -280,8 +286,12 @@ class _Run:
 
     def _forget_after_s(self) -> float:
         """Virtual time in which no stream gets old enough to be forgotten, also if all jumps of clocks were forward."""
+        return self._jumped(FORGET_AFTER_S / self.cluster.shape.clock_rate)
+
+    def _jumped(self, seconds: float) -> float:
+        """The least virtual time in which clocks may have gone so many virtual seconds on."""
         jumps_s = sum(abs(fault.amount) for fault in self.script if fault.kind == "clock") / 1000
-        return max(0.0, FORGET_AFTER_S - jumps_s) / self.cluster.shape.clock_rate
+        return max(0.0, seconds - jumps_s / self.cluster.shape.clock_rate)
 
     def _check_copies(self) -> None:
         lossy = self.cluster.nodes[self.lossy].host

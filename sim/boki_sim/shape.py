@@ -45,6 +45,8 @@ class Shape:
     """How fast wall clocks run, beside virtual time: an hour of theirs passes within a run where it is high."""
     quick_disks: bool = False
     """Flushes of bookies take no time, unless a fault slows the disk: they are made within a turn of the loop."""
+    forgets_after_s: float = 0.0
+    """Named writers that nobody used for so long, in virtual time, are forgotten; 0: never."""
     crowded: bool = False
     """Many clients at several engines: so cuts order entries of all of them."""
 
@@ -142,7 +144,19 @@ def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
     drawn = replace(drawn, engine=engine, index_slots=index_slots, index_files=pick((False, True)), clock_rate=rate)
     if numbers.random() < CROWDED:
         drawn = replace(drawn, crowded=True, clients=CROWD, engines=max(2, drawn.engines), index_slots=_ALL)
-    return replace(drawn, quick_disks=numbers.random() < QUICK)
+    drawn = replace(drawn, quick_disks=numbers.random() < QUICK)
+    return forgetful(drawn) if numbers.random() < FORGETFUL and rate == FAST else drawn
+
+
+def forgetful(drawn: Shape) -> Shape:
+    """A cluster that forgets idle writers. Its clocks are fast: then no clock is wrong by a time that matters."""
+    engine = replace(
+        drawn.engine,
+        session_writer_age_s=3_600.0 * FAST,
+        writer_retention_s=WRITERS_KEPT_S * FAST,
+        expiry_period_s=0.5,
+    )
+    return replace(drawn, forgets_after_s=WRITERS_KEPT_S, clock_rate=FAST, engine=engine)
 
 
 CROWDED: Final = 1 / 8
@@ -151,6 +165,9 @@ QUICK: Final = 2 / 3
 """Of disks, as they are today."""
 FAST: Final = 20_000.0
 """A stream is an hour old after a fifth of a second."""
+FORGETFUL: Final = 1 / 2
+WRITERS_KEPT_S: Final = 20.0
+"""Longer than anything is under way in a run."""
 _ALL: Final = ()
 _HALVES: Final = ("0-511", "512-1023")
 _INDEX_SLOTS: Final[Mapping[int, tuple[tuple[str, ...], ...]]] = {

@@ -22,9 +22,9 @@ SENT_AGAIN: Final = 20
 class NamedWriter:
     """The writer of one client process: in each book it has one user at a time."""
 
-    def __init__(self, notebook: Notebook) -> None:
+    def __init__(self, notebook: Notebook, name: str = "") -> None:
         self._notebook = notebook
-        self._name = notebook.session.partition("#")[0]
+        self._name = name or notebook.session.partition("#")[0]
         self._busy: set[str] = set()
 
     async def send_some(self, book: boki.Book) -> None:
@@ -47,6 +47,25 @@ class NamedWriter:
                 notes.decided += 1
         finally:
             self._busy.discard(name)
+
+    async def go_on(self, book: boki.Book) -> str:
+        """Long after, when the log may have forgotten it: a number that was decided, and the next ones, until one is refused.
+
+        Never the first: that would begin a writer anew. Returns the last error, if there was one.
+        """
+        notes = self._notebook.history.notes[self._name, str(book.name)]
+        first = notes.decided + 1
+        if first == 1:
+            return ""
+        await self._note_next(book, notes)
+        if first > 2:
+            again = self._notebook.numbers.randrange(max(2, first - SENT_AGAIN), first)
+            await self._send(book, again, notes.records[again - 1])
+        for number in range(first, len(notes.records) + 1):
+            if not await self._send(book, number, notes.records[number - 1]):
+                return self._notebook.history.operations[-1].error
+            notes.decided += 1
+        return ""
 
     async def _note_next(self, book: boki.Book, notes: Notes) -> None:
         """Notes records until there are some to send."""

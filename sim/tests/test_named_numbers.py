@@ -68,3 +68,21 @@ def test_a_hole_may_be_told_while_the_number_before_is_undecided() -> None:
     early = sent(2, 1, FAILED, error="InvalidArgument: numbers have no holes")
     assert merge([sent(1, 1, UNKNOWN), early]).faults == []
     assert merge([sent(1, 1.2, OK, 10), early]).faults == [], "it was told before number 1 was answered"
+
+
+@pytest.mark.parametrize("error", ["WriterForgotten: x", "InvalidArgument: numbers have no holes"])
+def test_a_writer_may_be_forgotten_when_it_was_idle_for_so_long(error: str) -> None:
+    calls = [sent(1, 1, OK, 10), sent(2, 50, FAILED, error=error)]
+    assert merge(calls, kept_s=40).faults == []
+    assert any("was told" in text for text in merge(calls, kept_s=60).faults)
+    assert any("was told" in text for text in merge(calls).faults), "where writers are kept for ever"
+
+
+def test_a_writer_that_is_forgotten_stays_so() -> None:
+    calls = [sent(1, 1, OK, 10), sent(2, 50, FAILED, error="WriterForgotten: x"), sent(2, 60, OK, 20)]
+    assert any("writer w was forgotten at" in text for text in merge(calls, kept_s=40).faults)
+
+
+def test_a_hole_that_is_told_while_the_writer_is_known_forgets_nothing() -> None:
+    early = sent(3, 1.7, FAILED, error="InvalidArgument: numbers have no holes")
+    assert merge([sent(1, 1, OK, 10), early, sent(2, 1.5, OK, 11), sent(3, 5, OK, 12)], kept_s=40).faults == []
