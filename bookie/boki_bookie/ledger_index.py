@@ -277,8 +277,12 @@ class LedgerIndex:
         assert entry_ids[0] > ledger.last_entry
         if not ledger.dirty:
             self.touch(ledger)
-        ledger.fresh.update(zip(entry_ids, bodies, strict=True))
-        ledger.last_entry = entry_ids[-1]
+        first, last = entry_ids[0], entry_ids[-1]
+        if first == last:
+            ledger.fresh[first] = bodies[0]
+        else:
+            ledger.fresh.update(zip(entry_ids, bodies, strict=True))
+        ledger.last_entry = last
         self.fresh_bytes += size
         self.cached_bytes += size
 

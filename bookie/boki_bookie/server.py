@@ -188,7 +188,7 @@ class BookieConnection:
         try:
             while at < end:
                 frame = frames[at]
-                if len(frame) == READ_BYTES and (reads := decode_plain_reads(frames, at)):
+                if frame.nbytes == READ_BYTES and (reads := decode_plain_reads(frames, at)):
                     self._take_reads(reads)
                     at += len(reads)
                     continue
@@ -275,13 +275,17 @@ class BookieConnection:
         acks, self._acks = self._acks, []
         count, self._added = self._added, 0
         size, self._added_bytes = self._added_bytes, 0
-        joined = b"".join(acks)
+        joined = acks[0] if count == 1 else b"".join(acks)
         self._unanswered += count
-        self._intake.took(size, count)
+        intake = self._intake
+        intake.taken_bytes += size
+        intake.taken_adds += count
+        if intake.taken_bytes > intake.bytes_limit or intake.taken_adds > intake.adds_limit:
+            intake.pause()
         if self._server.watchers.looks:
             self._tell_watchers(joined)
         if self._storage.when_durable(partial(self._acknowledge, joined, count, size)):
-            self._intake.wait_for_room()
+            intake.wait_for_room()
 
     def _finish_others(self) -> None:
         self._others = False
@@ -305,7 +309,11 @@ class BookieConnection:
 
     def _acknowledge(self, acks: bytes, count: int, size: int, error: BokiError | None) -> None:
         self._unanswered -= count
-        self._intake.released(size, count)
+        intake = self._intake
+        intake.taken_bytes -= size
+        intake.taken_adds -= count
+        if intake.paused:
+            intake.look_whether_caught_up()
         if error is not None:
             self._connection.abort(error)
             return

@@ -286,10 +286,11 @@ class BookieLink:
     def frames_received(self, frames: list[memoryview]) -> None:
         self.life.reads_seen += 1
         try:
-            if len(frames) == 1 and frames[0].nbytes == _ACK_BYTES:  # as a writer gets them that waits for each
-                word, ledger_id, entry_id = _ACK.unpack(frames[0])
-                lane = self._lanes.get(ledger_id)
-                if word == _ACK_WORD and lane is not None and lane.unanswered:
+            frame, *others = frames
+            if frame.nbytes == _ACK_BYTES and not others:  # as a writer gets them that waits for each
+                word, ledger_id, entry_id = _ACK.unpack(frame)
+                lanes = self._lanes
+                if word == _ACK_WORD and ledger_id in lanes and (lane := lanes[ledger_id]).unanswered:
                     lane.unanswered -= 1
                     lane.listener.adds_answered(((entry_id, 1),), ())
                     return

@@ -105,8 +105,8 @@ class ReplicatedAdds:
         """The bookies of the write set of an entry, in the present ensemble."""
         return [self._slots[index].bookie for index in self._write_sets[entry_id % len(self._slots)]]
 
-    def add(self, frame: Sequence[Buffer], size: int) -> int:
-        """Sends the next entry; returns its id. `size` counts towards `bytes_in_flight`."""
+    def add(self, frame: Sequence[Buffer], size: int, *, now: bool = False) -> int:
+        """Sends the next entry, at the end of this turn or `now`; returns its id. `size` counts towards `bytes_in_flight`."""
         acks = self.acks
         entry_id = acks.submit()
         self._entries.append((frame, size))
@@ -114,10 +114,10 @@ class ReplicatedAdds:
         first = not self._unsent
         self._unsent.append(frame)
         self._unsent_bytes += size
-        if first:
-            self.loop.call_soon(self._send_unsent)
-        elif self._unsent_bytes >= EARLY_SEND_BYTES:
+        if now or (self._unsent_bytes >= EARLY_SEND_BYTES and not first):
             self._send_unsent()
+        elif first:
+            self.loop.call_soon(self._send_unsent)
         if entry_id == acks.lac + 1 and (self._tick is None or self.some_fail):
             self._begin()
         return entry_id
@@ -156,7 +156,7 @@ class ReplicatedAdds:
         if done:
             for _ in range(done):
                 self.bytes_in_flight -= self._entries.popleft()[1]
-            self.metrics.entries_acked.inc(done)
+            self.metrics.entries_acked.value += done
         return done
 
     def failing_slots(self) -> list[int]:

@@ -290,7 +290,7 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     """The adds that begin at `frames[start]`, as far as they are a run; None if the first is no add, or an impossible one."""
     unpack, least = _ADD_IN_RUN.unpack_from, _ADD_IN_RUN.size
     frame = frames[start]
-    size = len(frame)
+    size = frame.nbytes
     if size < least:
         return None
     alike, previous, lac, length = unpack(frame)
@@ -302,8 +302,9 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     entry_ids: list[int] = [previous]
     bodies: list[memoryview] = [frame[_BODY_START:]]
     add_id, add_body = entry_ids.append, bodies.append
+    count = 1
     for frame in itertools.islice(frames, start + 1, None):
-        frame_bytes = len(frame)
+        frame_bytes = frame.nbytes
         if frame_bytes < least:
             break
         found, entry_id, lac, length = unpack(frame)
@@ -314,8 +315,8 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
         add_id(entry_id)
         add_body(frame[_BODY_START:])
         size += frame_bytes
+        count += 1
         previous = entry_id
-    count = len(bodies)
     return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, count, size - _BODY_START * count)
 
 
