@@ -49,8 +49,8 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "metalog",
             (
                 (
-                    "            submitted = self._writer.submit(data)\n",
-                    "            submitted = self._writer.submit(data)\n            self._push(expected, data)\n",
+                    '        assert submitted == expected, f"metalog entry',
+                    '        self._push(expected, data)\n        assert submitted == expected, f"metalog entry',
                 ),
                 ("        self._push(first, data)\n        if self._first_s", "        if self._first_s"),
             ),

@@ -182,13 +182,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                 (
                     "        places = self._current[log] = self.places.begin(term, log, slots)\n",
                     (
-                        "        self.verdicts.restore({}, {})\n"
+                        "        self.verdicts.restore(type(self.verdicts.writers)(), {})\n"
                         "        places = self._current[log] = self.places.begin(term, log, slots)\n"
                     ),
                 ),
                 (
-                    "                if first == 1 and count:  # else nothing is decided, and nothing is kept\n",
-                    "                state.last, state.floor = first - 1, first\n                if count:\n",
+                    "        if run.first == 1 and run.count:  # else nothing is decided, and nothing is kept\n",
+                    "        state.last, state.floor = run.first - 1, run.first\n        if run.count:\n",
                 ),
             ),
             "",
