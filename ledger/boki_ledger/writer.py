@@ -161,11 +161,12 @@ class LedgerWriter:
         """Bookies of the ensemble that entries are sent to in vain, and that no other one has replaced yet."""
         return [str(self._adds.ensemble[slot]) for slot in self._adds.failing_slots()]
 
-    def submit(self, *payload: Buffer) -> int:
+    def submit(self, *payload: Buffer, now: bool = False) -> int:
         """Sends the next entry to its replicas and returns its id, without waiting.
 
         Args:
             payload: byte buffers, one after another; they must not change until the entry is acknowledged.
+            now: nothing more is submitted in this turn of the loop, at whose end entries leave together otherwise.
 
         Raises:
             Overloaded: the window of entries or bytes in flight is full; nothing was sent.
@@ -199,7 +200,7 @@ class LedgerWriter:
         else:
             header = v2.EntryHeader(self.ledger_id, acks.last + 1, self._lac, self._length)
             frame = v2.encode_add(header, self._digest, self._key, payload)
-        return adds.add(frame, size)
+        return adds.add(frame, size, now=now)
 
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         """Calls `acked(last_acked)` once per batch of acks that moves it, `failed(error)` once when the writer fails.

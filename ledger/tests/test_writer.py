@@ -114,6 +114,22 @@ async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order_whatever_
     assert writer.last_acked == 4
 
 
+async def test_what_is_submitted_now_leaves_with_what_waited_and_once(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create()
+    await writer.append(b"0")
+    ledgers.bookies.seen.clear()
+    writer.submit(b"1")
+    assert not ledgers.bookies.seen
+    for number in (2, 3):
+        writer.submit(b"%d" % number, now=True)
+        for bookie in ("b1", "b2", "b3"):
+            adds = [one.entry_id for one in ledgers.bookies.seen if one.bookie == bookie and not one.answer]
+            assert adds == list(range(1, number + 1)), bookie
+    await turns()
+    assert len([one for one in ledgers.bookies.seen if not one.answer]) == 9
+    assert writer.last_acked == 3
+
+
 async def test_much_that_one_turn_submits_does_not_wait_for_its_end(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
     await writer.append(b"0")

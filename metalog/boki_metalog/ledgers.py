@@ -18,8 +18,9 @@ class LedgerWriter(Protocol):
     @property
     def ledger_id(self) -> int: ...
 
-    def submit(self, *payload: Buffer) -> int:
-        """Sends the next entry and returns its id; never waits. Raises what failed the writer, or ClosedError."""
+    def submit(self, *payload: Buffer, now: bool = False) -> int:
+        """Sends the next entry, `now` or at the end of the turn, and returns its id; never waits. Raises what failed the writer,
+        or ClosedError."""
 
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         """`acked(lac)` once per batch of acknowledgements, from the network callback; `failed` once, at most."""

@@ -309,7 +309,7 @@ class TermServer:
                 waiters.taken(sum(not isinstance(one, (Open, Close)) for one in commands))
             data = encode(entry)
             self._in_flight = entry, data, self._loop.time()
-            submitted = self._writer.submit(data)
+            submitted = self._writer.submit(data, now=True)
         except BokiError as error:
             self.end(error)
             return

@@ -65,12 +65,14 @@ class ModelWriter:
         self._acked: Callable[[int], None] = lambda _: None
         self._failed: Callable[[BokiError], None] = lambda _: None
         self.abandoned = False
+        self.waited: list[int] = []
+        """Entries that were left to the end of the turn."""
 
     @property
     def ledger_id(self) -> int:
         return self._ledger.ledger_id
 
-    def submit(self, *payload: Buffer) -> int:
+    def submit(self, *payload: Buffer, now: bool = False) -> int:
         ledger = self._ledger
         assert not self.abandoned
         if ledger.fenced:
@@ -78,6 +80,8 @@ class ModelWriter:
                 self._failed, LedgerFenced(f"ledger {ledger.ledger_id} is fenced", ledger_id=ledger.ledger_id)
             )
             return len(ledger.entries)
+        if not now:
+            self.waited.append(len(ledger.entries))
         ledger.entries.append(b"".join(payload))
         ledger.proven = ledger.acked - 1
         if not self._cluster.hold_acks:

@@ -46,6 +46,17 @@ def server_of(sequencer: Sequencer) -> TermServer:
     return sequencer.term_server
 
 
+async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any) -> None:
+    """One is in flight at a time, so nothing could join it."""
+    sequencer = await cluster.sequencer()
+    term = await sequencer.serving()
+    engine = await cluster.participant(sequencer.address)
+    await engine.open(term, A, 50)
+    await order(engine, term, TRIM)
+    ledger = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    assert len(ledger.entries) == 2 and ledger.writer.waited == []
+
+
 async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     await sequencer.serving()
