@@ -51,6 +51,33 @@ def test_answers(token: dict[int, Position], answers: list[AnswerRow]) -> None:
     assert protocol.decode_answers(flat(protocol.encode_answers(token, answers))) == (token, answers)
 
 
+@given(st.lists(st.tuples(u64, st.binary(min_size=16, max_size=16), u64, u64, u32), min_size=33, max_size=40), u64)
+def test_many_answers_of_what_was_committed_are_read_by_columns(
+    rows: list[tuple[int, bytes, int, int, int]], position: int
+) -> None:
+    token = {3: Position(1, 2), 4: Position(5, 6)}
+    answers = [AnswerRow(book, writer, first, at, position, count, 0) for book, writer, first, at, count in rows]
+    many = protocol.decode_committed(flat(protocol.encode_answers(token, answers)))
+    assert many is not None and (many.token, many.position) == (token, position)
+    assert list(many.rows) == [(book, writer, first, count, at) for book, writer, first, at, count in rows]
+    for other in (
+        answers[0]._replace(verdict=protocol.Verdict.GAP),
+        answers[0]._replace(verdict=protocol.Verdict.CONFLICT, actual=((4, 5),)),
+        answers[0]._replace(flags=protocol.ROW_AT_CUT),
+        answers[0]._replace(position=position ^ 1),
+    ):
+        assert protocol.decode_committed(flat(protocol.encode_answers(token, [*answers, other]))) is None
+
+
+def test_few_answers_and_lame_ones_are_left_to_be_read_one_by_one() -> None:
+    rows = [AnswerRow(book, bytes(16), 1, 9, 9, 1, 0) for book in range(100)]
+    whole = flat(protocol.encode_answers({}, rows))
+    assert protocol.decode_committed(flat(protocol.encode_answers({}, rows[:32]))) is None
+    assert protocol.decode_committed(whole) is not None
+    assert protocol.decode_committed(whole[:-1]) is None
+    assert protocol.decode_committed(whole[:-64]) is None
+
+
 def test_answers_that_show_the_same_position_share_it() -> None:
     """A client may have 100,000 books: each keeps the position that it saw, and an object of its own is cold memory."""
     rows = [AnswerRow(book, bytes(16), 1, 5, 2**40 + book // 2, 1, 0) for book in range(4)]

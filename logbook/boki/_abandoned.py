@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from boki._arguments import encode_tags
 from boki._pending import Content, Ticket
-from boki._window import Pending, Window
+from boki._window import Pending
 from boki_common.errors import WriterForgotten
 from boki_common.record_batch import RUN_NAMED, RUN_VOID
 
@@ -32,17 +32,17 @@ class Abandoned:
 
     Args:
         owner: who gave them up.
-        window: of the numbers, as it was before; `items` are all of its pending ones, in order.
+        items: all of its pending ones, in order; they are its still.
     """
 
-    def __init__(self, owner: Appender, window: Window, items: list[Pending]) -> None:
+    def __init__(self, owner: Appender, items: list[Pending]) -> None:
         self._owner = owner
-        self._writer = window.writer
-        self._flags = window.flags
-        self._first = window.low
-        self._ordered = window.ordered
+        self._writer = owner.writer
+        self._flags = owner.flags
+        self._first = owner.low
+        self._ordered = owner.ordered
         self._progressed_at = owner.progressed_at
-        self._items: list[Pending] = [item for item in items if item.first <= window.sent]
+        self._items: list[Pending] = [item for item in items if item.first <= owner.sent]
         self._contents: list[Content] = []
         self._asked: dict[int, Ticket] = {}
         self._inquiry: Appender | None = None
@@ -67,17 +67,16 @@ class Abandoned:
         inquiry = self._inquiry
         if inquiry is None or inquiry.stale:
             inquiry = self._begin()
-        window = inquiry.window
-        if settle and not window.flags & RUN_VOID:
+        if settle and not inquiry.flags & RUN_VOID:
             self._void(inquiry)
-        while window.next_number <= number:
-            ticket = Ticket(*self._content(window.next_number))
-            if window.flags & RUN_VOID:
+        while inquiry.next_number <= number:
+            ticket = Ticket(*self._content(inquiry.next_number))
+            if inquiry.flags & RUN_VOID:
                 ticket.become_void(_NO_TAGS)
-            window.sent = max(window.sent, window.next_number)
-            self._asked[window.next_number] = ticket
-            inquiry.add(ticket)
-        window.sent_again = window.sent
+            inquiry.sent = max(inquiry.sent, inquiry.next_number)
+            self._asked[inquiry.next_number] = ticket
+            inquiry.queue(ticket)
+        inquiry.sent_again = inquiry.sent
         return self._asked[number]
 
     def _begin(self) -> Appender:
@@ -85,10 +84,9 @@ class Abandoned:
         first = self._first
         while first in self._asked and self._asked[first].settled:
             first += 1
-        window = Window(self._writer, first, self._flags)
-        window.ordered = self._ordered
-        self._inquiry = self._owner.inquiry(window)
-        return self._inquiry
+        inquiry = self._inquiry = self._owner.inquiry(self._writer, first, self._flags)
+        inquiry.ordered = self._ordered
+        return inquiry
 
     def _content(self, number: int) -> Content:
         if not self._contents:
@@ -98,9 +96,8 @@ class Abandoned:
     @staticmethod
     def _void(inquiry: Appender) -> None:
         """What is not decided yet is sent again as voids."""
-        window = inquiry.window
-        window.flags |= RUN_VOID
-        for item in window.items:
+        inquiry.flags |= RUN_VOID
+        for item in inquiry.items:
             if isinstance(item, Ticket) and not item.decided:
                 item.become_void(_NO_TAGS)
         inquiry.send_again()

@@ -55,7 +55,7 @@ async def _submit_chunks(
 def _prefix_error(appender: Appender, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
     """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
     undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
-    stuck = [chunk for chunk in undecided if not appender.withdraw(chunk, error)]
+    stuck = [chunk for chunk in undecided if not appender.take_back(chunk, error)]
     if stuck and error.definite:
         error = appender.unknown(f"{error}", stuck[-1].first)
     seqnums = _committed(chunks)

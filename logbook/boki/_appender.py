@@ -1,7 +1,7 @@
 """Appends of one session to one book: places in the window, numbering, verdicts, giving up.
 
-The window decides; this waits. Who finds the window full waits in line: a freed place is given to the longest waiting
-call and to nobody else. An appender is known to its connection only while something is undecided.
+The window, which an appender is, decides; the appender waits. Who finds the window full waits in line: a freed place is given to
+the longest waiting call and to nobody else. An appender is known to its connection only while something is undecided.
 
 A writer is replaced by a new random one when the book was idle for 30 minutes (the log may forget an idle
 session writer after an hour), when the log has forgotten it, and when an append was given up: its number stays
@@ -52,12 +52,14 @@ _NOBODY: Final[deque[asyncio.Future[None]]] = deque(maxlen=0)
 """Who waits for a place of a book that never was full; nothing is ever added to it. A deque takes half a kilobyte."""
 
 
-class Appender:
-    """Appends of one writer to one book.
+class Appender(Window):
+    """Appends of one writer to one book: the numbers of that writer, and who waits for them.
 
     Args:
         view: of the book's session.
-        window: of a named writer, or of numbers that were given up; without it a random session writer is taken.
+        writer: a named one; without it a random session writer is taken, and replaced when it is needed.
+        first: its first number; the log has all below.
+        flags: of all its runs.
         asking: asks for numbers again that it, or another writer of the same name, has given before.
 
     Attributes:
@@ -67,12 +69,20 @@ class Appender:
 
     __slots__ = (
         "_gaps", "_promised", "_replaceable", "_waiting", "asking", "book", "connection", "dirty", "key", "progressed_at",
-        "stale", "stalled", "view", "window",
+        "stale", "stalled", "view",
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, view: View, window: Window | None = None, *, asking: bool = False
+        self,
+        connection: Connection,
+        view: View,
+        writer: bytes | None = None,
+        first: int = 1,
+        flags: int = 0,
+        *,
+        asking: bool = False,
     ) -> None:
+        super().__init__(connection.new_writer() if writer is None else writer, first, flags)
         self.book: Final = view.book
         self.connection: Final = connection
         self.asking: Final = asking
@@ -81,8 +91,9 @@ class Appender:
         self.stalled = False
         self.stale = False
         self.progressed_at = 0.0
-        self._replaceable = window is None
-        self._take(window or Window(connection.new_writer()))
+        self._replaceable = writer is None
+        self.key: bytes | tuple[int, bytes] = self._key()
+        """What finds it when a row of verdicts comes: the writer, which is random, or book and writer of a named one."""
         self._waiting = _NOBODY
         self._promised = 0
         self._gaps = 0
@@ -98,43 +109,45 @@ class Appender:
 
     def is_about(self, row: AnswerRow) -> bool:
         """Whether a row of verdicts is of its writer and book."""
-        return row.writer == self.window.writer and row.book == self.book
+        return row.writer == self.writer and row.book == self.book
 
-    def inquiry(self, window: Window) -> Appender:
-        """Asks for numbers that were given up."""
-        return Appender(self.connection, self.view, window, asking=True)
+    def inquiry(self, writer: bytes, first: int, flags: int) -> Appender:
+        """Asks for numbers that were given up, from `first` on."""
+        return Appender(self.connection, self.view, writer, first, flags, asking=True)
 
-    def renew(self, window: Window) -> None:
-        """A stale writer goes on from what the log has."""
-        assert not self.window.undecided
-        self._take(window)
+    def renew(self, first: int) -> None:
+        """A stale named writer goes on from what the log has."""
+        assert not self.undecided and self.flags & RUN_NAMED
+        self.begin(self.writer, first, RUN_NAMED)
         self.stale = False
 
-    def _take(self, window: Window) -> None:
-        self.window = window
-        self.key: bytes | tuple[int, bytes] = (self.book, window.writer) if window.flags & RUN_NAMED else window.writer
-        """What finds it when a row of verdicts comes: the writer, which is random, or book and writer of a named one."""
+    def _replace(self) -> None:
+        """A new session writer."""
+        self.begin(self.connection.new_writer())
+        self.key = self._key()
+
+    def _key(self) -> bytes | tuple[int, bytes]:
+        return (self.book, self.writer) if self.flags & RUN_NAMED else self.writer
 
     @property
-    def free(self) -> int:
-        """Places that nobody waits for."""
-        return 0 if self._waiting else max(self.window.free - self._promised, 0)
+    def places(self) -> int:
+        """Numbers that may be given, and that nobody waits for."""
+        return 0 if self._waiting else max(self.free - self._promised, 0)
 
     # -- appending
 
     def submit(
         self, tags: EncodedTags, data: bytes, expectations: Expectations, *, promised: bool = False
     ) -> Ticket | None:
-        """Numbers one record and queues it; None if `free` is 0 and the caller has no place `promised`."""
+        """Numbers one record and queues it; None if there are no `places` and the caller has none `promised`."""
         if not promised:
-            window = self.window
             if self._waiting or self._promised:
-                if not self.free:
+                if not self.places:
                     return None
-            elif window.next_number - window.low >= limits.WINDOW_RECORDS or window.bytes >= WINDOW_BYTES:
+            elif self.next_number - self.low >= limits.WINDOW_RECORDS or self.bytes >= WINDOW_BYTES:
                 return None
         ticket = Ticket(tags, data, expectations, self)
-        self.add(ticket)
+        self.queue(ticket)
         return ticket
 
     async def submit_in(
@@ -148,25 +161,23 @@ class Appender:
 
     def submit_many(self, records: Sequence[tuple[EncodedTags, bytes]], size: int) -> Chunk:
         chunk = Chunk(records, size)
-        self.add(chunk)
+        self.queue(chunk)
         return chunk
 
-    def add(self, item: Ticket | Chunk) -> None:
-        """Numbers an item and queues it."""
+    def queue(self, item: Ticket | Chunk) -> None:
+        """Numbers an item, and has it sent."""
         connection = self.connection
-        window = self.window
-        if window.next_number == window.low:  # nothing is undecided
+        if self.next_number == self.low:  # nothing is undecided
             if connection.closed:
                 connection.check_open()
             if not connection.flush_scheduled:
                 connection.turn_began = connection.now()
             now = connection.turn_began  # one object for all books of a turn: an own one is cold when it is replaced
-            if self._replaceable and window.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
-                self._take(Window(connection.new_writer()))
-                window = self.window
+            if self._replaceable and self.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
+                self._replace()
             self.progressed_at = now
             connection.register(self)
-        window.add(item)
+        self.add(item)
         if not self.stalled:
             connection.wants_flush(self, item.size)
 
@@ -176,7 +187,7 @@ class Appender:
         Raises:
             WindowFull: none became free within `timeout` seconds; nothing was numbered.
         """
-        if not self.free:
+        if not self.places:
             if len(self._waiting) >= WAITING_APPENDS:
                 raise WindowFull(f"{len(self._waiting)} appends to this book wait for a place already")
             waiter = self.connection.loop.create_future()
@@ -197,20 +208,20 @@ class Appender:
                 raise
             self._promised -= 1
             self.connection.check_open()
-        return max(self.window.free - self._promised, 1)
+        return max(self.free - self._promised, 1)
 
     async def ready(self) -> None:
         """Waits until `submit` finds a place."""
-        while not self.free:
+        while not self.places:
             await self.place(None)
             self._invite()
 
     def full(self) -> WindowFull:
         return WindowFull(
-            f"{self.window.undecided} records of this book are undecided (at most {limits.WINDOW_RECORDS}); "
+            f"{self.undecided} records of this book are undecided (at most {limits.WINDOW_RECORDS}); "
             "`await book.ready()`, or use `await book.append(...)`, which waits",
             expected=limits.WINDOW_RECORDS,
-            found=self.window.undecided,
+            found=self.undecided,
         )
 
     def _leave(self, waiter: asyncio.Future[None]) -> None:
@@ -222,7 +233,7 @@ class Appender:
 
     def _invite(self) -> None:
         """Gives free places to those who wait longest."""
-        free = self.window.free - self._promised
+        free = self.free - self._promised
         while free > 0 and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -243,16 +254,16 @@ class Appender:
             if item.decided:
                 return
             unsent = self.connection.unreachable(timeout_s)
-            if self.withdraw(item, unsent):
+            if self.take_back(item, unsent):
                 raise unsent from error
             raise self.unknown(f"no verdict within {timeout_s} s", item.first) from error
 
-    def withdraw(self, item: Ticket | Chunk, error: BokiError) -> bool:
-        """Takes back what was never sent; it ends with `error`. False when it was sent."""
-        if not self.window.withdraw(item):
+    def take_back(self, item: Ticket | Chunk, error: BokiError) -> bool:
+        """What was never sent ends with `error`. False when it was sent."""
+        if not self.withdraw(item):
             return False
         item.failed(item.first, item.first + item.count, error)
-        if not self.window.undecided:
+        if not self.undecided:
             self.connection.unregister(self)
         self._invite()
         return True
@@ -262,39 +273,55 @@ class Appender:
     def answered(self, row: AnswerRow, token: Token, now: float) -> None:
         """Applies one row of ANSWERS. Raises ProtocolError when it cannot be about this window."""
         _, _, first, first_seqnum, position, count, verdict, _, flags = row
-        view, window = self.view, self.window
+        view = self.view
         session = view.session
         if token is not session.last_merged:
             session.merge(token)
         if position > view.position:
             view.position = position
-        if flags & ROW_AT_CUT and first <= window.sent_again:
+        if flags & ROW_AT_CUT and first <= self.sent_again:
             return  # of the first of several attempts: the index will tell
-        low = window.low
+        low = self.low
         if verdict == _COMMITTED:
-            last_seqnum = first_seqnum + count - 1
-            if last_seqnum > view.position:
-                view.position = last_seqnum
-            window.committed(first, count, first_seqnum)
-        elif verdict == Verdict.CONFLICT:
-            window.failed(row.first, row.count, self._conflict(row), ordered=False)
+            self.committed_at(first, count, first_seqnum, token, position, now)
+            return
+        if verdict == Verdict.CONFLICT:
+            self.failed(row.first, row.count, self._conflict(row), ordered=False)
         elif verdict == Verdict.GAP:
             self._gap(row)
         else:
-            window.failed(row.first, row.count, self._failure(row), ordered=True)
-        if window.low > low:
-            self._gaps = 0
-            if window.low < window.next_number:
-                self.progressed_at = now
-            else:
-                self.connection.unregister(self)
-            if self._waiting:
-                self._invite()
+            self.failed(row.first, row.count, self._failure(row), ordered=True)
+        if self.low > low:
+            self._advanced(now)
+
+    def committed_at(self, first: int, count: int, first_seqnum: int, token: Token, position: int, now: float) -> None:
+        """`answered`, of a row that says that numbers were committed."""
+        view = self.view
+        if token is not view.session.last_merged:
+            view.session.merge(token)
+        if position > view.position:
+            view.position = position
+        last_seqnum = first_seqnum + count - 1
+        if last_seqnum > view.position:
+            view.position = last_seqnum
+        low = self.low
+        self.committed(first, count, first_seqnum)
+        if self.low > low:
+            self._advanced(now)
+
+    def _advanced(self, now: float) -> None:
+        """The oldest of what was undecided is not any more."""
+        self._gaps = 0
+        if self.low < self.next_number:
+            self.progressed_at = now
+        else:
+            self.connection.unregister(self)
+        if self._waiting:
+            self._invite()
 
     def asked(self, row: AnswerRow, token: Token, now: float) -> None:
         """As `answered`, of rows that may be about more than what is asked for."""
-        window = self.window
-        first, end = max(row.first, window.low), min(row.first + row.count, window.next_number)
+        first, end = max(row.first, self.low), min(row.first + row.count, self.next_number)
         if first < end:
             seqnum = row.first_seqnum + (first - row.first if row.verdict == Verdict.COMMITTED else 0)
             self.answered(row._replace(first=first, count=end - first, first_seqnum=seqnum), token, now)
@@ -321,7 +348,7 @@ class Appender:
         raise ProtocolError(f"expected a verdict from 0 to {max(Verdict):d}, found {row.verdict}", found=row.verdict)
 
     def _conflict(self, row: AnswerRow) -> Conflict:
-        item = self.window.find(row.first)
+        item = self.find(row.first)
         keys = item.expectations.keys if isinstance(item, Ticket) else {}
         known = [(keys.get(tag, tag), newest) for tag, newest in row.actual]
         forgotten = [tag for tag, newest in known if newest == NEWEST_FORGOTTEN]
@@ -339,13 +366,13 @@ class Appender:
     def _gap(self, row: AnswerRow) -> None:
         if self.stalled:
             return  # everything from there on will be sent again anyway
-        if self.window.gap(row.first_seqnum):
+        if self.gap(row.first_seqnum):
             self.stalled = True
             delay = self.connection.backoff_s(self._gaps)
             self._gaps += 1
-            self.connection.loop.call_later(delay, self._resume, self.window)
+            self.connection.loop.call_later(delay, self._resume, self.writer)
             return
-        writer = self.window.writer
+        writer = self.writer
         self._give_up(
             lambda number: WriterForgotten(
                 f"the log forgot the writer of append {number}: it knows numbers up to {row.first_seqnum}, "
@@ -355,10 +382,10 @@ class Appender:
             )
         )
 
-    def _resume(self, window: Window) -> None:
-        if window is self.window:
+    def _resume(self, writer: bytes) -> None:
+        if writer is self.writer:
             self.stalled = False
-            if window.sent_items < len(window.items):
+            if self.sent_items < len(self.items):
                 self.connection.wants_flush(self, 0)
 
     # -- why
@@ -366,8 +393,8 @@ class Appender:
     async def why(self, ticket: Ticket) -> Why:
         """What a record of this writer waits for."""
         why = await self.connection.why()
-        if self.window.low < ticket.first and why.waits_for == "order":
-            ahead = ticket.first - self.window.low
+        if self.low < ticket.first and why.waits_for == "order":
+            ahead = ticket.first - self.low
             return Why("window", f"{ahead} earlier records of its writer are not decided yet; {why}", why.engine)
         return why
 
@@ -375,27 +402,26 @@ class Appender:
 
     def connection_lost(self) -> None:
         """What is undecided goes back to the queue; answers of the old connection do not count any more."""
-        self.window.connection_lost()
+        super().connection_lost()
         self.stalled = False
 
     def send_again(self) -> None:
         """All that is undecided goes once more."""
-        self.window.connection_lost()
-        if self.window.items and not self.stalled:
+        super().connection_lost()
+        if self.items and not self.stalled:
             self.connection.wants_flush(self, 0)
 
     def give_up(self, reason: str, cause: BokiError | None = None) -> None:
         """Fails all that is undecided: OutcomeUnknown where it was sent, Unreachable where it was not."""
-        writer = self.window.writer
+        writer = self.writer
         self._give_up(lambda number: self._unknown(reason, number, writer), reason, cause)
 
     def _give_up(self, sent: Callable[[int], BokiError], reason: str = "", cause: BokiError | None = None) -> None:
-        connection, window = self.connection, self.window
-        abandoned = Abandoned(self, window, list(window.items))
-        items = window.abandon()
-        connection.unregister(self)
+        abandoned = Abandoned(self, list(self.items))
+        items = self.abandon()
+        self.connection.unregister(self)
         if self._replaceable:
-            self._take(Window(connection.new_writer()))
+            self._replace()
         else:
             self.stale = True
         self.stalled = False
@@ -409,7 +435,7 @@ class Appender:
 
     def unknown(self, reason: str, number: int) -> OutcomeUnknown:
         """The error of an append that was sent and has no verdict."""
-        return self._unknown(reason, number, self.window.writer)
+        return self._unknown(reason, number, self.writer)
 
     def _unknown(self, reason: str, number: int, writer: bytes) -> OutcomeUnknown:
         return OutcomeUnknown(

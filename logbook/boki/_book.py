@@ -17,7 +17,6 @@ from boki._pending import Ticket
 from boki._reader import Reader, RecordIterator, next_query, prev_query
 from boki._record import Record
 from boki._session import Session, View
-from boki._window import Window
 from boki._writer import Writer
 from boki_common import limits
 from boki_common.engine_protocol import Consistency
@@ -76,7 +75,7 @@ class Book:
     @property
     def idle(self) -> bool:
         """Whether no append of this book and session is undecided, and it has no named writers."""
-        return not self._appender.window.undecided and not self._writers
+        return not self._appender.undecided and not self._writers
 
     # -- appending
 
@@ -246,7 +245,7 @@ class Book:
         if writer is None:
             if len(self._writers) >= WRITERS:
                 raise InvalidArgument(f"expected at most {WRITERS} named writers of one book in a session")
-            appender = Appender(self._connection, self._view, Window(writer_id, 1, RUN_NAMED))
+            appender = Appender(self._connection, self._view, writer_id, flags=RUN_NAMED)
             appender.stale = True
             writer = Writer(
                 Book(self._connection, self._view.session, self.name, (self._view, appender)), appender, name

@@ -223,16 +223,24 @@ class Connection:
             raise ProtocolError(f"expected pushes of opcode {wire.OP_ANSWERS} from an engine, found {opcode}")
         if peer is not self._peer:
             return  # of a connection given up: whatever it says about numbers sent again since does not count
-        token, rows = wire.decode_answers(body)
         self._heard = True
         undecided, now = self._undecided, self.now()
-        for row in rows:
-            appender = undecided.get(row[1]) or undecided.get(row[:2])
-            if appender is not None and appender.book == row[0]:
-                appender.answered(row, token, now)
-            if self._inquiries:
-                for inquiry in [one for one in self._inquiries if one.is_about(row)]:
-                    inquiry.asked(row, token, now)
+        many = None if self._inquiries else wire.decode_committed(body)
+        if many is not None:
+            token, position, committed = many
+            for book, writer, first, count, first_seqnum in committed:
+                appender = undecided.get(writer) or undecided.get((book, writer))
+                if appender is not None and appender.book == book:
+                    appender.committed_at(first, count, first_seqnum, token, position, now)
+        else:
+            token, rows = wire.decode_answers(body)
+            for row in rows:
+                appender = undecided.get(row[1]) or undecided.get(row[:2])
+                if appender is not None and appender.book == row[0]:
+                    appender.answered(row, token, now)
+                if self._inquiries:
+                    for inquiry in [one for one in self._inquiries if one.is_about(row)]:
+                        inquiry.asked(row, token, now)
         self._refusals = self._attempts = 0
         if not undecided and self._changed is not None:
             self._notify()
@@ -301,7 +309,7 @@ class Connection:
         peer = self._peer
         if peer is not None and len(dirty) == 1:
             (appender,) = dirty
-            alone = None if appender.stalled else appender.window.alone(appender.book, wire.NO_TOKEN)
+            alone = None if appender.stalled else appender.alone(appender.book, wire.NO_TOKEN)
             if alone is not None:
                 appender.dirty = False
                 peer.push_now(wire.OP_APPEND, *alone)
@@ -309,12 +317,11 @@ class Connection:
         builder, size = BatchBuilder(), 0
         for appender in dirty:
             appender.dirty = False
-            window = appender.window
-            while window.sent_items < len(window.items) and not appender.stalled and peer is not None:
+            while appender.sent_items < len(appender.items) and not appender.stalled and peer is not None:
                 if size >= FRAME_TARGET_BYTES:
                     self._send(peer, builder, dirty)
                     builder, size = BatchBuilder(), 0
-                size = window.fill(builder, appender.book, size)
+                size = appender.fill(builder, appender.book, size)
         if size and peer is not None:
             self._send(peer, builder, dirty)
 

@@ -125,8 +125,8 @@ class Window:
     """The undecided numbers of one writer in one book.
 
     A client may use 100,000 books, most of them for one record at a time: then what a window touches is what an append costs.
-    So it has one list of items, and none while nothing is undecided. What leaves the front leaves once per verdict, not item by
-    item.
+    So it has one list of items, and none while nothing is undecided; and who appends is a window (`Appender`) instead of having
+    one. What leaves the front leaves once per verdict, not item by item.
 
     Args:
         first: its first number; the log has all below.
@@ -138,7 +138,11 @@ class Window:
     )  # fmt: skip
 
     def __init__(self, writer: bytes, first: int = 1, flags: int = 0) -> None:
-        self.writer: Final = writer
+        self.begin(writer, first, flags)
+
+    def begin(self, writer: bytes, first: int = 1, flags: int = 0) -> None:
+        """Is about this writer from now on."""
+        self.writer = writer
         self.flags = flags
         self.next_number = first
         self.low = first

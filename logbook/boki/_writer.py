@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from boki import _arguments as arguments
 from boki._arguments import Data, Expect, Expectations, Tag
 from boki._pending import Ticket, checksum
-from boki._window import Window
 from boki_common.errors import InvalidArgument, NumberReused, WindowFull
 from boki_common.record_batch import RUN_NAMED
 
@@ -43,8 +42,8 @@ class Writer:
     @property
     def last(self) -> int:
         """The last number that certainly is decided; 0 before the first. What was lost on the way is numbered from here."""
-        window = self._appender.window
-        return window.ordered if self._appender.stale else max(window.ordered, window.low - 1)
+        appender = self._appender
+        return appender.ordered if appender.stale else max(appender.ordered, appender.low - 1)
 
     async def append(
         self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
@@ -76,10 +75,10 @@ class Writer:
 
     async def refresh(self, timeout: float | None = None) -> None:
         """Asks the log for the last number, unless something is undecided here."""
-        last = await self._book.writer_last(self._appender.window.writer, timeout)
         appender = self._appender
-        if not appender.window.undecided and (appender.stale or appender.window.low - 1 != last):
-            appender.renew(Window(appender.window.writer, last + 1, RUN_NAMED))
+        last = await self._book.writer_last(appender.writer, timeout)
+        if not appender.undecided and (appender.stale or appender.low - 1 != last):
+            appender.renew(last + 1)
 
     async def append_at(
         self,
@@ -96,36 +95,34 @@ class Writer:
             InvalidArgument: numbers have no holes: it is above the next one. NumberReused: it is another record already.
             AnswerForgotten: it was decided more than 1,024 numbers ago. Else as `Book.append`.
         """
-        if self._appender.stale or number > self._appender.window.next_number:
+        if self._appender.stale or number > self._appender.next_number:
             await self.refresh(timeout)
         appender = self._appender
-        window = appender.window
-        if number > window.next_number:
+        if number > appender.next_number:
             raise InvalidArgument(
-                f"expected at most {window.next_number} as the next number of writer {self.name!r}, found {number}: its "
+                f"expected at most {appender.next_number} as the next number of writer {self.name!r}, found {number}: its "
                 "numbers have no holes",
-                expected=window.next_number,
+                expected=appender.next_number,
                 found=number,
             )
-        if number == window.next_number and appender.free:
+        if number == appender.next_number and appender.places:
             return await self._book.append(data, tags=tags, expect=expect, timeout=timeout)
         encoded, checked, expectations = await self._book.encoded(data, tags, expect)
-        pending = window.find(number)
+        pending = appender.find(number)
         if isinstance(pending, Ticket):
             if pending.checksums() != (checksum(encoded, checked, expectations),):
                 raise NumberReused(f"number {number} of {self.name!r} is under way for another record", number=number)
             return await pending
-        if number >= window.low:
+        if number >= appender.low:
             raise WindowFull(f"number {number} of writer {self.name!r} cannot be taken yet; `await writer.ready()`")
         return await self._recall(number, Ticket(encoded, checked, expectations), expectations, timeout)
 
     async def _recall(self, number: int, ticket: Ticket, expectations: Expectations, timeout: float | None) -> int:
         """Sends a record again under a number that the log has decided."""
-        window = Window(self._appender.window.writer, number, RUN_NAMED)
-        window.sent = window.ordered = window.sent_again = number
-        asking = self._appender.inquiry(window)
+        asking = self._appender.inquiry(self._appender.writer, number, RUN_NAMED)
+        asking.sent = asking.ordered = asking.sent_again = number
         ticket.appender = asking
-        asking.add(ticket)
+        asking.queue(ticket)
         try:
             async with asyncio.timeout(arguments.check_seconds(timeout, "timeout", asking.connection.give_up_s)):
                 return await ticket

@@ -30,6 +30,21 @@ async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve: Serv
         assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
 
 
+async def test_books_that_append_together_hear_of_their_own_records(serve: Serve) -> None:
+    _, url, _ = await serve()
+    async with boki.connect(url) as client:
+        books = [client.book(number) for number in range(1, 101)]
+        writer = await books[0].writer("w")
+        for _ in range(2):
+            told = await asyncio.gather(*(book.append(b"%d" % book.id) for book in books), writer.append(b"w"))
+            records = [await book.read_at(seqnum) for book, seqnum in zip(books, told[:-1], strict=True)]
+            assert [record and record.data for record in records] == [b"%d" % book.id for book in books]
+            named = await books[0].read_at(told[-1])
+            assert named is not None and named.data == b"w"
+            assert all(book.position is not None and book.position >= told[at] for at, book in enumerate(books))
+            assert all(book.idle for book in books[1:])
+
+
 async def test_who_expects_something_says_what_its_session_has_seen(serve: Serve) -> None:
     """An engine that shows less must not tell a conflict early, whichever connection the session has seen it on."""
     engine, url, _ = await serve()
