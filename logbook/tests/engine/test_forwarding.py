@@ -98,6 +98,41 @@ async def test_every_call_through_an_engine_that_does_not_index_the_book(cluster
         assert engine.status()["index_slots"] == slots
 
 
+@pytest.mark.parametrize("slots", [LOW, HIGH], ids=["indexed here", "forwarded"])
+async def test_rounds_of_linearizable_reads_of_which_some_are_given_up(cluster: Cluster, slots: str) -> None:
+    """What is given up leaves the others alone, though all of a round are answered together and ask together again."""
+    low, high = await cluster.engine(LOW), await cluster.engine(HIGH)
+    number, rounds, readers = book_in(slots), 4, 48
+    async with boki.connect(url(low)) as client, boki.connect(url(high)) as other:
+        book = client.book(number)
+        await other.book(number).append(bytes(1024))
+        before = high.core.frontier.positions[0].entry
+        newest = [0]
+
+        async def reads(reader: int) -> None:
+            for at in range(rounds):
+                if reader % 3 == 0:
+                    with pytest.raises((TimeoutError, boki.CallTimeout)):
+                        await book.check_tail(consistency="linearizable", timeout=0.0001)
+                known = newest[0]
+                tail = await book.check_tail(consistency="linearizable")
+                assert tail is not None and tail.seqnum >= known
+                if reader == at:
+                    newest[0] = await other.book(number).append(bytes(1024))
+                elif reader % 3 == 1:
+                    gone = asyncio.ensure_future(book.check_tail(consistency="linearizable"))
+                    await asyncio.sleep(0)
+                    gone.cancel()
+
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(reads(reader) for reader in range(readers)))
+        assert high.core.frontier.positions[0].entry - before < rounds * readers / 2, "they shared entries"
+        assert await book.append(b"the connection goes on") > newest[0]
+        async with asyncio.timeout(20):
+            while low.core.reader.parked or high.core.reader.parked:
+                await asyncio.sleep(0)
+
+
 async def test_one_frame_with_books_of_both_kinds_is_split(cluster: Cluster) -> None:
     engine, _ = await cluster.engine(LOW), await cluster.engine(HIGH)
     books = [book_in(LOW), book_in(HIGH), book_in(LOW, after=100), book_in(HIGH, after=100)]
