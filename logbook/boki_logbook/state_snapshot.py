@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from boki_logbook.index import Index
 from boki_logbook.places import Counts, LostEntries, PassedOver, ShardPlace, TermPlaces
-from boki_logbook.sorted_run import U8, U64, SortedRun
+from boki_logbook.sorted_run import NO_ROWS, U8, U64, SortedRun
 from boki_logbook.trim_marks import MarkColumns, TrimMarks
 from boki_logbook.verdict import Verdicts
 from boki_logbook.writer_table import FLOOR, LAST, ROW_WORDS, SEQNUM, TIME, WriterTable
@@ -205,55 +205,76 @@ def places_of(columns: TermColumns) -> TermPlaces:
 
 def writer_columns_of(writers: WriterTable) -> WriterColumns:
     """All writers as columns."""
-    rows, keys, states = writers.columns(), list(writers.states), list(writers.states.values())
-    plain = np.ones(len(rows), np.uint32)
+    rows = writers.columns()
+    rows = rows.take(_order(rows[:, 0], rows[:, 1:LAST]), axis=0)
+    last, floors, seqnums = (rows[:, word].copy() for word in (LAST, FLOOR, SEQNUM))
     none = np.zeros(len(rows), np.uint32)
-    runs = [state.kept for state in states]
+    columns = WriterColumns(
+        books=rows[:, 0].copy(),
+        ids=rows[:, 1:LAST].tobytes(),
+        last=last,
+        floors=floors,
+        named=none.astype(np.uint8),
+        times=rows[:, TIME].astype(np.int64),
+        kept_counts=none + np.uint32(1),
+        crc_counts=none,
+        kept_first=floors,
+        kept_count=last - floors + np.uint64(1),
+        kept_seqnums=seqnums,
+        kept_verdicts=none.astype(np.uint8),
+        actual_counts=none,
+        actual_tags=NO_ROWS,
+        actual_newest=NO_ROWS,
+        crcs=none[:0],
+    )
+    return _together(columns, writers.states) if writers.states else columns
+
+
+def _together(rows: WriterColumns, states: Mapping[bytes, WriterState]) -> WriterColumns:
+    """The columns of all writers: of those that have rows, and of all others."""
+    keys, values = list(states), list(states.values())
+    runs = [state.kept for state in values]
     kept = [one for of_one in runs for one in of_one]
     actual = [pair for one in kept for pair in one.actual]
-    counts = rows[:, LAST] - rows[:, FLOOR] + np.uint64(1)
-    columns = WriterColumns(
-        _after(rows[:, 0], [int.from_bytes(key[:8], "little") for key in keys]),
-        rows[:, 1:LAST].tobytes() + b"".join(key[8:] for key in keys),
-        _after(rows[:, LAST], [state.last for state in states]),
-        _after(rows[:, FLOOR], [state.floor for state in states]),
-        _after(none.astype(np.uint8), [state.named for state in states]),
-        _after(rows[:, TIME].astype(np.int64), [state.time_ms for state in states]),
-        _after(plain, [len(of_one) for of_one in runs]),
-        _after(none, [len(state.crcs) for state in states]),
-        _after(rows[:, FLOOR], [one.first for one in kept]),
-        _after(counts, [one.count for one in kept]),
-        _after(rows[:, SEQNUM], [one.first_seqnum for one in kept]),
-        _after(none.astype(np.uint8), [one.verdict for one in kept]),
-        _after(none, [len(one.actual) for one in kept]),
-        np.array([tag for tag, _ in actual], np.uint64),
-        np.array([newest for _, newest in actual], np.uint64),
-        np.frombuffer(b"".join(state.crcs.tobytes() for state in states), np.uint32),
-    )
-    return _in_order(columns)
+    books = np.append(rows.books, np.array([int.from_bytes(key[:8], "little") for key in keys], np.uint64))
+    ids = np.frombuffer(rows.ids + b"".join(key[8:] for key in keys), np.uint64).reshape(-1, 2)
+    others: list[list[int]] = [
+        [state.last for state in values],
+        [state.floor for state in values],
+        [state.named for state in values],
+        [state.time_ms for state in values],
+        [len(of_one) for of_one in runs],
+        [len(state.crcs) for state in values],
+        [one.first for one in kept],
+        [one.count for one in kept],
+        [one.first_seqnum for one in kept],
+        [one.verdict for one in kept],
+        [len(one.actual) for one in kept],
+    ]
+    mine: list[Any] = [*rows[2:13]]
+    columns: list[Any] = [
+        np.concatenate((column, np.array(other, column.dtype))) for column, other in zip(mine, others, strict=True)
+    ]
+    order = _order(books, ids)
+    of_kept, of_crcs = _of_each(columns[4], order), _of_each(columns[5], order)
+    of_actual = _of_each(columns[10], of_kept)
+    pairs = np.array(actual, np.uint64).reshape(-1, 2)[of_actual]
+    crcs = np.frombuffer(b"".join(state.crcs.tobytes() for state in values), np.uint32)[of_crcs]
+    whole: list[Any] = [books[order], ids[order].tobytes(), *(column[order] for column in columns[:6])]
+    whole += [*(column[of_kept] for column in columns[6:]), pairs[:, 0], pairs[:, 1], crcs]
+    return WriterColumns(*whole)
 
 
-def _after(rows: NDArray[_Number], others: list[int]) -> NDArray[_Number]:
-    """A column of what the rows have, and of what all other writers have."""
-    return np.concatenate((rows, np.array(others, rows.dtype)))
-
-
-def _in_order(columns: WriterColumns) -> WriterColumns:
-    """Ascending by book and id."""
-    books, ids = columns.books, np.frombuffer(columns.ids, np.dtype(">u8")).reshape(-1, 2)
+def _order(books: U64, ids: U64) -> NDArray[np.int64]:
+    """Where writers are that ascend by book and id; `ids` are two words each, of bytes."""
     order = np.argsort(books, kind="stable")
     same = books[order[1:]] == books[order[:-1]]
     if same.any():  # writers of one book
         tied = np.append(same, False) | np.append(False, same)
         some = order[tied]
-        order[tied] = some[np.lexsort((ids[some, 1], ids[some, 0], books[some]))]
-    kept = _of_each(columns.kept_counts, order)
-    actual, crcs = _of_each(columns.actual_counts, kept), _of_each(columns.crc_counts, order)
-    whole: list[Any] = [column[order] for column in (books, *columns[2:8])]
-    whole[1:1] = [ids[order].tobytes()]
-    whole += [column[kept] for column in columns[8:13]]
-    whole += [columns.actual_tags[actual], columns.actual_newest[actual], columns.crcs[crcs]]
-    return WriterColumns(*whole)
+        words = ids[some].byteswap()
+        order[tied] = some[np.lexsort((words[:, 1], words[:, 0], books[some]))]
+    return order
 
 
 def _of_each(counts: U32, order: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -175,7 +175,7 @@ class WriterTable:
         keys = runs.view(np.uint64).reshape(-1, _RUN_WORDS)[:, :LAST]
         hints = (keys[:, 1] & np.uint64(len(self._hints) - 1)).astype(np.int64)
         at = self._hints[hints].astype(np.int64)
-        rows = self._table[at]
+        rows = self._table.take(at, axis=0)
         unknown = np.flatnonzero((rows[:, :LAST] != keys).any(axis=1) | (rows[:, LAST] == 0))
         if len(unknown):
             for place in unknown.tolist():
