@@ -257,12 +257,12 @@ class SdkConnection:
         batch = RecordBatch.parse(view)
         if view[_FLAGS_OFFSET] & FLAG_ZSTD:
             raise ProtocolError("expected an uncompressed batch from an SDK: the engine compresses")
-        if batch.runs and self._neighbours is not None:
+        if batch.run_count and self._neighbours is not None:
             rest = self._forward(body[: len(body) - size], batch, request_id)
             if rest is None:
                 return
             batch = rest
-        if batch.runs:
+        if batch.run_count:
             early = self._engine.early_conflicts(token, batch) if batch.expectation_count else None
             self._appender.append(batch if early is None else early.batch, self, request_id)
             if early is not None:
