@@ -383,12 +383,15 @@ async def test_a_store_that_nobody_changes_is_not_looked_at(path: Path, tools: A
     asked: list[str] = []
     await worker.call(lambda: worker._tree._connection.set_trace_callback(asked.append))
 
+    async def looked_at() -> bool:
+        return bool(asked)
+
     async def not_looked_at() -> bool:
         return not asked
 
     await tools.throughout(not_looked_at, 0.4)
     edit(path, "UPDATE counter SET changes = changes + 1")
-    await tools.eventually(lambda: asyncio.sleep(0, bool(asked)))
+    await tools.eventually(looked_at)
     await store.close()
 
 
