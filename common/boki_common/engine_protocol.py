@@ -94,6 +94,8 @@ _ROW_COLUMNS: Final = np.dtype(
 """`key` is book and writer together; `others`, verdict and flags, are all 0 in the row of what was committed, as `actual` is."""
 _FEW_ROWS: Final = 32
 """Up to so many rows are read one by one; calling numpy for fewer costs more."""
+FEW_ROWS_BYTES: Final = _FEW_ROWS * _ROW.size
+"""What an ANSWERS of more has more than; where it does, `decode_committed` is worth trying."""
 _PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBxx")
 _READ_OF_ONE: Final = Struct("<HIIQQQQQIIIBBxx")
@@ -365,10 +367,8 @@ class CommittedRows(NamedTuple):
 
 def decode_committed(body: memoryview) -> CommittedRows | None:
     """Reads an ANSWERS by columns, at a third of the cost; None where it has few rows or others: `decode_answers` reads it."""
-    if len(body) <= _FEW_ROWS * _ROW.size:
-        return None
     token, body = decode_token(body)
-    if len(body) <= _ANSWERS.size + _FEW_ROWS * _ROW.size:
+    if len(body) <= _ANSWERS.size + FEW_ROWS_BYTES:
         return None
     row_count, actual_count = _ANSWERS.unpack_from(body)
     if actual_count or _ANSWERS.size + row_count * _ROW.size != len(body):

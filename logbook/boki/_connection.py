@@ -225,7 +225,7 @@ class Connection:
             return  # of a connection given up: whatever it says about numbers sent again since does not count
         self._heard = True
         undecided, now = self._undecided, self.now()
-        many = None if self._inquiries else wire.decode_committed(body)
+        many = wire.decode_committed(body) if len(body) > wire.FEW_ROWS_BYTES and not self._inquiries else None
         if many is not None:
             token, position, committed = many
             for book, writer, first, count, first_seqnum in committed:
