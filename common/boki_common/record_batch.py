@@ -77,7 +77,7 @@ _LENGTH: Final = Struct("<I")
 _WIDTHS: Final = (RUN_ROW.size, 8, EXPECTATION_ROW.size, 4, 4, 1, 1)
 """Bytes of an item: runs, tags, expectations, payload lengths, crcs, tag counts; and of the data."""
 _FEW_ITEMS: Final = 128
-FEW_RUNS: Final = 112
+FEW_RUNS: Final = 48
 """Up to so many runs are looked at one by one; calling numpy for fewer costs more."""
 _KEPT_TAGS: Final = 16
 """Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
