@@ -54,9 +54,9 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     "        if self._started_term:\n            return\n",
                 ),
             ),
-            "",
+            "metalog/tests/test_follower.py::test_a_zombie_sequencer_does_not_hold_a_follower_back",
         ),
-        found=Hunt("cluster", "harsh", ("liveness",)),
+        found=Scenario("Timeout"),
     ),
     Exhibit(
         system="Restate",
