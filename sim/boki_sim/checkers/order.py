@@ -10,10 +10,11 @@ search. What is left are constraints between calls, and a history is right exact
     a trim before a read that was told of it · a read before a trim of what it shows
     what a session had called before its token was taken over · what the session that took it called after
 
-A cycle is the counter-example, in words. Two things are left open where a history does not tell them: which of several trims
-a read heard of (the one that began first is taken), and whether a record that a read missed was trimmed already or not
-there yet (nothing is demanded then). Reads with consistency `any` are held to what they show, not to when. A conflict whose
-expected record was outdated is told by any engine that knows so much: as a session's read, it may be behind other sessions.
+A cycle is the counter-example, in words. Two things are left open where a history does not tell them: which of several trims a
+read heard of (of those alike the one that began first is taken, of others none), and whether a record that a read missed was
+trimmed already or not there yet (nothing is demanded then). Reads with consistency `any` are held to what they show, not to
+when. A conflict whose expected record was outdated is told by any engine that knows so much: as a session's read, it may be
+behind other sessions.
 """
 
 from __future__ import annotations
@@ -161,12 +162,15 @@ class BookOrder:
             text = f"{name_of(read)} was told that everything below {read.trimmed} is trimmed, and nobody trimmed that"
             self.findings.append(Finding("wrong trim", self._log.book, text, (read,)))
             return
-        trim = min(fitting, key=lambda one: one.start)
-        if trim.outcome == "ok":
-            self._graph.before(self._number[id(trim)], _TRIM_SEEN, number)
-        elif read.end is not None and trim.start > read.end:
-            text = f"{name_of(read)} was told of {name_of(trim)}, which began later"
-            self.findings.append(Finding("wrong trim", self._log.book, text, (read, trim)))
+        first = min(fitting, key=lambda one: one.start)
+        if first.outcome != "ok" and read.end is not None and first.start > read.end:
+            text = f"{name_of(read)} was told of {name_of(first)}, which began later"
+            self.findings.append(Finding("wrong trim", self._log.book, text, (read, first)))
+        heard = [trim for trim in fitting if trim.before == read.trimmed] or fitting
+        if all((trim.tag, trim.before) == (heard[0].tag, heard[0].before) for trim in heard):
+            trim = min(heard, key=lambda one: one.start)
+            if trim.outcome == "ok":
+                self._graph.before(self._number[id(trim)], _TRIM_SEEN, number)
 
     def _trimmed_of(self, stream: str) -> _Trimmed:
         found = self._trimmed.get(stream)

@@ -79,6 +79,14 @@ GOOD = {
     ],
     "a condition that holds": [A, msgspec.structs.replace(B, expect={"x": 10})],
     "trimmed records are not seen": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_B], trimmed=15)],
+    "told of a trim of one stream, while one of all that began before it goes on": [
+        A,
+        B,
+        trim(3.5, 9, 25),
+        trim(4, 5, 15, "x"),
+        read("c3", 6, 7, [], tag="x", high=15, trimmed=15),
+        read("c3", 7.5, 8, [SEEN_B]),
+    ],
     "trimmed in one stream, seen in another": [A, B, trim(4, 5, 30, "y"), read("c3", 6, 7, [SEEN_A, SEEN_B], tag="x")],
     "trimmed in all of its streams": [A, B, trim(4, 5, 15, "x"), read("c3", 6, 7, [SEEN_B])],
     "a trim nobody heard of the end of may take effect later": [
