@@ -29,6 +29,8 @@ from boki_common.runtime.ports import Buffer
 from boki_ledger.client import LedgerClient
 from boki_logbook.engine import Engine
 from boki_logbook.state import DecisionState
+from boki_logbook.writer_table import LAST, WRITER_KEY
+from boki_logbook.writers import WriterState
 from boki_metalog.term_record import TERMS_PATH, TermRecord, decode_record
 from boki_metalog.view import VIEW_PATH, View, decode_view
 
@@ -121,8 +123,8 @@ class Invariants:
         """Engine → where it stood at the last look, between two cuts, and what follows from that."""
         self._verdicts: dict[tuple[int, bytes, int], tuple[int, int]] = {}
         """(book, writer, number) → verdict and seqnum."""
-        self._compared: dict[tuple[DecisionState, int, bytes], int] = {}
-        """(an engine's state, book, writer) → the number up to which its verdicts were compared."""
+        self._compared: dict[DecisionState, dict[bytes, int]] = {}
+        """Of an engine's state, by writer (as its table has them): the number up to which its verdicts were compared."""
 
     def violated(self, rule: str, what: str) -> None:
         if len(self.violations) < VIOLATIONS_KEPT:
@@ -337,25 +339,29 @@ class Invariants:
         """(writer, number) has one verdict, for every engine and for ever."""
         for name, engine in engines.items():
             state = engine.core.state
-            writers = state.verdicts.writers
-            for book, writer in writers:
-                at = (state, book, writer)
-                upto = self._compared.get(at, 0)
-                if writers.last(book, writer) <= upto:
-                    continue
+            writers, compared = state.verdicts.writers, self._compared.setdefault(state, {})
+            words = writers.words
+            moved = [key for key, row in writers.rows.items() if words[row + LAST] > compared.get(key, 0)]
+            moved += [key for key, known in writers.states.items() if known.last > compared.get(key, 0)]
+            for key in moved:
+                book, writer = WRITER_KEY.unpack(key)
                 known = writers.look(book, writer)
                 assert known is not None
-                self._compared[at] = known.last
-                for run in known.kept:
-                    for number in range(max(run.first, upto + 1), run.first + run.count):
-                        seqnum = run.first_seqnum and run.first_seqnum + number - run.first
-                        told = self._verdicts.setdefault((book, writer, number), (run.verdict, seqnum))
-                        if told != (run.verdict, seqnum):
-                            self.violated(
-                                "5 verdict",
-                                f"number {number} of writer {writer.hex()} in book {book} was {told}, "
-                                f"and is {(run.verdict, seqnum)} for {name} (verdict, seqnum)",
-                            )
+                self._compare_verdicts_of(name, book, writer, known, compared.get(key, 0))
+                compared[key] = known.last
+
+    def _compare_verdicts_of(self, name: str, book: int, writer: bytes, known: WriterState, upto: int) -> None:
+        """Of a writer's numbers above `upto`."""
+        for run in known.kept:
+            for number in range(max(run.first, upto + 1), run.first + run.count):
+                seqnum = run.first_seqnum and run.first_seqnum + number - run.first
+                told = self._verdicts.setdefault((book, writer, number), (run.verdict, seqnum))
+                if told != (run.verdict, seqnum):
+                    self.violated(
+                        "5 verdict",
+                        f"number {number} of writer {writer.hex()} in book {book} was {told}, "
+                        f"and is {(run.verdict, seqnum)} for {name} (verdict, seqnum)",
+                    )
 
     def compare_engines(self, engines: Mapping[str, Engine]) -> None:
         """All rows and all verdicts of engines at one position, which costs too much for every look."""
