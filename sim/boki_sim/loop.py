@@ -214,8 +214,13 @@ class SimLoop(asyncio.BaseEventLoop):
             self._runnable.append(process)
 
     def bury(self, process: SimProcess) -> None:
-        """Keeps the tasks of a dead process from being collected, which would run them."""
+        """Keeps the tasks of a dead process from being collected, which would run them. Errors that they would have heard in a
+        turn that does not come any more are missed by nobody."""
         self._graveyard.append(self._tasks_of(process))
+        for turn in process.ready:
+            for one in turn._args:
+                if isinstance(one, Future) and one.done() and not one.cancelled():
+                    one.exception()
 
     def _tasks_of(self, process: SimProcess) -> list[SimTask[Any]]:
         """Those that are not done."""

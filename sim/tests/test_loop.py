@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 from typing import Any
 
@@ -92,6 +93,27 @@ def test_a_killed_process_runs_nothing_any_more(simulation: Any) -> None:
 
     simulation.run(scenario())
     assert seen == ["dead"]
+
+
+def test_an_error_that_a_process_died_before_hearing_is_missed_by_nobody(simulation: Any) -> None:
+    async def scenario() -> None:
+        process = simulation.process("victim")
+
+        async def main() -> (
+            None
+        ):  # harsh seed 7712024: a sequencer's refusal of a barrier, and kill -9 in the same turn
+            answer = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(lambda answer: answer.exception())
+            found_late: list[Any] = [answer]
+            found_late.append(found_late)
+            answer.set_exception(OSError("unheard"))
+            process.kill()
+
+        process.start(main())
+        await asyncio.sleep(1)
+        gc.collect()
+
+    simulation.run(scenario())
 
 
 def test_a_task_that_only_its_next_turn_knows_dies_in_silence_with_its_process(simulation: Any) -> None:
