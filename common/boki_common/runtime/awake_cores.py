@@ -28,7 +28,7 @@ When = Literal["busy", "always", "never"]
 
 LATENCY_DEVICE: Final = Path("/dev/cpu_dma_latency")
 """Linux's quality of service for power management: 4 bytes, the µs that waking may take."""
-LOOK_S: Final = 0.1
+LOOK_S: Final = 0.25
 """How often it is looked at whether this process is busy."""
 NO_SLEEP: Final = bytes(4)
 ANY_SLEEP: Final = (2_000_000_000).to_bytes(4, sys.byteorder)
