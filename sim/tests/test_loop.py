@@ -99,9 +99,8 @@ def test_an_error_that_a_process_died_before_hearing_is_missed_by_nobody(simulat
     async def scenario() -> None:
         process = simulation.process("victim")
 
-        async def main() -> (
-            None
-        ):  # harsh seed 7712024: a sequencer's refusal of a barrier, and kill -9 in the same turn
+        async def main() -> None:
+            # Harsh seed 7712024: a sequencer refused a barrier, and kill -9 came in the same turn.
             answer = asyncio.get_running_loop().create_future()
             answer.add_done_callback(lambda answer: answer.exception())
             found_late: list[Any] = [answer]
@@ -114,6 +113,7 @@ def test_an_error_that_a_process_died_before_hearing_is_missed_by_nobody(simulat
         gc.collect()
 
     simulation.run(scenario())
+    assert not simulation.loop.faults
 
 
 def test_a_task_that_only_its_next_turn_knows_dies_in_silence_with_its_process(simulation: Any) -> None:
