@@ -163,14 +163,13 @@ class BookOrder:
             self.findings.append(Finding("wrong trim", self._log.book, text, (read,)))
             return
         first = min(fitting, key=lambda one: one.start)
-        if first.outcome != "ok" and read.end is not None and first.start > read.end:
+        if read.end is not None and first.start > read.end:
             text = f"{name_of(read)} was told of {name_of(first)}, which began later"
             self.findings.append(Finding("wrong trim", self._log.book, text, (read, first)))
-        heard = [trim for trim in fitting if trim.before == read.trimmed] or fitting
-        if all((trim.tag, trim.before) == (heard[0].tag, heard[0].before) for trim in heard):
-            trim = min(heard, key=lambda one: one.start)
-            if trim.outcome == "ok":
-                self._graph.before(self._number[id(trim)], _TRIM_SEEN, number)
+            return
+        begun = [trim for trim in fitting if read.end is None or trim.start <= read.end]
+        if first.outcome == "ok" and len({(trim.tag, trim.before) for trim in begun}) == 1:
+            self._graph.before(self._number[id(first)], _TRIM_SEEN, number)
 
     def _trimmed_of(self, stream: str) -> _Trimmed:
         found = self._trimmed.get(stream)

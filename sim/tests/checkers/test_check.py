@@ -87,6 +87,13 @@ GOOD = {
         read("c3", 6, 7, [], tag="x", high=15, trimmed=15),
         read("c3", 7.5, 8, [SEEN_B]),
     ],
+    "told of a trim that reached as far as there was anything, before one to that very place": [
+        A,
+        trim(2, 3, 30),
+        read("c3", 4, 5, [], high=11, trimmed=11),
+        trim(6, 7, 11),
+        B,
+    ],
     "trimmed in one stream, seen in another": [A, B, trim(4, 5, 30, "y"), read("c3", 6, 7, [SEEN_A, SEEN_B], tag="x")],
     "trimmed in all of its streams": [A, B, trim(4, 5, 15, "x"), read("c3", 6, 7, [SEEN_B])],
     "a trim nobody heard of the end of may take effect later": [
