@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -380,7 +381,11 @@ class SdkConnection:
     def _start(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:
         task = asyncio.ensure_future(self._answer(opcode, request_id, work))
         self._waiting[task] = None
-        task.add_done_callback(lambda done: self._waiting.pop(done, None))
+        task.add_done_callback(partial(self._ended, work))
+
+    def _ended(self, work: Coroutine[Any, Any, list[Buffer]], task: asyncio.Task[None]) -> None:
+        del self._waiting[task]
+        work.close()  # which never began where the connection ended in the turn of the request
 
     async def _answer(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:
         try:

@@ -169,6 +169,19 @@ async def test_a_lost_connection_leaves_no_waiting_reads(served: Served, cluster
         await reading
 
 
+async def test_a_connection_lost_in_the_turn_of_a_read_leaves_none_that_never_began(
+    served: Served, recwarn: pytest.WarningsRecorder
+) -> None:
+    await served.sdk()
+    (connection,) = served.connections
+    body = b"".join(wire.encode_read({}, query(wait_ms=5_000)))
+    connection.message_received(connection._peer, wire.OP_READ, 1, memoryview(body))
+    assert connection._waiting
+    await connection.close()
+    assert not connection._waiting
+    assert not recwarn.list, "a coroutine that was never awaited"
+
+
 async def test_answers_go_to_the_connection_that_sent(served: Served) -> None:
     one, two = await served.sdk(), await served.sdk()
     one.append(run(1, b"x", book=1))
