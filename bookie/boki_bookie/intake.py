@@ -45,33 +45,28 @@ class Peer(Protocol):
 
 
 class Intake:
-    """One connection's; `look` after each batch that was answered with more than acknowledgements.
-
-    `taken_bytes` and `taken_adds` are of adds that wait for their answer. Who takes them in runs counts there itself: over a
-    limit it has to `pause`, and while `paused` to `look_whether_caught_up` when some are answered.
-    """
+    """One connection's; `look` after each batch that was answered with more than acknowledgements."""
 
     def __init__(self, peer: Peer, limits: IntakeLimits, adds_limit: int) -> None:
         self._peer = peer
         self._limits = limits
-        self.bytes_limit = limits.request_bytes
-        self.adds_limit = adds_limit
+        self._adds_limit = adds_limit
         self._loop = asyncio.get_running_loop()
-        self.taken_bytes = 0
-        self.taken_adds = 0
+        self._taken_bytes = 0
+        self._taken_adds = 0
         self._late_bytes = 0
         self._late_adds = 0
-        self.paused = False
+        self._paused = False
         self._wants_room = False
         self._give_up_at: float | None = None
         """While the peer is waited for to read."""
 
     def took(self, size: int, adds: int) -> None:
         """So many adds, of so many bytes, wait for their answer; `released` follows."""
-        self.taken_bytes += size
-        self.taken_adds += adds
-        if self.taken_bytes > self.bytes_limit or self.taken_adds > self.adds_limit:
-            self.pause()
+        self._taken_bytes += size
+        self._taken_adds += adds
+        if self._taken_bytes > self._limits.request_bytes or self._taken_adds > self._adds_limit:
+            self._pause()
 
     def took_late(self, size: int) -> None:
         """One add waits for something else than the journal; `answered_late` follows."""
@@ -88,30 +83,26 @@ class Intake:
 
     def wait_for_room(self) -> None:
         """What was taken is not answered before there is room for it; if it was not answered meanwhile."""
-        self._wants_room = self.taken_adds > 0
+        self._wants_room = self._taken_adds > 0
         if self._wants_room:
-            self.pause()
+            self._pause()
 
     def released(self, size: int, adds: int) -> None:
         """They are answered, or the journal failed."""
-        self.taken_bytes -= size
-        self.taken_adds -= adds
-        self.look_whether_caught_up()
-
-    def look_whether_caught_up(self) -> None:
-        """Some were answered: reads again if that is enough."""
-        if self.paused and self._give_up_at is None and self._has_caught_up():
+        self._taken_bytes -= size
+        self._taken_adds -= adds
+        if self._paused and self._give_up_at is None and self._has_caught_up():
             self._resume()
 
     def _has_caught_up(self) -> bool:
         if self._wants_room:
-            return self.taken_adds == 0
-        return self.taken_bytes <= self.bytes_limit // 2 and self.taken_adds <= self.adds_limit // 2
+            return self._taken_adds == 0
+        return self._taken_bytes <= self._limits.request_bytes // 2 and self._taken_adds <= self._adds_limit // 2
 
     def look(self) -> None:
         """Stops reading from a peer that does not take its answers."""
         if self._peer.unsent_bytes > self._limits.unsent_bytes:
-            self.pause()
+            self._pause()
             if self._give_up_at is None:
                 self._give_up_at = self._loop.time() + self._limits.slow_reader_timeout_s
                 self._loop.call_later(LOOK_S, self._look_again)
@@ -136,14 +127,13 @@ class Intake:
                 )
             )
 
-    def pause(self) -> None:
-        """Nothing is read from the peer until half of what was taken is answered."""
-        if not self.paused:
-            self.paused = True
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
             self._peer.pause_reading()
 
     def _resume(self) -> None:
         self._wants_room = False
-        if self.paused:
-            self.paused = False
+        if self._paused:
+            self._paused = False
             self._peer.resume_reading()

@@ -277,15 +277,11 @@ class BookieConnection:
         size, self._added_bytes = self._added_bytes, 0
         joined = acks[0] if count == 1 else b"".join(acks)
         self._unanswered += count
-        intake = self._intake
-        intake.taken_bytes += size
-        intake.taken_adds += count
-        if intake.taken_bytes > intake.bytes_limit or intake.taken_adds > intake.adds_limit:
-            intake.pause()
+        self._intake.took(size, count)
         if self._server.watchers.looks:
             self._tell_watchers(joined)
         if self._storage.when_durable(partial(self._acknowledge, joined, count, size)):
-            intake.wait_for_room()
+            self._intake.wait_for_room()
 
     def _finish_others(self) -> None:
         self._others = False
@@ -309,11 +305,7 @@ class BookieConnection:
 
     def _acknowledge(self, acks: bytes, count: int, size: int, error: BokiError | None) -> None:
         self._unanswered -= count
-        intake = self._intake
-        intake.taken_bytes -= size
-        intake.taken_adds -= count
-        if intake.paused:
-            intake.look_whether_caught_up()
+        self._intake.released(size, count)
         if error is not None:
             self._connection.abort(error)
             return

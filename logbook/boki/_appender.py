@@ -273,18 +273,14 @@ class Appender(Window):
     def answered(self, row: AnswerRow, token: Token, now: float) -> None:
         """Applies one row of ANSWERS. Raises ProtocolError when it cannot be about this window."""
         _, _, first, first_seqnum, position, count, verdict, _, flags = row
-        view = self.view
-        session = view.session
-        if token is not session.last_merged:
-            session.merge(token)
-        if position > view.position:
-            view.position = position
-        if flags & ROW_AT_CUT and first <= self.sent_again:
-            return  # of the first of several attempts: the index will tell
-        low = self.low
-        if verdict == _COMMITTED:
+        early = flags & ROW_AT_CUT and first <= self.sent_again
+        if verdict == _COMMITTED and not early:
             self.committed_at(first, count, first_seqnum, token, position, now)
             return
+        self.view.saw(token, position)
+        if early:
+            return  # of the first of several attempts: the index will tell
+        low = self.low
         if verdict == Verdict.CONFLICT:
             self.failed(row.first, row.count, self._conflict(row), ordered=False)
         elif verdict == Verdict.GAP:
@@ -296,14 +292,8 @@ class Appender(Window):
 
     def committed_at(self, first: int, count: int, first_seqnum: int, token: Token, position: int, now: float) -> None:
         """`answered`, of a row that says that numbers were committed."""
-        view = self.view
-        if token is not view.session.last_merged:
-            view.session.merge(token)
-        if position > view.position:
-            view.position = position
         last_seqnum = first_seqnum + count - 1
-        if last_seqnum > view.position:
-            view.position = last_seqnum
+        self.view.saw(token, last_seqnum if last_seqnum > position else position)
         low = self.low
         self.committed(first, count, first_seqnum)
         if self.low > low:

@@ -284,9 +284,7 @@ class Index:
 
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest record that ever joined the stream, 0 if none did since it was forgotten."""
-        if self._tail.wide_rows > SPREAD_ROWS:
-            self.freeze()
-        newest = self._tail.newest(book, tag)
+        newest = self._streams_of_tail().newest(book, tag)
         if newest:
             return newest
         for run in reversed(self._runs):
@@ -300,12 +298,10 @@ class Index:
 
     def next(self, book: int, tag: int, at_least: int, stop: int = SEQNUM_MAX) -> int:
         """Seqnum of the first live record in [at_least, stop), 0 if there is none."""
-        if self._tail.wide_rows > SPREAD_ROWS:
-            self.freeze()
         if book in self.book_marks:
             found = self.ascending(book, tag, at_least, stop, 1)
             return found[0] if found else 0
-        last = self._tail.rows_of(book, tag)  # nothing of the book was ever trimmed: all its rows are live
+        last = self._streams_of_tail().rows_of(book, tag)  # nothing of the book was ever trimmed: all its rows are live
         found_one = 0
         if last is None or last[0][0] > at_least:
             for run in self._runs:
@@ -321,12 +317,10 @@ class Index:
 
     def prev(self, book: int, tag: int, at_most: int, lowest: int = 0) -> int:
         """Seqnum of the last live record in [lowest, at_most], 0 if there is none."""
-        if self._tail.wide_rows > SPREAD_ROWS:
-            self.freeze()
         if book in self.book_marks:
             found = self.descending(book, tag, at_most, lowest, 1)
             return found[0] if found else 0
-        last = self._tail.rows_of(book, tag)  # as in `next`
+        last = self._streams_of_tail().rows_of(book, tag)  # as in `next`
         found_one = 0
         if last is not None and last[0][0] <= at_most:
             found_one = last[0][bisect_right(last[0], at_most) - 1]
@@ -373,10 +367,14 @@ class Index:
                 break
         return found[:limit]
 
-    def _tail_part(self, book: int, tag: int) -> _Part | None:
+    def _streams_of_tail(self) -> IndexTail:
+        """The tail, for looking; to be asked before the runs, for it may become one of them."""
         if self._tail.wide_rows > SPREAD_ROWS:
             self.freeze()
-        found = self._tail.rows_of(book, tag)
+        return self._tail
+
+    def _tail_part(self, book: int, tag: int) -> _Part | None:
+        found = self._streams_of_tail().rows_of(book, tag)
         return None if found is None else _Part(*found, 0, len(found[0]))
 
     def _parts(self, book: int, tag: int, start: int) -> Iterator[_Part]:

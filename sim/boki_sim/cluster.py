@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
+import boki
 from boki_bookie.bookie import Bookie
 from boki_common.bookkeeper.layout import init_cluster
 from boki_common.errors import BokiError
@@ -136,6 +137,14 @@ class Cluster:
     def url(self) -> str:
         """For `boki.connect`."""
         return ",".join(f"boki://{node.host}:{ENGINE_PORT}" for node in self.of("engine"))
+
+    async def connected(self) -> boki.Client:
+        """A client of whoever calls, as soon as an engine takes one."""
+        while True:
+            try:
+                return await boki.connect(self.url)
+            except BokiError:
+                await asyncio.sleep(0.5)
 
     def of(self, kind: str) -> list[Node]:
         return [node for node in self.nodes.values() if node.kind == kind]

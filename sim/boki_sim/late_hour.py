@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-import boki
 from boki_common.errors import BokiError
 from boki_sim.cluster import Cluster
 from boki_sim.habits import draw_habits
@@ -69,15 +68,8 @@ class LateHour:
         habits = replace(habits, patience_s=PATIENCE_S, conditional=0.0)
         return Notebook(self._cluster.loop, name, stream(self._seed, "client", name), habits, self._history)
 
-    async def _connect(self) -> boki.Client:
-        while True:
-            try:
-                return await boki.connect(self._cluster.url)
-            except BokiError:
-                await asyncio.sleep(0.5)
-
     async def _use_again(self, number: int, writer: str, book: str, pauses: Iterable[float]) -> None:
-        client = await self._connect()
+        client = await self._cluster.connected()
         named = NamedWriter(self._notebook(f"late-{number}"), writer)
         for pause in pauses:
             await asyncio.sleep(pause)
@@ -89,7 +81,7 @@ class LateHour:
             pass  # what it was told is in the history
 
     async def _tick(self) -> None:
-        client, notebook = await self._connect(), self._notebook("ticker")
+        client, notebook = await self._cluster.connected(), self._notebook("ticker")
         while True:
             for name in BOOKS:
                 book = client.book(name)

@@ -220,7 +220,7 @@ class _Run:
         stage = "connect"
         try:
             async with asyncio.timeout(PATIENCE_S + SETTLE_S):
-                client = await self._connect()
+                client = await self.cluster.connected()
                 stage = "append"
                 await self._append_patiently(client, "barrier-1")
                 stage = "hear the last verdicts of the clients"
@@ -251,13 +251,6 @@ class _Run:
         except BokiError as error:
             self.invariants.violated("liveness", f"all faults are over, but to {stage} fails: {error!r}")
             return None
-
-    async def _connect(self) -> boki.Client:
-        while True:
-            try:
-                return await boki.connect(self.cluster.url)
-            except BokiError:
-                await asyncio.sleep(0.5)
 
     async def _append_patiently(self, client: boki.Client, payload: str) -> None:
         """To every book; these records are part of the history."""
