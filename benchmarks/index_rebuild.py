@@ -15,7 +15,7 @@ import gc
 import json
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -46,6 +46,9 @@ class _Joining:
 
     def newest(self, book: int, tag: int) -> int:
         return self._index.newest(book, tag)
+
+    def newest_before(self, book: int, tags: Sequence[int], records: Sequence[int]) -> None:
+        """Whatever is expected is looked at record by record."""
 
 
 def headers(records: int) -> Iterator[bytes]:

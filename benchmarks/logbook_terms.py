@@ -62,17 +62,15 @@ class Load:
             self.taken.append(perf_counter() - begun)
 
     def normal_after(self, event: float) -> float:
-        """Seconds from the event until latency is normal again."""
-        ends = [begun + taken for begun, taken in zip(self.begun, self.taken, strict=True)]
-        before = statistics.median(
-            taken for end, taken in zip(ends, self.taken, strict=True) if event - BEFORE_S < end <= event
-        )
-        slow = [end for end, taken in zip(ends, self.taken, strict=True) if end > event and taken > SLOW * before]
+        """Seconds from the event until no append is slow any more that begins within `NORMAL_S`."""
+        appends = [(begun + taken, begun, taken) for begun, taken in zip(self.begun, self.taken, strict=True)]
+        before = statistics.median(taken for end, _, taken in appends if event - BEFORE_S < end <= event)
         normal = event
-        for end in sorted(slow):
-            if end - normal > NORMAL_S and normal > event:
-                break
-            normal = end
+        for end, begun, taken in sorted(appends):
+            if end > event and taken > SLOW * before:
+                if begun - normal > NORMAL_S:
+                    break
+                normal = end
         return normal - event
 
     def around(self, event: float) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 """`boki ledger recover | delete`: closing a ledger whose writer is gone, and ending one for good.
 
 Both may be repeated: a ledger that is closed is recovered already, one that is gone is refused as unknown. A ledger that a
-log still needs is not deleted, see `ledger_names`.
+log still needs is not deleted, see `ledger_names`; one with records of a log is not closed short, see `data_ledger`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ def _register_recover(group: CommandGroup) -> None:
 
         A writer that is still alive can write no more to it, for good. A ledger that is closed stays as it is. When too
         few bookies answer to prove the end, the ledger stays in recovery; run this again when they are back.
+
+        A ledger of records that its log still orders is refused: boki log roll ends that first.
         """
         password = _password_in(password_file)
         return run_with_ledgers(
-            invocation, metadata, lambda client, _: _recover(invocation, client, ledger_id, password)
+            invocation, metadata, lambda client, store: _recover(invocation, client, store, ledger_id, password)
         )
 
 
@@ -56,10 +58,14 @@ def _password_in(file: BinaryIO | None) -> bytes:
     return content[:-1] if content.endswith(b"\n") else content
 
 
-async def _recover(invocation: Invocation, client: LedgerClient, ledger_id: int, password: bytes) -> None:
-    before = (await client.metadata_of(ledger_id)).state.name
-    reader = await client.open(ledger_id, recover=True, password=password)
-    await reader.close()
+async def _recover(
+    invocation: Invocation, client: LedgerClient, store: MetadataStore, ledger_id: int, password: bytes
+) -> None:
+    from boki_cli.data_ledger import recover_ledger
+
+    found = await client.metadata_of(ledger_id)
+    before = found.state.name
+    await recover_ledger(store, client, ledger_id, found, password=password)
     after = await client.metadata_of(ledger_id)
     if invocation.json:
         invocation.emit({"ledger_id": ledger_id, "found": before, **_end_of(after)})

@@ -1,7 +1,8 @@
 """`boki ledger repair --bookie ID`: a bookie that lost part of its disk gets back what it owes, from its peers.
 
     1  read the metadata of every ledger; those that name the bookie matter
-    2  a ledger that is not closed does not say what it holds: with --recover-open it is recovered first, else only told
+    2  a ledger that is not closed does not say what it holds: with --recover-open it is recovered first (`data_ledger`), else
+       only told
     3  of every closed one: the entries that its write sets put on the bookie (`limbo_rules`) and that the bookie lacks are
        read from peers and sent to it (`replica_copies`)
     4  say what is still lacking: exit code 1 when something is
@@ -86,7 +87,8 @@ def register(group: CommandGroup) -> None:
         """Give a bookie that lost part of its disk (see boki bookie --salvage) the entries it lacks, from its peers.
 
         It must be up. Ledgers that are not closed are only named, unless --recover-open is given: their writers go on
-        with new ledgers then. Run it as often as you like; exit code 1 says that something is lacking still, and what.
+        with new ledgers then. Of those with records that a log still orders, boki log roll ends that first. Run it as
+        often as you like; exit code 1 says that something is lacking still, and what.
         """
 
         async def run(client: LedgerClient, store: MetadataStore) -> None:
@@ -125,7 +127,7 @@ async def repair_bookie(
             continue
         if not names(metadata, bookie):
             continue
-        closed = await _closed(client, ledger_id, metadata, done, recover_open=recover_open)
+        closed = await _closed(client, store, ledger_id, metadata, done, recover_open=recover_open)
         if closed is not None and names(closed, bookie):
             owed.append((ledger_id, closed, owed_ranges(closed, bookie)))
     watcher.expect(sum(map(len, chain.from_iterable(ranges for _, _, ranges in owed))))
@@ -138,17 +140,24 @@ async def repair_bookie(
 
 
 async def _closed(
-    client: LedgerClient, ledger_id: int, metadata: LedgerMetadata, done: Repair, *, recover_open: bool
+    client: LedgerClient,
+    store: MetadataStore,
+    ledger_id: int,
+    metadata: LedgerMetadata,
+    done: Repair,
+    *,
+    recover_open: bool,
 ) -> LedgerMetadata | None:
     """The metadata of a ledger that is closed, perhaps only now; None if it stays open."""
     if metadata.state.name == "CLOSED":
         return metadata
+    from boki_cli.data_ledger import recover_ledger
+
     if not recover_open:
         done.left_open.append(ledger_id)
         return None
     try:
-        reader = await client.open(ledger_id, recover=True, password=metadata.password)
-        await reader.close()
+        await recover_ledger(store, client, ledger_id, metadata, password=metadata.password)
         return await client.metadata_of(ledger_id)
     except NoSuchLedger:
         return None

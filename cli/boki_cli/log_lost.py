@@ -1,6 +1,7 @@
 """`boki log lost TERM SHARD FIRST STOP`: declares ordered entries of a shard lost, by a command in their log (docs/adr/0013).
 
-It asks all replicas of each entry itself, and refuses when one can be had, or when somebody who may have it did not answer.
+It asks all replicas of each entry itself, and refuses when one can be had, or when somebody who may have it did not answer;
+and so it does when the metalog carries one (ADR 21): readers have it from there.
 What it was told goes into the command, as evidence for people. Whether rows of the entries stand follows from the index
 snapshot: who declares entries lost that it lacks says so, because what the log decided by them is lost with them.
 """
@@ -50,10 +51,12 @@ class _Term(NamedTuple):
 
 
 class _ShardEnds(NamedTuple):
-    """A shard's ledger, and after which metalog entry it was ordered how far: (metalog entries, entries of the shard)."""
+    """A shard's ledger, and after which metalog entry it was ordered how far: (metalog entries, entries of the shard).
+    `carried`: its entries that are in the metalog, with their bytes."""
 
     ledger_id: int
     ends: list[tuple[int, int]]
+    carried: list[int]
 
     def after(self, metalog_entries: int | None) -> int:
         """Its entries that are ordered by so many metalog entries; None: by all."""
@@ -122,6 +125,14 @@ async def declare_lost(
         )
     if what.stop_entry - what.first_entry > ENTRIES:
         raise Refused(f"expected at most {ENTRIES} entries at once, found {what.stop_entry - what.first_entry}")
+    kept = [entry for entry in shard.carried if what.first_entry <= entry < what.stop_entry]
+    if kept:
+        raise Refused(
+            f"the metalog of term {what.term} carries entry {kept[0]} of shard {what.shard}"
+            + (f", and {len(kept) - 1} more of these" if len(kept) > 1 else "")
+            + ": it is not lost, whoever reads it finds it there",
+            entry=kept[0],
+        )
     answers = await _answers(ledgers, shard.ledger_id, what, gone=gone)
     node, _ = await SnapshotStore(metadata=store, ledgers=ledgers, incarnation="").newest()
     indexed = _indexed(node, term, shard, what, forget_rows=forget_rows)
@@ -166,14 +177,20 @@ async def _shard(ledgers: LedgerClient, term: _Term, what: Lost) -> _ShardEnds:
                 entry: MetalogEntry = decode(payload)
                 for one in entry.commands:
                     if isinstance(one, Open) and one.shard == what.shard:
-                        found = _ShardEnds(one.ledger_id, [])
+                        found = _ShardEnds(one.ledger_id, [], [])
                 if found is not None:
-                    found.ends.extend((number + 1, one.entries_end) for one in entry.shards if one.shard == what.shard)
+                    ends = [one.entries_end for one in entry.shards if one.shard == what.shard]
+                    found.ends.extend((number + 1, end_of_shard) for end_of_shard in ends)
+                    found.carried.extend(end_of_shard - 1 for end_of_shard in ends if _carries(entry, what.shard))
     finally:
         await reader.close()
     if found is None:
         raise Refused(f"term {what.term} has no shard {what.shard}", shard=what.shard)
     return found
+
+
+def _carries(entry: MetalogEntry, shard: int) -> bool:
+    return any(one.shard == shard for one in entry.carried)
 
 
 async def _answers(ledgers: LedgerClient, ledger_id: int, what: Lost, *, gone: bool) -> dict[str, str]:

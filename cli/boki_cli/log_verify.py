@@ -1,7 +1,8 @@
 """`boki log verify`: reads logs from their first term to now, and proves that nothing is missing.
 
     positions     each metalog entry begins where the one before it ended, up to where the term's record says
-    entries       every entry that a cut names is in its data ledger, with its digest right, with as many records as the cut says
+    entries       every entry that a cut names is in its data ledger, with its digest right, with as many records as the cut says;
+                  while the ledger is not closed, the metalog may have its last ones instead: carried, and not written yet (ADR 21)
     verdicts      counts and rolling digests (places.py) equal those of the index snapshot, which has the losers
 
 Rules:
@@ -11,7 +12,7 @@ Rules:
 - Of a term that goes on it sees what bookies know to be acknowledged: the last entries may be missing from the report.
 - Terms that were reclaimed are gone, and are told as such. Behind the snapshot verdicts are not compared: nobody has them but
   engines.
-- Memory: of one term its ranges, and the snapshot.
+- Memory: of one term its ranges and a few carried entries of each shard, and the snapshot.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ import click
 from rich.table import Table
 
 from boki_cli import exit_codes
+from boki_cli.data_ledger import CarriedTail
 from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted
-from boki_common.errors import BokiError, CorruptData, MetadataError, NoNode, ProtocolError
+from boki_common.errors import BokiError, CorruptData, MetadataError, NoNode, NoSuchLedger, ProtocolError
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime import process
+from boki_common.runtime.ports import Buffer
 from boki_metalog.metalog_entry import Lost, MetalogEntry, Open, decode
 from boki_metalog.progress import ProgressVector, ShardRange
 from boki_metalog.term_record import TermRecord
@@ -72,6 +75,8 @@ class Report:
     entries: int = 0
     records: int = 0
     data_bytes: int = 0
+    carried: int = 0
+    """Entries that only the metalog has yet."""
     digest: str = ""
     verdicts: str = "unknown"
     why: str = ""
@@ -87,6 +92,7 @@ class _Shard:
         self.first_entries, self.counts = array("Q"), array("Q")
         self.first_positions, self.records = array("Q"), array("Q")
         self.first_record = 0
+        self.tail = CarriedTail()
 
     def add(self, one: ShardRange) -> None:
         self.first_entries.append(one.first_entry)
@@ -185,6 +191,8 @@ class Verifier:
                     self._commands(entry, shards)
                     for one in vector.apply(entry):
                         shards[one.shard].add(one)
+                        if entry.carried:
+                            shards[one.shard].tail.take(entry, one.shard, one.first_entry + one.entry_count)
                     report.cuts += 1
                     report.positions = vector.end_pos
             report.shards = len(shards)
@@ -217,7 +225,7 @@ class Verifier:
                 while read_end < first + shard.counts[at]:
                     batches = {entry: batch for entry, batch in batches.items() if entry >= first}
                     stop = min(read_end + READ_ENTRIES, shard.end)
-                    batches |= await self._batches(report, number, shard.ledger_id, read_end, stop - 1)
+                    batches |= await self._batches(report, number, shard, read_end, stop - 1)
                     read_end = stop
                 self._range(report, places, number, shard, at, batches, losers)
         counts = places.counts
@@ -231,9 +239,10 @@ class Verifier:
             _compare(report, places, columns)
 
     async def _batches(
-        self, report: Report, number: int, ledger_id: int, first: int, last: int
+        self, report: Report, number: int, shard: _Shard, first: int, last: int
     ) -> dict[int, RecordBatch]:
         """Entries first … last; those that cannot be had are noted."""
+        ledger_id = shard.ledger_id
         try:
             return dict(enumerate(await self._read(ledger_id, first, last), first))
         except (BokiError, AssertionError) as error:
@@ -246,17 +255,37 @@ class Verifier:
             except BokiError as error:
                 if isinstance(error, MetadataError):
                     raise
-                fault = f"entry {entry} of shard {number}, ledger {ledger_id}: {error}"
-                self._missing.append((report, number, entry, fault))
+                try:
+                    found[entry] = await self._carried(report, shard, entry, error)
+                except BokiError as final:
+                    if isinstance(final, MetadataError):
+                        raise
+                    fault = f"entry {entry} of shard {number}, ledger {ledger_id}: {final}"
+                    self._missing.append((report, number, entry, fault))
         return found
+
+    async def _carried(self, report: Report, shard: _Shard, entry: int, error: BokiError) -> RecordBatch:
+        """An entry that could not be read from its ledger: from the metalog, if the ledger may still be given it. Else raises."""
+        payload = shard.tail.payloads.get(entry)
+        if payload is None:
+            raise error
+        try:
+            closed = (await self._ledgers.metadata_of(shard.ledger_id)).state.name == "CLOSED"
+        except NoSuchLedger:
+            raise error from None
+        if not closed:
+            report.carried += 1
+            return _parsed(payload, entry, entry)
+        try:
+            return (await self._read(shard.ledger_id, entry, entry))[0]  # it may have been closed just now
+        except BokiError as final:
+            raise CorruptData(f"the metalog carries it, and the ledger was closed without it: {final}") from final
 
     async def _read(self, ledger_id: int, first: int, last: int) -> list[RecordBatch]:
         reader = await self._ledgers.open(ledger_id, recover=False)
         try:
             reader.confirm(last)
-            return [RecordBatch.parse(memoryview(payload)) for payload in await reader.read(first, last)]
-        except ProtocolError as error:
-            raise CorruptData(f"entries {first} to {last} hold no record batches: {error}") from error
+            return [_parsed(payload, first, last) for payload in await reader.read(first, last)]
         finally:
             await reader.close()
 
@@ -296,6 +325,13 @@ class Verifier:
                 f"entries {first} to {first + shard.counts[at] - 1} of ledger {shard.ledger_id} have "
                 f"{pos - shard.first_positions[at]} records, their cut says {shard.records[at]}"
             )
+
+
+def _parsed(payload: Buffer, first: int, last: int) -> RecordBatch:
+    try:
+        return RecordBatch.parse(memoryview(payload))
+    except ProtocolError as error:
+        raise CorruptData(f"entries {first} to {last} hold no record batches: {error}") from error
 
 
 def _within(losers: list[int], first: int, stop: int) -> Iterator[tuple[int, int]]:

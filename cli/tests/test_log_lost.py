@@ -16,7 +16,7 @@ from boki_cli.testing_logs import ONE_COPY, closed_data_ledger, snapshot_reachin
 if TYPE_CHECKING:
     from boki_cli.testing import RunCommandLine
 
-SETTINGS = ONE_COPY | {"BOKI_ENGINE_CACHE_BYTES": "0"}
+SETTINGS = ONE_COPY | {"BOKI_ENGINE_CACHE_BYTES": "0", "BOKI_ENGINE_CARRIED_ENTRY_BYTES": "0"}
 
 
 async def data_ledger(uri: str) -> int:

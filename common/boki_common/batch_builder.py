@@ -29,7 +29,7 @@ def batch_of_one(
     book: int, writer: bytes, first: int, low: int, flags: int,
     tags: bytes, tag_count: int, names: bytes, data: Buffer, before: bytes = b"",
 ) -> list[Buffer]:  # fmt: skip
-    """What `BatchBuilder` makes of `add_run_of_one` alone, at a fifth of its cost."""
+    """What `BatchBuilder` makes of a run of one record alone, at a tenth of its cost."""
     length = len(names) + len(data)
     head = _ONE.pack(
         VERSION, 0, 0, 1, 1, tag_count, 0, 0, _ENDS_OF_ONE.data + 8 * tag_count, length, length, 0, 0, 0, 0, 0,
@@ -44,8 +44,7 @@ def batch_of_one(
 class BatchBuilder:
     """Builds a batch on the SDK's side, run after run, record after record.
 
-    `size` grows with each record, so the caller knows when to send. `add` and `add_run_of_one` are the only code that runs per
-    record.
+    `size` grows with each record, so the caller knows when to send. `add` is the only code that runs per record.
     """
 
     __slots__ = (
@@ -95,22 +94,28 @@ class BatchBuilder:
         self._data += names, data
         self.data_bytes += length
 
-    def add_run_of_one(
-        self, book: int, writer: bytes, first: int, low: int, flags: int,
-        tags: bytes, tag_count: int, names: bytes, data: Buffer,
-    ) -> None:  # fmt: skip
-        """`start_run` and `add`, for a run of one record without expectations, at half their cost."""
+    def add_runs_of_one(
+        self, runs: Sequence[bytes], tags: Sequence[bytes], tag_counts: Sequence[int], payloads: Sequence[Buffer]
+    ) -> None:
+        """Adds runs of one record each, without expectations, by columns: at a fifth of the cost of `start_run` and `add`.
+
+        Args:
+            runs: rows as they travel.
+            tags: of those records that have some, packed.
+            payloads: names and data of each.
+        """
         if self._run is not None:
             self._end_run()
-        self._runs.append(RUN_ROW.pack(book, writer, first, low, 1, tag_count, 0, flags))
-        length = len(names) + len(data)
-        self._lengths.append(length)
-        self._tag_counts.append(tag_count)
-        if tag_count:
-            self._tag_count += tag_count
-            self._tags.append(tags)
-        self._data += names, data
-        self.data_bytes += length
+        assert len(runs) == len(tag_counts) == len(payloads) // 2
+        self._runs += runs
+        self._tags += tags
+        self._tag_count += sum(tag_counts)
+        self._tag_counts.extend(tag_counts)
+        sizes = list(map(len, payloads))
+        lengths = list(map(operator.add, sizes[::2], sizes[1::2]))
+        self._lengths.extend(lengths)
+        self._data += payloads
+        self.data_bytes += sum(lengths)
 
     def add_many(
         self, tags: Sequence[bytes], tag_counts: Sequence[int], names: Sequence[bytes], data: Sequence[Buffer]

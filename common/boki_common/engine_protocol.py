@@ -14,6 +14,7 @@
 | 10 WRITER | SDK | token, book, writer 16 B | token, number; the writer's last decided number, linearizable |
 | 11 SEEK | SDK | token, seek | token, position, seqnum u64 |
 | 12 HEADERS | engine | empty | empty; from then on pushes: headers of its entries (`boki_logbook.pushed_headers`) |
+| 13 READS | SDK, push | token, reads (`reads_together`) | READS, engine, push: answers; to single ones what answers a READ or refuses it |
 
     token           count u16 | (log u32 | term u32 | entry u64)*     highest metalog position seen, per log
     answers         token | row count u32 | actual count u32 | rows | actual (tag u64 | newest u64, 0 = none)*
@@ -64,8 +65,11 @@ OP_SET_AUX: Final = 9
 OP_WRITER: Final = 10
 OP_SEEK: Final = 11
 OP_HEADERS: Final = 12
+OP_READS: Final = 13
 
 PROTOCOL_VERSION: Final = 1
+READS: Final = "reads"
+"""HELLO feature of either side: it takes READS."""
 TRIM_FORGET: Final = 1
 ROW_AT_CUT: Final = 1
 WRITER_BYTES: Final = 16
@@ -357,12 +361,12 @@ def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRo
 class CommittedRows(NamedTuple):
     """An ANSWERS of many rows of which each says that its numbers were committed, and all show the same position.
 
-    `rows`: book, writer, first, count, first seqnum.
+    `rows`: book and writer together, first, count, first seqnum.
     """
 
     token: dict[int, Position]
     position: int
-    rows: Iterable[tuple[int, bytes, int, int, int]]
+    rows: Iterable[tuple[bytes, int, int, int]]
 
 
 def decode_committed(body: memoryview) -> CommittedRows | None:
@@ -378,7 +382,7 @@ def decode_committed(body: memoryview) -> CommittedRows | None:
     position = positions[0]
     if rows["others"].any() or rows["actual"].any() or (positions != position).any():
         return None
-    columns = (rows[name].tolist() for name in ("book", "writer", "first", "count", "first_seqnum"))
+    columns = (rows[name].tolist() for name in ("key", "first", "count", "first_seqnum"))
     return CommittedRows(token, int(position), zip(*columns, strict=True))
 
 
@@ -407,6 +411,11 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
         token, body = decode_token(body)
         expect(len(body) == _QUERY.size, "a query", _QUERY.size, len(body))
         fields = _QUERY.unpack(body)
+    return token, checked_query(fields)
+
+
+def checked_query(fields: tuple[Any, ...]) -> Query:
+    """The query of these fields, as they came. Raises ProtocolError."""
     book, tag, start, stop, max_records, max_bytes, wait_ms, direction, consistency = fields
     if direction > 1:
         expect(False, "a direction of 0 or 1", "0 or 1", direction)
@@ -418,7 +427,7 @@ def decode_read(body: memoryview) -> tuple[dict[int, Position], Query]:
         expect(False, "wait ms", limits.READ_WAIT_MS, wait_ms)
     if consistency > Consistency.LINEARIZABLE:
         _consistency(consistency)
-    return token, make_query(
+    return make_query(
         (
             book,
             tag,

@@ -67,6 +67,12 @@ TERM_SHARDS: Final = 65_536
 METALOG_COMMANDS: Final = 4_096
 METALOG_COMMANDS_BYTES: Final = 256 * KIB
 """Commands of one metalog entry; with the ends of all shards it stays far below `ENTRY_BYTES`."""
+CARRIED_ENTRY_BYTES: Final = 4 * KIB
+"""Entries of data ledgers up to this size may ride in the metalog entry that orders them, if their engine is quiet."""
+CARRIED_ENTRIES: Final = 32
+"""So many may in one metalog entry."""
+CARRIED_BEHIND: Final = 8
+"""Carried entries of a shard that its data ledger does not have yet."""
 ORDERS_WAITING: Final = 4_096
 """Commands that wait at a sequencer for their entry; above, `Overloaded`."""
 ORDERS_WAITING_BYTES: Final = 4 * MIB

@@ -45,7 +45,7 @@ are what travels, is joined, decided and answered: joining batches concatenates 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate, chain
 from struct import Struct
@@ -90,13 +90,24 @@ Compress: TypeAlias = Callable[[Buffer], bytes | None]
 """Compresses the data of a batch, or returns None where it does not pay."""
 
 
-class Expectation(NamedTuple):
-    """One row of the expectation column; `seqnum` 0 expects a stream without any record, ever."""
+class Expectations(NamedTuple):
+    """The expectation column, field by field: who has many looks at one field of all of them.
 
-    tag: int
-    seqnum: int
-    record: int
-    reserved: int = 0
+    `seqnums`: 0 expects a stream without any record, ever. `records` count from the beginning of their runs.
+    """
+
+    tags: list[int]
+    seqnums: list[int]
+    records: list[int]
+
+    def part(self, first: int, stop: int) -> Expectations:
+        """Those of one run."""
+        if not first and stop == len(self.tags):
+            return self
+        return Expectations(self.tags[first:stop], self.seqnums[first:stop], self.records[first:stop])
+
+
+NO_EXPECTATIONS: Final = Expectations([], [], [])
 
 
 class _Fixed(NamedTuple):
@@ -266,12 +277,23 @@ class RecordBatch:
         if most > limits.RECORD_BYTES:
             raise wrong("bytes in a payload", limits.RECORD_BYTES, most)
         self._check_tags(columns)
+        if expectations:
+            self._check_expectations(columns)
+
+    def _check_expectations(self, columns: NDArray[np.void] | None) -> None:
+        """`columns`: of the runs, where there are many."""
+        named = self.expectations.records
+        if columns is not None:
+            counts = np.repeat(columns["count"], columns["expectation_count"])
+            if (np.array(named, np.uint32) >= counts).any():
+                raise wrong("a record of the run", "one that it has", "another")
+            return
         start = 0
-        for run in self.runs if expectations else ():
-            for expectation in self.expectations[start : start + run.expectation_count]:
-                if expectation.record >= run.count:
-                    raise wrong("a record of the run", run.count, expectation.record)
-            start += run.expectation_count
+        for run in self.runs:
+            stop = start + run.expectation_count
+            if start < stop and max(named[start:stop]) >= run.count:
+                raise wrong("a record of the run", run.count, max(named[start:stop]))
+            start = stop
 
     def _check_tags(self, columns: NDArray[np.void] | None) -> None:
         """`columns`: of the runs, where there are many."""
@@ -327,9 +349,10 @@ class RecordBatch:
         return self.tags[first:stop].tolist() if few is None else few[first:stop]
 
     @cached_property
-    def expectations(self) -> list[Expectation]:
+    def expectations(self) -> Expectations:
         column = self._view[self._ends.tags : self._ends.expectations]
-        return list(map(Expectation._make, EXPECTATION_ROW.iter_unpack(column)))
+        words = column.cast("Q")
+        return Expectations(words[::3].tolist(), words[1::3].tolist(), column.cast("I")[4::6].tolist())
 
     @cached_property
     def payload_lengths(self) -> NDArray[np.uint32]:
@@ -384,19 +407,6 @@ class RecordBatch:
     def tag_ends(self) -> NDArray[np.int64]:
         """End of each record's tags in the tag column."""
         return np.cumsum(self.tag_counts, dtype=np.int64)
-
-    @cached_property
-    def first_with(self) -> dict[int, int]:
-        """Tag → the first record that has it."""
-        tags = self.tags.tolist()
-        if self.tag_count == self.record_count and self.tag_counts.all():  # one each
-            records: Iterable[int] = range(self.record_count)
-        else:
-            records = np.repeat(np.arange(self.record_count), self.tag_counts).tolist()
-        found: dict[int, int] = {}
-        for tag, record in zip(tags, records, strict=True):
-            found.setdefault(tag, record)
-        return found
 
     @cached_property
     def data(self) -> memoryview:

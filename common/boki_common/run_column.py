@@ -25,6 +25,10 @@ RUN_RESENT: Final = 8
 _RUN_FLAGS: Final = RUN_NAMED | RUN_VOID | RUN_END | RUN_RESENT
 
 RUN_ROW: Final = Struct("<Q16sQQIIII")
+RUN_KEY: Final = Struct("<Q16s")
+"""Book and writer: what a row begins with."""
+RUN_OF_KEY: Final = Struct("<24sQQIIII")
+"""A row whose book and writer were packed before."""
 RUN_COLUMNS: Final = np.dtype(
     {
         "names": ["book", "writer", "key", "first", "low", "count", "tag_count", "expectation_count", "flags"],

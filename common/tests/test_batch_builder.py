@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from boki_common.batch_builder import BatchBuilder, batch_of_one
-from boki_common.record_batch import NO_NAMES, RUN_RESENT, RecordBatch, pack_names
+from boki_common.record_batch import NO_NAMES, RUN_RESENT, RUN_ROW, RecordBatch, pack_names
+from boki_common.run_column import RUN_KEY, RUN_OF_KEY
 
 Record = tuple[list[int], bytes]
 
@@ -34,20 +35,28 @@ def test_records_added_by_columns_are_as_if_added_one_by_one(rows: list[Record])
     assert b"".join(builder.finish()) == b"".join(one_by_one.finish())
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, RUN_RESENT]), records), min_size=1, max_size=4))
-def test_a_run_of_one_record_is_as_if_added_in_two_calls(rows: list[tuple[int, list[Record]]]) -> None:
+@given(records, records)
+def test_runs_of_one_record_are_as_if_added_in_two_calls(batch: list[Record], others: list[Record]) -> None:
     quick, slow = BatchBuilder(), BatchBuilder()
-    for book, (flags, batch) in enumerate(rows):
-        packed = [(pack(f"<{len(tags)}Q", *tags), len(tags), NO_NAMES, data) for tags, data in batch]
-        slow.start_run(book, b"w" * 16, 9, 7, flags)
-        if len(packed) == 1:
-            quick.add_run_of_one(book, b"w" * 16, 9, 7, flags, *packed[0])
-        else:
-            quick.start_run(book, b"w" * 16, 9, 7, flags)
-            for record in packed:
-                quick.add(*record)
-        for record in packed:
-            slow.add(*record)
+    for builder in (quick, slow):
+        builder.start_run(1, bytes(range(16)), 9, 9)
+        for tags, data in others:
+            builder.add(pack(f"<{len(tags)}Q", *tags), len(tags), NO_NAMES, data)
+    for book, (tags, data) in enumerate(batch):
+        slow.start_run(book, b"w" * 16, 9, 7, RUN_RESENT)
+        slow.add(pack(f"<{len(tags)}Q", *tags), len(tags), NO_NAMES, data)
+    rows = [RUN_ROW.pack(book, b"w" * 16, 9, 7, 1, len(tags), 0, RUN_RESENT) for book, (tags, _) in enumerate(batch)]
+    keys = [RUN_KEY.pack(book, b"w" * 16) for book in range(len(batch))]
+    assert rows == [
+        RUN_OF_KEY.pack(key, 9, 7, 1, len(one[0]), 0, RUN_RESENT) for key, one in zip(keys, batch, strict=True)
+    ]
+    quick.add_runs_of_one(
+        rows,
+        [pack(f"<{len(tags)}Q", *tags) for tags, _ in batch if tags],
+        [len(tags) for tags, _ in batch],
+        [part for _, data in batch for part in (NO_NAMES, data)],
+    )
+    assert quick.record_count == slow.record_count
     assert b"".join(quick.finish()) == b"".join(slow.finish())
 
 
@@ -59,7 +68,8 @@ def test_a_batch_of_one_record_is_as_if_built_run_by_run(
     packed = pack(f"<{len(numbers)}Q", *numbers)
     names = pack_names([(at, b"name") for at in range(len(numbers))])
     builder = BatchBuilder()
-    builder.add_run_of_one(5, b"w" * 16, 9, 7, flags, packed, len(numbers), names, data)
+    builder.start_run(5, b"w" * 16, 9, 7, flags)
+    builder.add(packed, len(numbers), names, data)
     alone = batch_of_one(5, b"w" * 16, 9, 7, flags, packed, len(numbers), names, data, before)
     assert list(map(bytes, builder.finish(before))) == alone
     assert len(alone) == (1 if len(data) < 16_000 else 3)

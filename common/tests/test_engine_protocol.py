@@ -59,7 +59,9 @@ def test_many_answers_of_what_was_committed_are_read_by_columns(
     answers = [AnswerRow(book, writer, first, at, position, count, 0) for book, writer, first, at, count in rows]
     many = protocol.decode_committed(flat(protocol.encode_answers(token, answers)))
     assert many is not None and (many.token, many.position) == (token, position)
-    assert list(many.rows) == [(book, writer, first, count, at) for book, writer, first, at, count in rows]
+    assert list(many.rows) == [
+        (book.to_bytes(8, "little") + writer, first, count, at) for book, writer, first, at, count in rows
+    ]
     for other in (
         answers[0]._replace(verdict=protocol.Verdict.GAP),
         answers[0]._replace(verdict=protocol.Verdict.CONFLICT, actual=((4, 5),)),

@@ -57,7 +57,7 @@ def test_parse_returns_what_was_built(rows: list[RunOfRecords], flags: int) -> N
     batch = RecordBatch.parse(build(rows, flags))
     assert contents(batch) == [record for _, _, batch in rows for record in batch]
     assert [(run.book, run.first, run.count) for run in batch.runs] == [(b, f, len(r)) for b, f, r in rows]
-    assert [len(batch.crcs), len(batch.expectations)] == [
+    assert [len(batch.crcs), len(batch.expectations.tags)] == [
         batch.record_count if flags else 0,
         sum(len(r) // 2 for _, _, r in rows),
     ]
@@ -75,7 +75,9 @@ def test_joined_batches_hold_the_same_runs_and_records_in_order(
     )
     assert contents(joined) == [record for batch in batches for record in contents(batch)]
     assert joined.runs == [run for batch in batches for run in batch.runs]
-    assert joined.expectations == [row for batch in batches for row in batch.expectations]
+    assert list(zip(*joined.expectations, strict=True)) == [
+        row for batch in batches for row in zip(*batch.expectations, strict=True)
+    ]
     assert (joined.term, joined.shard, joined.first_local_id) == (3, 9, 2**40)
 
 
@@ -106,12 +108,30 @@ def test_a_subset_keeps_the_expectations_of_its_runs() -> None:
         for tag in range(1, book + 1):
             builder.expect(tag, 10 * book)
     subset = RecordBatch.parse(memoryview(b"".join(builder.finish()))).subset([1, 3])
-    assert [(one.tag, one.seqnum, one.record) for one in subset.expectations] == [
+    assert list(zip(*subset.expectations, strict=True)) == [
         (1, 10, 0),
         (1, 30, 0),
         (2, 30, 0),
         (3, 30, 0),
     ]
+
+
+@pytest.mark.parametrize("books", [2, 100])
+def test_an_expectation_of_a_record_that_its_run_has_not_is_refused_among_few_and_among_many(books: int) -> None:
+    builder = BatchBuilder()
+    builder.start_run(7, bytes(16), 1, 1, RUN_END)
+    for book in range(books):
+        builder.start_run(book, bytes(16), 1, 1)
+        builder.add(b"", 0, NO_NAMES, b"x")
+        builder.add(b"", 0, NO_NAMES, b"x")
+        builder.expect(5, 9)
+    view = bytearray(b"".join(builder.finish()))
+    assert list(zip(*RecordBatch.parse(memoryview(view)).expectations, strict=True)) == [(5, 9, 1)] * books
+    for row in range(2):
+        changed = bytearray(view)
+        pack_into("<I", changed, 64 + (books + 1) * RUN_BYTES + 24 * row + 16, 2)
+        with pytest.raises(ProtocolError, match="a record of the run"):
+            RecordBatch.parse(memoryview(changed))
 
 
 def test_a_subset_keeps_runs_without_records() -> None:
@@ -127,14 +147,6 @@ def test_a_subset_keeps_runs_without_records() -> None:
     assert (contents(subset), subset.crcs.tolist()) == ([([], b"x")], [77])
     assert RecordBatch.parse(subset._view).runs == subset.runs
     assert batch.subset([1]).record_count == 0
-
-
-@given(runs)
-def test_the_first_record_with_each_tag(rows: list[RunOfRecords]) -> None:
-    batch = RecordBatch.parse(build(rows))
-    numbers = [numbers for _, _, records in rows for numbers, _ in records]
-    expected = {tag: record for record in reversed(range(len(numbers))) for tag in numbers[record]}
-    assert batch.first_with == expected
 
 
 @given(runs)

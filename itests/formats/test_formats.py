@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import boki
-from boki_metalog.metalog_entry import Close, Expire, Lost, MetalogEntry, Open, ShardEnd, Trim, decode, encode
+from boki_metalog.metalog_entry import Carried, Close, Expire, Lost, MetalogEntry, Open, ShardEnd, Trim, decode, encode
 from itests.formats.recording import FOLDER, TAGS, everything, running, unpack
 
 ARCHIVES = sorted(FOLDER.glob("*.tar.zst"))
@@ -55,11 +55,29 @@ METALOG_ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("name", METALOG_ENTRIES)
-def test_metalog_entries_of_version_1_are_read_and_written_as_they_were(name: str) -> None:
-    recorded = json.loads((FOLDER / "metalog-entry-1.json").read_text())
-    assert decode(bytes.fromhex(recorded[name])) == METALOG_ENTRIES[name]
-    assert encode(METALOG_ENTRIES[name]).hex() == recorded[name]
+CARRYING_ENTRIES = {
+    "two carried entries": MetalogEntry(
+        9,
+        12,
+        1_767_225_600_002,
+        (ShardEnd(3, 3, 2), ShardEnd(4, 2, 2)),
+        (),
+        (Carried(3, b"twelve bytes"), Carried(4, b"x")),
+    ),
+    "a carried entry and a command": MetalogEntry(
+        12, 13, 1_767_225_600_003, (ShardEnd(4, 3, 3),), (Close(4),), (Carried(4, bytes(range(8))),)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [*((1, name) for name in METALOG_ENTRIES), *((2, name) for name in CARRYING_ENTRIES)]
+)
+def test_metalog_entries_are_read_and_written_as_they_were(version: int, name: str) -> None:
+    recorded = json.loads((FOLDER / f"metalog-entry-{version}.json").read_text())
+    entry = (METALOG_ENTRIES | CARRYING_ENTRIES)[name]
+    assert decode(bytes.fromhex(recorded[name])) == entry
+    assert encode(entry).hex() == recorded[name]
 
 
 def newest(rows: list[list[Any]]) -> int:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from itests.museum import of_bookkeeper, of_drafts, of_others
+from itests.museum import of_bookkeeper, of_carried, of_drafts, of_others
 from itests.museum.exhibit import Exhibit
 
-EXHIBITS: Final[tuple[Exhibit, ...]] = (*of_bookkeeper.EXHIBITS, *of_others.EXHIBITS, *of_drafts.EXHIBITS)
+EXHIBITS: Final[tuple[Exhibit, ...]] = (
+    *of_bookkeeper.EXHIBITS,
+    *of_others.EXHIBITS,
+    *of_drafts.EXHIBITS,
+    *of_carried.EXHIBITS,
+)
 
 NOT_YET: Final[tuple[tuple[str, str, str], ...]] = (
     ("Apache BookKeeper", "#4607: an entry log with a damaged header looked empty and was deleted",

@@ -396,7 +396,7 @@ class LedgerRun:
                 break
             await asyncio.sleep(1)
         lossy = cluster.nodes[self.lossy].host
-        self.invariants.check_copies(cluster.bookies(), lossy if lossy in self.nemesis.damaged else "")
+        self.invariants.check_copies(cluster.bookies(), lossy if lossy in self.nemesis.damaged else "", {})
 
     async def _watch(self) -> None:
         while True:

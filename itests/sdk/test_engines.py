@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import boki
+from boki._lane import Lane
 from boki_cli.local_cluster import LocalCluster, Place
 from boki_common.ids import slot_of
 
@@ -70,8 +71,8 @@ async def test_a_client_moves_to_an_engine_that_it_was_told_of(engines: LocalClu
         await asyncio.sleep(0)
         given_up = client.session().book("b").submit(b"given up")
         await asyncio.sleep(0)
-        assert given_up.appender is not None
-        given_up.appender.give_up("for a test")
+        assert isinstance(given_up.owner, Lane)
+        given_up.owner.give_up("for a test")
         await engines.kill("engine-1")
         seqnums += [await ticket for ticket in tickets]
         outcome = await given_up.outcome(settle=True)

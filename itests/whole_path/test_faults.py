@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +121,35 @@ async def test_zookeeper_away_for_ten_seconds_stops_no_append(
         await load.more(300)
         await load.stop()
         await check(load, client.book("faults"))
+
+
+async def test_engine_killed_right_after_a_lone_append_leaves_it_where_others_find_it(tmp_path: Path) -> None:
+    """Its data ledger does not have it yet: the metalog does (ADR 21)."""
+    acked: dict[int, bytes] = {}
+    async with LocalCluster(tmp_path, bookies=3, engines=2) as cluster:
+        async with boki.connect(cluster.url) as client:
+            book = client.book("lone")
+            for victim in ("engine-1", "engine-2"):
+                for at in range(6):
+                    data = f"{victim} {len(acked)} {at}".encode()
+                    acked[await book.append(data)] = data
+                os.kill(cluster.pids[victim], signal.SIGKILL)  # in the turn of the loop that brought the answer
+                assert [record.data async for record in book.read()] == list(acked.values())
+                await cluster.restart(victim)
+            acked[await book.append(b"last")] = b"last"
+            await cluster.kill(*cluster.roles)
+            await cluster.start()
+            assert {record.seqnum: record.data async for record in book.read()} == acked
+        verified = await _verified(cluster.metadata_uri)
+    assert sum(term["entries"] for term in verified) >= len(acked)
+
+
+async def _verified(metadata_uri: str) -> list[dict[str, Any]]:
+    """What `boki log verify` finds, a row a term."""
+    boki_command = Path(sys.executable).with_name("boki")
+    process = await asyncio.create_subprocess_exec(
+        boki_command, "log", "verify", "--json", "--metadata", metadata_uri, stdout=asyncio.subprocess.PIPE
+    )
+    found, _ = await process.communicate()
+    assert process.returncode == 0, found
+    return [json.loads(line) for line in found.splitlines()]

@@ -20,7 +20,7 @@ from boki_common.errors import ClosedError, InvalidArgument, NotEnoughBookies, U
 from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
-from boki_common.runtime.ports import Clock, Random
+from boki_common.runtime.ports import Buffer, Clock, Random
 from boki_ledger.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
@@ -190,13 +190,23 @@ class LedgerClient:
             )
         return candidates[:replicas]
 
-    async def open(self, ledger_id: int, *, recover: bool, floor: int = 0, password: bytes = b"") -> LedgerReader:
+    async def open(
+        self,
+        ledger_id: int,
+        *,
+        recover: bool,
+        floor: int = 0,
+        carried: Mapping[int, Buffer] | None = None,
+        password: bytes = b"",
+    ) -> LedgerReader:
         """Opens a ledger for reading.
 
         Args:
             ledger_id: the ledger.
             recover: close it first if it is not closed: fences its writer, for good. Without, nobody is disturbed.
             floor: number of entries known to have been acknowledged.
+            carried: entry id → payload: acknowledged entries that are kept elsewhere and perhaps not here. Recovery adds
+                them where they come next, and takes them as part of the floor.
             password: the ledger's.
 
         Raises:
@@ -205,13 +215,15 @@ class LedgerClient:
             LedgerDataMissing: it ends, or would end, below `floor`; it was not closed there by this call.
         """
         transport = self._connected()
+        if recover and carried:
+            floor = max(floor, *(entry_id + 1 for entry_id in carried))
         seen = await self._updates.read(ledger_id)
         if seen.metadata.password != password:
             raise Unauthorized(
                 f"the password is not that of ledger {ledger_id}; nothing was fenced", ledger_id=ledger_id
             )
         if recover and seen.metadata.state is not LedgerState.CLOSED:
-            seen = await self._recover(ledger_id, seen, floor, transport)
+            seen = await self._recover(ledger_id, seen, floor, carried or {}, transport)
         if seen.metadata.state is LedgerState.CLOSED:
             check_floor(ledger_id, seen.metadata.last_entry, floor)
         return LedgerReader(
@@ -256,11 +268,17 @@ class LedgerClient:
         return (*healthy, *self._rng.shuffled(self._chooser.quarantined()))
 
     async def _recover(
-        self, ledger_id: int, known: SeenMetadata, floor: int, transport: BookieTransport
+        self,
+        ledger_id: int,
+        known: SeenMetadata,
+        floor: int,
+        carried: Mapping[int, Buffer],
+        transport: BookieTransport,
     ) -> SeenMetadata:
         recovery = LedgerRecovery(
             ledger_id,
             floor=floor,
+            carried=carried,
             transport=transport,
             chooser=self._chooser,
             updates=self._updates,

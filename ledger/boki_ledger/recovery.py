@@ -9,6 +9,7 @@
        What batches do not bring, and so every negative and the end, is read singly again.
     4  Every entry found is added again as it is (recovery adds), until its ack quorum has it. Bookies that fail are replaced
        in memory only.
+       An entry whose payload the caller has (`carried`) is not asked for: it is added with what the writer would have said.
     5  At the proven end one compare-and-swap writes ensembles, end, length and CLOSED. If somebody else closed first, his end
        is the end; what we wrote beyond it nobody reads.
 
@@ -20,7 +21,7 @@ anybody may try again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -83,6 +84,7 @@ class LedgerRecovery:
         ledger_id: int,
         *,
         floor: int,
+        carried: Mapping[int, Buffer],
         transport: BookieTransport,
         chooser: BookieChooser,
         updates: LedgerUpdates,
@@ -91,10 +93,12 @@ class LedgerRecovery:
         metrics: LedgerMetrics,
         known: SeenMetadata | None = None,
     ) -> None:
-        """`known`: the ledger's metadata as its opener read them, which saves reading them again."""
+        """`known`: the ledger's metadata as its opener read them, which saves reading them again. `carried`: payloads of
+        entries that belong into the ledger, by entry id."""
         self._ledger_id = ledger_id
         self._known = known
         self._floor = floor
+        self._carried = carried
         self._transport = transport
         self._chooser = chooser
         self._updates = updates
@@ -158,9 +162,11 @@ class LedgerRecovery:
             write_quorum=metadata.write_quorum,
             ack_quorum=metadata.ack_quorum,
             floor=self._floor,
+            carried=self._carried,
         )
-        self._written_length = -1
+        self._written_length = await self._length_at(start) if start + 1 in self._carried else -1
         self._written_to = start
+        self._write_back()  # what is carried: the window of questions opens behind what is written
         await self._find_end()
         end = self._plan.end
         assert end is not None
@@ -338,7 +344,7 @@ class LedgerRecovery:
             if self._adds is None:
                 self._adds = self._start_adds()
             entry_id = self._written_to + 1
-            body, length = self._bodies.pop(entry_id)
+            body, length = self._made(entry_id) if entry_id in self._carried else self._bodies.pop(entry_id)
             frame: Sequence[Buffer] = v2.encode_add_body([body], self._key, recovery=True)
             if len(body) <= JOINED_BYTES:
                 frame = (b"".join(frame),)
@@ -347,6 +353,13 @@ class LedgerRecovery:
             self._written_to, self._written_length = entry_id, length
         if plan.end is not None:
             self._bodies.clear()
+
+    def _made(self, entry_id: int) -> tuple[memoryview, int]:
+        """The body of a carried entry, and the length behind it. As LAC it names what is known to be acknowledged."""
+        payload = self._carried[entry_id]
+        length = self._written_length + len(payload)
+        header = v2.EntryHeader(self._ledger_id, entry_id, self._plan.start, length)
+        return memoryview(b"".join(v2.encode_body(header, self._digest, (payload,)))), length
 
     def _start_adds(self) -> ReplicatedAdds:
         metadata = self._snapshot
@@ -363,7 +376,7 @@ class LedgerRecovery:
         )
 
     async def _length_at(self, entry_id: int) -> int:
-        """Nothing was written back: the length is in the last acknowledged entry."""
+        """The length behind an acknowledged entry, from the entry."""
         if entry_id < 0:
             return 0
         reads = ReplicaReads(self._ledger_id, self._digest, self._transport, self._settings, self._metrics)

@@ -11,12 +11,13 @@ Rules:
   evidence of loss: nothing may be closed.
 - The ledger ends before the first absent entry whose predecessors are all present. Copies beyond are left as they are:
   nobody was told that they exist, and no reader reaches them.
+- An entry that is *carried* (its payload is known from elsewhere) is present.
 - What was once HAVE stays so: a bookie that had a valid copy does not become a negative later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from boki_ledger.answers import Answer, Verdict, entry_verdict
 from boki_ledger.write_set import write_sets
@@ -33,7 +34,16 @@ class RecoveryPlan:
     Invariant: every entry in start + 1 … present_to is PRESENT; `end`, once set, equals `present_to` for ever.
     """
 
-    def __init__(self, *, start: int, ensemble_size: int, write_quorum: int, ack_quorum: int, floor: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        start: int,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        floor: int = 0,
+        carried: Container[int] = (),
+    ) -> None:
         """`floor` is the number of entries known to have been acknowledged."""
         self.start = start
         self.present_to = start
@@ -43,6 +53,9 @@ class RecoveryPlan:
         self._ack_quorum = ack_quorum
         self._write_sets = write_sets(ensemble_size, write_quorum)
         self._answers: dict[int, dict[int, Answer]] = {}
+        self._carried = carried
+        while self.present_to + 1 in carried:
+            self.present_to += 1
 
     @property
     def below_floor(self) -> bool:
@@ -76,13 +89,13 @@ class RecoveryPlan:
             self.answered(entry_id, self.slots(entry_id)[0], Answer.HAVE)
             return
         self.present_to = entry_id
-        if self._answers:
+        if self._answers or entry_id + 1 in self._carried:
             self._answers.pop(entry_id, None)
             self._decide()
 
     def verdict(self, entry_id: int) -> Verdict:
         """What is proven about an entry so far."""
-        if entry_id <= self.present_to:
+        if entry_id <= self.present_to or entry_id in self._carried:
             return Verdict.PRESENT
         answers = self._answers.get(entry_id, {})
         return entry_verdict(
@@ -95,6 +108,6 @@ class RecoveryPlan:
     def _decide(self) -> None:
         while (verdict := self.verdict(self.present_to + 1)) is Verdict.PRESENT:
             self.present_to += 1
-            del self._answers[self.present_to]
+            self._answers.pop(self.present_to, None)
         if verdict is Verdict.ABSENT:
             self.end = self.present_to

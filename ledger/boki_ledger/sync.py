@@ -252,8 +252,16 @@ class Client:
         )
         return Writer(self._thread, self._thread.run(made))
 
-    def open(self, ledger_id: int, *, recover: bool, floor: int = 0, password: bytes = b"") -> Reader:
-        opened = self._client.open(ledger_id, recover=recover, floor=floor, password=password)
+    def open(
+        self,
+        ledger_id: int,
+        *,
+        recover: bool,
+        floor: int = 0,
+        carried: Mapping[int, Buffer] | None = None,
+        password: bytes = b"",
+    ) -> Reader:
+        opened = self._client.open(ledger_id, recover=recover, floor=floor, carried=carried, password=password)
         return Reader(self._thread, self._thread.run(opened))
 
     def delete(self, ledger_id: int) -> None:

@@ -108,6 +108,7 @@ class LedgerWriter:
         self._refusal: BokiError | None = None
         self._listeners: list[tuple[Callable[[int], None], Callable[[BokiError], None]]] = []
         self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
+        """By entry, ascending."""
         self._suspects: dict[BookieId, float] = {}
         self._change: asyncio.Task[None] | None = None
         self._change_retry: asyncio.TimerHandle | None = None
@@ -211,10 +212,24 @@ class LedgerWriter:
 
     async def append(self, *payload: Buffer) -> int:
         """`submit`, and waits for the acknowledgement. Cancelling withdraws nothing. Raises what `submit` and failing do."""
-        entry_id = self.submit(*payload)
+        return await self._acked(self.submit(*payload))
+
+    async def acknowledged(self, entry_id: int) -> None:
+        """Waits until entries up to this one are submitted and acknowledged. Raises what fails or ends the writer before."""
+        if entry_id > self.last_acked:
+            if self._refusal is not None:
+                raise self._refusal
+            await self._acked(entry_id)
+
+    def _acked(self, entry_id: int) -> asyncio.Future[int]:
+        """Is done when entries up to this one are acknowledged."""
         future: asyncio.Future[int] = self._loop.create_future()
-        self._waiting.append((entry_id, future))
-        return await future
+        waiting = self._waiting
+        at = len(waiting)
+        while at and waiting[at - 1][0] > entry_id:
+            at -= 1
+        waiting.insert(at, (entry_id, future))
+        return future
 
     async def force(self) -> int:
         """Makes durable what was acknowledged before this call, on all bookies of the ensemble; returns the LAC then.

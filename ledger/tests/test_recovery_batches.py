@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boki_common.bookkeeper import v2
@@ -27,6 +28,8 @@ BATCHED = replace(QUICK, batch_read_entries=3, batch_reads_in_flight=2, window_e
 copies = st.sampled_from([GOOD, GOOD, GOOD, GOOD, MISSING, DAMAGED, UNREADABLE])
 entries = st.lists(st.tuples(copies, copies, copies), max_size=30)
 
+carried_entries = st.sets(st.integers(0, 30), max_size=8)
+
 Outcome = tuple[str, int, int, list[bytes]]
 
 
@@ -41,8 +44,8 @@ async def prepared(table: list[tuple[str, str, str]], *, apache: bool) -> tuple[
     writer.abandon()
     ledger_id, key = writer.ledger_id, master_key(b"")
     for entry_id, states in enumerate(table):
-        header = v2.EntryHeader(ledger_id, entry_id, -1, 10 * (entry_id + 1))
-        frame = b"".join(v2.encode_add(header, CRC32C, key, [b"entry %4d" % entry_id]))
+        header = v2.EntryHeader(ledger_id, entry_id, -1, 11 * (entry_id + 1))
+        frame = b"".join(v2.encode_add(header, CRC32C, key, [payload_of(entry_id)]))
         request = v2.decode_request(memoryview(frame)[4:])
         assert isinstance(request, v2.AddRequest)
         for name, state in zip(NAMES, states, strict=True):
@@ -53,11 +56,22 @@ async def prepared(table: list[tuple[str, str, str]], *, apache: bool) -> tuple[
                 held = bookie.entries[ledger_id]
                 held[entry_id] = held[entry_id][:-1] + b"?"
             if state == UNREADABLE:
-                ledgers.bookies.answer(V2Status.IO_ERROR, bookie=name, kind="read", entry_id=entry_id)
+                ledgers.bookies.answer(V2Status.IO_ERROR, bookie=name, kind="read", entry_id=entry_id, fence=True)
     return ledgers, ledger_id
 
 
-def outcome(table: list[tuple[str, str, str]], how: LedgerSettings, *, batches: bool, apache: bool) -> Outcome:
+def payload_of(entry_id: int) -> bytes:
+    return b"entry %5d" % entry_id
+
+
+def outcome(
+    table: list[tuple[str, str, str]],
+    how: LedgerSettings,
+    *,
+    batches: bool,
+    apache: bool,
+    carried: Iterable[int] = (),
+) -> Outcome:
     """(what happened, last entry, length, payloads) of one recovery."""
 
     async def run() -> Outcome:
@@ -67,7 +81,9 @@ def outcome(table: list[tuple[str, str, str]], how: LedgerSettings, *, batches: 
                 ledgers.bookies[name].serves_batches = batches
             client = await ledgers.other_client(how)
             try:
-                reader = await client.open(ledger_id, recover=True)
+                reader = await client.open(
+                    ledger_id, recover=True, carried={entry_id: payload_of(entry_id) for entry_id in carried}
+                )
             except BokiError as error:
                 metadata = await ledgers.metadata(ledger_id)
                 return f"{type(error).__name__}, {metadata.state.name}", -1, -1, []
@@ -103,12 +119,46 @@ def test_batches_change_nothing_about_the_end(table: list[tuple[str, str, str]],
     many = outcome(table, BATCHED, batches=True, apache=apache)
     for what, last, length, bodies in (one, many):
         if what == "closed":
-            assert last in expected and length == 10 * (last + 1)
-            assert bodies == [b"entry %4d" % entry_id for entry_id in range(last + 1)]
+            assert last in expected and length == 11 * (last + 1)
+            assert bodies == [payload_of(entry_id) for entry_id in range(last + 1)]
         else:
             assert what == "RecoveryFailed, IN_RECOVERY" and None in expected
     if len(expected) == 1:
         assert one == many
+
+
+def ends_with(table: list[tuple[str, str, str]], carried: set[int]) -> set[int | str]:
+    """As `ends`, with entries that are carried: below the last of them only all three denials count, and are evidence."""
+    floor = max(carried, default=-1) + 1
+    found: set[int | str] = set()
+    for entry_id in range(max(len(table), floor) + 1):
+        states = table[entry_id] if entry_id < len(table) else (MISSING,) * 3
+        if entry_id in carried:
+            continue
+        if entry_id < floor and states.count(MISSING) == 3:
+            return {*found, "LedgerDataMissing, IN_RECOVERY"}
+        if entry_id >= floor and states.count(MISSING) >= 2:
+            found.add(entry_id - 1)
+        if GOOD not in states:
+            return found if entry_id - 1 in found else {*found, "RecoveryFailed, IN_RECOVERY"}
+    return found
+
+
+@given(entries, carried_entries, st.booleans())
+@example([(GOOD,) * 3, (GOOD,) * 3, (UNREADABLE,) * 3], {2}, False)
+@example([(GOOD,) * 3] * 9 + [(MISSING,) * 3] * 2 + [(DAMAGED,) * 3, (GOOD,) * 3], {9, 10, 11}, True)
+@settings(max_examples=60, deadline=None)
+def test_what_is_carried_fills_gaps_whichever_way_the_rest_is_read(
+    table: list[tuple[str, str, str]], carried: set[int], apache: bool
+) -> None:
+    expected = ends_with(table, carried)
+    for how, batches, foreign in ((SEQUENTIAL, False, False), (BATCHED, True, apache)):
+        what, last, length, bodies = outcome(table, how, batches=batches, apache=foreign, carried=carried)
+        if what == "closed":
+            assert last in expected and length == 11 * (last + 1)
+            assert bodies == [payload_of(entry_id) for entry_id in range(last + 1)]
+        else:
+            assert what in expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 9, 10, 11, 13, 28, 29])

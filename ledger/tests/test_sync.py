@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from boki_common.net.connection import Address
 from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 
 SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
@@ -127,6 +129,20 @@ def test_errors_are_those_of_the_client_and_a_failed_block_abandons(uri: str) ->
         client.list()
     client.close()
     assert not [one for one in threading.enumerate() if one.name == "boki_ledger.sync"]
+
+
+def test_recovery_is_given_what_is_kept_elsewhere(uri: str) -> None:
+    with boki_ledger.sync.connect(uri) as client:
+        writer = client.create()
+        writer.append_many([b"0", b"1"])
+        with client.open(writer.ledger_id, recover=True, floor=3, carried={2: b"carried"}) as reader:
+            assert [bytes(payload) for _, payload in reader.entries()] == [b"0", b"1", b"carried"]
+        assert client.metadata_of(writer.ledger_id).length == 9
+
+
+def test_whoever_opens_may_say_what_the_client_takes() -> None:
+    here, there = (signature(kind.open).parameters for kind in (boki_ledger.sync.Client, LedgerClient))
+    assert list(here) == list(there)
 
 
 def test_an_address_that_is_none(uri: str) -> None:

@@ -1,7 +1,8 @@
 """Appends of one session to one book: places in the window, numbering, verdicts, giving up.
 
 The window, which an appender is, decides; the appender waits. Who finds the window full waits in line: a freed place is given to
-the longest waiting call and to nobody else. An appender is known to its connection only while something is undecided.
+the longest waiting call and to nobody else. An appender is known to its connection only while something is undecided. That of a
+session writer lasts no longer than that: its lane (`_lane`) keeps what is left of it.
 
 A writer is replaced by a new random one when the book was idle for 30 minutes (the log may forget an idle
 session writer after an hour), when the log has forgotten it, and when an append was given up: its number stays
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from boki._abandoned import Abandoned
 from boki._arguments import EncodedTags, Expectations
+from boki._outbox import EARLY_FLUSH_BYTES
 from boki._outcome import Why
 from boki._pending import Chunk, Ticket
 from boki._session import Session, View
@@ -36,10 +38,11 @@ from boki_common.errors import (
     WindowFull,
     WriterForgotten,
 )
-from boki_common.record_batch import RUN_NAMED
+from boki_common.run_column import RUN_KEY, RUN_NAMED
 
 if TYPE_CHECKING:
     from boki._connection import Connection
+    from boki._lane import Lane
 
 WRITER_IDLE_S: Final = 1_800.0
 """A session writer that was idle for so long is not used again (DESIGN §6.9)."""
@@ -57,43 +60,49 @@ class Appender(Window):
 
     Args:
         view: of the book's session.
-        writer: a named one; without it a random session writer is taken, and replaced when it is needed.
+        writer: a named one, or the session writer of a lane.
         first: its first number; the log has all below.
         flags: of all its runs.
         asking: asks for numbers again that it, or another writer of the same name, has given before.
+        lane: gives a session writer, which is replaced when it is needed, and gets back what is left of it.
 
     Attributes:
+        outbox: where it leaves from: with other books of its log, as far as is known.
+        lasting: its lane does not get back what is left of it: there will be more for an appender to do.
         stale: this writer takes nothing any more, until `renew`.
         progressed_at: when the first of its undecided records was numbered, or when a number was decided after that.
     """
 
     __slots__ = (
-        "_gaps", "_promised", "_replaceable", "_waiting", "asking", "book", "connection", "dirty", "key", "progressed_at",
-        "stale", "stalled", "view",
+        "_gaps", "_lane", "_promised", "_waiting", "asking", "book", "connection", "dirty", "key", "lasting",
+        "outbox", "progressed_at", "stale", "stalled", "view",
     )  # fmt: skip
 
     def __init__(
         self,
         connection: Connection,
         view: View,
-        writer: bytes | None = None,
+        writer: bytes,
         first: int = 1,
         flags: int = 0,
         *,
         asking: bool = False,
+        lane: Lane | None = None,
     ) -> None:
-        super().__init__(connection.new_writer() if writer is None else writer, first, flags)
+        super().__init__(writer, first, flags)
         self.book: Final = view.book
         self.connection: Final = connection
         self.asking: Final = asking
         self.view: Final = view
         self.dirty = False
+        self.outbox = connection.outboxes.first
         self.stalled = False
         self.stale = False
+        self.lasting = False
         self.progressed_at = 0.0
-        self._replaceable = writer is None
-        self.key: bytes | tuple[int, bytes] = self._key()
-        """What finds it when a row of verdicts comes: the writer, which is random, or book and writer of a named one."""
+        self._lane: Final = lane
+        self.key: bytes = RUN_KEY.pack(view.book, writer)
+        """What finds it when a row of verdicts comes: book and writer."""
         self._waiting = _NOBODY
         self._promised = 0
         self._gaps = 0
@@ -124,10 +133,7 @@ class Appender(Window):
     def _replace(self) -> None:
         """A new session writer."""
         self.begin(self.connection.new_writer())
-        self.key = self._key()
-
-    def _key(self) -> bytes | tuple[int, bytes]:
-        return (self.book, self.writer) if self.flags & RUN_NAMED else self.writer
+        self.key = RUN_KEY.pack(self.book, self.writer)
 
     @property
     def places(self) -> int:
@@ -166,20 +172,25 @@ class Appender(Window):
 
     def queue(self, item: Ticket | Chunk) -> None:
         """Numbers an item, and has it sent."""
-        connection = self.connection
+        connection, outbox = self.connection, self.outbox
+        if not connection.flush_scheduled:
+            connection.schedule_flush()
         if self.next_number == self.low:  # nothing is undecided
             if connection.closed:
                 connection.check_open()
-            if not connection.flush_scheduled:
-                connection.turn_began = connection.now()
             now = connection.turn_began  # one object for all books of a turn: an own one is cold when it is replaced
-            if self._replaceable and self.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
+            if self._lane is not None and self.next_number > 1 and now - self.progressed_at > WRITER_IDLE_S:
                 self._replace()
             self.progressed_at = now
             connection.register(self)
         self.add(item)
         if not self.stalled:
-            connection.wants_flush(self, item.size)
+            if not self.dirty:
+                self.dirty = True
+                outbox.dirty.append(self)
+            outbox.bytes += item.size
+            if outbox.bytes >= EARLY_FLUSH_BYTES:
+                connection.send(outbox)
 
     async def place(self, timeout: float | None) -> int:
         """Waits for a place, and takes it. Returns how many more are free.
@@ -263,9 +274,9 @@ class Appender(Window):
         if not self.withdraw(item):
             return False
         item.failed(item.first, item.first + item.count, error)
-        if not self.undecided:
-            self.connection.unregister(self)
         self._invite()
+        if not self.undecided:
+            self._rest()
         return True
 
     # -- verdicts
@@ -304,10 +315,20 @@ class Appender(Window):
         self._gaps = 0
         if self.low < self.next_number:
             self.progressed_at = now
+            if self._waiting:
+                self._invite()
         else:
-            self.connection.unregister(self)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is undecided. Its lane goes on from here, unless somebody waits for a place in this window, or a number that
+        was answered as a conflict may not be ordered yet."""
+        self.connection.unregister(self)
         if self._waiting:
             self._invite()
+        lane = None if self.lasting else self._lane
+        if lane is not None and self.ordered == self.low - 1 and not (self._waiting or self._promised or self.stalled):
+            lane.rest(self)
 
     def asked(self, row: AnswerRow, token: Token, now: float) -> None:
         """As `answered`, of rows that may be about more than what is asked for."""
@@ -376,7 +397,7 @@ class Appender(Window):
         if writer is self.writer:
             self.stalled = False
             if self.sent_items < len(self.items):
-                self.connection.wants_flush(self, 0)
+                self.connection.wants_flush(self)
 
     # -- why
 
@@ -399,7 +420,7 @@ class Appender(Window):
         """All that is undecided goes once more."""
         super().connection_lost()
         if self.items and not self.stalled:
-            self.connection.wants_flush(self, 0)
+            self.connection.wants_flush(self)
 
     def give_up(self, reason: str, cause: BokiError | None = None) -> None:
         """Fails all that is undecided: OutcomeUnknown where it was sent, Unreachable where it was not."""
@@ -410,7 +431,7 @@ class Appender(Window):
         abandoned = Abandoned(self, list(self.items))
         items = self.abandon()
         self.connection.unregister(self)
-        if self._replaceable:
+        if self._lane is not None:
             self._replace()
         else:
             self.stale = True
@@ -421,7 +442,7 @@ class Appender(Window):
             if was_sent and isinstance(item, Ticket):
                 item.abandoned = abandoned
             item.failed(item.first, item.first + item.count, error)
-        self._invite()
+        self._rest()
 
     def unknown(self, reason: str, number: int) -> OutcomeUnknown:
         """The error of an append that was sent and has no verdict."""

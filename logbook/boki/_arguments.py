@@ -10,9 +10,10 @@ combinations of names are kept, because 1, 1.0 and True are one dictionary key b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from struct import Struct
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import xxhash
 
@@ -32,7 +33,7 @@ TrimPairs: TypeAlias = Sequence[tuple[Tag | None, int]]
 """What to trim: (tag, first seqnum to keep); tag None or 0 is the whole book."""
 
 TAG_CACHE_COMBINATIONS: Final = 4_096
-"""Combinations of tag names whose encoding a process keeps."""
+"""Combinations of tag names whose encoding a process keeps; and names expected something of whose numbers it keeps."""
 
 _U64: Final = Struct("<Q")
 _CONSISTENCIES: Final[dict[str, Consistency]] = {
@@ -105,6 +106,10 @@ def tag_number(tag: Tag) -> int:
         raise InvalidTag(f"a tag name must be encodable as UTF-8: {fault}") from fault
 
 
+_number_of_name: Final = lru_cache(TAG_CACHE_COMBINATIONS)(tag_number)
+"""Only for names: 1, 1.0 and True are one key."""
+
+
 def stream_number(tag: Tag | None) -> int:
     """The number of a stream to read or to expect something of: None and 0 are every record of the book."""
     if tag is None or (type(tag) is int and tag == ALL_RECORDS):
@@ -151,6 +156,8 @@ class Expectations(NamedTuple):
 
 
 NO_EXPECTATIONS: Final = Expectations((), {})
+_make_expectations: Final = cast(Callable[[tuple[Any, ...]], Expectations], partial(tuple.__new__, Expectations))
+"""Without a frame of Python."""
 
 
 def encode_expectations(expect: Expect | None) -> Expectations:
@@ -161,6 +168,11 @@ def encode_expectations(expect: Expect | None) -> Expectations:
     """
     if expect is None:
         return NO_EXPECTATIONS
+    if type(expect) is dict and len(expect) == 1:  # nearly always: one stream, by its name
+        ((tag, newest),) = expect.items()
+        if type(tag) is str and type(newest) is int and 0 < newest <= SEQNUM_MAX:
+            number = _number_of_name(tag)
+            return _make_expectations((((number, newest),), {number: tag}))
     if type(expect) is not dict and not isinstance(expect, Mapping):
         raise InvalidArgument(f"expected expect={{tag: seqnum or None}}, found {type(expect).__name__}")
     if len(expect) > limits.RECORD_EXPECTATIONS:
@@ -170,7 +182,7 @@ def encode_expectations(expect: Expect | None) -> Expectations:
     keys: dict[int, Tag] = {}
     pairs = []
     for tag, newest in expect.items():
-        number = tag_number(tag) if type(tag) is str else stream_number(tag)
+        number = _number_of_name(tag) if type(tag) is str else stream_number(tag)
         if tag is None or number in keys:
             raise InvalidArgument(f"expect names a stream once, by a name or a number (0 = every record): {tag!r}")
         keys[number] = tag
@@ -297,6 +309,9 @@ def check_seconds(value: float | None, name: str, default: float) -> float:
     if math.isnan(value) or value < 0:
         raise InvalidArgument(f"expected {name} to be 0 or more seconds, found {value}", found=value)
     return float(value)
+
+
+NO_TAGS: Final = encode_tags(())
 
 
 def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[EncodedTags, bytes]]:

@@ -13,14 +13,15 @@ from boki._append_many import append_many
 from boki._appender import Appender
 from boki._arguments import ConsistencyName, Data, Expect, Expectations, Tag, TrimPairs
 from boki._connection import Connection
+from boki._lane import Lane
 from boki._pending import Ticket
 from boki._reader import Reader, RecordIterator, next_query, prev_query
 from boki._record import Record
-from boki._session import Session, View
+from boki._session import Session
 from boki._writer import Writer
 from boki_common import limits
 from boki_common.engine_protocol import Consistency
-from boki_common.errors import InvalidArgument
+from boki_common.errors import BokiError, InvalidArgument
 from boki_common.ids import SEQNUM_MAX, book_id
 from boki_common.record_batch import RUN_NAMED
 
@@ -35,30 +36,33 @@ class Book:
     None (or 0) is all of them.
     """
 
-    __slots__ = ("__weakref__", "_appender", "_connection", "_own_reader", "_view", "_writers", "id", "name")
+    __slots__ = ("__weakref__", "_lane", "_named", "_own_reader", "_writers", "id", "name")
 
-    def __init__(
-        self, connection: Connection, session: Session, name: str | int, writer: tuple[View, Appender] | None = None
-    ) -> None:
+    def __init__(self, lane: Lane, name: str | int, named: Appender | None = None) -> None:
         self.name: Final = name
         """As given to `client.book`."""
-        self.id: Final[int] = _book_number(name)
+        self.id: Final = lane.book
         """The number of the book: itself, or xxh3-64 of its name."""
-        self._connection = connection
-        self._view, self._appender = writer or self._session_writer(session)
+        self._lane = lane
+        self._named = named
+        """Of a named writer; else the lane says who appends."""
         self._own_reader: Reader | None = None
         self._writers: dict[str, Writer] | None = None
 
-    def _session_writer(self, session: Session) -> tuple[View, Appender]:
-        view = View(session, self.id)
-        return view, Appender(self._connection, view)
+    @property
+    def _connection(self) -> Connection:
+        return self._lane.connection
+
+    @property
+    def _appender(self) -> Appender:
+        return self._named or self._lane.appender()
 
     @property
     def _reader(self) -> Reader:
         """Made when the book is first read: a program may have 100,000 books that it only appends to."""
         reader = self._own_reader
         if reader is None:
-            reader = self._own_reader = Reader(self._connection, self._view, self.name)
+            reader = self._own_reader = Reader(self._connection, self._lane, self.name)
         return reader
 
     def __repr__(self) -> str:
@@ -70,12 +74,12 @@ class Book:
 
         Everything of the book at or below it is visible to the session. It may be used in `expect=`.
         """
-        return self._view.position or None
+        return self._lane.position or None
 
     @property
     def idle(self) -> bool:
         """Whether no append of this book and session is undecided, and it has no named writers."""
-        return not self._appender.undecided and not self._writers
+        return self._lane.idle and not self._writers
 
     # -- appending
 
@@ -117,7 +121,7 @@ class Book:
             known = None if self._writers is None else self._writers.get(name)
             named = known or await self.writer(name, timeout=timeout)
             return await named.append_at(number, data, tags=tags, expect=expect, timeout=timeout)
-        encoded = arguments.encode_tags(tags)
+        encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
         if type(data) is not bytes:
             data = arguments.as_bytes(data)
         if len(data) + len(encoded.names) > limits.RECORD_BYTES:
@@ -125,17 +129,32 @@ class Book:
         expectations = arguments.NO_EXPECTATIONS
         if expect is not None:
             expectations = arguments.encode_expectations(expect)
-            if expectations.highest > self._view.position:
+            if expectations.highest > self._lane.position:
                 await self._see(expectations)
-        appender = self._appender
         if timeout is not None:
             return await self._append_in(
                 encoded, data, expectations, arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
             )
-        ticket = appender.submit(encoded, data, expectations)
-        if ticket is None:
-            ticket = await appender.submit_in(encoded, data, expectations, None)
-        return await ticket.wait() or ticket.result()
+        outcome = await (
+            self._submit(encoded, data, expectations)
+            or await self._appender.submit_in(encoded, data, expectations, None)
+        ).wait()  # nothing here keeps the ticket, so it ends with its verdict, and not a turn later with hundreds of others
+        if type(outcome) is int:
+            return outcome
+        assert isinstance(outcome, BokiError)
+        raise outcome
+
+    def _submit(self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations) -> Ticket | None:
+        """None when the window is full."""
+        lane = self._lane
+        found = self._named or lane.undecided
+        if type(found) is Appender:
+            return found.submit(encoded, data, expectations)
+        if found is None and expectations is arguments.NO_EXPECTATIONS:
+            return lane.append(encoded, data)
+        appender = lane.appender()
+        appender.lasting = expectations is not arguments.NO_EXPECTATIONS
+        return appender.submit(encoded, data, expectations)
 
     async def encoded(
         self, data: Data, tags: Sequence[Tag], expect: Expect | None
@@ -147,7 +166,7 @@ class Book:
         if len(data) + len(encoded.names) > limits.RECORD_BYTES:
             arguments.check_size(data, encoded)
         expectations = arguments.encode_expectations(expect)
-        if expectations.highest > self._view.position:
+        if expectations.highest > self._lane.position:
             await self._see(expectations)
         return encoded, data, expectations
 
@@ -155,8 +174,9 @@ class Book:
         self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations, timeout_s: float
     ) -> int:
         deadline = self._connection.now() + timeout_s
-        ticket = await self._appender.submit_in(encoded, data, expectations, timeout_s)
-        await self._appender.wait(ticket, deadline, timeout_s)
+        appender = self._appender
+        ticket = await appender.submit_in(encoded, data, expectations, timeout_s)
+        await appender.wait(ticket, deadline, timeout_s)
         return await ticket
 
     async def _see(self, expectations: Expectations) -> None:
@@ -165,7 +185,7 @@ class Book:
         self._check_past(expectations)
 
     def _check_past(self, expectations: Expectations, hint: str = "") -> None:
-        position = self._view.position
+        position = self._lane.position
         for tag, seqnum in expectations.pairs:
             if seqnum > position:
                 raise InvalidArgument(
@@ -185,7 +205,7 @@ class Book:
             InvalidArgument, InvalidTag, RecordTooLarge, ClosedError: nothing was sent. An expectation newer than
                 `position` is an InvalidArgument here, because nothing can be asked without waiting.
         """
-        encoded = arguments.encode_tags(tags)
+        encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
         if type(data) is not bytes:
             data = arguments.as_bytes(data)
         if len(data) + len(encoded.names) > limits.RECORD_BYTES:
@@ -194,10 +214,9 @@ class Book:
         if expect is not None:
             expectations = arguments.encode_expectations(expect)
             self._check_past(expectations, "; read first, or use `await book.append(...)`")
-        appender = self._appender
-        ticket = appender.submit(encoded, data, expectations)
+        ticket = self._submit(encoded, data, expectations)
         if ticket is None:
-            raise appender.full()
+            raise self._appender.full()
         return ticket
 
     async def ready(self) -> None:
@@ -245,11 +264,9 @@ class Book:
         if writer is None:
             if len(self._writers) >= WRITERS:
                 raise InvalidArgument(f"expected at most {WRITERS} named writers of one book in a session")
-            appender = Appender(self._connection, self._view, writer_id, flags=RUN_NAMED)
+            appender = Appender(self._connection, self._lane, writer_id, flags=RUN_NAMED)
             appender.stale = True
-            writer = Writer(
-                Book(self._connection, self._view.session, self.name, (self._view, appender)), appender, name
-            )
+            writer = Writer(Book(self._lane, self.name, appender), appender, name)
         await writer.refresh(timeout)
         return self._writers.setdefault(name, writer)
 
@@ -464,9 +481,9 @@ class Book:
         if type(forget) is not bool:
             raise InvalidArgument(f"expected forget to be True or False, found {forget!r}")
         timeout_s = self._timeout(timeout)
-        if max(marks.values()) > self._view.position + 1:
+        if max(marks.values()) > self._lane.position + 1:
             await self._reader.refresh(timeout_s)
-        seen = self._view.position + 1
+        seen = self._lane.position + 1
         clamped = [(number, min(mark, seen)) for number, mark in marks.items()]
         await self._reader.trim(clamped, forget=forget, timeout_s=timeout_s)
 
@@ -489,6 +506,11 @@ class Book:
         if timeout is None:
             return self._connection.give_up_s
         return arguments.check_seconds(timeout, "timeout", 0.0)
+
+
+def book_of(connection: Connection, session: Session, name: str | int) -> Book:
+    """The book of a session. Raises InvalidArgument."""
+    return Book(Lane(connection, session, _book_number(name)), name)
 
 
 def _book_number(name: str | int) -> int:

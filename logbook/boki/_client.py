@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from boki import _arguments as arguments
-from boki._book import Book
+from boki._book import Book, book_of
 from boki._connection import Connection
 from boki._dial import Dialer, dialer_for
 from boki._session import Session, parse_token, token_text
@@ -86,7 +86,7 @@ class Client:
         books = self._books
         book = books.get(name) if type(name) in (str, int) else None
         if book is None:
-            book = Book(self._open_connection(), self._session, name)
+            book = book_of(self._open_connection(), self._session, name)
             books[name] = book
             self._drop_unused()
         else:

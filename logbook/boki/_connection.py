@@ -1,8 +1,8 @@
 """The connection of a client to its cluster: one engine at a time, another one when it fails.
 
-All sessions of a client share it. Appends of one turn of the event loop, over all books, leave in one frame (or a few,
-when they are large): `wants_flush` marks a book, and one callback at the end of the turn collects what the marked books
-have queued. Verdicts come back as rows and go to the window they are about, found by its writer.
+All sessions of a client share it. Appends of one turn of the event loop, over all books of a log, leave in one frame (or a
+few, when they are large): `wants_flush` marks a book, and one callback at the end of the turn collects what the marked books
+have queued (`_outbox`). Verdicts come back as rows and go to the window they are about, found by its writer.
 
 When a connection ends:
 - it is made again, to the next engine of the URL, after 50 ms that double up to 2 s, with jitter;
@@ -26,11 +26,12 @@ import msgspec
 from boki._appender import WRITER_BYTES, Appender
 from boki._deadlines import Deadlines
 from boki._dial import Dialer, EnginePeer
+from boki._lane import Lane
+from boki._outbox import Outbox, Outboxes
 from boki._outcome import Why, why_of
-from boki._window import FRAME_TARGET_BYTES
+from boki._together import ReadsTogether
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import (
     BokiError,
     CallTimeout,
@@ -44,8 +45,8 @@ from boki_common.errors import (
     UsageError,
     VersionMismatch,
 )
-from boki_common.ids import Position
 from boki_common.logs import get_logger
+from boki_common.run_column import RUN_KEY
 from boki_common.runtime.ports import Buffer, Random
 
 BACKOFF_LEAST_S: Final = 0.05
@@ -54,13 +55,12 @@ WATCH_S: Final = limits.CALL_TIMEOUT_S
 """How often an engine that owes something must be heard, and undecided appends are looked at."""
 OVERLOADED_ATTEMPTS: Final = 3
 """An engine that refused appends as too many is left alone for as long as after so many failed attempts."""
-EARLY_FLUSH_BYTES: Final = limits.BATCH_FLUSH_BYTES
-"""A full frame leaves before the end of the turn; smaller ones cost the bookies more than the wait is worth."""
 _CHANGES: Final = frozenset((wire.OP_TRIM, wire.OP_SET_AUX))
 """Calls that whoever was asked may have done, answered or not."""
 REFUSALS: Final = 3
 """Connections in a row that may end with a protocol error before the client gives up."""
 
+_PUSHES: Final = (wire.OP_ANSWERS, wire.OP_READS)
 _log = get_logger("sdk")
 
 
@@ -86,17 +86,19 @@ class Connection:
         self._dialer = dialer
         self._rng = rng
         self._peer: EnginePeer | None = None
-        self._undecided: dict[bytes | tuple[int, bytes], Appender] = {}
+        self.undecided: Final[dict[bytes, Appender | Lane]] = {}
+        """By book and writer, who has something undecided."""
         self._inquiries: dict[Appender, None] = {}
-        self._dirty: list[Appender] = []
+        self.outboxes: Final = Outboxes()
         self.flush_scheduled = False
         """Whether something is queued in this turn of the loop, which began appending at:"""
         self.turn_began = 0.0
-        self._queued_bytes = 0
         self._reconnecting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._calls = 0
+        self._together: ReadsTogether
+        """Of the connection there is."""
         self._deadlines = Deadlines(self.loop)
         self._heard = True
         self._probing = False
@@ -161,7 +163,7 @@ class Connection:
     async def _connect(self) -> None:
         peer = await self._dialer.dial(self)
         try:
-            body = msgspec.msgpack.encode({"versions": [wire.PROTOCOL_VERSION], "features": [], "auth": None})
+            body = msgspec.msgpack.encode({"versions": [wire.PROTOCOL_VERSION], "features": [wire.READS], "auth": None})
             async with asyncio.timeout(limits.CALL_TIMEOUT_S):
                 answer = await peer.request(wire.OP_HELLO, body)
             hello = msgspec.msgpack.decode(answer, type=Hello)
@@ -186,11 +188,12 @@ class Connection:
 
     def _established(self, peer: EnginePeer, hello: Hello) -> None:
         self._peer = peer
+        self._together = ReadsTogether(peer, taken=wire.READS in hello.features)
         self.engine = hello.engine
         self._dialer.learn(hello.engines)
         self._heard, self._probing = True, False
         for appender in self._all():
-            self.wants_flush(appender, 0)
+            self.wants_flush(appender)
         self._notify()
 
     async def _reconnect(self) -> None:
@@ -219,25 +222,34 @@ class Connection:
     # -- EngineHandler
 
     def message_received(self, peer: EnginePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        if opcode != wire.OP_ANSWERS:
-            raise ProtocolError(f"expected pushes of opcode {wire.OP_ANSWERS} from an engine, found {opcode}")
+        if opcode not in _PUSHES:
+            raise ProtocolError(f"expected pushes of opcodes {_PUSHES} from an engine, found {opcode}")
         if peer is not self._peer:
             return  # of a connection given up: whatever it says about numbers sent again since does not count
+        if opcode == wire.OP_READS:
+            self._together.told(body)
+            return
         self._heard = True
-        undecided, now = self._undecided, self.now()
+        undecided, now = self.undecided, self.now()
         many = wire.decode_committed(body) if len(body) > wire.FEW_ROWS_BYTES and not self._inquiries else None
         if many is not None:
             token, position, committed = many
-            for book, writer, first, count, first_seqnum in committed:
-                appender = undecided.get(writer) or undecided.get((book, writer))
-                if appender is not None and appender.book == book:
-                    appender.committed_at(first, count, first_seqnum, token, position, now)
+            outbox = self.outboxes.of(token)
+            for key, first, count, first_seqnum in committed:
+                found = undecided.get(key)
+                if found is not None:
+                    if isinstance(found, Lane) or not found.dirty:
+                        found.outbox = outbox
+                    found.committed_at(first, count, first_seqnum, token, position, now)
         else:
             token, rows = wire.decode_answers(body)
+            outbox = self.outboxes.of(token)
             for row in rows:
-                appender = undecided.get(row[1]) or undecided.get(row[:2])
-                if appender is not None and appender.book == row[0]:
-                    appender.answered(row, token, now)
+                found = undecided.get(RUN_KEY.pack(row[0], row[1]))
+                if found is not None:
+                    if isinstance(found, Lane) or not found.dirty:
+                        found.outbox = outbox
+                    found.answered(row, token, now)
                 if self._inquiries:
                     for inquiry in [one for one in self._inquiries if one.is_about(row)]:
                         inquiry.asked(row, token, now)
@@ -270,91 +282,72 @@ class Connection:
         """Appender has something undecided now. Raises InvalidArgument when its writer is in use elsewhere."""
         if appender.asking:
             self._inquiries[appender] = None
-        elif self._undecided.setdefault(appender.key, appender) is not appender:
+        elif self.undecided.setdefault(appender.key, appender) is not appender:
             raise InvalidArgument(
                 "another session of this client appends under the same writer now: a named writer has one user at a time"
             )
-        if self._watching is None:
-            self._watch()
+        self.watch()
 
     def unregister(self, appender: Appender) -> None:
         """Nothing of it is undecided any more."""
         if appender.asking:
             self._inquiries.pop(appender, None)
         else:
-            self._undecided.pop(appender.key, None)
+            self.undecided.pop(appender.key, None)
 
     def _all(self) -> list[Appender]:
-        """Whoever has something undecided."""
-        return [*self._undecided.values(), *self._inquiries]
+        """Whoever has something undecided; a record that was alone gets an appender."""
+        found = [one.appender() if isinstance(one, Lane) else one for one in list(self.undecided.values())]
+        return [*found, *self._inquiries]
 
-    def wants_flush(self, appender: Appender, size: int) -> None:
-        """Appender has queued so many bytes; they leave at the end of this turn of the loop, or before when many wait."""
+    def schedule_flush(self) -> None:
+        """What is queued from now on leaves at the end of this turn of the loop."""
+        self.turn_began = self.now()
+        self.flush_scheduled = True
+        self.loop.call_soon(self._flush)
+
+    def send(self, outbox: Outbox) -> None:
+        """Sends what is queued at once: the engine works on it while a thousand callers who were answered append again."""
+        outbox.send(self._peer)
+
+    def wants_flush(self, appender: Appender) -> None:
+        """What an appender has queued before leaves at the end of this turn of the loop."""
         if not appender.dirty:
             appender.dirty = True
-            self._dirty.append(appender)
-        self._queued_bytes += size
-        if self._queued_bytes >= EARLY_FLUSH_BYTES:
-            self._flush(early=True)  # the engine works on them while a thousand callers who were answered append again
-        elif not self.flush_scheduled:
-            self.flush_scheduled = True
-            self.loop.call_soon(self._flush)
+            appender.outbox.dirty.append(appender)
+        if not self.flush_scheduled:
+            self.schedule_flush()
 
-    def _flush(self, *, early: bool = False) -> None:
+    def _flush(self) -> None:
         """Sends what is queued, at once: nothing else of this turn is awaited."""
-        if not early:
-            self.flush_scheduled = False
-        self._queued_bytes = 0
-        dirty, self._dirty = self._dirty, []
-        peer = self._peer
-        if peer is not None and len(dirty) == 1:
-            (appender,) = dirty
-            alone = None if appender.stalled else appender.alone(appender.book, wire.NO_TOKEN)
-            if alone is not None:
-                appender.dirty = False
-                peer.push_now(wire.OP_APPEND, *alone)
-                return
-        builder, size = BatchBuilder(), 0
-        for appender in dirty:
-            appender.dirty = False
-            while appender.sent_items < len(appender.items) and not appender.stalled and peer is not None:
-                if size >= FRAME_TARGET_BYTES:
-                    self._send(peer, builder, dirty)
-                    builder, size = BatchBuilder(), 0
-                size = appender.fill(builder, appender.book, size)
-        if size and peer is not None:
-            self._send(peer, builder, dirty)
-
-    @staticmethod
-    def _send(peer: EnginePeer, builder: BatchBuilder, appenders: list[Appender]) -> None:
-        """Who expects something says what its session has seen: a conflict is told early only by who shows as much."""
-        token = wire.NO_TOKEN
-        if builder.expects:
-            seen: dict[int, Position] = {}
-            for session in dict.fromkeys(appender.view.session for appender in appenders):
-                wire.merge_tokens(seen, session.positions)
-            token = wire.encode_token(seen)
-        peer.push_now(wire.OP_APPEND, *builder.finish(token))
+        self.flush_scheduled = False
+        for outbox in self.outboxes.all:
+            if outbox.dirty or outbox.alone:
+                outbox.send(self._peer)
 
     # -- calls
 
-    async def call(self, opcode: int, body: Sequence[Buffer], timeout_s: float) -> memoryview:
+    async def call(
+        self, opcode: int, body: Sequence[Buffer], timeout_s: float, *, together: tuple[bytes, bytes] | None = None
+    ) -> memoryview:
         """One request, repeated on the next connection when one ends, and after a back-off when the engine asks for it.
+
+        Args:
+            together: token and query of a linearizable READ, which leaves with others of this turn.
 
         Raises:
             CallTimeout: no answer within `timeout_s`. Unreachable: no engine could be reached in that time, and none was asked.
             ConnectionLost: the client was closed after somebody was asked for a change. ClosedError: it was closed else.
         """
         self._calls += 1
-        if self._watching is None:
-            self._watch()
+        self.watch()
         peer, fault = self._peer, None
         deadline = self.now() + timeout_s
         deadlines = self._deadlines
         future: asyncio.Future[memoryview] | None = None
         try:
             if peer is not None:  # the common case
-                future = peer.request(opcode, *body)
+                future = peer.request(opcode, *body) if together is None else self._together.ask(*together)
                 deadlines.due[future] = deadline
                 if deadline < deadlines.timer_at:
                     deadlines.set_timer(deadline)
@@ -469,15 +462,20 @@ class Connection:
 
     # -- watching
 
+    def watch(self) -> None:
+        """Something is owed from now on."""
+        if self._watching is None:
+            self._watch()
+
     def _watch(self) -> None:
         """Runs every few seconds while something is owed."""
         self._watching = None
-        if self.closed or not (self._undecided or self._inquiries or self._calls):
+        if self.closed or not (self.undecided or self._inquiries or self._calls):
             return
         now = self.now()
-        for appender in self._all():
-            if now - appender.progressed_at > self.give_up_s:
-                appender.give_up(f"no verdict within {self.give_up_s} s ({self._last_error or 'no error'})")
+        for one in [*self.undecided.values(), *self._inquiries]:
+            if now - one.progressed_at > self.give_up_s:
+                one.give_up(f"no verdict within {self.give_up_s} s ({self._last_error or 'no error'})")
         self._probe()
         self._watching = self.loop.call_later(min(self._watch_s, self.give_up_s / 2 + 0.01), self._watch)
 

@@ -12,7 +12,7 @@ that an engine told of when it was connected to last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from boki_common.errors import BokiError, InvalidArgument, Unreachable
@@ -46,6 +46,12 @@ class EnginePeer(Protocol):
     def closed(self) -> bool: ...
 
     def request(self, opcode: int, *body: Buffer) -> asyncio.Future[memoryview]: ...
+
+    def expect(self) -> tuple[int, asyncio.Future[memoryview]]: ...
+
+    def send_all(self, messages: Iterable[tuple[int, int, Sequence[Buffer]]]) -> None: ...
+
+    def take_answers(self, answers: Iterable[tuple[int, memoryview]]) -> None: ...
 
     def push_now(self, opcode: int, *body: Buffer) -> None: ...
 

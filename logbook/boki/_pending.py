@@ -23,6 +23,7 @@ from boki_common.errors import BokiError, Conflict, OutcomeUnknown, Unreachable
 if TYPE_CHECKING:
     from boki._abandoned import Abandoned
     from boki._appender import Appender
+    from boki._lane import Lane
 
 Content: TypeAlias = tuple[EncodedTags, bytes, Expectations]
 """What a record says, whatever its number."""
@@ -45,7 +46,8 @@ class Ticket:
     """
 
     __slots__ = (
-        "_others", "_outcome", "_waiter", "abandoned", "appender", "data", "decided", "expectations", "first", "size", "tags",
+        "_others", "_outcome", "_waiter", "abandoned", "data", "decided", "expectations", "first", "owner", "sent", "size",
+        "tags",
     )  # fmt: skip
 
     def __init__(
@@ -53,10 +55,12 @@ class Ticket:
         tags: EncodedTags,
         data: bytes,
         expectations: Expectations = NO_EXPECTATIONS,
-        appender: Appender | None = None,
+        owner: Appender | Lane | None = None,
     ) -> None:
         self.first = 0
-        self.appender = appender
+        self.owner = owner
+        """Who has its number: its appender, or its lane while it is alone. Then this tells whether it is under way:"""
+        self.sent = False
         self.abandoned: Abandoned | None = None
         """What was sent and given up together with this record."""
         self.tags = tags
@@ -65,8 +69,8 @@ class Ticket:
         self.size = len(data) + tags.overhead_bytes
         self.decided = False
         self._outcome: int | BokiError | None = None
-        self._waiter: asyncio.Future[int] | None = None
-        self._others: list[asyncio.Future[int]] | None = None
+        self._waiter: asyncio.Future[int | BokiError] | None = None
+        self._others: list[asyncio.Future[int | BokiError]] | None = None
         """Who waits besides; most often nobody."""
 
     def done(self) -> bool:
@@ -90,11 +94,12 @@ class Ticket:
         state = repr(self._outcome) if self.decided else "undecided"
         return f"<boki.Ticket number={self.first} {state}>"
 
-    def wait(self) -> asyncio.Future[int]:
-        """A future that ends when the record is decided: with its seqnum, or 0 when `result` raises. Cancelling it disturbs no
-        other."""
-        loop = asyncio.get_running_loop() if self.appender is None else self.appender.connection.loop
-        future: asyncio.Future[int] = loop.create_future()
+    def wait(self) -> asyncio.Future[int | BokiError]:
+        """A future that ends when the record is decided: with its seqnum, or with what `result` raises. Cancelling it disturbs
+        no other."""
+        owner = self.owner
+        loop = asyncio.get_running_loop() if owner is None else owner.connection.loop
+        future: asyncio.Future[int | BokiError] = loop.create_future()
         if self._waiter is None:
             self._waiter = future
         elif self._others is None:
@@ -146,9 +151,9 @@ class Ticket:
 
         Asks the engine how far it is; the answer is of the moment.
         """
-        if self.decided or self.appender is None:
+        if self.decided or self.owner is None:
             return Why("nothing", repr(self))
-        return await self.appender.why(self)
+        return await self.owner.why(self)
 
     # -- what the SDK calls: `Pending` of `_window`
 
@@ -191,14 +196,14 @@ class Ticket:
             self.decided = True
             self._outcome = error
             if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(0)
+                self._waiter.set_result(error)
             if self._others is not None:
-                self._wake_others(0)
+                self._wake_others(error)
 
-    def _wake_others(self, seqnum: int) -> None:
+    def _wake_others(self, outcome: int | BokiError) -> None:
         for future in self._others or ():
             if not future.done():
-                future.set_result(seqnum)
+                future.set_result(outcome)
 
 
 class Chunk:

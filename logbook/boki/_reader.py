@@ -80,8 +80,9 @@ class Reader:
                 left_s = min(max(deadline - connection.now(), 0), limits.READ_WAIT_MS / 1000)
                 wait_ms = math.ceil(left_s * 1000)
                 query = query._replace(wait_ms=wait_ms)
-            request = (view.session.packed() + wire.encode_query(*query),)
-            answer = await connection.call(wire.OP_READ, request, timeout_s + wait_ms / 1000)
+            request = view.session.packed(), wire.encode_query(*query)
+            together = request if query.consistency is Consistency.LINEARIZABLE else None
+            answer = await connection.call(wire.OP_READ, request, timeout_s + wait_ms / 1000, together=together)
             point = decode_point(answer)
             if point is not None:
                 log, reached, position, seqnum, time_ms, numbers, payload = point

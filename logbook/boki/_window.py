@@ -185,6 +185,14 @@ class Window:
         else:
             self.items = [item]
 
+    def take_over(self, item: Pending, *, sent: bool) -> None:
+        """Its first number is that of an item that was numbered, and perhaps sent, before there was a window."""
+        assert self.next_number == item.first and not self.items
+        self.add(item)
+        if sent:
+            self.sent = item.first + item.count - 1
+            self.sent_items = 1
+
     def withdraw(self, item: Pending) -> bool:
         """Takes back an item that was never sent; later ones move up. False when it was sent or is decided."""
         if item.first <= self.sent or item.decided or item not in self.items:
@@ -233,16 +241,6 @@ class Window:
         item = items[at]
         first, flags = item.first, self.flags
         low = min(self.low, first)
-        if at + 1 == len(items) and type(item) is Ticket and not flags and item.expectations is NO_EXPECTATIONS:
-            tags = item.tags
-            builder.add_run_of_one(
-                book, self.writer, first, low, RUN_RESENT if first <= self.sent else 0, tags.packed, tags.tag_count, tags.names,
-                item.data,
-            )  # fmt: skip
-            self.sent_items = at + 1
-            if first > self.sent:
-                self.sent = first
-            return size + RUN_BYTES + item.size
         builder.start_run(book, self.writer, first, low, flags | (RUN_RESENT if first <= self.sent else 0))
         size += RUN_BYTES
         for item in islice(items, at, None):

@@ -121,7 +121,7 @@ class Writer:
         """Sends a record again under a number that the log has decided."""
         asking = self._appender.inquiry(self._appender.writer, number, RUN_NAMED)
         asking.sent = asking.ordered = asking.sent_again = number
-        ticket.appender = asking
+        ticket.owner = asking
         asking.queue(ticket)
         try:
             async with asyncio.timeout(arguments.check_seconds(timeout, "timeout", asking.connection.give_up_s)):

@@ -9,6 +9,11 @@ never split.
 
     queue → entry of the shard → acked → reported → cut → applied by the indexer (`take`)
 
+What finds nothing on its way, and is small, is *carried*: it goes to the sequencer alone, whose metalog entry makes it durable and
+orders it at once (ADR 21). So is then what queued up until its cut, if it is small too. The data ledger gets them a little later.
+
+    queue → carried to the sequencer → cut → applied … → entry of the shard, `WRITE_AFTER_S` later or before the next entry
+
 A shard ends by its term's end, a CLOSE, the failure of its ledger, or its size and age. What was not cut then goes back to
 the front of the queue, in order, under the same numbers. The next shard is used only after that, so records of one engine
 are never ordered out of turn (FIFO).
@@ -19,7 +24,7 @@ What waits too long for a shard is dropped, which ends the connection of its SDK
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -28,21 +33,20 @@ from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.record_batch import FEW_RUNS, Compress, RecordBatch, join
+from boki_common.runtime.ports import Buffer
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.append_queue import AppendQueue
 from boki_logbook.header_publisher import HeaderPublisher
 from boki_logbook.ports import DataLedgers, LedgerWriter, ShardLink
 from boki_logbook.settings import EngineSettings
 from boki_logbook.shard import OwnEntry, Piece, Shard
-from boki_metalog.errors import ShardNotOpen
+from boki_logbook.spare_ledger import SpareLedger
 from boki_metalog.patience import woken
 
 _log = get_logger("engine.appender")
 
-LEDGER_ROLE: Final = {"boki.role": b"data"}
-"""Custom metadata of the ledgers made here, for people who list them."""
-INCARNATION: Final = "boki.incarnation"
-"""Who made a data ledger, in its custom metadata: for whoever deletes those that no engine needs any more."""
+WRITE_AFTER_S: Final = 0.005
+"""Carried entries are written to their data ledger so long after the first of them, at the latest."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """Saying goodbye takes no longer; without it the sequencer closes the shard after its grace."""
 
@@ -77,12 +81,12 @@ class Appender:
         headers: HeaderPublisher,
         compress: Compress | None = None,
     ) -> None:
-        self._ledgers = ledgers
+        self._spare = SpareLedger(ledgers, incarnation=incarnation, settings=settings)
         self._headers = headers
         self._backlog = backlog
-        self._incarnation = incarnation
         self._settings = settings
         self._compress = compress
+        self._carried_entry_bytes = settings.carried_entry_bytes
         self._loop = asyncio.get_running_loop()
         self._link: ShardLink | None = None
         self._shard: Shard | None = None
@@ -91,18 +95,17 @@ class Appender:
         self._writers: dict[ShardKey, LedgerWriter] = {}
         self._closed: dict[ShardKey, None] = {}
         self._ended_term = 0
-        self._spare: LedgerWriter | None = None
-        self._spare_term = 0
-        """The term in which the spare was offered as a shard with unknown outcome: of use there or nowhere."""
         self._slots: dict[int, int] = {}
         """Term → its slots as bits: of the terms that were told of and are not over, one at most."""
         self._waiting = AppendQueue(settings.append_age_s, backlog.dropped)
         self._queue = self._waiting.pieces
         self._flush_due = False
+        self._write_due: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._background: dict[asyncio.Task[None], None] = {}
         self._entries_appended = metrics.counter(definitions.APPENDED_ENTRIES)
         self._records_appended = metrics.counter(definitions.APPENDED_RECORDS)
+        self._entries_carried = metrics.counter(definitions.CARRIED_ENTRIES)
         self._ack_seconds = metrics.histogram(definitions.ACK_SECONDS)
         self._shards_opened = metrics.counter(definitions.SHARDS_OPENED)
 
@@ -140,12 +143,12 @@ class Appender:
 
     def spare_ledgers(self) -> list[int]:
         """Data ledgers made ahead and not in use yet."""
-        return [] if self._spare is None else [self._spare.ledger_id]
+        return [] if self._spare.ledger_id is None else [self._spare.ledger_id]
 
     def add(self, piece: Piece) -> None:
         """Queues a batch whose books belong to this log's term, or to the next one."""
         shard, queue = self._shard, self._queue
-        if shard is not None and shard.accepting and not shard.in_flight and not queue:
+        if shard is not None and shard.accepting and not shard.in_flight and not queue and not shard.carrying:
             self._send(shard, (piece,))
             return
         self._waiting.add(piece)
@@ -185,21 +188,31 @@ class Appender:
         """A sequencer takes reports: of the term of our shard, or of a later one."""
         self._link = link
         shard = self._shard
-        if shard is not None and shard.term == link.term and shard.acked_entries:
+        if shard is not None and shard.term == link.term and shard.acked_entries > shard.cut_entries:
             link.report(shard.number, shard.acked_records, shard.acked_entries)
+        if shard is not None and shard.term == link.term and shard.failed:
+            self._end_failed(shard)
         self._wake.set()
 
     def link_down(self) -> None:
         self._link = None
+        self._write_carried()  # whether the sequencer has the newest is unknown: it will be reported
 
     def cut(self, term: int, number: int, entries_end: int) -> None:
         """The metalog orders a shard up to `entries_end`."""
         shard = self.shards.get((term, number))
         if shard is not None and entries_end > shard.cut_entries:
-            assert entries_end <= shard.acked_entries, "the sequencer ordered what this engine never reported"
+            assert entries_end <= max(shard.acked_entries, shard.carried_entries), (
+                "the sequencer ordered what this engine never reported"
+            )
             shard.cut_entries = entries_end
             if not shard.accepting:
                 self._end_if_finished(shard)
+
+    def cut_applied(self) -> None:
+        """Whoever was to be answered was: what waited for an entry that was carried goes now."""
+        if self._queue:
+            self._flush()
 
     def closed(self, term: int, number: int) -> None:
         """The metalog closed a shard where it is cut."""
@@ -228,8 +241,19 @@ class Appender:
         if shard is None:
             return
         while self._queue and shard.in_flight < limits.BATCHES_IN_FLIGHT and shard.accepting:
+            if shard.carrying and self._is_small(self._queue):
+                return  # it will be carried next, when the one that is on its way is cut
             if not self._send(shard, self._next_pieces()):
                 return
+
+    def _is_small(self, pieces: Iterable[Piece]) -> bool:
+        """Whether they would be carried together."""
+        room = self._carried_entry_bytes
+        for piece in pieces:
+            room -= piece.batch.size
+            if room < 0:
+                return False
+        return True
 
     def _send(self, shard: Shard, pieces: Sequence[Piece]) -> bool:
         """Makes these the next entry; what could not be sent is in front of the queue again: False."""
@@ -237,12 +261,14 @@ class Appender:
             assert not piece.slots & shard.foreign_slots, (
                 f"a book of another log came to shard {shard.number} of {shard.term}"
             )
+        payload, batch = self._entry_of(shard, pieces)
+        link = self._carrier(shard, batch)
         try:
-            if len(pieces) == 1 and self._compress is None:
-                batch = pieces[0].batch
-                entry = shard.writer.submit(*batch.at(shard.term, shard.number, shard.submitted_records))
+            if link is not None:
+                entry = shard.submitted_entries
             else:
-                entry, batch = self._submit_joined(shard, pieces)
+                self._write(shard)
+                entry = shard.writer.submit(*payload)
         except Overloaded:
             self._waiting.put_back(pieces)
             return False  # the writer's window is full: the next ack goes on
@@ -252,11 +278,55 @@ class Appender:
             return False
         now_s = self._loop.time()
         shard.submitted(entry, batch, pieces, now_s)
+        if link is not None:
+            self._carry(link, shard, payload)
         self._entries_appended.value += 1
         self._records_appended.value += batch.record_count
         if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
             shard.retire()
         return True
+
+    def _carrier(self, shard: Shard, batch: RecordBatch) -> ShardLink | None:
+        """Who has the next entry carried, if it may be."""
+        link = self._link
+        if link is None or link.term != shard.term or not link.carries:
+            return None
+        return link if batch.size <= self._carried_entry_bytes and shard.may_carry else None
+
+    def _carry(self, link: ShardLink, shard: Shard, payload: Sequence[Buffer]) -> None:
+        """Has the sequencer order the entry that was submitted last; its ledger gets it later."""
+        shard.carried(payload)
+        link.carry(shard.number, shard.submitted_records, shard.submitted_entries, payload)
+        self._entries_carried.value += 1
+        if self._write_due is None:
+            self._write_due = self._loop.call_later(WRITE_AFTER_S, self._write_carried)
+
+    def _write_carried(self) -> None:
+        """Gives the data ledger what was carried."""
+        if self._write_due is not None:
+            self._write_due.cancel()
+            self._write_due = None
+        shard = self._shard
+        if shard is None:
+            return
+        try:
+            self._write(shard)
+        except Overloaded:
+            return  # the writer's window is full: the next ack goes on
+        except BokiError as error:
+            self._failed(shard, error)
+            return
+        self._flush()
+
+    def _write(self, shard: Shard) -> None:
+        """Gives a data ledger what was carried. Raises what its writer does; the rest is unwritten then."""
+        unwritten = shard.unwritten
+        while unwritten:
+            entry = shard.writer.submit(*unwritten[0])
+            assert entry == shard.carried_entries - len(unwritten), (
+                f"ledger {shard.writer.ledger_id} gave entry id {entry} out of turn"
+            )
+            unwritten.popleft()
 
     def _next_pieces(self) -> list[Piece]:
         """What goes into the next entry: at least one batch, then as many as fit."""
@@ -272,7 +342,11 @@ class Appender:
             pieces.append(queue.popleft())
         return pieces
 
-    def _submit_joined(self, shard: Shard, pieces: Sequence[Piece]) -> tuple[int, RecordBatch]:
+    def _entry_of(self, shard: Shard, pieces: Sequence[Piece]) -> tuple[Sequence[Buffer], RecordBatch]:
+        """The payload of the next entry, and its batch."""
+        if len(pieces) == 1 and self._compress is None:
+            batch = pieces[0].batch
+            return batch.at(shard.term, shard.number, shard.submitted_records), batch
         batches = [piece.batch for piece in pieces]
         buffers = join(
             batches,
@@ -282,18 +356,19 @@ class Appender:
             compress=self._compress,
         )
         if len(batches) == 1:
-            return shard.writer.submit(*buffers), batches[0]
+            return buffers, batches[0]
         joined = b"".join(buffers)
-        entry = shard.writer.submit(joined)
         many = any(one.run_count > FEW_RUNS for one in batches)  # nobody made a list of them
         runs = None if many else [run for one in batches for run in one.runs]
-        return entry, RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
+        return (joined,), RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
 
     def _acked(self, shard: Shard, last_acked: int) -> None:
         if shard is not self._shard:
             return  # it ended: what is beyond its cut is appended again elsewhere
-        first, first_record = shard.acked_entries, shard.acked_records
+        first = shard.acked_entries
         sent_s = shard.acked(last_acked)
+        if shard.unwritten and self._write_due is None:
+            self._write_carried()
         if sent_s is None:
             return
         link = self._link
@@ -301,7 +376,7 @@ class Appender:
             link.report(shard.number, shard.acked_records, shard.acked_entries, now=not shard.in_flight)
         self._ack_seconds.observe(self._loop.time() - sent_s)
         if self._headers.subscribers:
-            entries = shard.newly_acked(first, first_record)
+            entries = shard.newly_acked(first)
             self._headers.acked(shard.writer.ledger_id, shard.term, shard.number, entries)
         if self._queue:
             self._flush()
@@ -315,9 +390,17 @@ class Appender:
         shard.fail()
         self._writers.pop((shard.term, shard.number), None)
         shard.writer.abandon()  # closing it takes recovery now
-        self._end_if_finished(shard)
+        self._end_failed(shard)
 
     # -- the end of a shard
+
+    def _end_failed(self, shard: Shard) -> None:
+        """If its last entry was carried, nobody here can tell whether that will be ordered: its CLOSE does."""
+        self._end_if_finished(shard)
+        link = self._link
+        untold = shard.carried_entries > max(shard.cut_entries, shard.acked_entries)
+        if shard is self._shard and untold and link is not None and link.term == shard.term:
+            self._in_background(self._close_shard(link, shard.number))
 
     def _end_if_finished(self, shard: Shard) -> None:
         if shard is self._shard and shard.finished:
@@ -335,8 +418,18 @@ class Appender:
         if shard is self._shard:
             _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
             self._shard = None
+            self._write_last(shard)
             self._backlog.let_go()
             self._wake.set()
+
+    def _write_last(self, shard: Shard) -> None:
+        """Completes the data ledger of a shard that ended. If it takes not all, recovery does, from the metalog."""
+        try:
+            self._write(shard)
+        except BokiError as error:
+            _log.info("data ledger is left to recovery", ledger_id=shard.writer.ledger_id, error=error)
+            self._writers.pop((shard.term, shard.number), None)
+            shard.writer.abandon()
 
     async def _close_shard(self, link: ShardLink, number: int) -> None:
         try:
@@ -370,25 +463,10 @@ class Appender:
         return link
 
     async def _open_shard(self, link: ShardLink) -> None:
-        writer = self._spare
-        if writer is not None and self._spare_term not in (0, link.term):  # it may be a shard of that term
-            self._spare = None
-            self._in_background(self._close_unused(writer))
-            writer = None
-        if writer is None:
-            writer = self._spare = await self._create()
-        self._spare_term = link.term
-        try:
-            number = await link.open_shard(self._incarnation, writer.ledger_id)
-        except ShardNotOpen:
-            self._spare = None
-            self._in_background(self._close_unused(writer))
-            raise
-        self._spare_term = 0
-        self._spare = None
+        number, writer = await self._spare.open_shard(link)
         key = link.term, number
         if link.term <= self._ended_term or key in self._closed:
-            self._in_background(self._close_unused(writer))
+            self._spare.close_unused(writer)
             return
         shard = self._shard = self.shards[key] = Shard(
             link.term, number, writer, self._loop.time(), self._slots[link.term]
@@ -397,32 +475,8 @@ class Appender:
         writer.listen(partial(self._acked, shard), partial(self._failed, shard))
         self._shards_opened.inc()
         _log.info("shard opened", term=shard.term, shard=number, ledger_id=writer.ledger_id)
-        self._in_background(self._make_spare())
+        self._spare.make()
         self._flush()
-
-    async def _create(self) -> LedgerWriter:
-        return await self._ledgers.create(
-            replicas=self._settings.replicas,
-            acks=self._settings.acks,
-            custom=LEDGER_ROLE | {INCARNATION: self._incarnation.encode()},
-        )
-
-    async def _make_spare(self) -> None:
-        try:
-            spare = await self._create()
-        except BokiError as error:
-            _log.info("no spare data ledger yet", error=error)  # one is made when it is needed
-            return
-        if self._spare is None:
-            self._spare = spare
-        else:
-            await self._close_unused(spare)
-
-    async def _close_unused(self, writer: LedgerWriter) -> None:
-        try:
-            await writer.close()
-        except BokiError as error:
-            _log.info("unused data ledger not closed", ledger_id=writer.ledger_id, error=error)
 
     # -- end
 
@@ -433,19 +487,19 @@ class Appender:
 
     async def close(self) -> None:
         """Tells the sequencer that the shard ends, as far as it listens in time, and deletes the spare ledger."""
-        shard, link, spare = self._shard, self._link, self._spare
-        self._shard = self._link = self._spare = None
+        self._write_carried()
+        shard, link = self._shard, self._link
+        self._shard = self._link = None
         self._waiting.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 if shard is not None and link is not None and link.term == shard.term:
                     await self._close_shard(link, shard.number)
-                if spare is not None:
-                    spare.abandon()
-                    await self._ledgers.delete(spare.ledger_id)  # nobody else ever heard of it
+                await self._spare.delete()
         except (BokiError, TimeoutError) as error:
             _log.info("engine left without saying so", error=error)
         for task in list(self._background):
             task.cancel()
         while self._background:
             await asyncio.wait(list(self._background))
+        await self._spare.close()

@@ -8,7 +8,7 @@ something else (for records, or for entries that are not cached) goes on as a re
 Rules:
 - A barrier of a log proves nothing about a book that another log orders by now: such a read asks anew, by itself.
 - What fails the barrier fails the whole group, as it would have failed each of them.
-- Who is answered hears whether another answer follows at once: callers of one connection then ask again together, and share
+- Who is answered hears whether other answers follow at once: callers of one connection then ask again together, and share
   the next barrier too. Without it those who hear first would be a group of their own, and every round take two entries.
 - Reads that wait here count as parked ones (`settings.parked_reads`). Whoever is gone by then is passed over.
 
@@ -30,8 +30,10 @@ from boki_logbook.ports import ShardLink
 
 TURN_READS: Final = 256
 """Reads of a group that are answered before others get their turn of the loop."""
-SLICE_READS: Final = 16
-"""Answers that leave together: whoever is told wakes up while the others are looked up."""
+FIRST_SLICE_READS: Final = 4
+SLICE_READS: Final = 64
+"""Answers that leave together: whoever is told wakes up while the others are looked up, so the first are few; each slice is
+twice the one before, for to look up a read takes half of what its caller does with the answer."""
 
 Answer: TypeAlias = tuple[int, list[Buffer]]
 """A request id and the reply."""
@@ -44,7 +46,7 @@ class Asker(Protocol):
     def closed(self) -> bool: ...
 
     def respond_reads(self, answers: Sequence[Answer], *, more: bool) -> None:
-        """`more`: another answer to the same connection follows at once."""
+        """`more`: others to the same connection follow at once, or at least word that none do."""
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         """Answers when it can, in a task. Raises nothing."""
@@ -98,15 +100,24 @@ class BarrierReads:
         self._closed = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def add(self, asker: Asker, request_id: int, token: Token, query: Query) -> None:
-        """Answers a read when all that was acknowledged before is applied here."""
-        self.waiting += 1
-        log = self._log_of(query.book)
+    def add(self, asker: Asker, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
+        """Answers reads, by request id, when all that was acknowledged before is applied here."""
+        self.waiting += len(reads)
+        book: int | None = None
+        group: list[_Read] = []
+        for request_id, query in reads:
+            if query.book != book:
+                book = query.book
+                group = self._group_of(book)
+            group.append((asker, request_id, token, query))
+
+    def _group_of(self, book: int) -> list[_Read]:
+        log = self._log_of(book)
         group = self._forming.get(log)
         if group is None:
             group = self._forming[log] = []
-            self._loop.call_soon(self._leave, log, group, query.book)
-        group.append((asker, request_id, token, query))
+            self._loop.call_soon(self._leave, log, group, book)
+        return group
 
     def _leave(self, log: int, group: list[_Read], book: int) -> None:
         """The turn of a group is over: who asks from now on needs a barrier of his own."""
@@ -160,6 +171,7 @@ class BarrierReads:
         answer_here = views.answer_here
         told: Asker | None = None
         answers: list[Answer] = []
+        slice_reads = FIRST_SLICE_READS
         seen: tuple[Asker | None, int, Token] = None, 0, {}
         gone = moved = here = False
         view: tuple[Token, int] = {}, 0
@@ -184,11 +196,14 @@ class BarrierReads:
                 merge_tokens(reached, at)
                 asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
                 continue
-            if told is not None and (asker is not told or len(answers) == SLICE_READS):
-                told.respond_reads(answers, more=asker is told)
-                answers = []
+            if told is not None and asker is not told:
+                told.respond_reads(answers, more=False)
+                slice_reads, answers = FIRST_SLICE_READS, []
             told = asker
             answers.append((request_id, reply))
+            if len(answers) == slice_reads:
+                told.respond_reads(answers, more=True)
+                slice_reads, answers = min(2 * slice_reads, SLICE_READS), []
         if told is not None:
             told.respond_reads(answers, more=False)
 

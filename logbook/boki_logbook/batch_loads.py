@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from boki_common.errors import EntryUnknown, NetworkError, NoSuchEntry, NoSuchLedger
+from boki_common.errors import DigestMismatch, EntryUnknown, NetworkError, NoSuchEntry, NoSuchLedger
 from boki_common.record_batch import RecordBatch
 from boki_logbook.cache import BatchCache, EntryKey
+from boki_logbook.carried_entries import CarriedEntries
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.places import EntryPlace
 from boki_logbook.settings import EngineSettings
@@ -24,9 +25,12 @@ LOAD_TRIES: Final = 3
 class BatchLoads:
     """See the module. How many are loaded at once is up to the callers."""
 
-    def __init__(self, *, cache: BatchCache, source: EntrySource, settings: EngineSettings) -> None:
+    def __init__(
+        self, *, cache: BatchCache, source: EntrySource, carried: CarriedEntries, settings: EngineSettings
+    ) -> None:
         self._cache = cache
         self._source = source
+        self._carried = carried
         self._settings = settings
         self._loading: dict[EntryKey, asyncio.Task[RecordBatch]] = {}
 
@@ -36,14 +40,15 @@ class BatchLoads:
         for place in places:
             key = place.ledger_id, place.entry
             batch = self._cache.get(*key)
-            batches.append(batch if batch is not None else self._loading.get(key) or self._start(key))
+            batches.append(batch if batch is not None else self._loading.get(key) or self._start(place))
         waiting = [task for task in batches if isinstance(task, asyncio.Task)]
         if waiting:
             await asyncio.wait(waiting)
         return [task.result() if isinstance(task, asyncio.Task) else task for task in batches]
 
-    def _start(self, key: EntryKey) -> asyncio.Task[RecordBatch]:
-        task = self._loading[key] = asyncio.ensure_future(self._load(key))
+    def _start(self, place: EntryPlace) -> asyncio.Task[RecordBatch]:
+        key = place.ledger_id, place.entry
+        task = self._loading[key] = asyncio.ensure_future(self._load(place))
         task.add_done_callback(lambda done: self._loaded(key, done))
         return task
 
@@ -52,27 +57,34 @@ class BatchLoads:
         if not task.cancelled():
             task.exception()  # whoever waits for it gets it; those who gave up need no warning
 
-    async def _load(self, key: EntryKey) -> RecordBatch:
-        """Reads an entry that a cut covers: "no such entry" only means that it is not found yet."""
-        ledger_id, entry = key
-        pause_s = self._settings.retry_first_s
-        for tried in range(1, LOAD_TRIES + 1):
+    async def _load(self, place: EntryPlace) -> RecordBatch:
+        """Reads an entry that a cut covers: "no such entry" only means that it is not found yet, or still in the metalog."""
+        ledger_id, entry = place.ledger_id, place.entry
+        pause_s, tried = self._settings.retry_first_s, 0
+        while True:
             try:
                 (batch,) = await self._source.read(ledger_id, entry, entry)
-            except (NoSuchEntry, NoSuchLedger, EntryUnknown, NetworkError) as error:
-                if tried == LOAD_TRIES:
+                break
+            except (NoSuchEntry, NoSuchLedger, EntryUnknown, NetworkError, DigestMismatch) as error:
+                tried += 1
+                damaged = isinstance(error, DigestMismatch)  # all copies: to look again helps nobody
+                if damaged or tried == LOAD_TRIES:
+                    carried = await self._carried.batch_at(place)
+                    if carried is not None:
+                        batch = carried
+                        break
+                    if damaged:
+                        raise
                     raise EntryUnknown(
                         f"entry {entry} of data ledger {ledger_id} is ordered, but cannot be read now: {error}; "
                         "try again when its bookies are back",
                         ledger_id=ledger_id,
                         entry=entry,
                     ) from error
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, self._settings.retry_limit_s)
-            else:
-                self._cache.put(ledger_id, entry, batch)
-                return batch
-        raise AssertionError("the last try returns or raises")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+        self._cache.put(ledger_id, entry, batch)
+        return batch
 
     async def close(self) -> None:
         """Ends all loads."""

@@ -24,6 +24,7 @@ from boki_common.runtime.ports import Clock
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.appender import Appender
 from boki_logbook.cache import BatchCache
+from boki_logbook.carried_entries import CarriedEntries, Metalog
 from boki_logbook.clock_watch import ClockWatch
 from boki_logbook.compression import compressor
 from boki_logbook.early_conflicts import EarlyConflicts, early_conflicts
@@ -47,6 +48,7 @@ from boki_metalog.index_slots import index_slots_text, parse_index_slots
 from boki_metalog.metalog_entry import Lost
 from boki_metalog.progress import Order
 from boki_metalog.term_order import ALL_SLOTS
+from boki_metalog.term_record import TermRecord
 from boki_metalog.view import FIRST_LOG, View
 
 ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
@@ -87,6 +89,8 @@ class EngineCore:
         """What this engine indexes, as the bits of a number; calls about other books do not come here."""
         self.foreign: Callable[[int], bool] = lambda term: False
         """Whether a term is known to have none of these slots: then nobody here waits for what it ordered."""
+        self.record_of: Callable[[int], TermRecord | None] = lambda term: None
+        """The record of a sealed term, as far as it was read."""
         self.state = DecisionState(slots=self.slots)
         self.frontier = Frontier()
         self.cache = BatchCache(settings.cache_bytes)
@@ -95,9 +99,15 @@ class EngineCore:
         """Of other engines' entries."""
         self.headers = HeaderPublisher()
         self.appender = AppendRouter(settings=settings, metrics=metrics)
-        self.reader = Reader(serving=self, state=self.state, cache=self.cache, source=self._source, settings=settings)
+        carried = CarriedEntries(
+            ledgers, metalog=self._metalog, shards=lambda term: self.state.places.terms[term].shards
+        )
+        self.reader = Reader(
+            serving=self, state=self.state, cache=self.cache, source=self._source, carried=carried, settings=settings
+        )
         self.sealer = Sealer(
             ledgers,
+            carried,
             incarnation=incarnation,
             others_s=settings.retry_limit_s,
             retry_first_s=settings.retry_first_s,
@@ -119,15 +129,21 @@ class EngineCore:
         self._indexed = metrics.counter(definitions.INDEXED_RECORDS)
         self.reads = metrics.counter(definitions.READS)
         self._early = metrics.counter(definitions.EARLY_CONFLICTS)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._clock_watch = None if clock is None else ClockWatch(clock, self._links, settings, metrics)
+        self._start_works()
+
+    def _start_works(self) -> None:
+        """What is measured now and then, and what goes on beside the logs."""
+        metrics = self._metrics
         metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.state.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
-        expiry = Expiry(lambda: self.state, self.order, settings)
+        expiry = Expiry(lambda: self.state, self.order, self._settings)
         works = [self.sealer.run, expiry.run]
-        self._clock_watch = None if clock is None else ClockWatch(clock, self._links, settings, metrics)
         if self._clock_watch is not None:
             works.append(self._clock_watch.run)
-        self._tasks = [self._loop.create_task(self._run(work)) for work in works]
+        self._tasks += [self._loop.create_task(self._run(work)) for work in works]
 
     def fail(self, error: BaseException) -> None:
         """Ends the engine: what it knows cannot be trusted or continued."""
@@ -144,6 +160,17 @@ class EngineCore:
 
     def _links(self) -> dict[int, ShardLink]:
         return {number: log.link for number, log in self.logs.items() if log.link is not None}
+
+    def _metalog(self, term: int) -> Metalog | None:
+        """What is known of a term's metalog."""
+        record = self.record_of(term)
+        if record is not None:
+            return Metalog(record.metalog_ledger, record.last_entry + 1)
+        for number, log in self.logs.items():
+            received = self.frontier.received.get(number)
+            if log.info is not None and log.info.term == term and received is not None and received.term == term:
+                return Metalog(log.info.metalog_ledger, received.entry)
+        return None
 
     # -- snapshots
 
@@ -164,7 +191,7 @@ class EngineCore:
             places = state.places.terms[term]
             for shard in places.shards.values():
                 if shard.closed and state.live(term):
-                    self.sealer.seal(shard.ledger_id, shard.entries_end, None)
+                    self.sealer.seal(shard, None)
 
     def agrees(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot has nothing that was given up as never indexed."""

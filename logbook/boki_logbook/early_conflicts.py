@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 from boki_common.batch_builder import BatchBuilder
 from boki_common.engine_protocol import NEWEST_FORGOTTEN, AnswerRow, Token, Verdict, merge_tokens
 from boki_common.ids import Position
-from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, RUN_VOID, Expectation, RecordBatch
+from boki_common.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, RUN_VOID, Expectations, RecordBatch
 from boki_logbook.writers import Actual
 
 _LEFT_TO_THE_LOG: Final = RUN_NAMED | RUN_RESENT | RUN_VOID
@@ -31,6 +31,9 @@ _LEFT_TO_THE_LOG: Final = RUN_NAMED | RUN_RESENT | RUN_VOID
 
 class Conditions(Protocol):
     """What is decided: `state.DecisionState`."""
+
+    def hold(self, book: int, tags: Sequence[int], expected: Sequence[int]) -> bool:
+        """Whether all of these expectations hold now: then none will certainly fail."""
 
     def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
         """What a record with these (tag, seqnum) expectations will certainly hear; None if the log has to decide."""
@@ -63,9 +66,10 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
     expected = start = 0
     for run in batch.runs:
         book, writer, first, _, count, _, wanted, flags = run
-        if wanted and not flags & _LEFT_TO_THE_LOG:
+        of_run = expectations.part(expected, expected + wanted)
+        if wanted and not flags & _LEFT_TO_THE_LOG and not state.hold(book, of_run.tags, of_run.seqnums):
             before = len(rows)
-            for record, pairs in _by_record(expectations[expected : expected + wanted]):
+            for record, pairs in _by_record(of_run):
                 actual = state.would_fail(book, pairs)
                 if actual is not None and _is_shown(actual, token, book, shown):
                     covered = shown.covered(book)
@@ -86,13 +90,10 @@ def _is_shown(actual: Actual, token: Token, book: int, shown: Shown) -> bool:
     return all(newest <= covered or newest == NEWEST_FORGOTTEN for _, newest in actual)
 
 
-def _by_record(expectations: Sequence[Expectation]) -> list[tuple[int, list[tuple[int, int]]]]:
+def _by_record(expectations: Expectations) -> list[tuple[int, list[tuple[int, int]]]]:
     """(record of the run, its (tag, seqnum) pairs), ascending."""
-    if len(expectations) == 1:
-        ((tag, seqnum, record, _),) = expectations
-        return [(record, [(tag, seqnum)])]
     grouped: dict[int, list[tuple[int, int]]] = {}
-    for tag, seqnum, record, _ in expectations:
+    for tag, seqnum, record in zip(*expectations, strict=True):
         grouped.setdefault(record, []).append((tag, seqnum))
     return sorted(grouped.items())
 
@@ -101,13 +102,13 @@ def _without_payload(batch: RecordBatch, records: Sequence[int]) -> RecordBatch:
     """The same batch; these records keep their numbers and expectations, and have neither tags nor data."""
     empty = frozenset(records)
     builder = BatchBuilder()
-    expectations, crcs = iter(batch.expectations), iter(batch.crc_values)
+    crcs = iter(batch.crc_values)
     tag_counts = batch.tag_counts.tolist()
-    record = 0
+    record = expected = 0
     for run in batch.runs:
         builder.start_run(run.book, run.writer, run.first, run.low, run.flags)
-        of_run = _by_record([next(expectations) for _ in range(run.expectation_count)])
-        wanted = dict(of_run)
+        wanted = dict(_by_record(batch.expectations.part(expected, expected + run.expectation_count)))
+        expected += run.expectation_count
         for at in range(run.count):
             if record in empty:
                 builder.add(b"", 0, NO_NAMES, b"")

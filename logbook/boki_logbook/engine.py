@@ -215,7 +215,7 @@ class Engine:
         followers = LogFollowers(
             metadata=self._metadata, ledgers=self._ledgers, listener=core, starts=core.starts(), slots=core.slots
         )
-        core.foreign = followers.foreign
+        core.foreign, core.record_of = followers.foreign, followers.record
         works = [followers.run(), keeping.run(), _raised(core.failed)]
         if self._settings.aux_backup_s:
             works.append(self._aux_backup(core).run())

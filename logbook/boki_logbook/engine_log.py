@@ -3,7 +3,7 @@
 The order of steps on a metalog entry matters:
     1. the indexer takes it, and asks for the headers that other engines wrote;
     2. the appender hears how far its shard is cut, then that it was closed: what is beyond goes to the next shard;
-    3. what can be applied is: verdicts, rows, answers, readers.
+    3. what can be applied is: verdicts, rows, answers, readers; then the appender goes on.
 
 When a term is over, the appender's rest goes by way of the router to whoever has its books next; the indexer may still be
 behind, and nothing waits for it but terms that come after (`frontier`).
@@ -54,6 +54,8 @@ class EngineLog:
         self.log = log
         self.appender = make_appender()
         self.indexer = make_indexer(self.appender)
+        self.info: TermInfo | None = None
+        """Of the newest term."""
         self.link: ShardLink | None = None
         """The connection to the sequencer of the current term, while there is one."""
         self._loop = asyncio.get_running_loop()
@@ -69,6 +71,7 @@ class EngineLog:
     # -- FollowerListener
 
     async def term_started(self, info: TermInfo) -> None:
+        self.info = info
         self._sealed, self._over, self._idle = info.sealed, False, False
         self.indexer.term_started(info)
         if not info.sealed:
@@ -88,6 +91,7 @@ class EngineLog:
                 elif isinstance(command, Lost):
                     self._owner.lost(command)
         indexer.apply()
+        appender.cut_applied()
 
     async def caught_up(self) -> None:
         await self.indexer.room()
@@ -119,8 +123,7 @@ class EngineLog:
         self.indexer.idle()
 
     def _seal(self, term: int, number: int) -> None:
-        shard = self.indexer.shards[number]
-        self._sealer.seal(shard.ledger_id, shard.entries_end, self.appender.writer_of(term, number))
+        self._sealer.seal(self.indexer.shards[number], self.appender.writer_of(term, number))
 
     # -- status
 

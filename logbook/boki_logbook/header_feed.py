@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, CorruptData, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.record_batch import RecordBatch
 from boki_logbook.entry_source import EntrySource
@@ -81,6 +81,8 @@ class HeaderFeed:
         """Entries first … first + count - 1 will be taken, after all that were wanted before."""
         chunk = self._open_chunks.get(ledger_id)
         for entry in range(first, first + count):
+            if (ledger_id, entry) in self._ready:
+                continue  # it was carried
             header = self._pushed.take(ledger_id, entry)
             if header is not None and len(self._ready) < WINDOW_ENTRIES:
                 self._ready[ledger_id, entry] = header
@@ -89,6 +91,18 @@ class HeaderFeed:
                 self.wanted.append(chunk)
             else:
                 chunk.last = entry
+
+    def carried(self, ledger_id: int, entry: int, body: bytes) -> RecordBatch:
+        """An entry that came with the metalog; to be told before it is wanted. Raises CorruptData."""
+        try:
+            batch = self._ready[ledger_id, entry] = RecordBatch.parse(memoryview(body))
+        except ProtocolError as error:
+            raise CorruptData(
+                f"the metalog carries entry {entry} of data ledger {ledger_id}, which holds no record batch: {error}",
+                ledger_id=ledger_id,
+                entry=entry,
+            ) from error
+        return batch
 
     def take(self, ledger_id: int, entry: int) -> RecordBatch | None:
         """The entry, if it is here; it is not kept any longer. One that was pushed has no data."""

@@ -296,6 +296,13 @@ class Index:
             return max(newest, self.marks.get(book, tag) - 1)
         return newest
 
+    def newest_of(self, book: int, tags: Sequence[int]) -> list[int]:
+        """`newest` of some streams of a book."""
+        newest = self._streams_of_tail().newest_of(book, tags)
+        if all(newest):
+            return newest
+        return [found or self.newest(book, tag) for found, tag in zip(newest, tags, strict=True)]
+
     def next(self, book: int, tag: int, at_least: int, stop: int = SEQNUM_MAX) -> int:
         """Seqnum of the first live record in [at_least, stop), 0 if there is none."""
         if book in self.book_marks:

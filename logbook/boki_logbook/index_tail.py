@@ -19,7 +19,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, compress, islice
+from itertools import chain, compress, islice, repeat
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -37,6 +38,8 @@ FEW_SEQNUMS: Final = 64
 """Fewer are handled one by one: not worth calling numpy for."""
 
 _NO_COUNTS: Final[U8] = np.empty(0, np.uint8)
+_NO_ROW: Final = (0,)
+_last_of = itemgetter(-1)
 _NO_TAG_HOLDS: Final = b"\1" + bytes(range(1, 256))
 """Tag counts to counters: a record without tags is held by its book."""
 
@@ -365,6 +368,15 @@ class IndexTail:
             return 0 if row is None else row[-1]
         alone = self._lone.get(book)
         return alone[0] if alone is not None and (not tag or tag in alone[1:]) else 0
+
+    def newest_of(self, book: int, tags: Sequence[int]) -> list[int]:
+        """`newest` of some streams of a book."""
+        if self._wide:
+            self.spread()
+        here = self._books.get(book)
+        if here is None:
+            return [self.newest(book, tag) for tag in tags]
+        return list(map(_last_of, map(here.streams.get, tags, repeat(_NO_ROW))))
 
     def rows_of(self, book: int, tag: int) -> TailRows | None:
         """The rows of a stream, ascending; None if it has none."""

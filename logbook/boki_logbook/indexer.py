@@ -267,6 +267,10 @@ class Indexer:
             shard.records_end, shard.entries_end = records_end, entries_end
         self._cuts.append(cut)
         received[self.log] = make_position((term, entry + 1))
+        for number, body in metalog_entry.carried:
+            if (term, number) not in self._own.shards:
+                ledger_id, carried = shards[number].ledger_id, shards[number].entries_end - 1
+                self._cache.put(ledger_id, carried, self._feed.carried(ledger_id, carried, body))
         for one in cut.ranges:
             if (term, one.shard) not in self._own.shards:
                 self._feed.want(shards[one.shard].ledger_id, one.first_entry, one.entry_count)

@@ -12,6 +12,12 @@ APPENDED_ENTRIES: Final = MetricDefinition(
 APPENDED_RECORDS: Final = MetricDefinition(
     "boki_engine_appended_records_total", COUNTER, "", "Records in those entries, re-appended ones again."
 )
+CARRIED_ENTRIES: Final = MetricDefinition(
+    "boki_engine_carried_entries_total",
+    COUNTER,
+    "",
+    "Entries sent to a sequencer, to be ordered before their data ledgers have them.",
+)
 ACK_SECONDS: Final = MetricDefinition(
     "boki_engine_ack_seconds", HISTOGRAM, "seconds", "From sending an entry to its ack quorum."
 )

@@ -6,7 +6,7 @@ and failures are given by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from boki_common.engine_protocol import Answers, Token
@@ -32,6 +32,9 @@ class LedgerWriter(Protocol):
 
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         """`acked(lac)` once per batch of acknowledgements, from the network callback; `failed` at most once."""
+
+    async def acknowledged(self, entry_id: int) -> None:
+        """Waits until entries up to this one, which were submitted, have their ack quorum. Raises what fails the writer."""
 
     async def close(self) -> int:
         """Closes the ledger at its last acknowledged entry, which it returns. Raises LedgerFenced."""
@@ -60,8 +63,12 @@ class DataLedgers(Protocol):
     ) -> LedgerWriter:
         """A new ledger. Raises NotEnoughBookies, MetadataUnavailable."""
 
-    async def open(self, ledger_id: int, *, recover: bool, floor: int = 0) -> LedgerReader:
+    async def open(
+        self, ledger_id: int, *, recover: bool, floor: int = 0, carried: Mapping[int, Buffer] | None = None
+    ) -> LedgerReader:
         """Opens for reading; with `recover` the ledger is fenced and closed first, never below `floor` entries.
+
+        `carried`: entry id → payload of some that belong into the ledger, and may not be there yet.
 
         Raises:
             NoSuchLedger, RecoveryFailed, LedgerDataMissing.
@@ -76,11 +83,19 @@ class ShardLink(Protocol):
     @property
     def term(self) -> int: ...
 
+    @property
+    def carries(self) -> bool:
+        """Whether `carry` may be called."""
+
     async def open_shard(self, incarnation: str, ledger_id: int) -> int:
         """The number of a new shard in that data ledger, once its OPEN is ordered."""
 
     def report(self, shard: int, records_end: int, entries_end: int, *, now: bool = False) -> None:
         """What is durable of a shard, cumulative; sent at the end of the turn, or `now`, never waits."""
+
+    def carry(self, shard: int, records_end: int, entries_end: int, body: Sequence[Buffer]) -> None:
+        """What is known of a shard up to an entry that is durable nowhere yet, and its payload: it may be ordered by that, or
+        not. Sent at once, never waits."""
 
     async def close_shard(self, shard: int) -> None: ...
 

@@ -46,6 +46,7 @@ from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Asker, BarrierReads
 from boki_logbook.batch_loads import BatchLoads
 from boki_logbook.cache import BatchCache
+from boki_logbook.carried_entries import CarriedEntries
 from boki_logbook.columns import RecordColumns, one_record
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.gaps import gaps_before, gaps_of
@@ -92,6 +93,7 @@ class Reader:
         state: DecisionState,
         cache: BatchCache,
         source: EntrySource,
+        carried: CarriedEntries,
         settings: EngineSettings,
     ) -> None:
         self._parked = 0
@@ -104,7 +106,7 @@ class Reader:
         self._index = state.index
         self._places = state.places
         self._cache = cache
-        self._loads = BatchLoads(cache=cache, source=source, settings=settings)
+        self._loads = BatchLoads(cache=cache, source=source, carried=carried, settings=settings)
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._positions: dict[asyncio.Future[None], tuple[Token, int | None]] = {}
@@ -130,10 +132,10 @@ class Reader:
 
     # -- range reads
 
-    def linearizable(self, asker: Asker, request_id: int, token: Token, query: Query) -> None:
-        """Has the asker answered when all that was acknowledged before is applied here. Raises Overloaded."""
-        self._check_room()
-        self._barrier_reads.add(asker, request_id, token, query)
+    def linearizable(self, asker: Asker, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
+        """Has the asker answered, by request id, when all that was acknowledged before is applied here. Raises Overloaded."""
+        self._check_room(len(reads))
+        self._barrier_reads.add(asker, token, reads)
 
     def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
         """The reply, if nothing has to be waited for."""
@@ -491,9 +493,9 @@ class Reader:
         finally:
             self._parked -= 1
 
-    def _check_room(self) -> None:
+    def _check_room(self, reads: int = 1) -> None:
         parked = self._parked + self._barrier_reads.waiting
-        if parked >= self._settings.parked_reads:
+        if parked + reads > self._settings.parked_reads:
             raise Overloaded(f"{parked} reads wait in this engine already: try again later", found=parked)
 
     async def close(self) -> None:

@@ -145,7 +145,7 @@ class AppendRouter:
             if len(self._appenders) == 1 and self._only is not None:
                 self._only.add(piece)
                 continue
-            parts = self._routes.split(piece.batch.runs)
+            parts = self._routes.split(piece.batch.books())
             if len(parts) > 1:
                 self.queued_bytes -= piece.batch.kept_bytes
             for log, runs, slots in parts:

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 from boki_common import limits
 from boki_common.ids import slot_of
-from boki_common.record_batch import Run
 from boki_metalog.term_order import slot_mask
 from boki_metalog.view import SlotRange
 
@@ -34,7 +33,7 @@ class Part(NamedTuple):
     """Runs of a batch that go to one log (`NOWHERE`: wait), ascending, and their slots as bits."""
 
     log: int
-    runs: list[int]
+    runs: Sequence[int]
     slots: int
 
 
@@ -82,23 +81,36 @@ class Routes:
         term = self._terms[slot]
         return self._live[term][0] if term else NOWHERE
 
-    def split(self, runs: Sequence[Run]) -> list[Part]:
-        """Splits a batch, in order of the first run that goes to each log."""
-        known, terms = self._slot_of, self._terms
+    def split(self, books: Sequence[int]) -> list[Part]:
+        """Splits a batch that has these books, run by run, in order of the first run that goes to each log.
+
+        Nearly always all go to one: clients send the books of each log by themselves, as far as they know.
+        """
+        known = self._slot_of
         if len(known) > BOOKS:
             known.clear()
-        logs = {_NO_TERM: NOWHERE, **{term: log for term, (log, _) in self._live.items()}}
-        parts: dict[int, tuple[list[int], bytearray]] = {}
-        """By log: runs, and a digit for each slot, the last one first."""
-        for at, run in enumerate(runs):
-            book = run[0]
-            slot = known.get(book)
-            if slot is None:
-                slot = known[book] = slot_of(book)
-            log = logs[terms[slot]]
+        for book in books:
+            if book not in known:
+                known[book] = slot_of(book)
+        slots = list(map(known.__getitem__, books))
+        log_of = {_NO_TERM: NOWHERE, **{term: log for term, (log, _) in self._live.items()}}
+        logs = [log_of[term] for term in map(self._terms.__getitem__, slots)]
+        if logs.count(logs[0]) == len(logs):
+            return [Part(logs[0], range(len(logs)), _mask(slots))]
+        parts: dict[int, tuple[list[int], list[int]]] = {}
+        """By log: runs and their slots."""
+        for at, log in enumerate(logs):
             part = parts.get(log)
             if part is None:
-                part = parts[log] = [], bytearray(_NO_SLOTS)
+                part = parts[log] = [], []
             part[0].append(at)
-            part[1][~slot] = _ONE
-        return [Part(log, indexes, int(slots, 2)) for log, (indexes, slots) in parts.items()]
+            part[1].append(slots[at])
+        return [Part(log, runs, _mask(of_log)) for log, (runs, of_log) in parts.items()]
+
+
+def _mask(slots: Sequence[int]) -> int:
+    """Slots as bits."""
+    digits = bytearray(_NO_SLOTS)
+    for slot in slots:
+        digits[~slot] = _ONE  # the last one first
+    return int(digits, 2)

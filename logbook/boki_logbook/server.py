@@ -38,6 +38,7 @@ from boki_common.ids import slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Counter
 from boki_common.net.messages import MessagePeer
+from boki_common.reads_together import decode_reads, encode_told
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.barrier_reads import Answer
@@ -52,7 +53,8 @@ from boki_logbook.some_slots import indexed
 PENDING_READS: Final = 4_096
 """Reads of one connection that may wait at the same time."""
 COPIED_BYTES: Final = 32 * limits.KIB
-"""Batches below this are copied out of the receive buffer: kept for a while, they would keep all of it."""
+"""Batches below this are copied out of the receive buffer: kept for a while, they would keep all of it. Answers to READS up to
+this are copied into one message."""
 _FLAGS_OFFSET: Final = 1
 _ABOUT_A_BOOK: Final = frozenset(
     (
@@ -140,6 +142,10 @@ class SdkConnection:
         self._greeted = False
         self._held_back = False
         self._waiting: dict[asyncio.Task[None], None] = {}
+        self._takes_reads = False
+        """Whether it said that it takes READS."""
+        self._told_more = False
+        """Whether what it was told last in a READS said that others follow."""
         self._in_groups = 0
         """Reads that wait for a barrier together with others."""
 
@@ -159,6 +165,8 @@ class SdkConnection:
             return
         elif opcode == wire.OP_READ:
             self._read(request_id, body)
+        elif opcode == wire.OP_READS:
+            self._read_together(*decode_reads(body))
         else:
             self._call(opcode, request_id, body)
 
@@ -181,7 +189,7 @@ class SdkConnection:
             self._peer.respond(request_id, opcode, bytes([reader.set_aux(*wire.decode_set_aux(body))]))
             return
         else:
-            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_HEADERS}, found {opcode}")
+            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_READS}, found {opcode}")
         self._later(opcode, request_id, work)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -234,11 +242,12 @@ class SdkConnection:
                 found=list(hello.versions),
             )
         self._greeted = True
+        self._takes_reads = wire.READS in hello.features
         if self._neighbours is not None and FORWARDED not in hello.features:
             self._forwarder = self._neighbours.forwarder(self)
         answer = {
             "version": wire.PROTOCOL_VERSION,
-            "features": [HEADERS],
+            "features": [HEADERS, wire.READS],
             "engine": self._engine.incarnation,
             "engines": self._engine.engines(),
         }
@@ -325,15 +334,37 @@ class SdkConnection:
             self._check_room()
         self._reads.value += 1
         if query.consistency is Consistency.LINEARIZABLE:
-            self._check_pending()
-            self._reader.linearizable(self, request_id, token, query)
-            self._in_groups += 1
+            self._linearizable(token, [(request_id, query)])
             return
         reply = self._reader.answer_now(token, query)
         if reply is not None:
             self._peer.respond(request_id, wire.OP_READ, *reply)
             return
         self._later(wire.OP_READ, request_id, self._reader.answer(token, query))
+
+    def _read_together(self, token: Token, reads: list[tuple[int, Query]]) -> None:
+        """Reads that an SDK sent as one message: what is refused of them is told to each that asked."""
+        if self._neighbours is not None:
+            reads = [one for one in reads if not self._read_elsewhere(token, *one)]
+        self._reads.value += len(reads)
+        try:
+            self._check_room()
+            self._linearizable(token, reads)
+        except Overloaded as error:
+            for request_id, _ in reads:
+                self._peer.respond_error(request_id, error)
+
+    def _read_elsewhere(self, token: Token, request_id: int, query: Query) -> bool:
+        try:
+            return self._forwarded(wire.OP_READ, request_id, memoryview(wire.encode_read(token, query)[0]))
+        except BokiError as error:
+            self._peer.respond_error(request_id, error)
+            return True
+
+    def _linearizable(self, token: Token, reads: list[tuple[int, Query]]) -> None:
+        self._check_pending(len(reads))
+        self._reader.linearizable(self, token, reads)
+        self._in_groups += len(reads)
 
     # -- barrier_reads.Asker
 
@@ -343,7 +374,19 @@ class SdkConnection:
 
     def respond_reads(self, answers: Sequence[Answer], *, more: bool) -> None:
         self._in_groups -= len(answers)
-        self._peer.respond_all(wire.OP_READ, answers, more=more and not self._connection.paused)
+        peer, together = self._peer, self._takes_reads and (more or self._told_more or len(answers) > 1)
+        small = []
+        for answer in answers:
+            request_id, reply = answer
+            if together and sum(map(len, reply)) <= COPIED_BYTES:
+                small.append(answer)
+            else:
+                peer.respond(request_id, wire.OP_READ, *reply)
+        if together:
+            more = more and not self._connection.paused
+            if small or more is not self._told_more:
+                peer.push_now(wire.OP_READS, encode_told(small, more=more))
+                self._told_more = more
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         self._in_groups -= 1
@@ -373,9 +416,9 @@ class SdkConnection:
             raise
         self._start(opcode, request_id, work)
 
-    def _check_pending(self) -> None:
+    def _check_pending(self, reads: int = 1) -> None:
         waiting = len(self._waiting) + self._in_groups
-        if waiting >= PENDING_READS:
+        if waiting + reads > PENDING_READS:
             raise Overloaded(f"{PENDING_READS} reads of this connection wait already", found=waiting)
 
     def _start(self, opcode: int, request_id: int, work: Coroutine[Any, Any, list[Buffer]]) -> None:

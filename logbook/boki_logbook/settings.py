@@ -27,6 +27,11 @@ class EngineSettings:
         "refused as Overloaded.",
         minimum=2 * limits.ENTRY_BYTES,
     )
+    carried_entry_bytes: int = setting(
+        limits.CARRIED_ENTRY_BYTES, unit="bytes", maximum=limits.CARRIED_ENTRY_BYTES, minimum=0,
+        help="Appends that find nothing on its way are ordered and made durable in one step, instead of two, if their entry has "
+        "at most so many bytes: it rides in the metalog, and is written to its data ledger a little later. 0: none.",
+    )  # fmt: skip
     append_age_s: float = setting(
         limits.REQUEST_AGE_S, unit="s", help="Appended batches that wait longer for a shard are dropped.", minimum=0.01
     )

@@ -4,6 +4,10 @@
 
 Entries are kept until they are applied: the index needs their headers, the cache their data, and what turns out not to be
 cut is appended again elsewhere, under the same numbers and in the same order.
+
+An entry may be *carried* (ADR 21): the metalog orders it, with its bytes, before the ledger has it. That is for a shard of
+which all is cut. So the cut may be ahead of what is acked, by carried entries alone; at most one of these is not cut, and
+what is not acked is first some that are carried, then some that are not. They are `unwritten` until the ledger gets them.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, cast
 
+from boki_common import limits
 from boki_common.record_batch import RecordBatch
+from boki_common.runtime.ports import Buffer
 from boki_logbook.ports import AppendSource, LedgerWriter
 from boki_logbook.pushed_headers import AckedEntry
 from boki_metalog.term_order import ALL_SLOTS
@@ -57,7 +63,7 @@ _make_own: Final = cast(
 
 
 class Shard:
-    """See the module. Counters only grow; `cut_entries` ≤ `acked_entries` ≤ `submitted_entries`.
+    """See the module. Counters only grow; `cut_entries` ≤ max(`acked_entries`, `carried_entries`) ≤ `submitted_entries`.
 
     Invariant: `_entries` are consecutive and end with the one submitted last, until `take_uncut` took the rest of an ended shard.
     """
@@ -68,6 +74,7 @@ class Shard:
         "acked_entries",
         "acked_records",
         "bytes",
+        "carried_entries",
         "cut_entries",
         "failed",
         "foreign_slots",
@@ -78,6 +85,7 @@ class Shard:
         "submitted_entries",
         "submitted_records",
         "term",
+        "unwritten",
         "writer",
     )
 
@@ -91,9 +99,14 @@ class Shard:
         self.bytes = 0
         self.submitted_entries = self.submitted_records = 0
         self.acked_entries = self.acked_records = 0
+        """Of what is acked, `acked_records` counts the records up to the last entry that was not applied before."""
+        self.carried_entries = 0
+        """Where the last entry ends that was carried."""
         self.cut_entries = 0
         self.in_flight = 0
-        """Entries that wait for their ack quorum."""
+        """Entries that wait for their ack quorum, and are not carried."""
+        self.unwritten: deque[Sequence[Buffer]] = deque()
+        """The payloads of the carried entries that its ledger was not given yet; all entries before them it was."""
         self.accepting = True
         self.failed = self.retiring = False
         self._entries: deque[OwnEntry] = deque()
@@ -114,12 +127,29 @@ class Shard:
     @property
     def finished(self) -> bool:
         """Nothing more will be reported, and all that was is cut: the next shard may begin."""
-        return (self.failed or (self.retiring and not self.in_flight)) and self.cut_entries >= self.acked_entries
+        reported = max(self.acked_entries, self.carried_entries)
+        return (self.failed or (self.retiring and not self.in_flight)) and self.cut_entries >= reported
+
+    @property
+    def may_carry(self) -> bool:
+        """Whether its next entry may be carried: nothing of it is on its way to being ordered. Never the first: a ledger without
+        entries is one that nothing was ordered of, and may be deleted."""
+        return (
+            self.accepting
+            and self.acked_entries > 0
+            and self.cut_entries == self.submitted_entries
+            and self.submitted_entries - self.acked_entries < limits.CARRIED_BEHIND
+        )
 
     @property
     def drained(self) -> bool:
         """Nothing is left that the index or another shard needs."""
         return not self._entries
+
+    @property
+    def carrying(self) -> bool:
+        """Whether an entry is carried that is neither cut nor written."""
+        return self.carried_entries > self.cut_entries and bool(self.unwritten)
 
     def submitted(self, entry: int, batch: RecordBatch, pieces: Sequence[Piece], now_s: float) -> None:
         """Takes note of the next entry."""
@@ -133,27 +163,37 @@ class Shard:
         self.bytes += batch.size
         self._entries.append(_make_own((entry, batch, pieces, cost, records_end, now_s)))
 
+    def carried(self, payload: Sequence[Buffer]) -> None:
+        """The entry that was submitted last is carried, and not written yet."""
+        self.in_flight -= 1
+        self.carried_entries = self.submitted_entries
+        self.unwritten.append(payload)
+
     def acked(self, last_acked: int) -> float | None:
-        """Entries up to `last_acked` are durable. Returns when the newest of them was sent, None if none is new."""
+        """Entries up to `last_acked` are durable. Returns when the newest of them was sent, None if none is to be reported:
+        none is new, or they are cut already."""
         if last_acked < self.acked_entries:
             return None
-        in_flight = self.submitted_entries - 1 - last_acked
-        newest = self._entries[-1 - in_flight]
+        stop = self.acked_entries = last_acked + 1
+        self.in_flight = self.submitted_entries - max(stop, self.carried_entries)
+        if stop <= self.cut_entries:
+            return None
+        newest = self._entries[stop - self.submitted_entries - 1]
         assert newest.entry == last_acked, (
             f"entry {last_acked} of ledger {self.writer.ledger_id} was acked, and not sent"
         )
-        self.acked_entries, self.acked_records, self.in_flight = last_acked + 1, newest.records_end, in_flight
+        self.acked_records = newest.records_end
         return newest.sent_s
 
-    def newly_acked(self, first: int, first_record: int) -> list[AckedEntry]:
-        """The acked entries from `first` on, the first of whose records has the number `first_record`."""
+    def newly_acked(self, first: int) -> list[AckedEntry]:
+        """The acked entries from `first` on that are not cut: those that were carried, others have from the metalog."""
+        first = max(first, self.cut_entries)
         begin = self._entries[0].entry if self._entries else first
-        assert begin <= first, "what was not acked was applied"
-        found = []
-        for own in islice(self._entries, first - begin, self.acked_entries - begin):
-            found.append(AckedEntry(own.entry, first_record, own.batch))
-            first_record += own.batch.record_count
-        return found
+        assert begin <= first, "what is not cut was applied"
+        return [
+            AckedEntry(own.entry, own.records_end - own.batch.record_count, own.batch)
+            for own in islice(self._entries, first - begin, self.acked_entries - begin)
+        ]
 
     def take(self, entry: int) -> OwnEntry | None:
         """The next entry to apply, in order; it is not kept any longer."""
@@ -166,5 +206,7 @@ class Shard:
         pieces: list[Piece] = []
         while self._entries and self._entries[-1].entry >= self.cut_entries:
             pieces[:0] = self._entries.pop().pieces
+        if self.carried_entries > self.cut_entries and self.unwritten:
+            self.unwritten.pop()
         self.in_flight = 0
         return pieces

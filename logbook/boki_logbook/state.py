@@ -20,9 +20,9 @@ import numpy as np
 
 from boki_common import ids, limits
 from boki_common.errors import BokiError
-from boki_common.record_batch import FEW_RUNS, RecordBatch
+from boki_common.record_batch import FEW_RUNS, NO_EXPECTATIONS, RecordBatch
+from boki_logbook.batch_streams import BatchStreams
 from boki_logbook.index import TAIL_ROWS, Index
-from boki_logbook.index_tail import BATCH_START
 from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
 from boki_logbook.some_slots import indexed, keep_own, own_columns, own_runs
 from boki_logbook.sorted_run import U64
@@ -81,47 +81,6 @@ class TermSummary(NamedTuple):
     shards: tuple[ShardSummary, ...]
 
 
-class _BatchStreams:
-    """The index as conditions of one batch see it: its committed records join it on the way.
-
-    They join together, at the end of the batch or before somebody looks at a stream that one of them may have joined: for
-    conditions on streams of their own, which are most, that is once per batch and not once per record.
-    """
-
-    __slots__ = ("_at", "_batch", "_first", "_first_seqnum", "_index", "_stop")
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self._batch: RecordBatch
-        self._first_seqnum = 0
-        self._at = BATCH_START
-        self._first = self._stop = 0
-        """The records that are committed and not in the index yet."""
-
-    def begin(self, batch: RecordBatch, first_seqnum: int) -> None:
-        """Commits are of this batch from here on."""
-        self._batch, self._first_seqnum, self._at = batch, first_seqnum, BATCH_START
-        self._first = self._stop = 0
-
-    def commit(self, first: int, stop: int) -> None:
-        if first != self._stop:  # there are losers between
-            self.join()
-            self._first = first
-        self._stop = stop
-
-    def newest(self, book: int, tag: int) -> int:
-        if self._first < self._stop and (not tag or self._batch.first_with.get(tag, limits.BATCH_RECORDS) < self._stop):
-            self.join()
-        return self._index.newest(book, tag)
-
-    def join(self) -> None:
-        """All that is committed joins the index."""
-        first, stop = self._first, self._stop
-        if first < stop:
-            self._at = self._index.add(self._batch, first, stop, self._first_seqnum, self._at)
-            self._first = stop
-
-
 class DecisionState:
     """See the module. Invariant: `records` counts all positions applied, of all terms."""
 
@@ -133,7 +92,7 @@ class DecisionState:
         self.places = Places()
         self.records = 0
         self._current: dict[int, TermPlaces] = {}
-        self._streams = _BatchStreams(self.index)
+        self._streams = BatchStreams(self.index)
         self._unsettled: tuple[TermPlaces, int, int, RecordBatch, Sequence[Span]] | None = None
         """The entry decided last, and the spans of its losers, while its records have not joined their streams."""
 
@@ -200,11 +159,11 @@ class DecisionState:
         streams = self._streams
         streams.begin(batch, first_seqnum)
         decision = None
+        expectations = batch.expectations if batch.expectation_count else NO_EXPECTATIONS
         if batch.run_count > FEW_RUNS and self._slots == ALL_SLOTS:
-            decision = self.verdicts.decide_plain(batch.run_columns, batch.record_count, first_seqnum, streams, time_ms)
+            decision = self.verdicts.decide_plain(batch.run_columns, expectations, first_seqnum, streams, time_ms)
         if decision is None:
             runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
-            expectations = batch.expectations if batch.expectation_count else ()
             crcs = batch.crc_values if batch.crc_count else ()
             decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, crcs)
         places.add_entry(shard, entry, batch.record_count, time_ms)
@@ -325,10 +284,14 @@ class DecisionState:
                 state._current[places.log] = places
             if places.passed:
                 state.places.passed[columns.term] = places
-        state._streams = _BatchStreams(state.index)
+        state._streams = BatchStreams(state.index)
         return state
 
     # -- looking
+
+    def hold(self, book: int, tags: Sequence[int], expected: Sequence[int]) -> bool:
+        """Whether all of these expectations hold now, each of a tag."""
+        return self.verdicts.hold(book, self.index.newest_of(book, tags), expected)
 
     def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
         """What a record with these (tag, seqnum) expectations will certainly hear: it fails now, and for ever.

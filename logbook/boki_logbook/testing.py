@@ -11,14 +11,24 @@ Nothing sleeps, nothing is random; what happens by itself happens in the next tu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from boki_common.batch_builder import BatchBuilder
-from boki_common.engine_protocol import AnswerRow, Answers, Consistency, Direction, Query, Token, decode_answers
+from boki_common.engine_protocol import (
+    AnswerRow,
+    Answers,
+    Consistency,
+    Direction,
+    Query,
+    Token,
+    Verdict,
+    decode_answers,
+)
 from boki_common.errors import (
     BokiError,
     ClosedError,
+    DigestMismatch,
     EntryUnknown,
     LedgerDataMissing,
     LedgerFenced,
@@ -32,6 +42,7 @@ from boki_common.record_batch import NO_NAMES, RUN_NAMED, RecordBatch, split_pay
 from boki_common.runtime.ports import Buffer
 from boki_logbook.core import EngineCore
 from boki_logbook.places import TermPlaces
+from boki_logbook.shard import Shard
 from boki_logbook.testing_logs import ScriptedLog as ScriptedLog
 from boki_logbook.testing_logs import ScriptedLogs as ScriptedLogs
 from boki_logbook.verdict import Span
@@ -51,6 +62,7 @@ class ScriptedLedger:
         self._acked: Callable[[int], None] = lambda _: None
         self._failed: Callable[[BokiError], None] = lambda _: None
         self._ack_due = False
+        self._news = asyncio.Event()
 
     # -- LedgerWriter
 
@@ -72,6 +84,14 @@ class ScriptedLedger:
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         self._acked, self._failed = acked, failed
 
+    async def acknowledged(self, entry_id: int) -> None:
+        assert entry_id < len(self.entries)
+        while self.acked_end <= entry_id:
+            if self.fault is not None:
+                raise self.fault
+            self._news.clear()
+            await self._news.wait()
+
     async def close(self) -> int:
         if self.fault is not None:
             raise self.fault
@@ -90,12 +110,14 @@ class ScriptedLedger:
         assert self.acked_end <= end <= len(self.entries)
         if end > self.acked_end and self.fault is None:
             self.acked_end = end
+            self._news.set()
             self._acked(end - 1)
 
     def fail(self) -> None:
         """Somebody fenced the ledger."""
         if self.fault is None:
             self.fault = LedgerFenced(f"ledger {self.ledger_id} was fenced", ledger_id=self.ledger_id)
+            self._news.set()
             self._failed(self.fault)
 
     def _ack_all(self) -> None:
@@ -128,6 +150,8 @@ class ScriptedReader:
         for entry in range(first, last + 1):
             if (ledger.ledger_id, entry) in ledgers.missing or entry >= len(ledger.entries):
                 raise NoSuchEntry(f"ledger {ledger.ledger_id} has no entry {entry}")
+            if (ledger.ledger_id, entry) in ledgers.damaged:
+                raise DigestMismatch(f"all copies of entry {entry} of ledger {ledger.ledger_id} are damaged")
             if (ledger.ledger_id, entry) in ledgers.unknown:
                 raise EntryUnknown(f"entry {entry} of ledger {ledger.ledger_id}: bookies are away")
         return [memoryview(payload) for payload in ledger.entries[first : last + 1]]
@@ -137,7 +161,7 @@ class ScriptedReader:
 
 
 class ScriptedLedgers:
-    """All data ledgers. `missing` and `unknown` entries cannot be read; a `gate` holds reads that begin at an entry."""
+    """All data ledgers. `missing`, `unknown` and `damaged` entries cannot be read; a `gate` holds reads that begin at an entry."""
 
     def __init__(self) -> None:
         self.ack_by_itself = True
@@ -150,7 +174,10 @@ class ScriptedLedgers:
         """How often a ledger could not be made, or not be closed."""
         self.missing: dict[tuple[int, int], None] = {}
         self.unknown: dict[tuple[int, int], None] = {}
+        self.damaged: dict[tuple[int, int], None] = {}
         self.gates: dict[tuple[int, int], asyncio.Event] = {}
+        self.metalog: Callable[[int], list[bytes] | None] = lambda ledger_id: None
+        """The entries of a metalog ledger; a ScriptedLog has such a method."""
         self._next_id = 0
 
     def __getitem__(self, ledger_id: int) -> ScriptedLedger:
@@ -167,12 +194,20 @@ class ScriptedLedgers:
         self._next_id += 1  # an id is never used again, though its ledger was deleted
         return ledger
 
-    async def open(self, ledger_id: int, *, recover: bool, floor: int = 0) -> ScriptedReader:
+    async def open(
+        self, ledger_id: int, *, recover: bool, floor: int = 0, carried: Mapping[int, Buffer] | None = None
+    ) -> ScriptedReader:
         await asyncio.sleep(0)
         ledger = self.ledgers.get(ledger_id)
+        metalog = self.metalog(ledger_id)
+        if ledger is None and metalog is not None:
+            ledger = ScriptedLedger(self, ledger_id)
+            ledger.entries = metalog
         if ledger is None:
             raise NoSuchLedger(f"there is no ledger {ledger_id}")
         if recover and ledger.closed_at is None:
+            while carried and len(ledger.entries) in carried:
+                ledger.entries.append(bytes(carried[len(ledger.entries)]))
             if len(ledger.entries) < floor:
                 self.refusals += 1
                 raise LedgerDataMissing(f"ledger {ledger_id} has {len(ledger.entries)} entries, expected {floor}")
@@ -250,6 +285,31 @@ def make_batch(*runs: RunSpec) -> RecordBatch:
             if run.flags & RUN_NAMED:
                 builder.checksum(0)
     return RecordBatch.parse(memoryview(b"".join(builder.finish())))
+
+
+def send(core: EngineCore, source: RecordingSource, first: int, *, count: int = 1, data: bytes = b"x") -> None:
+    """One frame of an SDK: `count` records of one writer of book 1 from number `first` on; data end with the number."""
+    records = tuple(RecordSpec(data=data + str(first + at).encode()) for at in range(count))
+    core.appender.append(make_batch(RunSpec(1, bytes(15) + b"w", first, records)), source, 0)
+
+
+def numbers(ledgers: ScriptedLedgers, ledger_id: int) -> list[list[tuple[int, int]]]:
+    """(first number, count) of the runs of each entry."""
+    return [[(run.first, run.count) for run in batch.runs] for batch in ledgers.batches(ledger_id)]
+
+
+def ledger_of(shard: Shard) -> ScriptedLedger:
+    """The data ledger that a shard writes."""
+    assert isinstance(shard.writer, ScriptedLedger)
+    return shard.writer
+
+
+def committed_numbers(source: RecordingSource) -> list[int]:
+    """Numbers answered as committed, in the order of the answers; their seqnums ascend with them."""
+    rows = [row for row in source.rows if row.verdict == Verdict.COMMITTED]
+    firsts = [row.first_seqnum for row in sorted(rows, key=lambda row: row.first)]
+    assert firsts == sorted(firsts)
+    return [number for row in rows for number in range(row.first, row.first + row.count)]
 
 
 def plain_records(*data: str, tags: tuple[int, ...] = ()) -> tuple[RecordSpec, ...]:
@@ -347,6 +407,14 @@ class PlainStreams:
 
     def newest(self, book: int, tag: int) -> int:
         return self.rows.get((book, tag), [0])[-1]
+
+    def newest_before(self, book: int, tags: Sequence[int], records: Sequence[int]) -> list[int] | None:
+        books = list(books_of(self.batch))
+        for tag, record in zip(tags, records, strict=True):
+            for before in range(record):
+                if books[before] == book and tag in (0, *self.batch.record_tags(before).tolist()):
+                    return None
+        return [self.newest(book, tag) for tag in tags]
 
 
 def books_of(batch: RecordBatch) -> Iterator[int]:

@@ -14,14 +14,15 @@ Nothing sleeps, nothing is random; what happens by itself happens in the next tu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from boki_common import limits
 from boki_common.errors import BokiError, NoSequencer, TermOver
 from boki_common.ids import Position
+from boki_common.runtime.ports import Buffer
 from boki_metalog.follower import TermInfo
-from boki_metalog.metalog_entry import MetalogEntry
+from boki_metalog.metalog_entry import MetalogEntry, encode
 from boki_metalog.progress import CutBuilder, Order
 from boki_metalog.sequencer_protocol import SequencerTime
 from boki_metalog.slot_rules import to_ranges
@@ -39,12 +40,15 @@ class ScriptedLink:
 
     def __init__(self, log: ScriptedLog, term: int) -> None:
         self.term = term
+        self.carries = True
         self.up = True
         self.open_faults: list[BokiError] = []
         self.order_faults: list[BokiError] = []
         """What the next orders meet instead of an answer; the command is ordered all the same if the fault leaves that open."""
         self.reports: list[tuple[int, bool]] = []
         """(entries end, whether it was to leave at once) of each report."""
+        self.carried: list[tuple[int, bytes]] = []
+        """(entries end, payload) of each entry that was to be carried."""
         self._log = log
 
     async def open_shard(self, incarnation: str, ledger_id: int) -> int:
@@ -60,6 +64,12 @@ class ScriptedLink:
         self.reports.append((entries_end, now))
         if self.up and self.term == self._log.term and not self._log.sealed:
             self._log.builder.report(shard, records_end, entries_end)
+            self._log.cut_soon()
+
+    def carry(self, shard: int, records_end: int, entries_end: int, body: Sequence[Buffer]) -> None:
+        self.carried.append((entries_end, b"".join(body)))
+        if self.up and self.term == self._log.term and not self._log.sealed:
+            self._log.builder.carry(shard, records_end, entries_end, b"".join(body))
             self._log.cut_soon()
 
     async def close_shard(self, shard: int) -> None:
@@ -321,6 +331,11 @@ class ScriptedLog:
     def _cut_now(self) -> None:
         if self._cut_due and not self.sealed:
             self.cut()
+
+    def metalog(self, ledger_id: int) -> list[bytes] | None:
+        """What the metalog ledger of one of its terms holds."""
+        history = self.history.get(ledger_id - 1_000)
+        return None if history is None else [encode(entry) for entry in history]
 
     # -- engines
 

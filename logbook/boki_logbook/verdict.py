@@ -15,8 +15,10 @@ An expectation (tag, s) holds iff the stream has no record newer than s; s = 0 e
 committed before it, in the same batch too, count. Of a stream that nothing is known of, s below the book's floor may have
 been forgotten: it fails. A stream that is known was never forgotten since, so it is judged by its newest record.
 
-A run without expectations costs O(1), however many records it has; many runs that are all of different writers, in turn and
-without conditions are decided together (`decide_plain`). What is known of writers, and for how long, is in writers.py and
+A run without expectations costs O(1), however many records it has. The expectations of a run are looked at together: when
+all hold by what was decided before the batch, and no record of the batch before theirs joined one of their streams, the run is
+as one that has none; else they are looked at record by record. Many runs that are all of different writers, in turn and
+without conditions that may fail are decided together (`decide_plain`). What is known of writers, and for how long, is in writers.py and
 writer_table.py. An END run drops a session writer, an ordered EXPIRE any.
 """
 
@@ -24,7 +26,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from itertools import repeat
+from operator import gt, itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN
-from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, Expectation, Run
+from boki_common.record_batch import NO_EXPECTATIONS, RUN_END, RUN_NAMED, RUN_VOID, Expectations, Run
 from boki_logbook.writer_table import FLOOR, LAST, SEQNUM, TIME, WRITER_KEY, WriterTable
 from boki_logbook.writers import COMMITTED, CONFLICT, GAP, NEVER, WriterState, make_answer
 from boki_logbook.writers import NOBODY as _NOBODY
@@ -46,6 +49,8 @@ _pack_key = WRITER_KEY.pack
 
 Span: TypeAlias = tuple[int, int]
 """A half-open range of records within a batch."""
+_Pair: TypeAlias = tuple[int, int]
+"""A tag, and what is expected of its stream."""
 
 
 class Streams(Protocol):
@@ -56,6 +61,10 @@ class Streams(Protocol):
 
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest record that ever joined the stream; 0 if none did."""
+
+    def newest_before(self, book: int, tags: Sequence[int], records: Sequence[int]) -> list[int] | None:
+        """`newest` of some streams, each as it is before a record of the batch joins; None where an earlier record of the batch
+        may join one of them."""
 
 
 class Decision:
@@ -184,12 +193,18 @@ class Verdicts:
         """The newest record of a stream, as an expectation is told: NEWEST_FORGOTTEN if it may have been above."""
         return NEWEST_FORGOTTEN if not newest and 0 < expected < self.floors.get(book, 0) else newest
 
+    def hold(self, book: int, newest: Sequence[int], expected: Sequence[int]) -> bool:
+        """Whether all of some expectations hold; `newest` of their streams."""
+        if book in self.floors:
+            newest = list(map(self.seen, repeat(book), newest, expected))
+        return not any(map(gt, newest, expected))
+
     # -- the rule
 
     def decide(
         self,
         runs: Sequence[Run],
-        expectations: Sequence[Expectation],
+        expectations: Expectations,
         first_seqnum: int,
         streams: Streams,
         time_ms: int = 0,
@@ -199,7 +214,7 @@ class Verdicts:
 
         Args:
             runs: in the order of the batch.
-            expectations: of all runs, in the same order; each names a record relative to its run.
+            expectations: of all runs, in the same order.
             streams: told which records join, before it is asked for anything newer.
             time_ms: of the cut.
             crcs: one per record of a NAMED run.
@@ -211,14 +226,19 @@ class Verdicts:
         expected = checked = 0
         for at, run in enumerate(runs):
             book, writer, first, low, count, _, expectation_count, flags = run
-            key = _pack_key(book, writer)
-            if first == low and 0 < count <= limits.WINDOW_RECORDS and not flags and not expectation_count:
+            key, seqnum = _pack_key(book, writer), first_seqnum + start
+            holds, wanted = True, NO_EXPECTATIONS
+            if expectation_count:
+                wanted = expectations.part(expected, expected + expectation_count)
+                expected += expectation_count
+                holds = self._all_hold(book, wanted, start, streams)  # then it is as one without
+            plain = holds and first == low and 0 < count <= limits.WINDOW_RECORDS and not flags
+            if plain:
                 # Of a writer that has a row, or is new, that is nearly always all there is to look at.
                 row = rows.get(key)
                 if row is None and first == 1 and key not in writers.states:
                     row, words = writers.add_row(key), writers.words
                 if row is not None and words[row + LAST] == first - 1:
-                    seqnum = first_seqnum + start
                     words[row + LAST] = first + count - 1
                     words[row + FLOOR] = first
                     words[row + SEQNUM] = seqnum
@@ -228,21 +248,17 @@ class Verdicts:
                     continue
             state = writers.state(key) or self._begin(run, key)
             state.time_ms = time_ms
-            alone = first == low == state.last + 1 and not flags and not expectation_count
-            if alone and 0 < count <= limits.WINDOW_RECORDS and not state.named:
-                seqnum = first_seqnum + start
+            if plain and first == state.last + 1 and not state.named:
                 state.committed_last(first, count, seqnum)
                 answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
                 start += count
                 continue
-            if first == state.last + 1 and count and not expectation_count and not flags & RUN_VOID:
-                seqnum = first_seqnum + start
+            if first == state.last + 1 and count and holds and not flags & RUN_VOID:
                 state.decided(first, count, seqnum, COMMITTED)
                 answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
             elif count:
-                wanted = expectations[expected : expected + expectation_count]
                 of_run = crcs[checked : checked + count] if flags & RUN_NAMED else ()
-                self._decide(at, run, state, wanted, of_run, start, first_seqnum + start, decision)
+                self._decide(at, run, state, wanted, of_run, start, seqnum, decision)
             if flags & RUN_NAMED:
                 state.note(first, crcs[checked : checked + count])
                 checked += count
@@ -251,23 +267,30 @@ class Verdicts:
             if flags & RUN_END and not state.named and state.last == first + count - 1:
                 writers.pop(key)
             start += count
-            expected += expectation_count
         if decision._joined < start:
             streams.commit(decision._joined, start)
         return decision
 
     def decide_plain(
-        self, runs: NDArray[np.void], records: int, first_seqnum: int, streams: Streams, time_ms: int
+        self, runs: NDArray[np.void], expectations: Expectations, first_seqnum: int, streams: Streams, time_ms: int
     ) -> Decision | None:
-        """`decide` of many runs (`RecordBatch.run_columns`, with so many records together) where all are as nearly all are.
+        """`decide` of many runs (`RecordBatch.run_columns`) where all are as nearly all are.
 
         Returns:
             None where one is not: nothing was decided, and `decide` is to look at them one by one.
         """
+        expected = start = 0
+        if expectations.tags:
+            columns = (runs[name].tolist() for name in ("book", "count", "expectation_count"))
+            for book, count, expectation_count in zip(*columns, strict=True):
+                wanted = expectations.part(expected, expected + expectation_count)
+                if expectation_count and not self._all_hold(book, wanted, start, streams):
+                    return None
+                start, expected = start + count, expected + expectation_count
         if not self.writers.commit_plain(runs, first_seqnum, time_ms):
             return None
         decision = Decision(streams, first_seqnum, committed=runs)
-        streams.commit(0, records)
+        streams.commit(0, int(runs["count"].sum()))
         return decision
 
     def _begin(self, run: Run, key: bytes) -> WriterState:
@@ -284,7 +307,7 @@ class Verdicts:
         at: int,
         run: Run,
         state: WriterState,
-        expectations: Sequence[Expectation],
+        expectations: Expectations,
         crcs: Sequence[int],
         start: int,
         start_seqnum: int,
@@ -324,11 +347,17 @@ class Verdicts:
             decision.lose(start + record, start + record + 1)
         self._commit(at, state, stop, first, start_seqnum, decision)
 
-    def _look(self, book: int, wanted: Sequence[Expectation], streams: Streams) -> tuple[bool, list[tuple[int, int]]]:
+    def _all_hold(self, book: int, wanted: Expectations, start: int, streams: Streams) -> bool:
+        """Whether all expectations of a run hold, whatever becomes of the records of the batch; False: not known so."""
+        tags, expected, records = wanted
+        newest = streams.newest_before(book, tags, [start + record for record in records] if start else records)
+        return newest is not None and self.hold(book, newest, expected)
+
+    def _look(self, book: int, wanted: Sequence[_Pair], streams: Streams) -> tuple[bool, list[tuple[int, int]]]:
         """Whether all expectations of a record hold, and the newest record of each stream they name."""
         holds = True
         actual: list[tuple[int, int]] = []
-        for tag, expected, _, _ in wanted:
+        for tag, expected in wanted:
             newest = streams.newest(book, tag)
             if not newest and expected:
                 newest = self.seen(book, newest, expected)
@@ -349,15 +378,10 @@ class Verdicts:
 _record_of = _key_of = itemgetter(0)
 
 
-def _by_record(expectations: Sequence[Expectation], fresh: int) -> Iterator[tuple[int, list[Expectation]]]:
+def _by_record(expectations: Expectations, fresh: int) -> Iterator[tuple[int, list[_Pair]]]:
     """(record of the run, its expectations) for records from `fresh` on, ascending; expectations come sorted or not."""
-    grouped: dict[int, list[Expectation]] = {}
-    for expectation in expectations:
-        record = expectation.record
+    grouped: dict[int, list[_Pair]] = {}
+    for tag, seqnum, record in zip(*expectations, strict=True):
         if record >= fresh:
-            of_record = grouped.get(record)
-            if of_record is None:
-                grouped[record] = [expectation]
-            else:
-                of_record.append(expectation)
+            grouped.setdefault(record, []).append((tag, seqnum))
     yield from sorted(grouped.items(), key=_record_of)

@@ -144,14 +144,14 @@ class WriterTable:
     # -- many writers
 
     def commit_plain(self, runs: NDArray[np.void], first_seqnum: int, time_ms: int) -> bool:
-        """Decides runs (`RecordBatch.run_columns`) that are all the next numbers, without conditions, of different session
-        writers that await nothing before them: all are committed, one after another.
+        """Decides runs (`RecordBatch.run_columns`) that are all the next numbers, without conditions that may fail, of different
+        session writers that await nothing before them: all are committed, one after another.
 
         Returns:
             False when one of them is not so; then no writer knows anything more than before.
         """
         firsts, counts = runs["first"], runs["count"]
-        if (runs["low"] != firsts).any() or runs["flags"].any() or runs["expectation_count"].any():
+        if (runs["low"] != firsts).any() or runs["flags"].any():
             return False
         if not counts.all() or counts.max() > limits.WINDOW_RECORDS:
             return False

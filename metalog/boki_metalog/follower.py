@@ -256,7 +256,7 @@ class LogFollower:
                     continue
                 if not up:
                     up = True
-                    link = SequencerLink(session.peer, installed.term, self._shards)
+                    link = SequencerLink(session.peer, installed.term, self._shards, carries=session.carries)
                     link.repeat_reports()
                     self._listener.sequencer_up(link)
                 await woken(self._wake, None)

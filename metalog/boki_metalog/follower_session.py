@@ -29,6 +29,8 @@ class FollowerSession:
         self.peer: MessagePeer
         self.subscribed = False
         """Whether pushes follow the last entry delivered."""
+        self.carries = False
+        """Whether the sequencer takes entries to carry."""
         self._deliver = deliver
         self._wake = wake
         self._over = False
@@ -41,10 +43,12 @@ class FollowerSession:
             body = await self.peer.call(
                 protocol.OP_HELLO, protocol.encode_hello(incarnations), timeout_s=limits.CONNECT_TIMEOUT_S
             )
-            return protocol.decode_welcome(body)
+            welcome = protocol.decode_welcome(body)
         except BaseException:
             self.peer.close()
             raise
+        self.carries = welcome.carries
+        return welcome
 
     async def subscribe(self, next_entry: int) -> protocol.Subscribed:
         """Asks for pushes from `next_entry` on. Raises NetworkError, TermOver."""

@@ -20,6 +20,7 @@ from boki_metalog.patience import woken
 from boki_metalog.settings import FollowerSettings
 from boki_metalog.term_history import TermHistory
 from boki_metalog.term_order import ALL_SLOTS, slot_mask
+from boki_metalog.term_record import TermRecord
 from boki_metalog.view import View
 from boki_metalog.view_feed import ViewFeed
 
@@ -105,6 +106,10 @@ class LogFollowers:
         for follower in self._followers.values():
             follower.view_changed()
         self._wake.set()
+
+    def record(self, term: int) -> TermRecord | None:
+        """The record of a sealed term, if it was read."""
+        return self._history.record(term)
 
     def foreign(self, term: int) -> bool:
         """Whether the term is known to have no needed slot: nobody here waits for what it ordered."""

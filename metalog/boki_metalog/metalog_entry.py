@@ -1,16 +1,18 @@
-"""One entry of a metalog: how far every open shard is ordered, and commands (DESIGN §6.4).
+"""One entry of a metalog: how far every open shard is ordered, entries that ride in it, and commands (DESIGN §6.4).
 
 Little endian. The entry's checksum is the digest of the ledger that stores it, or of the message that carries it.
 
     offset  size  field
-    0       1     version, 1
-    1       7     reserved, 0
+    0       1     version: 2, or 1 where nothing is carried, so that who reads no other goes on until something is
+    1       3     reserved, 0
+    4       4     carried_count  ignored in version 1
     8       4     shard_count
     12      4     command_count
     16      8     start_pos      position of the first record that this entry orders
     24      8     end_pos        start_pos + the records it orders
     32      8     time_ms        of those records; never below that of the entry before
     40      24×n  shards, ascending: shard u32 | reserved u32 | records_end u64 | entries_end u64
+    …             carried: shard u32 | body_bytes u32 | body, then zeros up to a multiple of 8
     …             commands: kind u8 | reserved 3 | body_bytes u32 | body, a multiple of 8 bytes
     kind 1  OPEN    shard u32 | reserved u32 | ledger_id u64 | engine incarnation 16 B
     kind 2  CLOSE   shard u32 | reserved u32
@@ -24,6 +26,8 @@ Rules:
 - OPENs take effect before the entry's cut, all other commands after it, in order. `shards` lists the shards open in the
   cut: those open before, those opened here, and those closed here, with their final ends.
 - Records are ordered by (shard, place in the shard).
+- What a cut names is durable in its data ledger, but for the last entry of a shard that is *carried*: its bytes are here, so
+  it is durable with the cut, and its engine, or whoever recovers the data ledger, writes it there later (ADR 21).
 - An entry without commands that cuts nothing is a *barrier*: it proves that its sequencer was not fenced when it began.
 - A kind that is not known here is refused, as it would have to be obeyed. So are bytes that no `encode` makes of a command.
 
@@ -45,15 +49,18 @@ from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
 from boki_common.ids import INVALID_TAG, U64_MAX
 from boki_common.runtime.ports import Buffer
 
-VERSION: Final = 1
+VERSION: Final = 2
+_PLAIN: Final = 1
+"""The version of an entry that carries nothing."""
 OPEN: Final = 1
 CLOSE: Final = 2
 TRIM: Final = 3
 EXPIRE: Final = 4
 LOST: Final = 5
 
-_HEAD: Final = Struct("<B7xIIQQQ")
+_HEAD: Final = Struct("<B3xIIIQQQ")
 _SHARD: Final = Struct("<I4xQQ")
+_CARRIED: Final = Struct("<II")
 _COMMAND: Final = Struct("<B3xI")
 _OPEN: Final = Struct("<I4xQ16s")
 _CLOSE: Final = Struct("<I4x")
@@ -77,6 +84,13 @@ class ShardEnd(NamedTuple):
 
 make_end: Final = cast(Callable[[Iterable[int]], ShardEnd], partial(tuple.__new__, ShardEnd))
 """`ShardEnd._make` without a frame of Python: every process makes one of each shard for each cut."""
+
+
+class Carried(NamedTuple):
+    """The last entry that a cut names of a shard, as its data ledger will hold it: `body` is the payload."""
+
+    shard: int
+    body: bytes
 
 
 class Open(NamedTuple):
@@ -132,30 +146,36 @@ Command = Open | Close | Trim | Expire | Lost
 
 
 class MetalogEntry(msgspec.Struct, frozen=True):
-    """See the module. `shards` and `commands` are tuples; numbers are checked by `encode` and `decode`."""
+    """See the module. The sequences are tuples; numbers are checked by `encode` and `decode`."""
 
     start_pos: int
     end_pos: int
     time_ms: int
     shards: tuple[ShardEnd, ...]
     commands: tuple[Command, ...] = ()
+    carried: tuple[Carried, ...] = ()
 
 
 def encode(entry: MetalogEntry) -> bytes:
     """The bytes of an entry. Out of range is our own mistake: AssertionError."""
-    shards, commands, start_pos, end_pos, time_ms = (
-        entry.shards,
-        entry.commands,
-        entry.start_pos,
-        entry.end_pos,
-        entry.time_ms,
-    )
-    shard_count, command_count = len(shards), len(commands)
-    assert shard_count <= limits.TERM_SHARDS and command_count <= limits.METALOG_COMMANDS
+    shards, commands, carried = entry.shards, entry.commands, entry.carried
+    start_pos, end_pos, time_ms = entry.start_pos, entry.end_pos, entry.time_ms
+    assert len(shards) <= limits.TERM_SHARDS and len(commands) <= limits.METALOG_COMMANDS
+    assert len(carried) <= limits.CARRIED_ENTRIES, len(carried)
     assert not commands or sum(map(command_bytes, commands)) <= limits.METALOG_COMMANDS_BYTES
     assert 0 <= start_pos <= end_pos <= limits.POSITION_MAX, (start_pos, end_pos)
-    head = _HEAD.pack(VERSION, shard_count, command_count, start_pos, end_pos, time_ms if time_ms > 0 else 0)
-    return b"".join((head, *starmap(_SHARD.pack, shards), *map(encode_command, commands)))
+    head = _HEAD.pack(
+        VERSION if carried else _PLAIN,
+        len(carried),
+        len(shards),
+        len(commands),
+        start_pos,
+        end_pos,
+        time_ms if time_ms > 0 else 0,
+    )
+    return b"".join(
+        (head, *starmap(_SHARD.pack, shards), *map(_encode_carried, carried), *map(encode_command, commands))
+    )
 
 
 def decode(data: Buffer) -> MetalogEntry:
@@ -169,23 +189,16 @@ def decode(data: Buffer) -> MetalogEntry:
     size = len(view)
     if size < _HEAD.size:
         raise ProtocolError(f"expected a metalog entry of at least {_HEAD.size} bytes, found {size}")
-    version, shard_count, command_count, start_pos, end_pos, time_ms = _HEAD.unpack_from(view)
-    if version != VERSION:
+    version, carried_count, shard_count, command_count, start_pos, end_pos, time_ms = _HEAD.unpack_from(view)
+    if version not in (_PLAIN, VERSION):
         raise VersionMismatch(
-            f"expected a metalog entry of version {VERSION}, found {version}: upgrade this program",
+            f"expected a metalog entry of version {VERSION} or {VERSION - 1}, found {version}: upgrade this program",
             expected=VERSION,
             found=version,
         )
-    if shard_count > limits.TERM_SHARDS or command_count > limits.METALOG_COMMANDS:
-        raise ProtocolError(
-            f"expected at most {limits.TERM_SHARDS} shards and {limits.METALOG_COMMANDS} commands in a metalog entry, "
-            f"found {shard_count} and {command_count}"
-        )
-    shards_end = _HEAD.size + shard_count * _SHARD.size
-    if shards_end + command_count * (_COMMAND.size + _CLOSE.size) > size:
-        raise ProtocolError(
-            f"a metalog entry of {size} bytes cannot hold {shard_count} shards and {command_count} commands"
-        )
+    if version == _PLAIN:
+        carried_count = 0
+    shards_end = _check_counts(size, carried_count, shard_count, command_count)
     if not start_pos <= end_pos <= limits.POSITION_MAX or time_ms > _I63_MAX:
         raise ProtocolError(
             f"expected positions in order up to {limits.POSITION_MAX}, found {start_pos} … {end_pos}, time {time_ms}"
@@ -198,10 +211,68 @@ def decode(data: Buffer) -> MetalogEntry:
         if not (records_end <= limits.POSITION_MAX >= entries_end) or (records_end and not entries_end):
             raise ProtocolError(f"shard {shard} cannot end at {records_end} records in {entries_end} entries")
         before = shard
-    commands = _decode_commands(view, shards_end, command_count) if command_count else ()
-    if not command_count and shards_end != size:
-        raise ProtocolError(f"a metalog entry has {size - shards_end} bytes after its end")
-    return MetalogEntry(start_pos, end_pos, time_ms, shards, commands)
+    carried: tuple[Carried, ...] = ()
+    commands: tuple[Command, ...] = ()
+    offset = shards_end
+    if carried_count:
+        carried, offset = _decode_carried(view, offset, carried_count)
+    if command_count:
+        commands = _decode_commands(view, offset, command_count)
+    elif offset != size:
+        raise ProtocolError(f"a metalog entry has {size - offset} bytes after its end")
+    return MetalogEntry(start_pos, end_pos, time_ms, shards, commands, carried)
+
+
+def _check_counts(size: int, carried_count: int, shard_count: int, command_count: int) -> int:
+    """Where the shards end. Raises ProtocolError when an entry of that size cannot hold so much, or may not."""
+    if (
+        shard_count > limits.TERM_SHARDS
+        or command_count > limits.METALOG_COMMANDS
+        or carried_count > limits.CARRIED_ENTRIES
+    ):
+        raise ProtocolError(
+            f"expected at most {limits.TERM_SHARDS} shards, {limits.CARRIED_ENTRIES} carried entries and "
+            f"{limits.METALOG_COMMANDS} commands in a metalog entry, found {shard_count}, {carried_count} and {command_count}"
+        )
+    shards_end = _HEAD.size + shard_count * _SHARD.size
+    if shards_end + carried_count * _CARRIED.size + command_count * (_COMMAND.size + _CLOSE.size) > size:
+        raise ProtocolError(
+            f"a metalog entry of {size} bytes cannot hold {shard_count} shards, {carried_count} carried entries and "
+            f"{command_count} commands"
+        )
+    return shards_end
+
+
+# -- entries that are carried
+
+
+def _encode_carried(carried: Carried) -> bytes:
+    shard, body = carried
+    assert 0 < len(body) <= limits.CARRIED_ENTRY_BYTES, len(body)
+    return _CARRIED.pack(shard, len(body)) + body + bytes(-len(body) % 8)
+
+
+def _decode_carried(view: memoryview, offset: int, count: int) -> tuple[tuple[Carried, ...], int]:
+    """What is carried, and where it ends."""
+    found: list[Carried] = []
+    before = -1
+    for _ in range(count):
+        shard, size = _CARRIED.unpack_from(view, offset) if offset + _CARRIED.size <= len(view) else (before + 1, 0)
+        offset += _CARRIED.size
+        end = offset + size + -size % 8
+        if shard <= before or not 0 < size <= limits.CARRIED_ENTRY_BYTES or end > len(view):
+            raise ProtocolError(
+                f"expected carried entries of 1 to {limits.CARRIED_ENTRY_BYTES} bytes by ascending shards, found one of "
+                f"{size} bytes of shard {shard} after shard {before}, with {len(view) - offset} bytes left"
+            )
+        if any(view[offset + size : end]):
+            raise ProtocolError(f"expected zeros after the carried entry of shard {shard}")
+        found.append(Carried(shard, bytes(view[offset : offset + size])))
+        offset, before = end, shard
+    return tuple(found), offset
+
+
+# -- all commands
 
 
 def _decode_commands(view: memoryview, offset: int, count: int) -> tuple[Command, ...]:

@@ -10,6 +10,9 @@ Rules:
   shard closes the engine's older ones, in the same entry and before it; a record never overtakes its predecessor in the
   engine's previous shard, and an engine that could not say CLOSE is not held up.
 - A CLOSE pins the shard's end at what the same entry cuts. Later reports are refused.
+- One entry of a shard, the next one, may come before it is durable, with its bytes: the metalog entry that orders it carries
+  them. All entries before it are durable, or in earlier metalog entries. There is room for a few in each; what finds none is
+  not taken, and is reported once it is durable. Never the first: a data ledger without entries is one that nothing is in.
 - Positions are dense: an entry starts where the one before ended. Within it, shard by shard, ascending.
 - Time is max(time of the entry before, clock). No position beyond `limits.POSITION_MAX` is given: `TermFull`.
 - An entry says something new, or there is none; but one that says nothing is made when a barrier is asked for.
@@ -31,6 +34,7 @@ from boki_common import limits
 from boki_common.errors import CorruptData, Overloaded
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
 from boki_metalog.metalog_entry import (
+    Carried,
     Close,
     Command,
     Expire,
@@ -149,7 +153,21 @@ def deltas(previous: ProgressVector, entry: MetalogEntry) -> list[ShardRange]:
             expected=pos,
             found=entry.end_pos,
         )
+    if entry.carried:
+        _check_carried(entry.carried, ranges)
     return ranges
+
+
+def _check_carried(carried: Iterable[Carried], ranges: Iterable[ShardRange]) -> None:
+    """Raises CorruptData when a shard has a carried entry and no new record."""
+    numbers = [one.shard for one in carried]
+    cut = [one.shard for one in ranges if one.record_count]
+    if not set(numbers).issubset(cut):
+        raise CorruptData(
+            f"expected carried entries of the shards {cut}, which are cut, found some of {numbers}",
+            expected=cut,
+            found=numbers,
+        )
 
 
 def _opened(previous: ProgressVector, commands: Iterable[Command]) -> Sequence[ShardEnd]:
@@ -211,6 +229,8 @@ class CutBuilder:
         self._by_ledger: dict[int, tuple[int, str]] = {}
         self._owned: dict[str, list[int]] = {}
         """Incarnation → its shards that are not closed and not about to be, ascending."""
+        self._carried: dict[int, Carried] = {}
+        """Shard → the last of its known entries, if the next cut carries it."""
         self._commands: deque[Command] = deque()
         self._orders = 0
         """Of the commands that wait, those given to `order`; and their bytes."""
@@ -285,6 +305,38 @@ class CutBuilder:
         self._known[shard] = make_end((shard, records_end, entries_end))
         self._known_pos += records
         self.waits = True
+        if self._carried:
+            self._carried.pop(shard, None)
+
+    def carry(self, shard: int, records_end: int, entries_end: int, body: bytes) -> None:
+        """Takes the next entry of a shard, which is durable nowhere yet: the next metalog entry carries it.
+
+        One that is known already is ignored, as is one that finds no room: it will be reported.
+
+        Raises:
+            ShardNotOpen: as `report`. ImpossibleReport: it is not the next one, or is the first, or has no records, or more
+                than fit into it; or the one before it waits to be carried as well.
+        """
+        known = self._known.get(shard)
+        if known is not None and not self._shards[shard].closing:
+            if entries_end <= known.entries_end:
+                return
+            if (
+                entries_end != known.entries_end + 1
+                or not known.entries_end
+                or shard in self._carried
+                or records_end <= known.records_end
+            ):
+                raise ImpossibleReport(
+                    f"shard {shard} is known up to {known.records_end} records in {known.entries_end} entries, the last one "
+                    f"{'carried' if shard in self._carried else 'durable'}, and entry {entries_end - 1} up to record "
+                    f"{records_end} cannot be carried next",
+                    shard=shard,
+                )
+            if len(self._carried) >= limits.CARRIED_ENTRIES:
+                return
+        self.report(shard, records_end, entries_end)
+        self._carried[shard] = Carried(shard, body)
 
     def close(self, shard: int) -> None:
         """Has the next entry cut what is known of the shard and close it. Repeated, or closed already: nothing.
@@ -356,7 +408,11 @@ class CutBuilder:
             for command in commands:
                 if isinstance(command, Open):
                     self._known[command.shard] = make_end((command.shard, 0, 0))
-        entry = MetalogEntry(start_pos, end_pos, self.time_ms, tuple(self._known.values()), commands)
+        carried: tuple[Carried, ...] = ()
+        if self._carried:
+            carried = tuple(sorted(self._carried.values()))
+            self._carried.clear()
+        entry = MetalogEntry(start_pos, end_pos, self.time_ms, tuple(self._known.values()), commands, carried)
         if commands:
             self._took(commands)
         self.end_pos = end_pos

@@ -218,7 +218,7 @@ class Sequencer:
         """What a participant hears first."""
         term = 0 if self.term_server is None else self.term_server.term
         log = ANY_LOG if self.log is None else self.log
-        return protocol.Welcome(protocol.VERSION, self.incarnation, log, term, self.term != 0)
+        return protocol.Welcome(protocol.VERSION, self.incarnation, log, term, self.term != 0, carries=True)
 
     # -- the life of an incarnation
 
@@ -394,6 +394,8 @@ class _Participant:
         server = self._sequencer.term_server
         if opcode == protocol.OP_REPORT and self._greeted and server is not None:
             server.report(peer, *protocol.decode_report(body))
+        elif opcode == protocol.OP_CARRY and self._greeted and server is not None:
+            server.carry(peer, protocol.decode_carry(body))
         elif opcode == protocol.OP_HELLO:
             hello = protocol.decode_hello(body)
             self._greeted = True

@@ -9,9 +9,9 @@ barrier in one turn share one request, which leaves after the last of them asked
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from boki_common import limits
 from boki_common.errors import BokiError, CallTimeout, Overloaded
 from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer
+from boki_common.runtime.ports import Buffer
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.progress import Order
 from boki_metalog.sequencer_protocol import SequencerTime
@@ -39,8 +40,10 @@ class ShardsOfTerm:
 class SequencerLink:
     """See the module."""
 
-    def __init__(self, peer: MessagePeer, term: int, shards: ShardsOfTerm) -> None:
+    def __init__(self, peer: MessagePeer, term: int, shards: ShardsOfTerm, *, carries: bool = False) -> None:
         self.term = term
+        self.carries: Final = carries
+        """Whether the sequencer knows `carry`; an older one does not."""
         self._peer = peer
         self._shards = shards
         self._unsent: dict[int, tuple[int, int]] = {}
@@ -87,6 +90,13 @@ class SequencerLink:
         if now:
             self._flush()
 
+    def carry(self, shard: int, records_end: int, entries_end: int, body: Sequence[Buffer]) -> None:
+        """Tells of an entry that is durable nowhere yet, and sends it along, at once: it may be ordered by that, or not. Never
+        waits; of a closed link nothing is remembered."""
+        self._flush()
+        head = protocol.encode_carry(self.term, shard, records_end, entries_end)
+        self._peer.push_now(protocol.OP_CARRY, head, *body)
+
     async def close_shard(self, shard: int) -> None:
         """Has the shard closed at what was reported before. Safe to repeat. Raises as `open_shard`."""
         self._flush()
@@ -121,7 +131,7 @@ class SequencerLink:
         """`barrier`, for who collects requests: leaves at once, and without a task. Calls back once, later, with the position
         or with what `barrier` would raise."""
         try:
-            future = self._peer.request(protocol.OP_BARRIER, protocol.encode_term(self.term))
+            future = self._peer.request_now(protocol.OP_BARRIER, protocol.encode_term(self.term))
         except BokiError as error:
             self._loop.call_soon(told, error)
             return

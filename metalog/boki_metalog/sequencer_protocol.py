@@ -1,8 +1,8 @@
 """Messages between a sequencer and its participants, on `boki_common.net.messages`. Little endian.
 
-    1  HELLO      the first message. msgpack {versions, incarnations} → msgpack {version, incarnation, log, term, serving}
+    1  HELLO      the first message. msgpack {versions, incarnations} → msgpack {version, incarnation, log, term, serving, carries}
                   `incarnations`: engines behind this connection that have shards in the term; `serving`: false for a
-                  sequencer that stands by, or whose term is over
+                  sequencer that stands by, or whose term is over; `carries`: whether CARRY may be sent
     2  OPEN       term u32 | 0 u32 | ledger_id u64 | incarnation 16 B → shard u32          answered once the OPEN is ordered
     3  REPORT     push. term u32 | count u32 | count × (shard u32 | 0 u32 | records_end u64 | entries_end u64)
     4  CLOSE      term u32 | shard u32 → empty                                             answered once the CLOSE is ordered
@@ -19,6 +19,9 @@
     12 ORDER      term u32 | 0 u32 | a TRIM, EXPIRE or LOST as in a metalog entry → as BARRIER; its entry is acknowledged
     13 YIELD      term u32 | 0 u32 → empty     somebody is about to replace the term: answered once it has ended between two
                   entries and its metalog is closed. Who does not know it, or cannot, is fenced, as is who does not answer
+    14 CARRY      push. term u32 | shard u32 | records_end u64 | entries_end u64 | body   as a REPORT of one shard; its last
+                  entry, which is not its first, is durable nowhere yet, and is this body. It may be ordered, or not: then it
+                  is to be reported
 
 A message of another term than the one served is answered TermOver (a push: by TERM_OVER). Everything here is pure.
 """
@@ -54,12 +57,14 @@ OP_STATUS: Final = 10
 OP_BARRIER: Final = 11
 OP_ORDER: Final = 12
 OP_YIELD: Final = 13
+OP_CARRY: Final = 14
 
 _OPEN: Final = Struct("<I4xQ16s")
 _SHARD: Final = Struct("<I4x")
 _PAIR: Final = Struct("<II")
 _ROW: Final = Struct("<I4xQQ")
 _ONE_ROW: Final = Struct("<III4xQQ")
+_CARRY: Final = Struct("<IIQQ")
 _SUBSCRIBE: Final = Struct("<I4xQ")
 _SUBSCRIBED: Final = Struct("<QQ")
 _ENTRIES: Final = Struct("<IIQ")
@@ -85,6 +90,7 @@ class Welcome(msgspec.Struct, frozen=True):
     log: int
     term: int
     serving: bool
+    carries: bool = False
 
 
 class OpenRequest(NamedTuple):
@@ -100,6 +106,16 @@ class Report(NamedTuple):
 
 _make_report: Final = cast(Callable[[tuple[int, tuple[ShardEnd, ...]]], Report], partial(tuple.__new__, Report))
 """Without a frame of Python, as `make_end`."""
+
+
+class Carry(NamedTuple):
+    """`body`: the payload of entry `entries_end` - 1 of the shard."""
+
+    term: int
+    shard: int
+    records_end: int
+    entries_end: int
+    body: bytes
 
 
 class Subscribe(NamedTuple):
@@ -202,6 +218,19 @@ def decode_report(body: memoryview) -> Report:
     if count > limits.TERM_SHARDS or size != _PAIR.size + count * _ROW.size:
         raise ProtocolError(f"a report of {size} bytes cannot hold {count} shards")
     return _make_report((term, tuple(map(make_end, _ROW.iter_unpack(body[_PAIR.size :])))))
+
+
+def encode_carry(term: int, shard: int, records_end: int, entries_end: int) -> bytes:
+    """The head of the body; the entry follows."""
+    return _CARRY.pack(term, shard, records_end, entries_end)
+
+
+def decode_carry(body: memoryview) -> Carry:
+    size = len(body) - _CARRY.size
+    if not 0 < size <= limits.CARRIED_ENTRY_BYTES:
+        raise ProtocolError(f"expected an entry of 1 to {limits.CARRIED_ENTRY_BYTES} bytes to carry, found {size}")
+    term, shard, records_end, entries_end = _CARRY.unpack_from(body)
+    return Carry(term, shard, records_end, entries_end, bytes(body[_CARRY.size :]))
 
 
 def encode_close(term: int, shard: int) -> bytes:

@@ -70,6 +70,11 @@ class TermHistory:
                     self._logs[record.log] = needed
                     self._log_found()
 
+    def record(self, term: int) -> TermRecord | None:
+        """The record of a sealed term, if it was read."""
+        known = self._records.get(term)
+        return None if known is None else known[0]
+
     def had(self, log: int) -> bool:
         """Whether a needed slot was ever in a sealed term of the log; true of every log that has one, if all are needed."""
         return self._logs.get(log, False)

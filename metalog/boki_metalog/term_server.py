@@ -200,6 +200,18 @@ class TermServer:
                 self._refuse(peer, error)
         self._advance()
 
+    def carry(self, peer: MessagePeer, carry: protocol.Carry) -> None:
+        """Takes an entry that its engine has not made durable; what is refused is told."""
+        term, shard, records_end, entries_end, body = carry
+        if term != self.term or self.over is not None:
+            peer.push(protocol.OP_TERM_OVER, protocol.encode_term(term))
+            return
+        try:
+            self._builder.carry(shard, records_end, entries_end, body)
+        except (ShardNotOpen, ImpossibleReport) as error:
+            self._refuse(peer, error)
+        self._advance()
+
     def subscribe(self, peer: MessagePeer, request_id: int, request: protocol.Subscribe) -> None:
         """Answers from where entries are pushed; what is older is to be read from the ledger. Raises TermOver."""
         self._check_term(request.term)

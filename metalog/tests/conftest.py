@@ -358,6 +358,9 @@ class Participant:
         rows = {int(name.removeprefix("s")): end for name, end in ends.items()}
         self.peer.push(protocol.OP_REPORT, protocol.encode_report(term, rows))
 
+    def carry(self, term: int, shard: int, records_end: int, entries_end: int, body: bytes) -> None:
+        self.peer.push(protocol.OP_CARRY, protocol.encode_carry(term, shard, records_end, entries_end), body)
+
     async def entries(self) -> protocol.Entries:
         return protocol.decode_entries(await self.pushed(protocol.OP_ENTRIES))
 

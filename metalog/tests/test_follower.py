@@ -13,7 +13,7 @@ from boki_common.errors import BokiError, CorruptData, EntryUnknown, MetadataUna
 from boki_common.ids import Position
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.errors import ShardNotOpen
-from boki_metalog.metalog_entry import Close, MetalogEntry, Open
+from boki_metalog.metalog_entry import Carried, Close, MetalogEntry, Open, ShardEnd
 from boki_metalog.progress import ShardRange
 from boki_metalog.sequencer_member import sequencer_path
 
@@ -42,6 +42,47 @@ async def test_a_live_log(cluster: Any) -> None:
     with pytest.raises(ShardNotOpen):
         await link.open_shard(A, 50)
     assert sequencer.term == 1
+
+
+async def test_what_entries_carry_is_told_live_and_from_ledgers(cluster: Any) -> None:
+    engine = await cluster.follow()
+    await cluster.sequencer()
+    link = await engine.seen.linked(1)
+    shard = await link.open_shard(A, 50)
+    link.report(shard, 3, 1)
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 3)
+    link.carry(shard, 5, 2, (b"two ", b"records"))
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 5)
+    assert [entry.carried for entry in engine.seen.entries[1]] == [(), (), (Carried(shard, b"two records"),)]
+    assert engine.seen.ranges[1][-1] == ShardRange(shard, 3, 2, 1, 1, 3)
+    late = await cluster.follow()
+    await late.seen.linked(1)
+    await cluster.replace()
+    sealed = await cluster.follow()
+    await sealed.seen.linked(2)
+    assert late.seen.entries[1] == sealed.seen.entries[1] == engine.seen.entries[1]
+
+
+async def test_what_was_to_be_carried_is_reported_when_the_connection_was_lost(cluster: Any) -> None:
+    """It may have arrived, or not: the report of it, once it is durable, changes nothing then."""
+    sequencer, engine, link = await fill(cluster, 1, engine_grace_s=60.0)
+    link.report(0, 3, 1)
+    await engine.seen.until(lambda: engine.seen.vector.end_pos == 3)
+    for arrives in (True, False):
+        entries = engine.seen.vector.shards[0].entries_end
+        link = await engine.seen.linked(1)
+        ups = engine.seen.events.count("up 1")
+        if arrives:
+            link.carry(0, 3 + entries, entries + 1, (b"x",))
+            await engine.seen.until(lambda: engine.seen.vector.end_pos == 4)
+        for peer in list(sequencer.term_server._peers):
+            peer.close()
+        await engine.seen.until(lambda: engine.seen.events.count("up 1") > ups)  # noqa: B023 - awaited at once
+        link = await engine.seen.linked(1)
+        link.report(0, 3 + entries, entries + 1)
+        await link.barrier()
+        assert engine.seen.vector.shards[0] == ShardEnd(0, 3 + entries, entries + 1)
+    assert [bool(entry.carried) for entry in engine.seen.entries[1]].count(True) == 1
 
 
 async def test_terms_follow_one_another(cluster: Any) -> None:

@@ -25,7 +25,9 @@ class Server:
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         self.peer = peer
         if opcode == protocol.OP_HELLO:
-            peer.respond(request_id, opcode, protocol.encode_welcome(protocol.Welcome(1, "aa", 0, 3, True)))
+            peer.respond(
+                request_id, opcode, protocol.encode_welcome(protocol.Welcome(1, "aa", 0, 3, True, carries=True))
+            )
         elif isinstance(self.answer, BokiError):
             raise self.answer
         else:
@@ -69,6 +71,10 @@ async def setting() -> AsyncIterator[Setting]:
     yield setting
     setting.session.close()
     await server.close()
+
+
+async def test_whether_the_sequencer_carries_is_known(setting: Setting) -> None:
+    assert setting.session.carries
 
 
 async def test_a_lagged_that_follows_the_answer_at_once_is_not_forgotten(setting: Setting) -> None:

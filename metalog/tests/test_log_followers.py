@@ -133,6 +133,9 @@ async def test_logs_of_the_view_and_of_records_are_followed(cluster: Any) -> Non
     assert [info.term for info in found[0].infos] == [1, 3]
     assert [(info.term, info.after, info.sealed) for info in found[1].infos] == [(4, (2, 3), True)]
     assert found[5].infos[0].after == (1,)
+    sealed = world.followers.record(2)
+    assert sealed is not None and (sealed.term, sealed.log, sealed.metalog_ledger) == (2, 5, 1)
+    assert world.followers.record(5) is None, "a term that is not sealed"
     assert found[0].infos[1].after == ()
     await world.logs.until(lambda: found[0].events[-1] == found[5].events[-1] == "idle")
     assert "idle" not in found[1].events, "it has slots: its next term will come"

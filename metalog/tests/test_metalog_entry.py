@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from boki_common import limits
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
 from boki_metalog.metalog_entry import (
+    Carried,
     Close,
     Command,
     Expire,
@@ -32,20 +34,32 @@ ENTRY = MetalogEntry(
     time_ms=1_000,
     shards=(ShardEnd(0, 7, 2), ShardEnd(3, 2, 1)),
     commands=(Open(3, INCARNATION, 77), Close(0)),
+    carried=(Carried(0, b"ten bytes!"), Carried(3, b"eight by")),
 )
-GOLDEN = (
-    "01" + "00" * 7 + "0200000002000000"
+COUNTS = "0200000002000000"
+SHARDS = (
     "05000000000000000900000000000000e803000000000000"
     "000000000000000007000000000000000200000000000000"
     "030000000000000002000000000000000100000000000000"
-    "010000002000000003000000000000004d00000000000000" + INCARNATION
-    + "02000000080000000000000000000000"
-)  # fmt: skip
+)
+OPEN_AND_CLOSE = "010000002000000003000000000000004d00000000000000" + INCARNATION + "02000000080000000000000000000000"
+TWO_CARRIED = "000000000a000000" + b"ten bytes!".hex() + "00" * 6 + "0300000008000000" + b"eight by".hex()
+GOLDEN = "02000000" + "02000000" + COUNTS + SHARDS + TWO_CARRIED + OPEN_AND_CLOSE
+GOLDEN_1 = "01" + "00" * 7 + COUNTS + SHARDS + OPEN_AND_CLOSE
 
 
 def test_bytes_are_as_the_table_says() -> None:
     assert encode(ENTRY).hex() == GOLDEN
     assert decode(bytes.fromhex(GOLDEN)) == ENTRY
+
+
+def test_what_carries_nothing_is_of_version_1() -> None:
+    alone = msgspec.structs.replace(ENTRY, carried=())
+    assert decode(bytes.fromhex(GOLDEN_1)) == alone
+    assert encode(alone).hex() == GOLDEN_1
+    with_a_count = bytearray.fromhex(GOLDEN_1)
+    with_a_count[4] = 1
+    assert decode(with_a_count) == alone, "version 1 had no count there"
 
 
 WRITER = bytes(range(16))
@@ -105,7 +119,10 @@ def entries(draw: st.DrawFn) -> MetalogEntry:
     start, end = sorted((draw(numbers), draw(numbers)))
     shards = sorted(draw(st.sets(st.integers(0, 2**32 - 1), max_size=5)))
     ends = tuple(ShardEnd(shard, draw(numbers), draw(st.integers(1, limits.POSITION_MAX))) for shard in shards)
-    return MetalogEntry(start, end, draw(st.integers(0, 2**62)), ends, tuple(draw(st.lists(commands, max_size=4))))
+    carried = tuple(Carried(shard, draw(st.binary(min_size=1, max_size=20))) for shard in shards if draw(st.booleans()))
+    return MetalogEntry(
+        start, end, draw(st.integers(0, 2**62)), ends, tuple(draw(st.lists(commands, max_size=4))), carried
+    )
 
 
 @given(entries())
@@ -227,7 +244,7 @@ def test_the_largest_entry_is_well_below_the_largest_of_a_ledger(monkeypatch: py
 @given(st.binary(max_size=200), st.booleans())
 def test_garbage_is_refused_by_name(garbage: bytes, with_version: bool) -> None:
     try:
-        decode(b"\x01" + b"\0" * 7 + garbage if with_version else garbage)
+        decode(b"\x02\0\0\0" + garbage if with_version else garbage)
     except ProtocolError:
         pass
 
@@ -240,12 +257,102 @@ def test_a_command_it_does_not_know_is_a_version_it_does_not_know(kind: int) -> 
         decode(data)
 
 
-def test_another_version_is_refused() -> None:
+@pytest.mark.parametrize("version", [0, 3, 255])
+def test_another_version_is_refused(version: int) -> None:
     data = bytearray(encode(ENTRY))
-    data[0] = 2
-    with pytest.raises(VersionMismatch) as caught:
+    data[0] = version
+    with pytest.raises(VersionMismatch, match="version 2 or 1") as caught:
         decode(data)
-    assert (caught.value.expected, caught.value.found) == (1, 2)
+    assert (caught.value.expected, caught.value.found) == (2, version)
+
+
+CARRYING = MetalogEntry(0, 2, 0, (ShardEnd(1, 1, 1), ShardEnd(4, 1, 1)), (), (Carried(1, b"one"), Carried(4, b"four")))
+FIRST_CARRIED = 40 + 2 * 24
+"""Where it begins: shard, size, 3 bytes, 5 zeros; and the second one after it."""
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [
+        (FIRST_CARRIED, b"\4"), (FIRST_CARRIED, b"\5"),
+        (FIRST_CARRIED + 4, b"\0"), (FIRST_CARRIED + 4, b"\2"), (FIRST_CARRIED + 4, b"\x18"),
+        (FIRST_CARRIED + 4, b"\x01\x10"), (FIRST_CARRIED + 4, b"\xff\xff\xff\xff"),
+        (FIRST_CARRIED + 8 + 3, b"\1"), (FIRST_CARRIED + 8 + 7, b"\1"),
+        (4, b"\1"), (4, b"\3"), (4, b"\x21"), (4, b"\xff\xff\xff\xff"),
+    ],
+    ids=[
+        "the same shard twice", "descending shards",
+        "no bytes", "its end in the padding", "all of the next one", "more than may be", "far beyond the end",
+        "padding", "the end of the padding",
+        "one fewer", "one more", "more than may be carried", "huge",
+    ],
+)  # fmt: skip
+def test_lengths_counts_and_paddings_of_what_is_carried_are_checked(offset: int, value: bytes) -> None:
+    data = bytearray(encode(CARRYING))
+    assert decode(data) == CARRYING
+    data[offset : offset + len(value)] = value
+    with pytest.raises(ProtocolError):
+        decode(data)
+
+
+@given(entries(), st.data())
+def test_a_flipped_bit_of_an_entry_is_refused_by_name_or_seen(entry: MetalogEntry, data: st.DataObject) -> None:
+    """But for the reserved ones: of the head, of shards and of commands."""
+    encoded = encode(msgspec.structs.replace(entry, commands=()))
+    bit = data.draw(st.integers(0, 8 * len(encoded) - 1))
+    at = bit // 8
+    flipped = bytearray(encoded)
+    flipped[at] ^= 1 << bit % 8
+    unused = (1, 2, 3) if entry.carried else (1, 2, 3, 4, 5, 6, 7)
+    reserved = at in unused or (40 <= at < 40 + 24 * len(entry.shards) and (at - 40) % 24 in (4, 5, 6, 7))
+    try:
+        found = decode(flipped)
+    except ProtocolError:
+        assert not reserved
+        return
+    assert (encode(found) == encoded) == reserved
+
+
+def test_what_an_entry_carries_is_bounded() -> None:
+    most = tuple(Carried(shard, bytes(limits.CARRIED_ENTRY_BYTES)) for shard in range(limits.CARRIED_ENTRIES))
+    entry = MetalogEntry(0, 0, 0, (), (), most)
+    assert decode(encode(entry)) == entry and len(encode(entry)) < limits.ENTRY_BYTES / 8
+    for wrong in (
+        (*most, Carried(limits.CARRIED_ENTRIES, b"x")),
+        (Carried(0, b""),),
+        (Carried(0, bytes(limits.CARRIED_ENTRY_BYTES + 1)),),
+    ):
+        with pytest.raises(AssertionError):
+            encode(MetalogEntry(0, 0, 0, (), (), wrong))
+
+
+@pytest.mark.parametrize(
+    ("size", "there"), [(0, 0), (limits.CARRIED_ENTRY_BYTES + 8, limits.CARRIED_ENTRY_BYTES + 8), (16, 8)]
+)
+def test_the_size_of_what_is_carried_is_checked_against_what_is_there_and_may_be(size: int, there: int) -> None:
+    alone = MetalogEntry(0, 1, 0, (ShardEnd(1, 1, 1),), (), (Carried(1, b"8 bytes."),))
+    data = bytearray(encode(alone))[:-8] + bytes(there)
+    data[-there - 4 : len(data) - there] = size.to_bytes(4, "little")
+    with pytest.raises(ProtocolError, match=f"expected carried entries .* found one of {size} bytes of shard 1"):
+        decode(data)
+
+
+def test_a_count_of_what_is_carried_is_checked_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytearray(encode(CARRYING))
+    data[4] = 20
+    with pytest.raises(ProtocolError, match="cannot hold 2 shards, 20 carried entries"):
+        decode(data)
+    monkeypatch.setattr(limits, "CARRIED_ENTRIES", 1)
+    data[4] = 2
+    with pytest.raises(ProtocolError, match=r"at most .* 1 carried entries"):
+        decode(data)
+
+
+def test_the_bytes_of_commands_are_bounded_whatever_is_carried_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METALOG_COMMANDS_BYTES", 60)
+    assert decode(encode(msgspec.structs.replace(ENTRY, commands=(Close(0),)))).carried == ENTRY.carried
+    with pytest.raises(ProtocolError, match="at most 60 bytes of commands"):
+        decode(bytes.fromhex(GOLDEN) + encode_command(Close(1)))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from boki_common import limits
 from boki_common.errors import CorruptData, InvalidArgument, Overloaded
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
 from boki_metalog.metalog_entry import (
+    Carried,
     Close,
     Command,
     Expire,
@@ -354,6 +355,14 @@ IMPOSSIBLE = {
     "closed, never there": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Close(7),)),
     "closed twice": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Close(1), Close(1))),
     "opened, not listed": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (Open(2, A, 5),)),
+    "carried, nothing cut": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 2), ShardEnd(1, 4, 1)), (), (Carried(0, b"x"),)),
+    "carried, another cut": MetalogEntry(
+        10, 11, 100, (ShardEnd(0, 7, 3), ShardEnd(1, 4, 1)), (), (Carried(0, b"x"), Carried(1, b"x"))
+    ),
+    "carried, no records": MetalogEntry(10, 10, 100, (ShardEnd(0, 6, 3), ShardEnd(1, 4, 1)), (), (Carried(0, b"x"),)),
+    "carried, no such shard": MetalogEntry(
+        10, 11, 100, (ShardEnd(0, 7, 3), ShardEnd(1, 4, 1)), (), (Carried(2, b"x"),)
+    ),
 }
 
 
@@ -384,6 +393,10 @@ class OrderMachine(RuleBasedStateMachine):
         """Shard → entries cut."""
         self.order: list[tuple[int, int]] = []
         self.read: list[tuple[int, int]] = []
+        self.carrying: dict[int, bytes] = {}
+        """Shard → its newest entry, if only the next cut makes it durable."""
+        self.durable: dict[int, int] = {}
+        """Shard → entries that its quorum or an entry that was taken has."""
         self.asked: list[Order] = []
         self.ordered: list[Command] = []
         self.barrier = False
@@ -405,7 +418,7 @@ class OrderMachine(RuleBasedStateMachine):
         shard = self.builder.open(owner, self.ledger)
         assert shard == len(self.owner)
         self.owner[shard] = owner
-        self.acked[shard], self.cut[shard] = [], 0
+        self.acked[shard], self.cut[shard], self.durable[shard] = [], 0, 0
 
     @precondition(lambda self: self.owner)
     @rule(data=st.data(), batches=st.lists(st.integers(1, 4), max_size=3))
@@ -417,6 +430,8 @@ class OrderMachine(RuleBasedStateMachine):
             self.builder.report(shard, sum(end), len(end))
             known.extend(batches)
             if batches:
+                self.carrying.pop(shard, None)
+                self.durable[shard] = len(known)
                 older = [one for one in range(shard) if self.owner[one] == self.owner[shard]]
                 self.closing += [one for one in older if one not in self.closing]
             stale = data.draw(st.integers(0, len(known)))
@@ -424,6 +439,24 @@ class OrderMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(ShardNotOpen):
                 self.builder.report(shard, sum(end), len(end))
+
+    @precondition(lambda self: self.owner)
+    @rule(data=st.data(), records=st.integers(0, 4), skipped=st.sampled_from((0, 0, 0, 1)))
+    def carry(self, data: st.DataObject, records: int, skipped: int) -> None:
+        shard = data.draw(st.sampled_from(sorted(self.owner)))
+        known, body = self.acked[shard], b"%d of %d" % (len(self.acked[shard]), shard)
+        records_end, entries_end = sum(known) + records, len(known) + 1 + skipped
+        if shard not in self.opened or shard in self.closing:
+            with pytest.raises(ShardNotOpen):
+                self.builder.carry(shard, records_end, entries_end, body)
+        elif skipped or not known or not records or shard in self.carrying:
+            with pytest.raises(ImpossibleReport):
+                self.builder.carry(shard, records_end, entries_end, body)
+        else:
+            for repeated in (body, b"later"):
+                self.builder.carry(shard, records_end, entries_end, repeated)
+            known.append(records)
+            self.carrying[shard] = body
 
     @precondition(lambda self: self.owner)
     @rule(data=st.data())
@@ -455,6 +488,11 @@ class OrderMachine(RuleBasedStateMachine):
             return
         assert opens or closed or moved or waits or self.barrier
         self.barrier = False
+        assert entry.carried == tuple(sorted(self.carrying.items()))
+        for cut in entry.shards:
+            assert self.durable[cut.shard] + (cut.shard in self.carrying) == cut.entries_end, "nothing else may be lost"
+            self.durable[cut.shard] = cut.entries_end
+        self.carrying.clear()
         self.ordered += [command for command in entry.commands if isinstance(command, Trim)]
         assert self.ordered == self.asked, "few enough for one entry"
         self.order += expected

@@ -83,6 +83,26 @@ async def test_a_report_that_nothing_follows_leaves_at_once_with_those_of_its_tu
     assert ends.shards.reported == {4: (1, 1), 2: (6, 2)}
 
 
+async def test_what_is_to_be_carried_leaves_at_once_behind_the_reports_before_it(ends: Ends) -> None:
+    ends.link.report(4, 1, 1)
+    ends.link.report(2, 5, 1)
+    ends.link.carry(2, 6, 2, (b"in ", memoryview(b"parts")))
+    ends.link.report(4, 2, 2)
+    assert await ends.link.open_shard(A, 50) == 7
+    told = [body for opcode, body in ends.server.messages if opcode in (protocol.OP_REPORT, protocol.OP_CARRY)]
+    assert protocol.decode_report(told[0]).rows == (ShardEnd(2, 5, 1), ShardEnd(4, 1, 1))
+    assert protocol.decode_carry(told[1]) == (3, 2, 6, 2, b"in parts")
+    assert protocol.decode_report(told[2]).rows == (ShardEnd(4, 2, 2),)
+    assert ends.shards.reported == {4: (2, 2), 2: (5, 1)}, "what nobody may have is not repeated"
+
+
+async def test_of_a_lost_connection_nothing_that_was_to_be_carried_is_remembered(ends: Ends) -> None:
+    ends.peer.close()
+    await ends.client.lost.wait()
+    ends.link.carry(4, 1, 2, (b"x",))
+    assert ends.shards.reported == {} and ends.server.messages == []
+
+
 async def test_a_close_follows_the_reports_before_it(ends: Ends) -> None:
     ends.link.report(4, 1, 1)
     await ends.link.close_shard(4)

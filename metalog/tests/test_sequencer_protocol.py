@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common import limits
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
@@ -49,6 +51,7 @@ def test_garbage_is_a_named_error(garbage: bytes) -> None:
         protocol.decode_open,
         protocol.decode_shard,
         protocol.decode_report,
+        protocol.decode_carry,
         protocol.decode_close,
         protocol.decode_subscribe,
         protocol.decode_subscribed,
@@ -61,6 +64,25 @@ def test_garbage_is_a_named_error(garbage: bytes) -> None:
             decode(memoryview(garbage))
         except (ProtocolError, InvalidArgument):
             continue
+
+
+@given(u32, u32, u64, u64, st.binary(min_size=1, max_size=20))
+def test_what_is_to_be_carried(term: int, shard: int, records_end: int, entries_end: int, entry: bytes) -> None:
+    body = view(protocol.encode_carry(term, shard, records_end, entries_end), entry)
+    assert protocol.decode_carry(body) == (term, shard, records_end, entries_end, entry)
+
+
+def test_what_is_to_be_carried_has_bytes_and_not_too_many() -> None:
+    head = protocol.encode_carry(1, 2, 3, 4)
+    assert protocol.decode_carry(view(head, bytes(limits.CARRIED_ENTRY_BYTES))).entries_end == 4
+    for wrong in (view(), view(head[:-1]), view(head), view(head, bytes(limits.CARRIED_ENTRY_BYTES + 1))):
+        with pytest.raises(ProtocolError, match="to carry"):
+            protocol.decode_carry(wrong)
+
+
+def test_the_bytes_of_what_is_to_be_carried_are_as_the_table_says() -> None:
+    expected = "07000000" + "03000000" + "0900000000000000" + "0200000000000000"
+    assert protocol.encode_carry(7, 3, 9, 2).hex() == expected and protocol.OP_CARRY == 14
 
 
 COMMANDS: tuple[Order, ...] = (Trim(1, ((0, 9), (7, 3)), True), Expire(2, bytes(16), 4), Lost(1, 2, 3, 4, b"{}"))
@@ -106,7 +128,7 @@ def test_the_rest() -> None:
     assert protocol.decode_subscribe(view(protocol.encode_subscribe(7, 2**40))) == (7, 2**40)
     assert protocol.decode_subscribed(view(protocol.encode_subscribed(4, 5))) == (4, 5)
     assert protocol.decode_hello(view(protocol.encode_hello([ENGINE]))).incarnations == (ENGINE,)
-    welcome = protocol.Welcome(1, ENGINE, 0, 7, True)
+    welcome = protocol.Welcome(1, ENGINE, 0, 7, True, carries=True)
     assert protocol.decode_welcome(view(protocol.encode_welcome(welcome))) == welcome
 
 
@@ -128,3 +150,8 @@ def test_one_shard_and_one_entry_are_written_as_several_are() -> None:
     with pytest.raises(ProtocolError, match="cannot hold 2 shards"):
         protocol.decode_report(memoryview(one[:4] + b"\2" + one[5:]))
     assert protocol.encode_entry(3, 7, b"cut") == b"".join(protocol.encode_entries(3, 7, (b"cut",)))
+
+
+def test_a_sequencer_that_does_not_say_whether_it_carries_does_not() -> None:
+    old = msgspec.msgpack.encode({"version": 1, "incarnation": ENGINE, "log": 0, "term": 7, "serving": True})
+    assert protocol.decode_welcome(view(old)) == protocol.Welcome(1, ENGINE, 0, 7, True, carries=False)

@@ -37,6 +37,18 @@ async def test_records_are_read_once_and_told_per_log(cluster: Any) -> None:
     assert history.sealed(0, above=0, below=5) == [records[0]], "what was read is kept"
 
 
+async def test_a_record_that_was_read_is_told_and_no_other(cluster: Any) -> None:
+    store = await cluster.store()
+    await ensure_path(store, TERMS_PATH)
+    history = TermHistory(store, slots=slot_mask([(0, 9)]))
+    foreign = record(3, 0, (10, 20))
+    await store.create(term_path(3), encode_record(foreign))
+    assert history.record(3) is None
+    await history.refresh()
+    assert history.record(3) == foreign
+    assert history.record(2) is None and history.record(4) is None
+
+
 async def test_terms_before_are_those_of_other_logs(cluster: Any) -> None:
     store = await cluster.store()
     await ensure_path(store, TERMS_PATH)

@@ -6,7 +6,8 @@ JSON lines:
     {"at": 3.2, "kind": "kill", "target": "bookie-1", "seconds": 2.0, "amount": 40}
 
 A fault with a `step` (`steps.STEPS`) waits: from its time on, for the `nth` time that the step happens anywhere. Then it meets
-whoever takes part in the step, as far as its kind can; else its target.
+whoever takes part in the step, as far as its kind can; else its target. One that waits for `ENTRY_CARRIED` meets the role that
+its target has: the engine has the only copy then, or the sequencer the other one.
 
 | kind | target | amount |
 |---|---|---|
@@ -40,7 +41,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, NamedTuple
 
 from boki_sim.loop import SimulationError
-from boki_sim.steps import STEPS
+from boki_sim.steps import ENTRY_CARRIED, STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +133,18 @@ _WAYS: Final = (
     _Way(("session ends",), 1, ("expire",), "roles", 1),
 )  # fmt: skip
 WAITED_FOR: Final = tuple(dict.fromkeys(step for way in _WAYS for step in way.steps))
-"""All steps, but to be idle."""
+"""All steps, but to be idle, and what only some clusters do."""
 SURE: Final = ("kill", "pause", "isolate", "clog")
 """Kinds that happen to whoever takes the step."""
 EARLY: Final = 0.3
 """What has to be led to waits from this part of its time on, so that it comes within the run."""
+
+WHILE_CARRIED: Final = ("kill", "kill", "power", "stop", "pause", "isolate", "clog")
+"""Kinds that meet who has an entry carried, or carries it."""
+CARRIED_MOST: Final = 4
+"""So many of them, at most, in a run."""
+CARRIED_CALLBACKS: Final = 40
+"""Who is killed then still runs up to so many."""
 
 MEAN_GAP_S: Final = (0.1, 0.2, 0.4, 1.0, 2.0)
 """One of these is a seed's mean time between two faults."""
@@ -145,12 +153,19 @@ AIMED: Final = (0.0, 0.6, 0.9, 1.0)
 
 
 def draw(
-    numbers: random.Random, profile: str, targets: Targets, *, seconds: float, turn: int | None = None
+    numbers: random.Random,
+    profile: str,
+    targets: Targets,
+    *,
+    seconds: float,
+    turn: int | None = None,
+    carrying: bool = False,
 ) -> list[Fault]:
     """A script: a mix of kinds and an intensity of the seed's own (swarm testing: not every fault in every run).
 
     Args:
         turn: one fault more waits for this one of all steps, counted round: so that no step is left to chance.
+        carrying: engines have entries carried. Some faults more meet them; all others are the same without.
     """
     if profile not in PROFILES:
         raise SimulationError(f"expected a profile of {', '.join(PROFILES)}, found {profile!r}")
@@ -180,6 +195,8 @@ def draw(
         at += numbers.expovariate(1 / gap_s)
     if turn is not None:
         script += _owed(numbers, WAITED_FOR[turn % len(WAITED_FOR)], allowed, targets, seconds)
+    if carrying:
+        script += _while_carried(numbers, allowed, targets, seconds)
     return sorted(script, key=lambda fault: fault.at)
 
 
@@ -193,6 +210,26 @@ def _owed(numbers: random.Random, step: str, allowed: Sequence[str], targets: Ta
         replace(fault, amount=0.0, seconds=min(fault.seconds, 2.0)),
         *_lead(numbers, way, at, way.means, allowed, targets),
     ]
+
+
+def _while_carried(numbers: random.Random, allowed: Sequence[str], targets: Targets, seconds: float) -> list[Fault]:
+    """Engines end, or are cut off, before their data ledger has what they had carried; or the sequencer that carries it does.
+
+    Engines that stay away for long have others close their ledgers; now and then the metalog's term ends meanwhile."""
+    kinds = [kind for kind in WHILE_CARRIED if kind in allowed]
+    script = []
+    for _ in range(numbers.randrange(1, CARRIED_MOST + 1)):
+        kind = numbers.choice(kinds)
+        of_sequencer = numbers.random() < 0.2
+        target = numbers.choice(targets.sequencers if of_sequencer else targets.engines)
+        if kind == "clog":
+            target = f"{target}>{numbers.choice(targets.bookies)}"
+        at, lasting = round(numbers.uniform(0.0, 0.8) * seconds, 4), round(numbers.uniform(0.2, 8.0), 3)
+        amount = float(numbers.randrange(CARRIED_CALLBACKS)) if kind == "kill" else 0.0
+        script.append(Fault(at, kind, target, lasting, amount, ENTRY_CARRIED, numbers.randrange(8) + 1))
+        if numbers.random() < 0.25 and "roll" in allowed:
+            script.append(Fault(at, "roll", "all", step=ENTRY_CARRIED, nth=script[-1].nth))
+    return script
 
 
 def _lead(

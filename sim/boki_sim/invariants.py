@@ -5,7 +5,8 @@ Three kinds of looks:
 - after every few callbacks, whatever they did, and before every fault (`look`): writers and their LACs, fences, the content of
   entries that were just acknowledged, engines at one position. It looks at who ran since the last time, and at nobody else:
   what a process has in memory changes by its own callbacks only;
-- at marked points (`compare_verdicts`, many times a virtual second, and `check_copies`, in the end): what takes longer.
+- at marked points (`compare_verdicts` and `check_cuts`, many times a virtual second; `check_carried` and `check_copies`, in the
+  end): what takes longer.
 
 What is found wrong is a `Violation`: the number of DESIGN's invariant and the facts. A run goes on after one, to its end.
 
@@ -14,7 +15,7 @@ It reads objects of the roles, never changes them, and decides nothing with thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -28,11 +29,13 @@ from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_ledger.client import LedgerClient
 from boki_logbook.engine import Engine
+from boki_logbook.places import ShardPlace
 from boki_logbook.state import DecisionState
 from boki_logbook.writer_table import LAST, WRITER_KEY
 from boki_logbook.writers import WriterState
 from boki_metalog.term_record import TERMS_PATH, TermRecord, decode_record
 from boki_metalog.view import VIEW_PATH, View, decode_view
+from boki_sim.carried_copies import carried_in
 
 VIOLATIONS_KEPT = 50
 FENCES_A_LOOK: Final = 3
@@ -293,7 +296,9 @@ class Invariants:
                         self._same_content(ledger_id, ledger, entry, name, body)
 
     def _same_content(self, ledger_id: int, ledger: _Ledger, entry: int, name: str, body: Buffer) -> None:
-        found = crc32(memoryview(body)[_PAYLOAD_START:])
+        self._is_content(ledger_id, ledger, entry, name, crc32(memoryview(body)[_PAYLOAD_START:]))
+
+    def _is_content(self, ledger_id: int, ledger: _Ledger, entry: int, name: str, found: int) -> None:
         if ledger.contents.setdefault(entry, found) != found:
             self.violated(
                 "3 content", f"entry {entry} of ledger {ledger_id} is acknowledged, and {name} has another one there"
@@ -378,34 +383,96 @@ class Invariants:
             if other[2] != verdicts:
                 self.violated("7 verdicts", f"at {key[1:]}, {other[0]} and {name} have different verdicts")
 
+    def check_cuts(self, engines: Mapping[str, Engine]) -> None:
+        """No data ledger is closed below what engines have heard to be ordered of it, though some of that the metalog carried."""
+        for ledger_id, stop in sorted(_ordered(engines).items()):
+            seen = self.ledgers.get(ledger_id)
+            if seen is None or seen.metadata.state is not LedgerState.CLOSED:
+                continue
+            if seen.metadata.last_entry + 1 < stop:
+                self.violated(
+                    "1 cut",
+                    f"data ledger {ledger_id} is closed at {seen.metadata.last_entry}, and entries up to {stop - 1} are ordered",
+                )
+
+    def unclosed(self, engines: Mapping[str, Engine]) -> list[int]:
+        """Data ledgers that are to be closed, as engines know: their shards have ended."""
+        places = [place for engine in engines.values() for place in _shards(engine) if place.closed]
+        return sorted({place.ledger_id for place in places if place.ledger_id in self._unclosed})
+
     # -- the end
 
-    def check_copies(self, bookies: Mapping[str, Bookie], lossy: str) -> None:
-        """Every acknowledged entry is on an ack quorum of the write set that the metadata names, less what may be lost."""
+    def check_copies(self, bookies: Mapping[str, Bookie], lossy: str, engines: Mapping[str, Engine]) -> None:
+        """Every acknowledged entry is on an ack quorum of the write set that the metadata names, less what may be lost; and so
+        is every ordered one of a ledger that is closed, whoever wrote it there."""
+        ordered = _ordered(engines)
         for ledger_id, seen in sorted(self.ledgers.items()):
             metadata = seen.metadata
-            end = metadata.last_entry if metadata.state is LedgerState.CLOSED else seen.acked
-            for entry in range(min(end, seen.acked) + 1):
+            durable = seen.acked
+            if metadata.state is LedgerState.CLOSED:
+                durable = min(metadata.last_entry, max(seen.acked, ordered.get(ledger_id, 0) - 1))
+            for entry in range(durable + 1):
                 holders = [self._machines.get(bookie, bookie) for bookie in metadata.ensemble_of(entry)]
                 having = [name for name in holders if self._holds(bookies.get(name), ledger_id, entry, name)]
                 needed = metadata.ack_quorum - (1 if lossy in holders and lossy not in having else 0)
                 if len(having) < needed:
                     self.violated(
                         "1 copies",
-                        f"entry {entry} of ledger {ledger_id} was acknowledged; of {holders} only {having} have it",
+                        f"entry {entry} of ledger {ledger_id} was acknowledged or ordered; of {holders} only {having} have it",
                     )
                     break
+
+    def check_carried(self, bookies: Mapping[str, Bookie]) -> None:
+        """What a metalog carries is what its data ledger has there. `check_copies` looks at all copies after that."""
+        for ledger_id, seen in sorted(self.ledgers.items()):
+            if dict(seen.metadata.custom).get("boki.role") != b"metalog":
+                continue
+            end = seen.metadata.last_entry if seen.metadata.state is LedgerState.CLOSED else seen.acked
+            for (data, entry), found in carried_in(self._payloads(bookies, ledger_id, end)).items():
+                ledger = self.ledgers.get(data)
+                if ledger is not None:
+                    self._is_content(data, ledger, entry, f"its metalog {ledger_id}", found)
+
+    def _payloads(self, bookies: Mapping[str, Bookie], ledger_id: int, end: int) -> Iterator[Buffer]:
+        """Those of a ledger's entries up to `end`, or to the first that no bookie has whole."""
+        for entry in range(end + 1):
+            bodies = (_body_of(bookie, ledger_id, entry)[0] for bookie in bookies.values())
+            body = next((body for body in bodies if body is not None), None)
+            if body is None:
+                return
+            yield memoryview(body)[_PAYLOAD_START:]
 
     def _holds(self, bookie: Bookie | None, ledger_id: int, entry: int, name: str) -> bool:
         if bookie is None:
             return False
-        found = bookie.storage.look_up(ledger_id, entry)
-        body = found.body
-        if body is None and found.place is not None:
-            body = bookie.storage.at_hand(ledger_id, found.place)
+        body, held = _body_of(bookie, ledger_id, entry)
         if body is not None:
             self._same_content(ledger_id, self.ledgers[ledger_id], entry, name, body)
-        return body is not None or found.place is not None
+        return held
+
+
+def _body_of(bookie: Bookie, ledger_id: int, entry: int) -> tuple[Buffer | None, bool]:
+    """An entry on a bookie, as far as it is at hand; and whether it is there."""
+    found = bookie.storage.look_up(ledger_id, entry)
+    body = found.body
+    if body is None and found.place is not None:
+        body = bookie.storage.at_hand(ledger_id, found.place)
+    return body, body is not None or found.place is not None
+
+
+def _shards(engine: Engine) -> Iterator[ShardPlace]:
+    """All that an engine has heard of, of terms that are still there."""
+    for places in engine.core.state.places.terms.values():
+        yield from places.shards.values()
+
+
+def _ordered(engines: Mapping[str, Engine]) -> dict[int, int]:
+    """Data ledger → entries that are ordered of it, as far as an engine has heard."""
+    ordered: dict[int, int] = {}
+    for engine in engines.values():
+        for place in _shards(engine):
+            ordered[place.ledger_id] = max(ordered.get(place.ledger_id, 0), place.entries_end)
+    return ordered
 
 
 def _note_fence(fenced: set[str], name: str, error: BokiError | None) -> None:

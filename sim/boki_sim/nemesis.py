@@ -22,7 +22,7 @@ from boki_sim.faults import ADMINISTRATION, DAMAGE, DISKS, FAILING, METADATA, Fa
 from boki_sim.fence_race import find_race, run_race
 from boki_sim.loop import SimulationError
 from boki_sim.process import SimProcess
-from boki_sim.steps import Met
+from boki_sim.steps import ENTRY_CARRIED, Met
 
 Links = list[tuple[str, str]]
 
@@ -100,6 +100,8 @@ class Nemesis:
         there = [one.name.partition("#")[0] for one in (met.actor, met.peer) if one is not None]
         there = [name for name in there if name in self._cluster.nodes or name in self._clients]
         self._numbers.shuffle(there)
+        if fault.step == ENTRY_CARRIED:
+            there.sort(key=lambda name: name.partition("-")[0] != fault.target.partition("-")[0])
         kind = fault.kind
         if kind == "fence-race":
             return f"{met.actor.host} {met.path}"

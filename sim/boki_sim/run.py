@@ -101,7 +101,7 @@ def run_seed(
     faults = (
         list(script)
         if script is not None
-        else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s, turn=seed)
+        else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s, turn=seed, carrying=shape.carrying)
     )
     outcome = Outcome(seed, profile, faults, work_s)
     with uncollected():
@@ -169,7 +169,8 @@ class _Run:
             await LateHour(self.cluster, self.history, self.seed).run(self.working.values())
         verifier = self.loop.process("verifier", self.cluster.machine())
         books = await verifier.start(self._read_everything())
-        await self._bookies_up()
+        await self._ledgers_closed()
+        await self._bookies_up()  # the last to wait for: from here on nobody goes down before copies are looked at
         watching.cancel()
         self.cluster.look()
         self.invariants.compare_verdicts(self.cluster.engines())
@@ -203,7 +204,9 @@ class _Run:
     async def _watch(self) -> None:
         while True:
             await self.loop.settled_after(self.loop.outside, LOOK_EVERY_S)
-            self.invariants.compare_verdicts(self.cluster.engines())
+            engines = self.cluster.engines()
+            self.invariants.compare_verdicts(engines)
+            self.invariants.check_cuts(engines)
 
     async def _bookies_up(self) -> None:
         """Waits for all of them, but not for ever: the damaged one may need a person."""
@@ -214,6 +217,16 @@ class _Run:
         for node in self.cluster.of("bookie"):
             if node.role is None and node.host not in self.nemesis.damaged:
                 self.invariants.violated("liveness", f"{node.name} does not come back: {node.ends[-1:]}")
+
+    async def _ledgers_closed(self) -> None:
+        """Waits until the data ledgers of all ended shards are closed; what was damaged may hold that up."""
+        waiting: list[int] = []
+        for _ in range(int(PATIENCE_S)):
+            waiting = self.invariants.unclosed(self.cluster.engines())
+            if not waiting or self.nemesis.damaged:
+                return
+            await asyncio.sleep(1)
+        self.invariants.violated("liveness", f"all faults are over, but nobody closes the data ledgers {waiting[:10]}")
 
     async def _read_everything(self) -> dict[str, list[Entry]] | None:
         """The final log, read through the SDK after an append of its own; None when nobody gets through."""
@@ -289,7 +302,11 @@ class _Run:
     def _check_copies(self) -> None:
         lossy = self.cluster.nodes[self.lossy].host
         self.cluster.disks_at_hand()
-        self.invariants.check_copies(self.cluster.bookies(), lossy if lossy in self.nemesis.damaged else "")
+        engines = self.cluster.engines()
+        self.invariants.check_cuts(engines)
+        if self.cluster.shape.carrying:
+            self.invariants.check_carried(self.cluster.bookies())
+        self.invariants.check_copies(self.cluster.bookies(), lossy if lossy in self.nemesis.damaged else "", engines)
 
     def _defects(self) -> None:
         for fault in self.loop.faults:

@@ -50,6 +50,11 @@ class Shape:
     crowded: bool = False
     """Many clients at several engines: so cuts order entries of all of them."""
 
+    @property
+    def carrying(self) -> bool:
+        """Whether engines have small entries carried by the metalog."""
+        return self.engine.carried_entry_bytes > 0
+
     def engine_settings(self, number: int) -> EngineSettings:
         """Of engine number 1, 2, …"""
         return replace(self.engine, index_slots=self.index_slots[number - 1]) if self.index_slots else self.engine
@@ -145,7 +150,13 @@ def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
     if numbers.random() < CROWDED:
         drawn = replace(drawn, crowded=True, clients=CROWD, engines=max(2, drawn.engines), index_slots=_ALL)
     drawn = replace(drawn, quick_disks=numbers.random() < QUICK)
-    return forgetful(drawn) if numbers.random() < FORGETFUL and rate == FAST else drawn
+    drawn = forgetful(drawn) if numbers.random() < FORGETFUL and rate == FAST else drawn
+    return drawn if numbers.random() < CARRYING else apart(drawn)
+
+
+def apart(drawn: Shape) -> Shape:
+    """A cluster whose entries take two steps, whatever their size: none is carried by the metalog."""
+    return replace(drawn, engine=replace(drawn.engine, carried_entry_bytes=0))
 
 
 def forgetful(drawn: Shape) -> Shape:
@@ -166,6 +177,7 @@ QUICK: Final = 2 / 3
 FAST: Final = 20_000.0
 """A stream is an hour old after a fifth of a second."""
 FORGETFUL: Final = 1 / 2
+CARRYING: Final = 1 / 2
 WRITERS_KEPT_S: Final = 20.0
 """Longer than anything is under way in a run."""
 _ALL: Final = ()

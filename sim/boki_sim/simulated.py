@@ -97,7 +97,9 @@ class _ProgramRun:
         self._seconds = seconds
         self.main = self.program_process("program")
         targets = replace(shape.targets(stream(seed, "targets")), clients=("program",))
-        drawn = fault_scripts.draw(stream(seed, "faults", profile), profile, targets, seconds=seconds)
+        drawn = fault_scripts.draw(
+            stream(seed, "faults", profile), profile, targets, seconds=seconds, carrying=shape.carrying
+        )
         self.script = drawn if script is None else list(script)
 
     def program_process(self, name: str) -> SimProcess:

@@ -29,6 +29,8 @@ from boki_sim.process import SimProcess
 IDLE: Final = "idle"
 RECENT_S: Final = 0.05
 """Who took part in a step this long ago, or less, is in it still."""
+ENTRY_CARRIED: Final = "entry carried"
+"""An engine's entry comes to the sequencer, and no data ledger has it."""
 HEADS_KEPT: Final = 1_024
 """Different beginnings of frames whose steps are remembered."""
 
@@ -43,12 +45,13 @@ _DISKS: Final = (
     "journal write", "journal flush", "journal segment", "replay", "entry log", "index", "checkpoint", "entry from disk",
 )  # fmt: skip
 CHANGES: Final = tuple(f"{name} {when}" for name in _CHANGES for when in ("asked", "made"))
-STEPS: Final = (*_FRAMES, *CHANGES, "session ends", *_DISKS, IDLE)
+STEPS: Final = (*_FRAMES, ENTRY_CARRIED, *CHANGES, "session ends", *_DISKS, IDLE)
 """All names, in the order of the table."""
 
 _SEQUENCER: Final[Mapping[int, str]] = {
     sequencer_protocol.OP_OPEN: "shard opens",
     sequencer_protocol.OP_REPORT: "progress",
+    sequencer_protocol.OP_CARRY: ENTRY_CARRIED,
     sequencer_protocol.OP_CLOSE: "shard closes",
     sequencer_protocol.OP_SUBSCRIBE: "follows",
     sequencer_protocol.OP_ENTRIES: "cut pushed",
@@ -61,6 +64,8 @@ _ENGINE: Final[Mapping[tuple[int, bool], str]] = {
     (engine_protocol.OP_APPEND, True): "append answer",
     (engine_protocol.OP_READ, False): "read",
     (engine_protocol.OP_READ, True): "read answer",
+    (engine_protocol.OP_READS, False): "read",
+    (engine_protocol.OP_READS, True): "read answer",
     (engine_protocol.OP_READ_PREV_MANY, False): "read",
     (engine_protocol.OP_READ_PREV_MANY, True): "read answer",
 }

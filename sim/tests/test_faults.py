@@ -12,6 +12,7 @@ from boki_sim.faults import (
     PROFILES,
     SURE,
     WAITED_FOR,
+    WHILE_CARRIED,
     Fault,
     Targets,
     draw,
@@ -20,7 +21,7 @@ from boki_sim.faults import (
 )
 from boki_sim.loop import SimulationError
 from boki_sim.randomness import stream
-from boki_sim.steps import IDLE, STEPS
+from boki_sim.steps import ENTRY_CARRIED, IDLE, STEPS
 
 LED_TO = {step for way in _WAYS if way.means for step in way.steps} - set(_WAYS[0].steps) - set(_WAYS[1].steps)
 
@@ -52,7 +53,7 @@ def test_engines_do_not_hear_each_other_for_seconds_in_some_runs() -> None:
 
 
 def test_every_step_has_its_turn_and_profiles_lead_to_it() -> None:
-    assert set(WAITED_FOR) == {*STEPS} - {IDLE}
+    assert set(WAITED_FOR) == {*STEPS} - {IDLE, ENTRY_CARRIED}
     for turn, step in enumerate(WAITED_FOR):
         plain, owed = (
             draw(stream(5, "f"), "harsh", TARGETS, seconds=20, turn=turn) for turn in (None, turn + len(WAITED_FOR))
@@ -63,6 +64,18 @@ def test_every_step_has_its_turn_and_profiles_lead_to_it() -> None:
         assert aimed[0].kind in SURE
         assert all(fault.at == aimed[0].at for fault in more), "what leads there comes with it"
         assert (len(more) > 1) == (step in LED_TO), step
+
+
+@pytest.mark.parametrize("profile", ["network", "disk", "metadata", "harsh"])
+def test_where_entries_are_carried_some_faults_more_wait_for_that_and_no_other_changes(profile: str) -> None:
+    for seed in range(20):
+        plain, carrying = (
+            draw(stream(seed, "f"), profile, TARGETS, seconds=20, turn=seed, carrying=carrying)
+            for carrying in (False, True)
+        )
+        more = [fault for fault in carrying if fault.step == ENTRY_CARRIED]
+        assert [fault for fault in carrying if fault.step != ENTRY_CARRIED] == plain
+        assert more and {fault.kind for fault in more} <= {*WHILE_CARRIED, "roll"} & {*PROFILES[profile]}
 
 
 def test_only_one_bookie_may_lose_data() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from boki_sim.faults import CLOCKS, CONNECTIONS, DAMAGE, DISKS, METADATA, PROCESSES, Fault
 from boki_sim.run import Outcome, run_seed
+from boki_sim.steps import ENTRY_CARRIED
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 
@@ -72,6 +76,17 @@ def test_the_dead_cannot_be_killed_and_the_unknown_not_be_hit() -> None:
     assert sum(twice.happened.values()) == 1
     unknown = run_with(Fault(1.0, "isolate", "bookie-77", 0.1))
     assert "found 'bookie-77'" in unknown.violations[0]
+
+
+@pytest.mark.parametrize("role", ["engine", "sequencer"])
+def test_while_an_entry_is_carried_the_role_is_met_that_was_meant(role: str, planted: Any) -> None:
+    planted.shape(lambda drawn: replace(drawn, engine=replace(drawn.engine, carried_entry_bytes=4_096)))
+    script = [Fault(0.1 * nth, "power", f"{role}-1", 0.1, step=ENTRY_CARRIED, nth=1) for nth in range(1, 6)]
+    outcome = run_seed(2, "calm", script=script, work_s=4)
+    assert outcome.ok, outcome.violations
+    assert outcome.happened["power × entry carried"] >= 1
+    told = [line for line in outcome.trace if " fault power " in line]
+    assert [line for line in told if f"{role}-" not in line] == []
 
 
 def test_a_fault_with_a_step_waits_for_it_and_meets_who_takes_part() -> None:

@@ -8,17 +8,25 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from boki_bookie.journal import Journal
+from boki_common import limits
+from boki_ledger.client import LedgerClient
+from boki_ledger.reader import LedgerReader
 from boki_ledger.recovery import LedgerRecovery
+from boki_logbook.carried_entries import CarriedEntries
 from boki_logbook.verdict import Verdicts
 from boki_sim.faults import Fault
 from boki_sim.loop import Refused
 from boki_sim.notebook import Notebook
+from boki_sim.randomness import stream
 from boki_sim.run import Outcome, run_seed
+from boki_sim.shape import Shape, draw_shape
+from boki_sim.steps import ENTRY_CARRIED
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
@@ -157,8 +165,73 @@ def test_recovery_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert found(range(1, 40), split, "lost:", work_s=6).violations
 
 
+ENGINES_DIE_WITH_CARRIED: Final = [
+    Fault(0.3 * nth, "power", "engine-1", 0.5, step=ENTRY_CARRIED) for nth in range(1, 8)
+]
+
+
+def carrying(drawn: Shape) -> Shape:
+    """Records are small, and so are the entries that are carried."""
+    return replace(drawn, engine=replace(drawn.engine, carried_entry_bytes=limits.CARRIED_ENTRY_BYTES))
+
+
+def test_half_of_the_seeds_have_entries_carried() -> None:
+    carried = {draw_shape(stream(seed, "shape")).engine.carried_entry_bytes for seed in range(1, 20)}
+    assert carried == {0, limits.CARRIED_ENTRY_BYTES}
+    assert 70 < sum(draw_shape(stream(seed, "shape")).carrying for seed in range(1, 200)) < 130
+
+
+def test_what_engines_that_die_had_carried_is_written_by_who_closes_their_ledgers(
+    planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.shape(carrying)
+    before = LedgerRecovery._made
+    made: list[int] = []
+
+    def counting(self: LedgerRecovery, entry_id: int) -> Any:
+        made.append(entry_id)
+        return before(self, entry_id)
+
+    monkeypatch.setattr(LedgerRecovery, "_made", counting)
+    outcome = run_seed(3, "calm", script=ENGINES_DIE_WITH_CARRIED, work_s=4)
+    assert outcome.ok, outcome.violations
+    assert made
+
+
+def test_closing_ledgers_below_a_cut_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.shape(carrying)
+    before = LedgerClient.open
+
+    async def without_floor(self: LedgerClient, ledger_id: int, *, recover: bool, **_: Any) -> LedgerReader:
+        return await before(self, ledger_id, recover=recover)
+
+    monkeypatch.setattr(LedgerClient, "open", without_floor)
+    planted.found("[1 cut]", faults=ENGINES_DIE_WITH_CARRIED, work_s=4)
+
+
+def test_a_carried_entry_that_becomes_another_one_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.shape(carrying)
+    before = CarriedEntries.find
+
+    async def another(self: CarriedEntries, *where: int) -> dict[int, bytes]:
+        return {entry: bytes(len(payload)) for entry, payload in (await before(self, *where)).items()}
+
+    monkeypatch.setattr(CarriedEntries, "find", another)
+    planted.found("[3 content]", seeds=range(3, 5), faults=ENGINES_DIE_WITH_CARRIED, work_s=4)
+
+
+def test_a_ledger_that_nobody_closes_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.shape(carrying)
+
+    async def nothing(*_: Any) -> dict[int, bytes]:
+        return {}
+
+    monkeypatch.setattr(CarriedEntries, "find", nothing)
+    planted.found("nobody closes the data ledgers", seeds=range(3, 5), faults=ENGINES_DIE_WITH_CARRIED, work_s=4)
+
+
 def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boki_logbook.verdict._by_record", lambda _expectations, _fresh: iter(()))
+    monkeypatch.setattr("boki_logbook.verdict.Verdicts.hold", lambda *_arguments: True)
     outcome = found(range(1, 10), lambda _seed: [], "but it had")
     assert any("expected" in text for text in outcome.violations)
 

@@ -11,6 +11,7 @@ from boki_common.net import messages
 from boki_metalog import sequencer_protocol
 from boki_sim.steps import (
     CHANGES,
+    ENTRY_CARRIED,
     HEADS_KEPT,
     IDLE,
     RECENT_S,
@@ -48,6 +49,7 @@ def test_frames_of_engines_and_sequencers() -> None:
     assert of_engine(head(engine_protocol.OP_APPEND), False) == "append"
     assert of_engine(head(engine_protocol.OP_HELLO), False) == ""
     assert of_sequencer(head(sequencer_protocol.OP_ENTRIES)) == "cut pushed"
+    assert of_sequencer(head(sequencer_protocol.OP_CARRY)) == ENTRY_CARRIED
 
 
 def test_heads_are_told_once_and_so_many_are_remembered() -> None:

@@ -235,6 +235,12 @@ def encode_small_add(
     return b"".join((start, head, digest.compute(head, payload), *payload))
 
 
+def encode_body(header: EntryHeader, digest: Digest, payload: Sequence[Buffer]) -> list[Buffer]:
+    """An entry as bookies store it."""
+    head = _ENTRY.pack(*header)
+    return [head + digest.compute(head, payload), *payload]
+
+
 def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool = False) -> list[Buffer]:
     """One whole add frame for a body that was read from a bookie."""
     flags = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY if recovery else 0

@@ -85,8 +85,6 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def __init__(self, *, frame_bytes_limit: int = limits.FRAME_BYTES) -> None:
         self.closed = False
-        self.held = False
-        """Whether what is sent now may wait for what the peer is about to send, see `hold`."""
         self.paused = False
         """Whether the transport has more to send than it likes: only then `unsent_bytes` can be above 64 KiB and what is
         queued for the end of the turn."""
@@ -115,7 +113,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         for buffer in buffers:
             self._queued_bytes += len(buffer)
         if self._queued_bytes >= EARLY_WRITE_BYTES:
-            self.held = False
             self._flush()
 
     def send_now(self, buffers: Sequence[Buffer]) -> None:
@@ -124,19 +121,9 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         if self._queue or self._transport is None:
             self.send(*buffers)
-            self.held = False
             self._flush()
         else:
             self._transport.writelines(buffers)
-
-    def hold(self, held: bool) -> None:
-        """While the peer says that more follows at once, what is sent does not leave at the end of the turn: what is asked for
-        by who hears its first half leaves together with what is asked for by who hears the rest. `send_now`, `close` and much
-        that waits end it."""
-        if held:
-            self.held = True
-        else:
-            self._loop.call_soon(self._let_go)  # behind those who hear the rest now, and whose turn is the next
 
     @property
     def unsent_bytes(self) -> int:
@@ -171,7 +158,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Sends what is queued, then ends the connection; the handler hears `connection_lost(None)`."""
         if self.closed:
             return
-        self.held = False
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -183,12 +169,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _let_go(self) -> None:
-        self.held = False
-        self._flush()
-
     def _flush(self) -> None:
-        if self._queue and not self.held and self._transport is not None and not self.closed:
+        if self._queue and self._transport is not None and not self.closed:
             queue, self._queue, self._queued_bytes = self._queue, [], 0
             self._transport.writelines(queue)
 

@@ -3,7 +3,7 @@
     offset  size  field, little endian (after the frame's length)
     0       1     version, 1
     1       1     opcode; 255 = ERROR, whose body is `errors.to_wire`
-    2       2     flags: 1 = answer, 2 = another answer follows in the same turn of the sender's loop
+    2       2     flags: 1 = answer
     4       4     request id; 0 = a push, which has no answer
     8       4     crc32c of bytes 0-7 and the body
     12      n     body, as the opcode says
@@ -12,14 +12,14 @@ Requests are pipelined: answers come in any order and find their request by its 
 length is wrong ends the connection with a ProtocolError on the side that saw it. One message carries a batch, so the few
 objects made here are per batch and never per record.
 
-Who answers many at once may say so: requests made by those who heard the first of them then leave together with those of
-the others, and find the same turn at the other end again. Who does not know the flag sends as ever.
+A protocol whose messages carry several requests, or several answers, has ids from `expect` and hands in what came by
+`take_answers`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Final, Protocol
@@ -43,8 +43,6 @@ from boki_common.runtime.ports import Buffer
 VERSION: Final = 1
 OP_ERROR: Final = 255
 FLAG_ANSWER: Final = 1
-FLAG_MORE: Final = 2
-_MORE_FOLLOWS: Final = FLAG_ANSWER | FLAG_MORE
 
 _LENGTH: Final = Struct(">I")
 _HEAD: Final = Struct("<BBHI")
@@ -148,6 +146,19 @@ class MessagePeer:
         Raises:
             ConnectionLost: the connection has ended already. Overloaded: too many unanswered requests.
         """
+        number, future = self.expect()
+        self.connection.send(*encode(opcode, 0, number, body))
+        return future
+
+    def request_now(self, opcode: int, *body: Buffer) -> asyncio.Future[memoryview]:
+        """`request`, written at once: for who has collected what a turn of the loop brought."""
+        number, future = self.expect()
+        self.send_all([(opcode, number, body)])
+        return future
+
+    def expect(self) -> tuple[int, asyncio.Future[memoryview]]:
+        """The id of a request that the caller sends later, by itself or inside of a message of his own, and the future of its
+        answer. Raises as `request`."""
         if self.connection.closed:
             raise ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
         if len(self._waiting) >= limits.CONNECTION_CALLS:
@@ -155,8 +166,22 @@ class MessagePeer:
         self._last_id = number = self._last_id % 0xFFFF_FFFF + 1
         future: asyncio.Future[memoryview] = self._loop.create_future()
         self._waiting[number] = future
-        self.connection.send(*encode(opcode, 0, number, body))
-        return future
+        return number, future
+
+    def send_all(self, messages: Iterable[tuple[int, int, Sequence[Buffer]]]) -> None:
+        """Sends messages, written at once: opcode, the id of a request that `expect` gave or 0 for a push, body."""
+        buffers: list[Buffer] = []
+        for opcode, number, body in messages:
+            buffers += encode(opcode, 0, number, body)
+        self.connection.send_now(buffers)
+
+    def take_answers(self, answers: Iterable[tuple[int, memoryview]]) -> None:
+        """Answers to requests came inside of a message of the caller's: by request id."""
+        waiting = self._waiting
+        for number, body in answers:
+            future = waiting.pop(number, None)
+            if future is not None and not future.done():  # else its caller gave up
+                future.set_result(body)
 
     async def call(self, opcode: int, *body: Buffer, timeout_s: float = limits.CALL_TIMEOUT_S) -> memoryview:
         """Sends a request and waits for its answer. Raises CallTimeout too."""
@@ -188,16 +213,6 @@ class MessagePeer:
         """Answers a request."""
         self.connection.send(*encode(opcode, FLAG_ANSWER, request_id, body))
 
-    def respond_all(self, opcode: int, answers: Sequence[tuple[int, Sequence[Buffer]]], *, more: bool) -> None:
-        """Answers requests that were served together, written at once. `more`: another answer follows in this turn, before
-        anything else is sent."""
-        buffers: list[Buffer] = []
-        left = len(answers)
-        for request_id, body in answers:
-            left -= 1
-            buffers += encode(opcode, _MORE_FOLLOWS if left or more else FLAG_ANSWER, request_id, body)
-        self.connection.send_now(buffers)
-
     def respond_error(self, request_id: int, error: BaseException) -> None:
         """Answers a request with an error."""
         self.connection.send(*encode(OP_ERROR, FLAG_ANSWER, request_id, (errors.to_wire(error),)))
@@ -211,7 +226,6 @@ class MessagePeer:
     # -- FrameHandler
 
     def frames_received(self, frames: list[memoryview]) -> None:
-        flags = FLAG_ANSWER
         for frame in frames:
             opcode, flags, number, body = decode(frame)
             if flags & FLAG_ANSWER:
@@ -221,9 +235,6 @@ class MessagePeer:
                 self.handler.message_received(self, opcode, number, body)
             except Exception as error:  # noqa: BLE001 - one peer's request must not end the server for all others
                 self._failed(number, opcode, error)
-        more = flags == _MORE_FOLLOWS
-        if more is not self.connection.held:
-            self.connection.hold(more)
 
     def connection_lost(self, error: BokiError | None) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -252,41 +252,6 @@ async def test_much_is_written_before_the_turn_is_over() -> None:
     assert transport.writes[1:] == [b"3"]
 
 
-async def test_while_more_of_the_peer_is_to_come_what_is_sent_leaves_together() -> None:
-    connection, transport = FrameConnection(), Recording()
-    connection.connection_made(transport)
-    connection.hold(True)
-    connection.send(b"a")
-    await asyncio.tasks.sleep(0)
-    connection.send(b"b")
-    await asyncio.tasks.sleep(0)
-    assert transport.writes == []
-    connection.hold(False)
-    connection.send(b"c")
-    assert transport.writes == []
-    await asyncio.tasks.sleep(0)
-    assert transport.writes == [b"abc"]
-    connection.send(b"d")
-    await asyncio.tasks.sleep(0)
-    assert transport.writes[1:] == [b"d"]
-
-
-@pytest.mark.parametrize("urgent", ["now", "much", "close"])
-async def test_what_cannot_wait_takes_with_it_what_is_held(urgent: str) -> None:
-    connection, transport = FrameConnection(), Recording()
-    connection.connection_made(transport)
-    connection.hold(True)
-    connection.send(b"a")
-    await asyncio.tasks.sleep(0)
-    if urgent == "now":
-        connection.send_now([b"b"])
-    elif urgent == "much":
-        connection.send(bytes(EARLY_WRITE_BYTES))
-    else:
-        connection.close()
-    assert transport.writes[0][:1] == b"a"
-
-
 async def test_what_is_sent_before_the_connection_is_made_leaves_when_it_is() -> None:
     connection, transport = FrameConnection(), Recording()
     connection.send_now((b"a",))

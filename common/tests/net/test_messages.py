@@ -23,8 +23,7 @@ from boki_common.errors import (
 from boki_common.net.connection import Address, connect
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages, decode, encode
 
-ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE, ROUND = range(1, 8)
-ROUND_ANSWERS = 4
+ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE = range(1, 7)
 
 
 class Server:
@@ -32,9 +31,6 @@ class Server:
 
     def __init__(self, peer: MessagePeer) -> None:
         self.held: list[int] = []
-        self.rounds: list[int] = []
-        """How many requests came in each turn."""
-        self.answering: list[asyncio.Task[None]] = []
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         match opcode:
@@ -48,22 +44,8 @@ class Server:
                 self.held.append(request_id)
             case 5:
                 peer.push(ECHO, body)
-            case 7:
-                if not self.held:
-                    self.answering.append(asyncio.ensure_future(self.answer_round(peer)))
-                self.held.append(request_id)
             case 6:
                 raise ProtocolError("expected a count of at most 3, found 9")
-
-    async def answer_round(self, peer: MessagePeer) -> None:
-        """Answers all that came in one turn, so slowly that the other side reads each answer by itself."""
-        await asyncio.tasks.sleep(0)
-        held, self.held = self.held, []
-        self.rounds.append(len(held))
-        for request_id in held:
-            peer.respond_all(ROUND, [(request_id, ())], more=request_id != held[-1])
-            for _ in range(10):
-                await asyncio.tasks.sleep(0)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None: ...
 
@@ -95,28 +77,39 @@ async def test_pipelined_requests_get_their_own_answers(server: MessageServer) -
     peer.close()
 
 
-async def test_who_are_answered_together_ask_together_again() -> None:
-    servers: list[Server] = []
-
-    def made(peer: MessagePeer) -> Server:
-        servers.append(Server(peer))
-        return servers[-1]
-
-    server = await MessageServer.start(Address("127.0.0.1", 0), made)
+async def test_a_request_that_does_not_wait_for_the_end_of_the_turn(server: MessageServer) -> None:
     peer = await connect_messages(server.address, Client())
+    answer = peer.request_now(ECHO, b"x")
+    assert not peer.connection._queue
+    assert bytes(await answer) == b"x"
+    peer.close()
 
-    async def ask() -> None:
-        for _ in range(3):
-            await peer.request(ROUND)
 
-    try:
-        async with asyncio.timeout(5):
-            await asyncio.gather(*(ask() for _ in range(ROUND_ANSWERS)))
-        assert servers[0].rounds == [ROUND_ANSWERS] * 3
-        assert bytes(await peer.call(ECHO, b"not held any more")) == b"not held any more"
-    finally:
-        peer.close()
-        await server.close()
+async def test_messages_that_leave_at_once(server: MessageServer) -> None:
+    client = Client()
+    peer = await connect_messages(server.address, client)
+    number, answer = peer.expect()
+    peer.send_all([(PUSH_BACK, 0, (b"a", b"b")), (ECHO, number, (b"x",))])
+    assert not peer.connection._queue
+    assert bytes(await answer) == b"x"
+    assert client.pushes.get_nowait() == (ECHO, b"ab")
+    peer.close()
+
+
+async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_other(server: MessageServer) -> None:
+    peer = await connect_messages(server.address, Client())
+    told, refused, gone = (peer.expect() for _ in range(3))
+    assert bytes(await peer.request(ECHO, b"between")) == b"between"
+    assert len({told[0], refused[0], gone[0]}) == 3
+    gone[1].cancel()
+    peer.take_answers([(told[0], memoryview(b"a")), (gone[0], memoryview(b"b")), (99, memoryview(b"nobody's"))])
+    assert bytes(await told[1]) == b"a"
+    assert not refused[1].done()
+    peer.close()
+    with pytest.raises(ConnectionLost):
+        await refused[1]
+    with pytest.raises(ConnectionLost, match="closed"):
+        peer.expect()
 
 
 async def test_refusal_arrives_as_the_same_error_and_the_connection_lives_on(server: MessageServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -113,11 +114,35 @@ def test_writers_share_pieces_and_keep_few() -> None:
     assert first is not pieces.borrow(), "two writes at once have pages of their own"
     pieces.give_back(first)
     assert pieces.borrow() is first
-    given = [mmap.mmap(-1, BULK_PIECE_BYTES) for _ in range(PIECES_KEPT + 2)]
+    given = [memoryview(bytearray(BULK_PIECE_BYTES)) for _ in range(PIECES_KEPT + 2)]
     for piece in given:
         pieces.give_back(piece)
-    kept = [pieces.borrow() for _ in range(PIECES_KEPT)]
-    assert pieces.borrow() not in given and set(kept) <= set(given)
+    kept = {id(pieces.borrow()) for _ in range(PIECES_KEPT)}
+    assert len(kept) == PIECES_KEPT and kept <= set(map(id, given))
+    assert id(pieces.borrow()) not in set(map(id, given))
+
+
+def test_pieces_made_together_are_apart_and_begin_on_a_page() -> None:
+    pieces = AlignedPieces()
+    borrowed = [pieces.borrow() for _ in range(PIECES_KEPT + 1)]
+    for number, piece in enumerate(borrowed):
+        piece[:] = bytes((number,)) * BULK_PIECE_BYTES
+    assert all(piece == bytes((number,)) * BULK_PIECE_BYTES for number, piece in enumerate(borrowed))
+    addresses = [ctypes.addressof(ctypes.c_char.from_buffer(piece)) for piece in borrowed]
+    assert not any(address % BULK_PAGE_BYTES for address in addresses)
+
+
+@pytest.mark.parametrize("fault", [errno.EINVAL, errno.ENOMEM])
+def test_pieces_are_ordinary_pages_where_there_are_no_huge_ones(
+    direct: DirectWriter, path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    class Refusing(mmap.mmap):
+        def madvise(self, option: int, start: int = 0, length: int = 0, /) -> None:
+            raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    direct.write(0, [pattern(BULK_PAGE_BYTES)])
+    assert path.read_bytes() == pattern(BULK_PAGE_BYTES)
 
 
 def test_a_file_that_is_kept_open_keeps_no_pages(tmp_path: Path) -> None:
@@ -131,7 +156,7 @@ def test_a_file_that_is_kept_open_keeps_no_pages(tmp_path: Path) -> None:
         used.add(id(piece))
         pieces.give_back(piece)
         writer.close()
-    assert len(used) == 1, "each file had pages of its own, a mebibyte each for as long as it was open"
+    assert len(used) == 1, "each file had pages of its own, a huge page each for as long as it was open"
 
 
 @pytest.mark.parametrize("count", [0, 1, IOV_MAX, IOV_MAX + 1, 3 * IOV_MAX])

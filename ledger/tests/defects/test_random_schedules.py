@@ -8,6 +8,9 @@ inside of schedules too. After every step, and for ever after:
 - the metadata is well formed, its state never goes back, and once closed its end, length and fragments stay;
 - nothing is acknowledged beyond the end of a closed ledger, and acknowledgements are told once and in order.
 
+In half of the schedules entries are *carried*: acknowledged elsewhere before the writer has them, which adds them later, or
+never. Nobody closes the ledger below them: those who recover it know how many there must be, and some of them the payloads.
+
 At the end everything comes back, and then: all recoveries that ended have one end and one length, everything up to it is
 read, what a reader took for acknowledged is in it; and a writer that nobody fenced has every entry acknowledged.
 """
@@ -30,6 +33,7 @@ from boki_common.errors import (
     DigestMismatch,
     EntryUnknown,
     LedgerClosed,
+    LedgerDataMissing,
     LedgerFenced,
     MetadataUnavailable,
     NotEnoughBookies,
@@ -60,6 +64,8 @@ GEOMETRIES: Final = (
 
 WEIGHTS: Final = {
     "submit": 20,
+    "carry": 30,
+    "add what is carried": 2,
     "travel": 100,
     "travel some": 12,
     "crash": 4,
@@ -80,6 +86,9 @@ WEIGHTS: Final = {
 }
 ALWAYS: Final = frozenset({"travel", "open the gates"})
 """Every schedule has these; of the others each has some, seldom or often."""
+BEHIND: Final = 8
+"""Carried entries that the writer lacks, at most."""
+CLOSE_TIMEOUT_S: Final = 30.0
 STEPS: Final = 250
 STATES: Final = (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED)
 FAULTS: Final = (Fault.UNAVAILABLE, Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.DELAYED)
@@ -94,15 +103,23 @@ class Schedule:
         self.ledgers.bookies = ScriptedBookies(BOOKIES)
         self.bookies = self.ledgers.bookies
         self.size, self.write_quorum, self.ack_quorum = self.draw.choice(GEOMETRIES)
+        often: dict[str, float] = {"carry": 0, "add what is carried": 0}
+        if self.draw.random() < 0.5:
+            often = {"carry": 30, "add what is carried": self.draw.choice([0, 2, 10]), "submit": 5, "recover": 2}
         self.weights = [
-            weight if name in ALWAYS else weight * self.draw.choice([0, 0.3, 1, 1, 3])
+            often[name] if name in often else weight if name in ALWAYS else weight * self.draw.choice([0, 0.3, 1, 1, 3])
             for name, weight in WEIGHTS.items()
         ]
         self.requests_slow = self.draw.choice([(0.0,), (0.0, 0.0, 0.9), (0.0, 1.0)])
         self.answers_slow = self.draw.choice([(0.0,), (0.0,), (0.0, 0.0, 0.9, 1.0)])
         self.slowness: dict[tuple[str, str, bool, bool, bool], float] = {}
         self.sent: list[bytes] = []
+        """Payloads by entry."""
+        self.carried: dict[int, bytes] = {}
+        self.unadded: list[bytes] = []
+        """Of those that are carried the last ones, which the writer was not given."""
         self.recoveries: list[asyncio.Task[LedgerReader]] = []
+        self.know: dict[asyncio.Task[LedgerReader], bool] = {}
         self.killed = 0
         self.tails: list[asyncio.Task[int]] = []
         self.closing: asyncio.Task[int] | None = None
@@ -147,6 +164,10 @@ class Schedule:
         match name:
             case "submit":
                 self.submit()
+            case "carry":
+                self.carry()
+            case "add what is carried":
+                self.add_carried()
             case "travel":
                 self.travel()
             case "travel some":
@@ -154,11 +175,13 @@ class Schedule:
                     self.travel()
                     await asyncio.sleep(0)
             case "recover" if len(self.recoveries) < 5:
-                self.recoveries.append(asyncio.ensure_future(self.recover()))
+                knows = self.draw.random() < 0.7
+                self.recoveries.append(asyncio.ensure_future(self.recover(knows=knows)))
+                self.know[self.recoveries[-1]] = knows
             case "tail":
                 self.tails.append(asyncio.ensure_future(self.tail()))
             case "close" if self.closing is None and not self.abandoned:
-                self.closing = asyncio.ensure_future(self.writer.close())
+                self.closing = asyncio.ensure_future(self.close())
             case "abandon" if self.closing is None:
                 self.abandoned = True
                 self.writer.abandon()
@@ -193,11 +216,48 @@ class Schedule:
 
     def submit(self) -> None:
         payload = b"%d" % len(self.sent)
+        if self.add_carried() and self.given(payload):
+            self.sent.append(payload)
+
+    def given(self, payload: bytes) -> bool:
         try:
             self.writer.submit(payload)
         except (Overloaded, LedgerFenced, LedgerClosed, ClosedError):
-            return
-        self.sent.append(payload)
+            return False
+        return True
+
+    @property
+    def floor(self) -> int:
+        """So many entries there must be, whoever closes the ledger."""
+        return max(self.carried, default=-1) + 1
+
+    def carry(self) -> None:
+        """Only behind entries that are all acknowledged, and only while nobody ended the ledger."""
+        acked = self.writer.last_acked + 1
+        over = self.recoveries or self.closing is not None or self.abandoned or self.writer.failed is not None
+        if not over and acked > 0 and max(acked, self.floor) == len(self.sent) and len(self.sent) - acked < BEHIND:
+            payload = b"carried %d" % len(self.sent)
+            self.carried[len(self.sent)] = payload
+            self.sent.append(payload)
+            self.unadded.append(payload)
+
+    def add_carried(self) -> bool:
+        """False when the writer took not all of it."""
+        while self.unadded and self.given(self.unadded[0]):
+            self.unadded.pop(0)
+        return not self.unadded
+
+    async def close(self) -> int:
+        """Behind what is carried, or not at all."""
+        self.add_carried()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.writer.acknowledged(self.floor - 1)
+        except TimeoutError:
+            self.abandoned = True
+            self.writer.abandon()
+            raise
+        return await self.writer.close()
 
     def travel(self) -> None:
         """One message arrives, an early one more often than a late one, one on a slow way seldom."""
@@ -235,9 +295,16 @@ class Schedule:
             if stored[entry_id] == bad:
                 stored[entry_id] = good
 
-    async def recover(self) -> LedgerReader:
+    async def recover(self, *, knows: bool) -> LedgerReader:
+        """Who `knows` has the payloads of what is carried, and uses them at once, or when the ledger lacks them."""
+        first = {} if not knows or self.draw.random() < 0.5 else self.carried
         client = await self.ledgers.other_client(replace(self.settings, patience_s=self.draw.choice([0.0, 5.0, 60.0])))
-        reader = await client.open(self.writer.ledger_id, recover=True)
+        try:
+            reader = await client.open(self.writer.ledger_id, recover=True, floor=self.floor, carried=first)
+        except (LedgerDataMissing, RecoveryFailed):
+            if not knows or first:
+                raise
+            reader = await client.open(self.writer.ledger_id, recover=True, floor=self.floor, carried=self.carried)
         assert reader.closed
         return reader
 
@@ -265,6 +332,7 @@ class Schedule:
         assert all(len(set(members)) == self.size for _, members in metadata.ensembles), metadata
         if metadata.state is LedgerState.CLOSED:
             assert self.writer.last_acked <= metadata.last_entry < len(self.sent), metadata
+            assert self.floor <= metadata.last_entry + 1, metadata
         if self.was is not None:
             assert STATES.index(metadata.state) >= STATES.index(self.was.state)
             if self.was.state is LedgerState.CLOSED:
@@ -295,11 +363,14 @@ class Schedule:
         self.bookies.register(*BOOKIES)
         await let_pass(1_000.0)
         self.ledgers.tree.deliver_delayed()
+        if self.unadded:
+            self.add_carried()
+            await let_pass(1_000.0)
         await self.check()
         ends = await self.ends_of_recoveries()
         await self.check_tails()
         await self.check_writer()
-        reader = await self.recover()
+        reader = await self.recover(knows=True)
         ends.add((reader.last_entry, reader.metadata.length))
         assert len(ends) == 1, "every reader has one end and one length"
         assert self.writer.last_acked <= reader.last_entry
@@ -318,7 +389,7 @@ class Schedule:
             error = task.exception()
             if error is None:
                 ends.add((task.result().last_entry, task.result().metadata.length))
-            else:
+            elif self.know[task] or not self.carried or not isinstance(error, LedgerDataMissing):
                 assert isinstance(error, (RecoveryFailed, NotEnoughBookies, MetadataUnavailable)), error
                 assert error.retryable
         return ends
@@ -342,7 +413,7 @@ class Schedule:
             metadata = await self.ledgers.metadata(self.writer.ledger_id)
             if error is None:
                 assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, self.closing.result())
-            else:
+            elif not isinstance(error, TimeoutError) or not self.carried:
                 assert isinstance(error, (LedgerFenced, MetadataUnavailable)), error
         elif not self.abandoned and not self.recoveries:
             assert self.writer.failed is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -108,13 +108,26 @@ class _SdkEnd:
         return self
 
     def request(self, opcode: int, *body: Buffer) -> asyncio.Future[memoryview]:
+        number, future = self.expect()
+        _post(self._engine_loop, self.engine_end.received, opcode, number, b"".join(body))
+        return future
+
+    def expect(self) -> tuple[int, asyncio.Future[memoryview]]:
         if self.closed:
             raise ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
         number = next(self._ids)
         future: asyncio.Future[memoryview] = self.loop.create_future()
         self._waiting[number] = future
-        _post(self._engine_loop, self.engine_end.received, opcode, number, b"".join(body))
-        return future
+        return number, future
+
+    def send_all(self, messages: Iterable[tuple[int, int, Sequence[Buffer]]]) -> None:
+        if not self.closed:
+            for opcode, number, body in messages:
+                _post(self._engine_loop, self.engine_end.received, opcode, number, b"".join(body))
+
+    def take_answers(self, answers: Iterable[tuple[int, memoryview]]) -> None:
+        for number, body in answers:
+            self.answered(number, bytes(body))
 
     def push_now(self, opcode: int, *body: Buffer) -> None:
         if not self.closed:

@@ -22,6 +22,7 @@ from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKi
 from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, Trimmed
 from boki_common.ids import Position
 from boki_common.read_reply import encode_read_reply, encode_records
+from boki_common.reads_together import decode_reads
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
 from boki_common.runtime.ports import Buffer, Clock
 
@@ -89,7 +90,11 @@ class ModelEngine:
         if opcode == wire.OP_APPEND:
             self._append(peer, body)
         elif opcode == wire.OP_READ:
-            self._read(peer, request_id, body)
+            self._read(peer, request_id, *wire.decode_read(body))
+        elif opcode == wire.OP_READS:
+            token, reads = decode_reads(body)
+            for number, query in reads:
+                self._read(peer, number, token, query)
         elif opcode == wire.OP_READ_PREV_MANY:
             self._read_prev_many(peer, request_id, body)
         elif opcode == wire.OP_POSITION:
@@ -110,12 +115,12 @@ class ModelEngine:
             found = wire.encode_found(self._token(), self.model.position, self.model.seek(time_ms))
             peer.respond(request_id, opcode, *found)
         elif opcode == wire.OP_HELLO:
-            hello = {"version": wire.PROTOCOL_VERSION, "features": [], "engine": "memory"}
+            hello = {"version": wire.PROTOCOL_VERSION, "features": [wire.READS], "engine": "memory"}
             peer.respond(request_id, wire.OP_HELLO, msgspec.msgpack.encode(hello))
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, wire.OP_STATUS, msgspec.json.encode({"records_ordered": self.model.end}))
         else:
-            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_SEEK}, found {opcode}", found=opcode)
+            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_READS}, found {opcode}", found=opcode)
 
     def _set_aux(self, book: int, seqnum: int, data: bytes) -> bool:
         if not self.model.has(book, seqnum):
@@ -164,13 +169,13 @@ class ModelEngine:
 
     # -- reads
 
-    def _read(self, peer: Peer, request_id: int, body: memoryview) -> None:
-        token, query = wire.decode_read(body)
+    def _read(self, peer: Peer, request_id: int, token: dict[int, Position], query: Query) -> None:
         parked = _Parked(peer, request_id, token, query, self._loop.time() + query.wait_ms / 1000, query.start)
         if self._answered(parked):
             return
         if len(self._parked) >= PARKED_READS:
-            raise Overloaded(f"{len(self._parked)} reads wait already")
+            peer.respond_error(request_id, Overloaded(f"{len(self._parked)} reads wait already"))
+            return
         self._parked[parked] = None
         if query.wait_ms:
             parked.timer = self._loop.call_at(parked.deadline, self._expired, parked)
@@ -249,14 +254,14 @@ class ModelEngine:
 def appends_of(batch: RecordBatch) -> list[Append]:
     """The records of a batch, one by one."""
     items: list[Append] = []
-    expectations = iter(batch.expectations)
+    expectations = zip(*batch.expectations, strict=True)
     checksums = iter(batch.crcs.tolist())
     record = 0
     for run in batch.runs:
         expected: dict[int, list[tuple[int, int]]] = {}
         for _ in range(run.expectation_count):
-            row = next(expectations)
-            expected.setdefault(row.record, []).append((row.tag, row.seqnum))
+            tag, seqnum, of_record = next(expectations)
+            expected.setdefault(of_record, []).append((tag, seqnum))
         for index in range(run.count):
             items.append(
                 Append(

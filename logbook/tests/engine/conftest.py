@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -23,12 +24,18 @@ class Cluster:
     def __init__(self) -> None:
         self.ledgers = ScriptedLedgers()
         self.log = ScriptedLog()
+        self.ledgers.metalog = self.log.metalog
         self.cores: list[EngineCore] = []
 
-    async def engine(self, *, settings: EngineSettings = QUICK, join: bool = True) -> EngineCore:
-        """A new engine; with `join` it follows the log and has its shard."""
+    async def engine(
+        self, *, settings: EngineSettings = QUICK, join: bool = True, carrying: bool = False
+    ) -> EngineCore:
+        """A new engine; with `join` it follows the log and has its shard. Not `carrying`: every entry goes to its ledger first."""
+        if not carrying:
+            settings = dataclasses.replace(settings, carried_entry_bytes=0)
         incarnation = f"{len(self.cores) + 1:032x}"
         core = EngineCore(ledgers=self.ledgers, incarnation=incarnation, settings=settings, metrics=Metrics())
+        core.record_of = lambda term: self.log.records.get(term)
         self.cores.append(core)
         if join:
             await self.log.join(core)

@@ -16,30 +16,20 @@ from boki_common.errors import CallTimeout, Overloaded, Unreachable
 from boki_common.metrics import Metrics
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RecordingSource, RecordSpec, RunSpec, ScriptedLedgers, ScriptedLog, make_batch
+from boki_logbook.testing import (
+    RecordingSource,
+    ScriptedLedgers,
+    ScriptedLog,
+    committed_numbers,
+    ledger_of,
+    numbers,
+    send,
+)
 from boki_metalog.errors import ShardNotOpen
 
-WRITER = bytes(15) + b"w"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
-
-def send(core: EngineCore, source: RecordingSource, first: int, *, count: int = 1, data: bytes = b"x") -> None:
-    """One frame of an SDK: `count` records from number `first` on; the first record's data ends with its number."""
-    records = tuple(RecordSpec(data=data + str(first + at).encode()) for at in range(count))
-    core.appender.append(make_batch(RunSpec(1, WRITER, first, records)), source, 0)
-
-
-def numbers(ledgers: ScriptedLedgers, ledger_id: int) -> list[list[tuple[int, int]]]:
-    """(first number, count) of the runs of each entry."""
-    return [[(run.first, run.count) for run in batch.runs] for batch in ledgers.batches(ledger_id)]
-
-
-def committed(source: RecordingSource) -> list[int]:
-    """Numbers answered as committed, in the order of the answers; their seqnums ascend with them."""
-    rows = [row for row in source.rows if row.verdict == Verdict.COMMITTED]
-    firsts = [row.first_seqnum for row in sorted(rows, key=lambda row: row.first)]
-    assert firsts == sorted(firsts)
-    return [number for row in rows for number in range(row.first, row.first + row.count)]
+CARRYING = dataclasses.replace(QUICK, carried_entry_bytes=limits.CARRIED_ENTRY_BYTES)
 
 
 async def test_what_finds_nothing_in_flight_goes_at_once_and_what_the_turn_brings_behind_it_is_one_entry(
@@ -56,7 +46,7 @@ async def test_what_finds_nothing_in_flight_goes_at_once_and_what_the_turn_bring
     for batch, first_local_id in zip(cluster.ledgers.batches(ledger.ledger_id), (0, 1), strict=True):
         assert (batch.term, batch.shard) == (1, core.logs[0].appender.shard.number)
         assert batch.first_local_id == first_local_id
-    assert committed(source) == [1, 2, 3, 4, 5]
+    assert committed_numbers(source) == [1, 2, 3, 4, 5]
 
 
 async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any) -> None:
@@ -71,7 +61,7 @@ async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any)
     await cluster.settle()
     assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)], [(2, 1)], [(3, 1)]]
     ledger.ack()
-    await cluster.until(lambda: committed(source) == [1, 2, 3])
+    await cluster.until(lambda: committed_numbers(source) == [1, 2, 3])
 
 
 async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(cluster: Any) -> None:
@@ -84,7 +74,7 @@ async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(cluster: A
     assert numbers(cluster.ledgers, ledger.ledger_id) == []
     ledger.fault = None
     send(core, source, 3)
-    await cluster.until(lambda: committed(source) == [1, 2, 3])
+    await cluster.until(lambda: committed_numbers(source) == [1, 2, 3])
     assert [run for runs in numbers(cluster.ledgers, ledger.ledger_id) for run in runs] == [(1, 1), (2, 1), (3, 1)]
     assert core.appender.queued_bytes == 0
 
@@ -99,7 +89,7 @@ async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(cluster:
     appender.shard.writer.ack(1)
     appender.shard.writer.ack(2)
     assert core.logs[0].link.reports == [(1, False), (2, True)]
-    await cluster.until(lambda: committed(source) == [1, 2])
+    await cluster.until(lambda: committed_numbers(source) == [1, 2])
 
 
 async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: Any) -> None:
@@ -117,7 +107,7 @@ async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: An
     pushes = source.pushes
     ledger.ack()
     await cluster.settle()
-    assert committed(source) == list(range(1, 11))
+    assert committed_numbers(source) == list(range(1, 11))
     assert source.pushes == pushes + 1, "one for all that one turn applied"
 
 
@@ -144,7 +134,7 @@ async def test_a_full_queue_is_overloaded_until_records_are_applied(cluster: Any
     await cluster.settle()
     assert core.appender.queued_bytes > limits.ENTRY_BYTES - 1_000
     cluster.log.cut()
-    await cluster.until(lambda: len(committed(source)) == 4)
+    await cluster.until(lambda: len(committed_numbers(source)) == 4)
     assert core.appender.queued_bytes == 0
     send(core, source, 5)
 
@@ -166,7 +156,7 @@ async def test_appends_that_waited_for_the_sequencer_go_on(cluster: Any) -> None
         send(core, source, first)
         await cluster.settle()
     await cluster.log.join(core)
-    await cluster.until(lambda: len(committed(source)) == 3)
+    await cluster.until(lambda: len(committed_numbers(source)) == 3)
 
 
 async def test_bookies_that_are_away_delay_the_shard(cluster: Any) -> None:
@@ -177,7 +167,7 @@ async def test_bookies_that_are_away_delay_the_shard(cluster: Any) -> None:
     await cluster.until(lambda: cluster.ledgers.refusals > 2)
     assert core.logs[0].appender.shard is None
     cluster.ledgers.up = True
-    await cluster.until(lambda: committed(source) == [1])
+    await cluster.until(lambda: committed_numbers(source) == [1])
 
 
 async def test_a_shard_whose_opening_has_no_answer_is_asked_for_again_with_the_same_ledger(cluster: Any) -> None:
@@ -221,7 +211,7 @@ async def test_a_reconnected_sequencer_hears_the_progress_again(cluster: Any) ->
     await cluster.until(lambda: shard.acked_entries == 1)
     assert not source.rows
     cluster.log.connect(core)
-    await cluster.until(lambda: committed(source) == [1, 2, 3])
+    await cluster.until(lambda: committed_numbers(source) == [1, 2, 3])
     assert core.logs[0].appender.shard is shard
 
 
@@ -229,7 +219,7 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
     core, source = await cluster.engine(), RecordingSource()
     old = core.logs[0].appender.shard.writer
     send(core, source, 1)
-    await cluster.until(lambda: committed(source) == [1])
+    await cluster.until(lambda: committed_numbers(source) == [1])
     cluster.log.cut_by_itself = False
     cluster.ledgers.ack_by_itself = False
     for first in range(2, 9):
@@ -240,7 +230,7 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
     await cluster.log.end_term()
     cluster.log.cut_by_itself = cluster.ledgers.ack_by_itself = True
     await cluster.log.begin_term()
-    await cluster.until(lambda: len(committed(source)) == 8)
+    await cluster.until(lambda: len(committed_numbers(source)) == 8)
     new = core.logs[0].appender.shard
     assert new.term == 2
     assert [run[0] for runs in numbers(cluster.ledgers, new.writer.ledger_id) for run in runs] == list(range(2, 9))
@@ -262,7 +252,7 @@ async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any
     old.writer.ack(4)  # too late: it is on its way elsewhere
     assert (old.acked_entries, old.in_flight) == (2, 0)
     cluster.ledgers.ack_by_itself = True
-    await cluster.until(lambda: len(committed(source)) == 5)
+    await cluster.until(lambda: len(committed_numbers(source)) == 5)
     assert core.logs[0].appender.shard is not old
     entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
     assert [run for runs in entries for run in runs] == [(3, 1), (4, 1), (5, 1)]
@@ -286,7 +276,7 @@ async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster:
     assert len(cluster.ledgers.ledgers) == 2  # the spare was not used yet
     cluster.log.cut_by_itself = True
     cluster.log.cut()
-    await cluster.until(lambda: len(committed(source)) == 6)
+    await cluster.until(lambda: len(committed_numbers(source)) == 6)
     entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
     assert [run for runs in entries for run in runs] == [(3, 1), (4, 1), (5, 1), (6, 1)]
     await cluster.until(lambda: (old.writer.ledger_id, 2) in cluster.ledgers.recovered)
@@ -307,8 +297,8 @@ async def test_a_ledger_that_fails_while_the_sequencer_is_away(cluster: Any) -> 
     await cluster.settle()
     assert core.logs[0].appender.shard is old
     cluster.log.connect(core)
-    await cluster.until(lambda: len(committed(source)) == 3)
-    assert committed(source) == [1, 2, 3]
+    await cluster.until(lambda: len(committed_numbers(source)) == 3)
+    assert committed_numbers(source) == [1, 2, 3]
 
 
 async def test_shards_roll_by_size_in_order(cluster: Any) -> None:
@@ -317,8 +307,8 @@ async def test_shards_roll_by_size_in_order(cluster: Any) -> None:
     for first in range(1, 41):
         send(core, source, first, data=bytes(500))
         await asyncio.sleep(0)
-    await cluster.until(lambda: len(committed(source)) == 40)
-    assert committed(source) == list(range(1, 41))
+    await cluster.until(lambda: len(committed_numbers(source)) == 40)
+    assert committed_numbers(source) == list(range(1, 41))
     used = [one for one in cluster.ledgers.ledgers.values() if one.entries]
     assert len(used) > 3
     await cluster.until(lambda: all(one.closed_at is not None for one in used[:-1]))
@@ -337,19 +327,40 @@ async def test_the_engine_leaves_politely(cluster: Any) -> None:
 
 
 STEPS = st.lists(
-    st.sampled_from(["send", "entry", "entry", "entry", "turn", "ack", "ack", "cut", "fail", "close", "term", "link"]),
+    st.sampled_from(
+        [
+            "send",
+            "entry",
+            "entry",
+            "entry",
+            "turn",
+            "ack",
+            "ack",
+            "cut",
+            "cut",
+            "write",
+            "fail",
+            "close",
+            "term",
+            "link",
+        ]
+    ),
     min_size=5,
     max_size=60,
 )
 
 
+@pytest.mark.parametrize("engine", [QUICK, CARRYING], ids=["", "carrying"])
 @settings(max_examples=150)
 @given(STEPS)
-async def test_every_number_is_ordered_once_and_in_order(steps: list[str]) -> None:
-    """Whatever fails in between: all numbers end as committed, exactly once, in order, with ascending seqnums."""
+async def test_every_number_is_ordered_once_and_in_order(engine: EngineSettings, steps: list[str]) -> None:
+    """Whatever fails in between: all numbers end as committed, exactly once, in order, with ascending seqnums. No data ledger is
+    closed below what is ordered of it."""
     ledgers, log = ScriptedLedgers(), ScriptedLog()
+    ledgers.metalog = log.metalog
     await log.begin_term()
-    core = EngineCore(ledgers=ledgers, incarnation="1" * 32, settings=QUICK, metrics=Metrics())
+    core = EngineCore(ledgers=ledgers, incarnation="1" * 32, settings=engine, metrics=Metrics())
+    core.record_of = lambda term: log.records.get(term)
     try:
         await log.join(core)
         await _until(lambda: core.logs[0].appender.shard is not None)
@@ -362,12 +373,16 @@ async def test_every_number_is_ordered_once_and_in_order(steps: list[str]) -> No
         log.connect(core)
         log.cut()
         send(core, source, sent + 1)
-        await _until(lambda: len(committed(source)) == sent + 1)
-        assert sorted(committed(source)) == list(range(1, sent + 2))
+        await _until(lambda: len(committed_numbers(source)) == sent + 1)
+        assert sorted(committed_numbers(source)) == list(range(1, sent + 2))
         assert not [row for row in source.rows if row.verdict != Verdict.COMMITTED]
         assert core.state.index.next(1, 0, 0) == source.rows[0].first_seqnum
         assert len(core.state.index.streams()[1, 0]) == sent + 1
         assert core.appender.queued_bytes == 0
+        await log.end_term()
+        shards = [shard for term in core.state.places.terms.values() for shard in term.shards.values()]
+        await _until(lambda: all(ledgers[shard.ledger_id].closed_at is not None for shard in shards))
+        assert all((ledgers[shard.ledger_id].closed_at or 0) >= shard.entries_end for shard in shards)
         assert not core.failed.done()
     finally:
         await core.close()
@@ -387,11 +402,14 @@ async def _disturb(core: EngineCore, log: ScriptedLog, source: RecordingSource, 
             for _ in range(8):
                 await asyncio.sleep(0)
         elif step == "ack" and shard is not None:
-            shard.writer.ack(min(shard.acked_entries + 1, shard.submitted_entries))  # type: ignore[attr-defined]
+            ledger = ledger_of(shard)
+            ledger.ack(min(ledger.acked_end + 1, len(ledger.entries)))
+        elif step == "write":
+            core.logs[0].appender._write_carried()
         elif step == "cut":
             log.cut()
         elif step == "fail" and shard is not None:
-            shard.writer.fail()  # type: ignore[attr-defined]
+            ledger_of(shard).fail()
         elif step == "close" and shard is not None and shard.term == log.term:
             log.builder.close(shard.number)
             log.cut()

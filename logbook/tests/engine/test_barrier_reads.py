@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from boki_common.errors import BokiError, NoSequencer, Overloaded
 from boki_common.ids import Position
 from boki_common.read_reply import decode_read_reply
 from boki_common.runtime.ports import Buffer
-from boki_logbook.barrier_reads import SLICE_READS, TURN_READS, Answer, BarrierReads
+from boki_logbook.barrier_reads import FIRST_SLICE_READS, SLICE_READS, TURN_READS, Answer, BarrierReads
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RunSpec, committed, data_of, plain_records
 from boki_logbook.testing import query as query_of
@@ -133,7 +134,7 @@ def of_book(book: int) -> Query:
 async def test_reads_of_one_turn_share_a_barrier_for_each_log(views: ScriptedViews, reads: BarrierReads) -> None:
     connection, token = Connection(), {0: Position(3, 9), 5: Position(1, 1)}
     for book in (1, 2, 10, 3):
-        reads.add(connection, book, token, of_book(book))
+        reads.add(connection, token, [(book, of_book(book))])
     await turns()
     assert [log for log, _ in views.barriers] == [0, 1]
     assert reads.waiting == 4
@@ -152,17 +153,29 @@ async def test_slices_but_the_last_of_a_connection_say_that_another_follows(
     first, second = Connection(), Connection()
     views.must_wait.add(5)
     views.broken.add(6)
-    for number in range(2 * SLICE_READS):
-        reads.add(first, number, {}, of_book(1))
+    for number in range(3 * FIRST_SLICE_READS):
+        reads.add(first, {}, [(number, of_book(1))])
     for connection, book in ((second, 3), (first, 4), (first, 5), (first, 6)):
-        reads.add(connection, 100 + book, {}, of_book(book))
+        reads.add(connection, {}, [(100 + book, of_book(book))])
     await turns()
     await views.answer(0, 0, Position(1, 1))
-    assert list(first.replies) == [*range(2 * SLICE_READS), 104]
-    assert first.slices == [(SLICE_READS, True), (SLICE_READS, False), (1, False)], (
+    assert list(first.replies) == [*range(3 * FIRST_SLICE_READS), 104]
+    assert first.slices == [(FIRST_SLICE_READS, True), (2 * FIRST_SLICE_READS, True), (0, False), (1, False)], (
         "before another connection, and before who has to wait or fails, it is over"
     )
     assert second.slices == [(1, False)]
+
+
+async def test_the_first_answers_leave_soon_and_slices_grow(views: ScriptedViews, reads: BarrierReads) -> None:
+    connection = Connection()
+    reads.add(connection, {}, [(number, of_book(1)) for number in range(TURN_READS)])
+    await turns()
+    await views.answer(0, 0, Position(1, 1))
+    sizes = [size for size, _ in connection.slices]
+    assert sizes[0] == FIRST_SLICE_READS
+    assert all(after == min(2 * before, SLICE_READS) for before, after in pairwise(sizes[:-1]))
+    assert [more for _, more in connection.slices] == [*[True] * (len(sizes) - 1), False]
+    assert list(connection.replies) == [*range(TURN_READS)]
 
 
 async def test_what_neighbours_have_in_common_is_looked_at_once_and_what_they_have_not_is_not_shared(
@@ -173,7 +186,7 @@ async def test_what_neighbours_have_in_common_is_looked_at_once_and_what_they_ha
     views.ahead.add(2)
     asked = ((connection, 1, old), (connection, 1, dict(old)), (connection, 1, new), (other, 1, new), (other, 2, new))
     for number, (asker, book, token) in enumerate(asked):
-        reads.add(asker, number, token, of_book(book))
+        reads.add(asker, token, [(number, of_book(book))])
     await turns()
     await views.answer(0, 0, Position(2, 1))
     assert views.looked == [{0: Position(2, 1)}, old, new, new, new]
@@ -184,9 +197,9 @@ async def test_what_neighbours_have_in_common_is_looked_at_once_and_what_they_ha
 
 async def test_who_asks_when_the_barrier_has_left_needs_another_one(views: ScriptedViews, reads: BarrierReads) -> None:
     connection = Connection()
-    reads.add(connection, 1, {}, of_book(1))
+    reads.add(connection, {}, [(1, of_book(1))])
     await turns()
-    reads.add(connection, 2, {}, of_book(1))
+    reads.add(connection, {}, [(2, of_book(1))])
     await turns()
     assert len(views.barriers) == 2
     await views.answer(0, 0, Position(1, 1))
@@ -196,7 +209,7 @@ async def test_who_asks_when_the_barrier_has_left_needs_another_one(views: Scrip
 async def test_a_book_that_moved_meanwhile_asks_by_itself(views: ScriptedViews, reads: BarrierReads) -> None:
     connection = Connection()
     for book in (1, 2):
-        reads.add(connection, book, {}, of_book(book))
+        reads.add(connection, {}, [(book, of_book(book))])
     await turns()
     views.moved[2] = 1
     await views.answer(0, 0, Position(2, 1))
@@ -207,7 +220,7 @@ async def test_a_book_that_moved_meanwhile_asks_by_itself(views: ScriptedViews, 
 async def test_what_has_to_wait_goes_on_from_the_position(views: ScriptedViews, reads: BarrierReads) -> None:
     connection = Connection()
     views.must_wait.add(1)
-    reads.add(connection, 1, {}, of_book(1))
+    reads.add(connection, {}, [(1, of_book(1))])
     await turns()
     await views.answer(0, 0, Position(2, 1))
     assert connection.later == {1: ({0: Position(2, 1)}, of_book(1)._replace(consistency=Consistency.SESSION))}
@@ -218,7 +231,7 @@ async def test_a_barrier_that_fails_fails_all_who_share_it_and_no_other(
 ) -> None:
     connection = Connection()
     for book in (1, 2, 10):
-        reads.add(connection, book, {}, of_book(book))
+        reads.add(connection, {}, [(book, of_book(book))])
     await turns()
     error = NoSequencer("none")
     await views.answer(0, 0, error)
@@ -235,7 +248,7 @@ async def test_a_barrier_that_fails_fails_all_who_share_it_and_no_other(
 async def test_a_position_that_is_not_applied_yet_is_waited_for(views: ScriptedViews, reads: BarrierReads) -> None:
     connection = Connection()
     views.applied = False
-    reads.add(connection, 1, {}, of_book(1))
+    reads.add(connection, {}, [(1, of_book(1))])
     await turns()
     await views.answer(0, 0, Position(2, 1))
     assert connection.replies == {1: b"1"}
@@ -245,9 +258,9 @@ async def test_a_position_that_is_not_applied_yet_is_waited_for(views: ScriptedV
 
 async def test_nobody_is_answered_after_the_end(views: ScriptedViews, reads: BarrierReads) -> None:
     connection = Connection()
-    reads.add(connection, 1, {}, of_book(1))
+    reads.add(connection, {}, [(1, of_book(1))])
     await turns()
-    reads.add(connection, 2, {}, of_book(2))
+    reads.add(connection, {}, [(2, of_book(2))])
     await reads.close()
     views.barriers[0][1](Position(2, 1))
     await turns()
@@ -260,9 +273,9 @@ async def test_one_that_breaks_and_one_that_is_gone_leave_the_others_alone(
 ) -> None:
     connection, gone = Connection(), Connection()
     views.broken.add(1)
-    reads.add(connection, 1, {}, of_book(1))
-    reads.add(gone, 2, {}, of_book(2))
-    reads.add(connection, 3, {}, of_book(3))
+    reads.add(connection, {}, [(1, of_book(1))])
+    reads.add(gone, {}, [(2, of_book(2))])
+    reads.add(connection, {}, [(3, of_book(3))])
     await turns()
     gone.closed = True
     await views.answer(0, 0, Position(1, 1))
@@ -274,7 +287,7 @@ async def test_one_that_breaks_and_one_that_is_gone_leave_the_others_alone(
 async def test_many_are_answered_in_several_turns(views: ScriptedViews, reads: BarrierReads) -> None:
     connection = Connection()
     for number in range(TURN_READS + 1):
-        reads.add(connection, number, {}, of_book(1))
+        reads.add(connection, {}, [(number, of_book(1))])
     await turns()
     views.barriers[0][1](Position(1, 1))
     while not connection.replies:
@@ -285,13 +298,29 @@ async def test_many_are_answered_in_several_turns(views: ScriptedViews, reads: B
     assert reads.waiting == 0
 
 
+async def test_reads_that_came_together_are_as_if_each_had_come_alone(
+    views: ScriptedViews, reads: BarrierReads
+) -> None:
+    connection, token = Connection(), {0: Position(1, 1)}
+    reads.add(connection, token, [(book, of_book(book)) for book in (1, 1, 10, 2, 11)])
+    assert reads.waiting == 5
+    await turns()
+    assert [log for log, _ in views.barriers] == [0, 1]
+    await views.answer(1, 1, Position(2, 1))
+    assert connection.replies == {10: b"10", 11: b"11"}
+    await views.answer(0, 0, Position(2, 1))
+    assert connection.replies == {1: b"1", 2: b"2", 10: b"10", 11: b"11"}
+    assert connection.slices == [(2, False), (3, False)]
+    assert reads.waiting == 0
+
+
 async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any) -> None:
     core = await cluster.engine()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y")))
     connection = Connection()
     entries = len(cluster.log.history[cluster.log.term])
     for number in range(64):
-        core.reader.linearizable(connection, number, {}, query_of(start=number % 2, consistency=LINEARIZABLE))
+        core.reader.linearizable(connection, {}, [(number, query_of(start=number % 2, consistency=LINEARIZABLE))])
     await cluster.until(lambda: len(connection.replies) == 64)
     assert len(cluster.log.history[cluster.log.term]) == entries + 1, "one metalog entry for all of them"
     for reply in connection.replies.values():
@@ -302,8 +331,8 @@ async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any)
 async def test_how_many_may_wait_is_bounded(cluster: Any) -> None:
     core = await cluster.engine(settings=QUICK_AND_FEW)
     connection = Connection()
-    core.reader.linearizable(connection, 1, {}, query_of(consistency=LINEARIZABLE))
-    core.reader.linearizable(connection, 2, {}, query_of(consistency=LINEARIZABLE))
+    core.reader.linearizable(connection, {}, [(1, query_of(consistency=LINEARIZABLE))])
+    core.reader.linearizable(connection, {}, [(2, query_of(consistency=LINEARIZABLE))])
     with pytest.raises(Overloaded, match="2 reads wait"):
-        core.reader.linearizable(connection, 3, {}, query_of(consistency=LINEARIZABLE))
+        core.reader.linearizable(connection, {}, [(3, query_of(consistency=LINEARIZABLE))])
     await cluster.until(lambda: len(connection.replies) == 2)

@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from boki_common.errors import EntryUnknown
+from boki_common.errors import DigestMismatch, EntryUnknown
+from boki_common.ids import seqnum
 from boki_common.record_batch import RecordBatch
 from boki_logbook.batch_loads import LOAD_TRIES, BatchLoads
 from boki_logbook.cache import BatchCache
+from boki_logbook.carried_entries import CarriedEntries, Metalog
 from boki_logbook.entry_source import EntrySource
-from boki_logbook.places import EntryPlace
+from boki_logbook.places import EntryPlace, ShardPlace
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RunSpec, ScriptedLedgers, make_batch, plain_records
+from boki_logbook.testing import RunSpec, ScriptedLedgers, ScriptedLog, make_batch, plain_records
+from boki_metalog.progress import CutBuilder
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002)
 
@@ -26,7 +29,11 @@ class Loads:
         self.ledgers = ScriptedLedgers()
         self.cache = BatchCache(1_000_000)
         self.source = EntrySource(self.ledgers)
-        self.loads = BatchLoads(cache=self.cache, source=self.source, settings=QUICK)
+        self.log = ScriptedLog()
+        self.ledgers.metalog = self.log.metalog
+        self.carried = CarriedEntries(self.ledgers, metalog=lambda _: Metalog(1_001, 2), shards=lambda _: self.shards)
+        self.shards: dict[int, ShardPlace] = {}
+        self.loads = BatchLoads(cache=self.cache, source=self.source, carried=self.carried, settings=QUICK)
         self.ledger_id = -1
 
     async def fill(self) -> None:
@@ -84,6 +91,30 @@ async def test_what_cannot_be_read_is_told_after_some_tries_and_others_are_not_k
     assert made.reads.count(1) == LOAD_TRIES
     del made.ledgers.unknown[made.ledger_id, 1]
     assert len(await made.load(0, 1)) == 2
+
+
+async def test_what_only_the_metalog_has_is_taken_from_there(made: Loads) -> None:
+    body = b"".join(make_batch(RunSpec(1, bytes(16), 4, plain_records("x"))).at(1, 0, 3))
+    made.shards[0] = ShardPlace(1, 0, made.ledger_id, "")
+    builder = CutBuilder()
+    builder.open("1" * 32, made.ledger_id)
+    entries = [builder.take(1)]
+    builder.report(0, 3, 3)
+    builder.carry(0, 4, 4, body)
+    entries.append(builder.take(2))
+    made.log.history[1] = [entry for entry in entries if entry is not None]
+    place = EntryPlace(made.ledger_id, 3, seqnum(1, 3), seqnum(1, 4), 0)
+    (batch,) = await made.loads.load_all([place])
+    assert batch.runs[0].first == 4
+    assert made.cache.get(made.ledger_id, 3) is batch
+    made.ledgers.damaged[made.ledger_id, 3] = None
+    made.ledgers.damaged[made.ledger_id, 2] = None
+    made.ledgers[made.ledger_id].entries.append(body)
+    made.cache.limit_bytes = 0
+    made.cache.put(made.ledger_id, 3, batch)
+    assert [one.runs[0].first for one in await made.loads.load_all([place])] == [4]
+    with pytest.raises(DigestMismatch):
+        await made.load(2)
 
 
 async def test_closing_ends_what_is_under_way(made: Loads) -> None:

@@ -34,7 +34,7 @@ from boki_logbook.testing_logs import ScriptedLink
 from boki_metalog.metalog_entry import Lost, Trim
 
 WRITER = bytes(15) + b"w"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 LOW = next(book for book in range(1, 1_000) if slot_of(book) < 512)
 """A book of log 0."""
 HIGH = next(book for book in range(1, 1_000) if slot_of(book) >= 512)

@@ -13,16 +13,19 @@ import pytest
 import boki
 from boki_common import engine_protocol as wire
 from boki_common import ids, limits
+from boki_common.engine_protocol import Consistency
 from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError, SlotNotInTerm, Unreachable
 from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.read_reply import decode_read_reply
+from boki_common.reads_together import asked_row
 from boki_logbook import forwarding
 from boki_logbook.engine import Engine
 from boki_logbook.forwarding import FORWARDED, Neighbours, book_of
 from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshots import SnapshotStore
 from boki_logbook.some_slots import indexed
-from boki_logbook.testing import RunSpec, make_batch, plain_records
+from boki_logbook.testing import RunSpec, make_batch, plain_records, query
 from boki_logbook.testing_engines import ANYWHERE, EngineCluster
 from boki_metalog.index_slots import EngineMember, parse_index_slots
 from boki_metalog.log_changes import LogChanges
@@ -237,6 +240,26 @@ async def test_what_was_forwarded_is_not_forwarded_again(cluster: Cluster) -> No
     peer = await greeted(engine, FORWARDED, pushes=pushes)
     peer.push(wire.OP_APPEND, wire.encode_token({}), make_batch(RunSpec(other, ALICE, 1, plain_records("x")))._view)
     assert isinstance(await pushes.lost, SlotNotInTerm)
+
+
+async def test_of_reads_that_came_together_each_goes_where_its_book_is(cluster: Cluster) -> None:
+    low, _ = await cluster.engine(LOW), await cluster.engine(HIGH)
+    own, other = book_in(LOW), book_in(HIGH)
+    async with boki.connect(url(low)) as client:
+        for number in (own, other):
+            await client.book(number).append(b"%d" % number)
+        books = [client.book(number) for number in (own, other, other, own)]
+        found = await asyncio.gather(*(book.check_tail(consistency="linearizable") for book in books))
+        assert [record and record.data for record in found] == [b"%d" % book.id for book in books]
+    peer = await greeted(low, FORWARDED)
+    asked = [peer.expect() for _ in range(2)]
+    queries = (query(book=book, consistency=Consistency.LINEARIZABLE) for book in (other, own))
+    rows = [asked_row(wire.encode_query(*one), number) for one, (number, _) in zip(queries, asked, strict=True)]
+    peer.push(wire.OP_READS, wire.NO_TOKEN, *rows)
+    with pytest.raises(SlotNotInTerm):
+        await asked[0][1]
+    assert len(decode_read_reply(await asked[1][1]).records.seqnums) == 1
+    peer.close()
 
 
 async def test_an_engine_that_is_listed_no_more_is_left(cluster: Cluster) -> None:

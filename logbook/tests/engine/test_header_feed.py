@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boki_common.errors import CorruptData
 from boki_common.record_batch import RecordBatch
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.header_feed import READ_ENTRIES, READS, WINDOW_ENTRIES, HeaderFeed
@@ -162,4 +164,16 @@ async def test_pushed_headers_beyond_the_window_are_read_again_in_their_turn() -
     assert [await feeding.take(0, entry) for entry in range(2 * WINDOW_ENTRIES)] == list(
         range(1, 2 * WINDOW_ENTRIES + 1)
     )
+    await feeding.close()
+
+
+async def test_what_the_metalog_carries_is_not_read() -> None:
+    feeding = Feeding(1, 4)
+    await feeding.fill()
+    feeding.feed.carried(0, 2, feeding.ledgers[0].entries[2])
+    feeding.feed.want(0, 0, 4)
+    assert [await feeding.take(0, entry) for entry in range(4)] == [1, 2, 3, 4]
+    assert feeding.ledgers.reads == [(0, 0, 1), (0, 3, 3)]
+    with pytest.raises(CorruptData, match="the metalog carries entry 4 of data ledger 0, which holds no record batch"):
+        feeding.feed.carried(0, 4, b"no batch")
     await feeding.close()

@@ -166,6 +166,10 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.newest(book, tag) == self.model.newest.get((book, tag), 0)
         assert self.index.mark(book, tag) == self.model.mark(book, tag)
 
+    @rule(book=BOOKS, tags=st.lists(TAG_OR_ALL, max_size=4))
+    def newest_of(self, book: int, tags: list[int]) -> None:
+        assert self.index.newest_of(book, tags) == [self.model.newest.get((book, tag), 0) for tag in tags]
+
     @invariant()
     def no_row_is_missing(self) -> None:
         if hasattr(self, "index"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from boki_metalog.metalog_entry import Lost
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
 
 async def test_an_answered_append_can_be_read(cluster: Any) -> None:
@@ -104,6 +105,24 @@ async def test_conflicts_gaps_and_voids_are_answered(cluster: Any) -> None:
     assert source.rows[0].actual == ((5, seqnum),)
     assert source.rows[1].first_seqnum == 1
     assert core.state.places.terms[1].losers() == [(1, 4)]
+
+
+async def test_entries_of_other_engines_that_are_carried_are_not_fetched(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do those who start later need them: a data ledger that lacks its last entries keeps nobody from the log."""
+    monkeypatch.setattr("boki_logbook.appender.WRITE_AFTER_S", 3_600.0)
+    quick = dataclasses.replace(QUICK, carried_entry_bytes=4_096)
+    one, two = await cluster.engine(settings=quick, carrying=True), await cluster.engine()
+    ledger = one.logs[0].appender.shard.writer
+    seqnums = [number for at in (1, 2, 3) for number in await committed(one, RunSpec(1, ALICE, at, plain_records("x")))]
+    assert len(ledger.entries) == 1
+    late = await cluster.engine()
+    for core in (two, late):
+        await cluster.until(lambda core=core: core.frontier.positions == one.frontier.positions)
+        assert same_state(one, core)
+        assert (await read(core, query())).records.seqnums.tolist() == seqnums
+    assert {entry for ledger_id, entry, _ in cluster.ledgers.reads if ledger_id == ledger.ledger_id} == {0}
 
 
 async def test_entries_of_other_engines_are_fetched(cluster: Any) -> None:

@@ -28,7 +28,7 @@ from boki_logbook.testing import (
 )
 
 WRITER = bytes(15) + b"w"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 BOOKS = (1, 2, 3, 4, 5, 6)
 
 

@@ -15,7 +15,9 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RecordingSource, RunSpec, ScriptedLedgers, ScriptedLogs, append, plain_records
 
 WRITER: Final = bytes(15) + b"w"
-LOWER_HALF: Final = EngineSettings(index_slots="0-511", retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+LOWER_HALF: Final = EngineSettings(
+    index_slots="0-511", retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0
+)
 BOOK: Final = next(book for book in range(1, 100) if slot_of(book) < 512)
 """Of the first of two logs."""
 

@@ -28,10 +28,13 @@ from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_common.read_reply import decode_read_reply
+from boki_common.reads_together import asked_row, decode_told
 from boki_common.record_batch import join
+from boki_logbook import server
+from boki_logbook.barrier_reads import FIRST_SLICE_READS
 from boki_logbook.compression import compressor
 from boki_logbook.core import EngineCore
-from boki_logbook.server import SdkConnection
+from boki_logbook.server import COPIED_BYTES, SdkConnection
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
 ALICE = bytes(15) + b"a"
@@ -45,19 +48,40 @@ class Sdk:
     def __init__(self) -> None:
         self.peer: MessagePeer
         self.rows: list[wire.AnswerRow] = []
+        self.told: dict[int, memoryview] = {}
+        """Answers to READS, by request id."""
+        self.slices: list[tuple[int, bool]] = []
+        """How many of them came together, and whether others were to follow."""
         self.pushed = asyncio.Event()
         self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        assert (opcode, request_id) == (wire.OP_ANSWERS, 0)
-        self.rows.extend(wire.decode_answers(body)[1])
+        assert request_id == 0
+        if opcode == wire.OP_READS:
+            answers, more = decode_told(body)
+            self.told.update(answers)
+            self.slices.append((len(answers), more))
+            peer.take_answers(answers)
+        else:
+            assert opcode == wire.OP_ANSWERS
+            self.rows.extend(wire.decode_answers(body)[1])
         self.pushed.set()
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         self.lost.set_result(error)
 
-    async def hello(self) -> None:
-        await self.peer.call(wire.OP_HELLO, HELLO)
+    async def hello(self, *features: str) -> None:
+        await self.peer.call(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1], "features": features}))
+
+    def read(self, *queries: Query) -> list[asyncio.Future[memoryview]]:
+        """Linearizable reads that leave together."""
+        asked = [self.peer.expect() for _ in queries]
+        rows = [
+            asked_row(wire.encode_query(*one._replace(consistency=Consistency.LINEARIZABLE)), number)
+            for one, (number, _) in zip(queries, asked, strict=True)
+        ]
+        self.peer.push(wire.OP_READS, NO_TOKEN, *rows)
+        return [future for _, future in asked]
 
     async def answers(self, count: int) -> list[wire.AnswerRow]:
         while len(self.rows) < count:
@@ -90,12 +114,12 @@ class Served:
         self.connections[connection] = None
         return connection
 
-    async def sdk(self, *, greet: bool = True) -> Sdk:
+    async def sdk(self, *features: str, greet: bool = True) -> Sdk:
         made = Sdk()
         made.peer = await connect_messages(self.server.address, made)
         self.sdks.append(made)
         if greet:
-            await made.hello()
+            await made.hello(*features)
         return made
 
     async def close(self) -> None:
@@ -157,6 +181,62 @@ async def test_a_blocked_read_is_answered_when_the_record_comes(served: Served) 
     await reader.peer.call(wire.OP_STATUS)
     writer.append(run(1, b"x"))
     assert len(decode_read_reply(await waiting).records.seqnums) == 1
+
+
+async def test_reads_that_came_together_are_answered_together(served: Served) -> None:
+    sdk = await served.sdk(wire.READS)
+    sdk.append(run(1, b"x", b"y", tags=(5,)), run(1, b"z", book=2))
+    rows = await sdk.answers(2)
+    asked = [query(5), query(5, max_records=1), query()._replace(book=2), query(6)] * 5
+    first, one, other, none = (decode_read_reply(body) for body in (await asyncio.gather(*sdk.read(*asked)))[:4])
+    assert first.records.seqnums.tolist() == [rows[0].first_seqnum, rows[0].first_seqnum + 1]
+    assert one.records.seqnums.tolist() == [rows[0].first_seqnum]
+    assert other.records.seqnums.tolist() == [rows[1].first_seqnum]
+    assert none.records.seqnums.tolist() == []
+    assert [more for _, more in sdk.slices] == [*[True] * (len(sdk.slices) - 1), False]
+    assert sum(count for count, _ in sdk.slices) == len(sdk.told) == 20
+    assert served.core.reader.parked == 0
+
+
+async def test_an_answer_without_company_is_one_as_any_other(served: Served) -> None:
+    sdk = await served.sdk(wire.READS)
+    sdk.append(run(1, b"x"))
+    await sdk.answers(1)
+    for _ in range(2):
+        (asked,) = sdk.read(query())
+        assert len(decode_read_reply(await asked).records.seqnums) == 1
+        await asyncio.gather(*sdk.read(*[query()] * FIRST_SLICE_READS))
+    assert sdk.slices == [(FIRST_SLICE_READS, True), (0, False)] * 2, "but for word that no other follows"
+
+
+async def test_large_answers_leave_by_themselves_and_the_others_hear_that_none_follows(served: Served) -> None:
+    sdk = await served.sdk(wire.READS)
+    sdk.append(run(1, bytes(COPIED_BYTES)), run(1, b"x", book=2))
+    await sdk.answers(2)
+    large, small = query(max_records=1), query(max_records=1)._replace(book=2)
+    found = await asyncio.gather(*sdk.read(small, *[large] * 20))
+    assert [len(decode_read_reply(body).records.payloads) > COPIED_BYTES for body in found] == [False, *[True] * 20]
+    assert sdk.slices == [(1, True), (0, False)]
+
+
+async def test_who_does_not_take_answers_together_is_told_each(served: Served) -> None:
+    sdk = await served.sdk()
+    sdk.append(run(1, b"x"))
+    await sdk.answers(1)
+    for body in await asyncio.gather(*sdk.read(query(), query())):
+        assert len(decode_read_reply(body).records.seqnums) == 1
+    assert not sdk.slices
+
+
+async def test_too_many_reads_that_came_together_are_refused_each(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PENDING_READS", 3)
+    sdk = await served.sdk(wire.READS)
+    asked = [*sdk.read(query(), query()), *sdk.read(query(), query())]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(one, Overloaded) for one in found] == [False, False, True, True]
+    assert isinstance(decode_read_reply(await sdk.read(query())[0]).records.seqnums, memoryview), "there is room again"
 
 
 async def test_a_lost_connection_leaves_no_waiting_reads(served: Served, cluster: Any) -> None:
@@ -283,6 +363,7 @@ async def test_a_compressed_batch_is_refused(served: Served) -> None:
 BAD_REQUESTS = {
     "unknown opcode": (99, b""),
     "short read": (wire.OP_READ, NO_TOKEN),
+    "no reads": (wire.OP_READS, NO_TOKEN),
     "too many records": (wire.OP_READ, wire.encode_read({}, query(max_records=limits.READ_RECORDS + 1))[0]),
     "waits too long": (wire.OP_READ, wire.encode_read({}, query(wait_ms=limits.READ_WAIT_MS + 1))[0]),
     "short position": (wire.OP_POSITION, NO_TOKEN + b"1"),

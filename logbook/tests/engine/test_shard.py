@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from boki_common import limits
 from boki_logbook.shard import Piece, Shard
 from boki_logbook.testing import RecordingSource, RecordSpec, RunSpec, ScriptedLedger, ScriptedLedgers, make_batch
 
@@ -81,3 +82,77 @@ def test_a_retiring_shard_is_finished_when_all_it_sent_is_cut() -> None:
     assert not one.finished
     one.cut_entries = 2
     assert one.finished
+
+
+def quiet_shard() -> Shard:
+    """With one entry, of which everybody knows."""
+    one = shard()
+    submit(one, 0)
+    one.acked(0)
+    one.cut_entries = 1
+    return one
+
+
+def carry(one: Shard, entry: int) -> None:
+    submit(one, entry)
+    one.carried([b"payload"])
+
+
+def test_the_next_entry_may_be_carried_when_nothing_is_on_its_way_and_the_ledger_has_one() -> None:
+    one = shard()
+    assert not one.may_carry
+    submit(one, 0)
+    one.acked(0)
+    assert not one.may_carry
+    one.cut_entries = 1
+    assert one.may_carry
+    carry(one, 1)
+    assert (one.may_carry, one.carrying, one.in_flight) == (False, True, 0)
+    one.cut_entries = 2
+    assert (one.may_carry, one.carrying) == (True, False)
+    one.retire()
+    assert not one.may_carry
+
+
+def test_so_many_carried_entries_may_not_be_acked() -> None:
+    one = quiet_shard()
+    for entry in range(1, 1 + limits.CARRIED_BEHIND):
+        assert one.may_carry
+        carry(one, entry)
+        one.cut_entries = entry + 1
+    assert not one.may_carry
+    one.unwritten.clear()
+    one.acked(1)
+    assert one.may_carry
+
+
+def test_what_is_cut_already_is_not_to_be_reported_when_it_is_acked() -> None:
+    one = quiet_shard()
+    carry(one, 1)
+    one.cut_entries = 2
+    assert one.take(0) is not None and one.take(1) is not None
+    submit(one, 2)
+    assert one.acked(1) is None
+    assert (one.acked_entries, one.in_flight) == (2, 1)
+    assert one.acked(2) == 22.0
+    assert one.acked_records == 6
+    assert [(acked.entry, acked.first_local_id) for acked in one.newly_acked(0)] == [(2, 4)]
+
+
+def test_a_carried_entry_that_is_acked_before_it_is_cut_is_reported() -> None:
+    one = quiet_shard()
+    carry(one, 1)
+    one.unwritten.clear()
+    assert not one.carrying, "nothing need wait for its cut"
+    assert one.acked(1) == 21.0
+    assert (one.acked_records, one.in_flight) == (4, 0)
+
+
+def test_what_was_carried_and_not_cut_is_taken_back_and_never_written() -> None:
+    one = quiet_shard()
+    carry(one, 1)
+    one.cut_entries = 2
+    carry(one, 2)
+    assert not one.finished
+    assert len(one.take_uncut()) == 1
+    assert len(one.unwritten) == 1

@@ -25,7 +25,7 @@ from boki_logbook.testing import (
 )
 from boki_metalog.metalog_entry import Expire, Trim
 
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 BOOKS = (1, 2, 3, 4)
 TAGS = (5, 6)
 WRITERS = {bytes(15) + b"a": 0, bytes(15) + b"b": RUN_NAMED}

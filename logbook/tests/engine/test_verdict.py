@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN, Verdict
 from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
+from boki_logbook.places import ShardPlace
+from boki_logbook.state import DecisionState
 from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
 from boki_logbook.verdict import Answer, Decision, Verdicts
 
@@ -194,6 +196,34 @@ def test_conditions_inside_one_run_see_the_records_before_them() -> None:
         (6, 1, Verdict.COMMITTED),
     ]
     assert decision.losers == [(2, 3), (4, 5)]
+
+
+class LookedAt(PlainStreams):
+    """Counts the streams that are looked at one by one."""
+
+    one_by_one = 0
+
+    def newest(self, book: int, tag: int) -> int:
+        self.one_by_one += 1
+        return super().newest(book, tag)
+
+    def newest_before(self, book: int, tags: Sequence[int], records: Sequence[int]) -> list[int] | None:
+        before = self.one_by_one
+        found = super().newest_before(book, tags, records)
+        self.one_by_one = before
+        return found
+
+
+def test_conditions_that_hold_on_streams_of_their_own_are_looked_at_together() -> None:
+    log = Log()
+    log.streams = streams = LookedAt()
+    once = [RecordSpec(tags=(tag,), expect=((tag, 0),)) for tag in range(1, 65)]
+    assert one(log.decide(expecting(1, *once))) == Answer(0, 1, 64, FIRST_SEQNUM, Verdict.COMMITTED, ())
+    again = [RecordSpec(tags=(tag,), expect=((tag, FIRST_SEQNUM + tag - 1),)) for tag in range(1, 65)]
+    assert one(log.decide(expecting(65, *again))) == Answer(0, 65, 64, FIRST_SEQNUM + 64, Verdict.COMMITTED, ())
+    assert streams.one_by_one == 0
+    assert len(log.decide(expecting(129, *again)).answers) == 64
+    assert streams.one_by_one == 64
 
 
 def test_answers_below_low_are_forgotten() -> None:
@@ -461,3 +491,53 @@ def test_verdicts_equal_those_of_the_model(batches: list[tuple[RunSpec, ...]], f
         assert (state[0], state[1]) == (model.writers[key].last, model.writers[key].floor)
     assert log.verdicts.state().keys() == model.writers.keys()
     assert {key: rows[-1] for key, rows in log.streams.rows.items()} == model.newest
+
+
+NEWEST = -1
+"""In the place of what is expected: the newest record as the batch begins."""
+CONDITIONAL = st.tuples(
+    st.lists(st.integers(1, 6), max_size=2, unique=True).map(tuple),
+    st.dictionaries(st.integers(0, 6), st.sampled_from([NEWEST] * 8 + [0, FIRST_SEQNUM + 3]), max_size=2),
+)
+CONDITIONAL_RUNS = st.tuples(
+    st.integers(1, 2), st.sampled_from([ALICE, BOB]), st.lists(CONDITIONAL, min_size=1, max_size=4)
+)
+
+
+@given(
+    st.lists(st.lists(CONDITIONAL_RUNS, min_size=1, max_size=3), max_size=8),
+    st.sampled_from([0, 0, FIRST_SEQNUM + 5]),
+    st.sampled_from([1, 1_000]),
+    st.booleans(),
+)
+def test_verdicts_with_the_index_of_an_engine_equal_those_of_the_model(
+    batches: list[list[tuple[int, bytes, list[tuple[tuple[int, ...], dict[int, int]]]]]],
+    floor: int,
+    tail_rows: int,
+    together: bool,
+) -> None:
+    """`together`: all runs of a batch are decided together where that can be, however few they are."""
+    state, model = DecisionState(tail_rows=tail_rows), PlainVerdicts()
+    model.floors[1] = floor
+    state.verdicts.raise_floor(1, floor)
+    places = state.begin_term(1, 0, ((0, 1023),))
+    places.shards[0] = ShardPlace(1, 0, 101, "e")
+    for entry, drawn in enumerate(batches):
+        newest, runs, following = dict(model.newest), [], {key: one.last + 1 for key, one in model.writers.items()}
+        for book, writer, records in drawn:
+            first = following.get((book, writer), 1)
+            following[book, writer] = first + len(records)
+            of_run = tuple(
+                RecordSpec(
+                    tags,
+                    expect=tuple((tag, newest.get((book, tag), 0) if n == NEWEST else n) for tag, n in expect.items()),
+                )
+                for tags, expect in records
+            )
+            runs.append(RunSpec(book, writer, first, of_run, first))
+        expected = [model.decide(spec) for spec in runs]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("boki_logbook.state.FEW_RUNS", 0 if together else 48)
+            decision = state.apply_entry(places, make_batch(*runs), shard=0, entry=entry, time_ms=0)
+        assert per_record(decision, tuple(runs)) == expected
+    assert {key: state.newest(*key) for key in model.newest} == model.newest

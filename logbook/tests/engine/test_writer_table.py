@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +18,11 @@ WRITERS = [bytes([number]) * 16 for number in range(1, 5)]
 FIRST_SEQNUM = 1_000
 
 
+WRITTEN = 4
+
+
 class NoStreams:
-    """Notes what joins."""
+    """Notes what joins; the stream of one tag has a record, all others have none."""
 
     def __init__(self) -> None:
         self.joined: list[tuple[int, int]] = []
@@ -26,7 +31,10 @@ class NoStreams:
         self.joined.append((first, stop))
 
     def newest(self, book: int, tag: int) -> int:
-        return 0
+        return FIRST_SEQNUM - 1 if tag == WRITTEN else 0
+
+    def newest_before(self, book: int, tags: Sequence[int], records: Sequence[int]) -> list[int]:
+        return [self.newest(book, tag) for tag in tags]
 
 
 class Log:
@@ -42,7 +50,7 @@ class Log:
         batch, streams = make_batch(*runs), NoStreams()
         decision: Decision | None = None
         if self.together:
-            decision = self.verdicts.decide_plain(batch.run_columns, batch.record_count, self.end, streams, self.end)
+            decision = self.verdicts.decide_plain(batch.run_columns, batch.expectations, self.end, streams, self.end)
         if decision is None:
             decision = self.verdicts.decide(batch.runs, batch.expectations, self.end, streams, self.end)
         else:
@@ -68,7 +76,7 @@ def histories(draw: st.DrawFn) -> list[list[RunSpec]]:
             low = draw(st.sampled_from([first, first, first, first, 1]))
             count = draw(st.integers(1, 3))
             flags = draw(st.sampled_from([0] * 10 + [RUN_RESENT, RUN_END]))
-            expect = draw(st.sampled_from([()] * 10 + [((3, 0),)]))
+            expect = draw(st.sampled_from([()] * 10 + [((3, 0),), ((3, 0), (WRITTEN, FIRST_SEQNUM)), ((WRITTEN, 0),)]))
             batch.append(RunSpec(7, WRITERS[writer], first, (RecordSpec(expect=expect),) * count, low, flags))
             if first == following[writer]:
                 following[writer] = 1 if flags == RUN_END else first + count
@@ -105,6 +113,17 @@ def test_what_is_not_plain_changes_nothing_and_is_left_to_be_looked_at_one_by_on
         assert not log.verdicts.writers.commit_plain(columns, 2_000, 1)
         assert log.verdicts.state() == before
     assert log.decided_together == 1
+
+
+def test_runs_are_decided_together_only_while_all_that_they_expect_holds() -> None:
+    log = Log(together=True)
+    holds, fails = RecordSpec(expect=((3, 0),)), RecordSpec(expect=((WRITTEN, 0),))
+    log.decide(*(RunSpec(7, writer, 1, (holds, PLAIN), 1) for writer in WRITERS[:3]))
+    assert log.decided_together == 1
+    last = RunSpec(7, WRITERS[2], 3, (PLAIN, fails), 3)
+    answers, losers, _ = log.decide(*(RunSpec(7, writer, 3, (PLAIN, holds), 3) for writer in WRITERS[:2]), last)
+    assert log.decided_together == 1
+    assert (len(answers), losers) == (4, [(5, 6)])
 
 
 def test_a_writer_leaves_its_row_for_what_a_row_cannot_say_and_comes_back_among_many() -> None:

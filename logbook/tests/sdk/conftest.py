@@ -15,6 +15,7 @@ from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.reads_together import decode_reads
 from boki_common.record_batch import RecordBatch, Run
 from boki_common.runtime.process import SystemClock
 
@@ -29,7 +30,8 @@ class FaultyEngine(ModelEngine):
         silent: answers nothing at all.
         runs: every run that came.
         tokens: of every APPEND frame that came.
-        queries: every range read that came.
+        queries: every range read that came by itself.
+        together: of every READS that came, its range reads.
         peers: connections, oldest first.
     """
 
@@ -42,6 +44,7 @@ class FaultyEngine(ModelEngine):
         self.runs: list[Run] = []
         self.tokens: list[dict[int, Position]] = []
         self.queries: list[Query] = []
+        self.together: list[list[Query]] = []
         self.peers: list[MessagePeer] = []
 
     def message_received(self, peer: Peer, opcode: int, request_id: int, body: memoryview) -> None:
@@ -49,6 +52,8 @@ class FaultyEngine(ModelEngine):
             return
         if opcode == wire.OP_READ:
             self.queries.append(wire.decode_read(body)[1])
+        elif opcode == wire.OP_READS:
+            self.together.append([query for _, query in decode_reads(body)[1]])
         elif opcode == wire.OP_APPEND:
             token, records = wire.decode_token(body)
             self.tokens.append(token)

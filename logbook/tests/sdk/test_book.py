@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 
 import boki
 import boki.testing
+from boki._pending import Ticket
 from boki_common.ids import book_id
 
 
@@ -38,3 +42,18 @@ async def test_what_a_book_never_needed_is_not_there() -> None:
         assert book._own_reader is None and book._writers is None and not hasattr(book, "__dict__")
         assert (await book.read_next()) is not None
         assert book._own_reader is book._reader
+
+
+async def test_tickets_of_appends_end_before_their_callers_run() -> None:
+    """Else the garbage collector comes by each time that some hundreds wake in one turn, and looks through all of them."""
+    data = b"of this test alone"
+    async with boki.testing.MemoryCluster() as cluster:
+        book = (await cluster.connect()).book(1)
+        calls = [asyncio.ensure_future(book.append(data)) for _ in range(10)]
+        await asyncio.sleep(0)
+        assert not book.idle
+        while not book.idle:
+            await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+        assert not any(type(one) is Ticket and one.data is data for one in gc.get_objects())
+        assert len(set(await asyncio.gather(*calls))) == 10
