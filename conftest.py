@@ -7,6 +7,8 @@
   of ours raises `BlockingError`, wherever it is hidden. Tests themselves may read files. The marker `blocking_allowed`
   turns this off for one test, which says why.
 - **Coroutines run on the loop the processes use**: uvloop where it can be imported, asyncio with `BOKI_LOOP=asyncio`.
+- **No test hears another's logs.** Each begins with the logs of a library, quiet below warnings, whatever a command that ran
+  in the process of an earlier one had configured.
 - Property tests have no deadline (the machines are shared) and print how to replay a failure;
   `--hypothesis-profile=nightly` looks longer.
 """
@@ -22,6 +24,7 @@ import hypothesis
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 
+from boki_common import logs
 from boki_common.runtime.process import loop_factory
 
 PACKAGES: Final = (
@@ -110,6 +113,12 @@ def _blocking_is_an_error() -> Iterator[BlockBuster]:
     guard.activate()
     yield guard
     guard.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_a_library() -> Iterator[None]:
+    with logs.configured(level="warning"):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ Rules:
 - INFO is lifecycle: term change, seal, fence, bookie up or down. DEBUG is per entry, and there is nothing per record.
 - As a library Boki is quiet: only warnings and errors appear until a process calls `configure`. It never touches
   structlog's global configuration, which belongs to the program that uses Boki.
+- What runs the product inside a process of somebody else's (a simulation, a test) uses `configured`, which puts everything back.
 - Facts of an exception go in as `error=exception`; `exc_info=True` adds the traceback.
 
 Loggers made before `configure` obey it too.
@@ -15,8 +16,9 @@ Loggers made before `configure` obey it too.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Final, Literal, Protocol, TextIO, cast
 
 import structlog
@@ -64,6 +66,17 @@ def configure(*, level: Level | str = "info", json: bool = False, stream: TextIO
     _State.rank = _RANKS[level]
     _State.json = json
     _State.stream = stream
+
+
+@contextlib.contextmanager
+def configured(*, level: Level | str = "info", json: bool = False, stream: TextIO | None = None) -> Iterator[None]:
+    """`configure` for a while: afterwards level, form and destination are what they were before. Raises what it does."""
+    before = _State.rank, _State.json, _State.stream
+    configure(level=level, json=json, stream=stream)
+    try:
+        yield
+    finally:
+        _State.rank, _State.json, _State.stream = before
 
 
 def get_logger(name: str) -> Logger:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from boki_common import logs
 from boki_common.errors import SettingsError
-
-
-@pytest.fixture(autouse=True)
-def _quiet_again() -> Iterator[None]:
-    yield
-    logs.configure(level="warning")
 
 
 def test_a_library_is_quiet_below_warnings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +64,19 @@ def test_json_lines() -> None:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(SettingsError, match="expected a log level of debug, info, warning, error, found 'loud'"):
         logs.configure(level="loud")
+
+
+def test_what_is_configured_for_a_while_is_put_back() -> None:
+    outer, inner = io.StringIO(), io.StringIO()
+    log = logs.get_logger("bookie")
+    logs.configure(level="debug", stream=outer)
+    with pytest.raises(ValueError, match="inside"), logs.configured(level="error", json=True, stream=inner):
+        log.warning("hidden")
+        log.error("shown")
+        raise ValueError("inside")
+    log.debug("back")
+    assert json.loads(inner.getvalue())["event"] == "shown"
+    assert outer.getvalue().endswith("event=back\n") and outer.getvalue().count("\n") == 1
 
 
 def test_the_configuration_of_structlog_is_not_touched() -> None:

@@ -310,12 +310,8 @@ def run_ledgers(
         SimulationError: an unknown profile.
     """
     outcome = LedgerOutcome(seed)
-    logs.configure(level="error", stream=io.StringIO())
-    try:
-        with uncollected():
-            _go((LedgerRun if kind is None else kind)(seed, profile, script, work_s), outcome)
-    finally:
-        logs.configure(level="warning")
+    with logs.configured(level="error", stream=io.StringIO()), uncollected():
+        _go((LedgerRun if kind is None else kind)(seed, profile, script, work_s), outcome)
     return outcome
 
 

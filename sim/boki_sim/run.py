@@ -134,21 +134,17 @@ class _Run:
         self.nemesis = Nemesis(self.cluster, self.clients, stream(seed, "nemesis"), self._begin_again)
 
     def go(self, outcome: Outcome) -> None:
-        logs.configure(level="error", stream=io.StringIO())
-        try:
-            with guarded(self.loop, self.seed) as guard:
-                try:
-                    self.loop.run_until_complete(self._scenario())
-                except SimulationError as error:
-                    self.invariants.violated("simulation", f"{type(error).__name__}: {error}")
-                finally:
-                    self._defects()
-                    for line in guard.refused:
-                        self.invariants.violated("machine", line)
-                    self._report(outcome)
-                    self.loop.end()
-        finally:
-            logs.configure(level="warning")
+        with logs.configured(level="error", stream=io.StringIO()), guarded(self.loop, self.seed) as guard:
+            try:
+                self.loop.run_until_complete(self._scenario())
+            except SimulationError as error:
+                self.invariants.violated("simulation", f"{type(error).__name__}: {error}")
+            finally:
+                self._defects()
+                for line in guard.refused:
+                    self.invariants.violated("machine", line)
+                self._report(outcome)
+                self.loop.end()
 
     def _found(self, violation: Violation) -> None:
         self.trace.add("check", "VIOLATION", str(violation))

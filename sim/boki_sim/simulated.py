@@ -109,18 +109,15 @@ class _ProgramRun:
 
     def go(self, program: Callable[[SimulatedCluster], Awaitable[T]]) -> T:
         """Runs it. Raises what the program raises; AssertionError: it did not end, or the cluster broke a promise."""
-        logs.configure(level="error", stream=io.StringIO())
-        try:
-            with uncollected(), guarded(self.loop, self.seed) as guard:
-                try:
-                    result = self.loop.run_until_complete(self._scenario(program))
-                finally:
-                    self.loop.end()
-            assert not guard.refused, f"the program reached for the machine: {guard.refused[0]}"
-            assert not self.invariants.violations, f"the cluster broke a promise: {self.invariants.violations[0]}"
-            return result
-        finally:
-            logs.configure(level="warning")
+        quiet = logs.configured(level="error", stream=io.StringIO())
+        with quiet, uncollected(), guarded(self.loop, self.seed) as guard:
+            try:
+                result = self.loop.run_until_complete(self._scenario(program))
+            finally:
+                self.loop.end()
+        assert not guard.refused, f"the program reached for the machine: {guard.refused[0]}"
+        assert not self.invariants.violations, f"the cluster broke a promise: {self.invariants.violations[0]}"
+        return result
 
     async def _scenario(self, program: Callable[[SimulatedCluster], Awaitable[T]]) -> T:
         await self.cluster.start()

@@ -139,9 +139,8 @@ def _world(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    logs.configure(level="debug", stream=stream)
-    yield stream
-    logs.configure(level="warning")
+    with logs.configured(level="debug", stream=stream):
+        yield stream
 
 
 async def test_keys_are_in_no_log_line(world: Any, disk: MemoryDisk, logged: io.StringIO) -> None:
