@@ -28,12 +28,12 @@ ENSEMBLE_SIZE_MAX: Final = 64
 class AckTracker:
     """See the module's rules. Entries in flight are lac + 1 … last; `_masks[i]` belongs to entry lac + 1 + i."""
 
-    __slots__ = ("_ack_quorum", "_generations", "_masks", "_size", "_write_sets", "frozen", "lac", "last", "striped")
+    __slots__ = ("_generations", "_masks", "_size", "_write_sets", "ack_quorum", "frozen", "lac", "last", "striped")
 
     def __init__(self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, lac: int = -1) -> None:
         assert 0 < ack_quorum <= write_quorum <= ensemble_size <= ENSEMBLE_SIZE_MAX
         self._size = ensemble_size
-        self._ack_quorum = ack_quorum
+        self.ack_quorum = ack_quorum
         self._write_sets = tuple(frozenset(slots) for slots in write_sets(ensemble_size, write_quorum))
         self._generations = [0] * ensemble_size
         self._masks = array("Q")
@@ -87,13 +87,13 @@ class AckTracker:
         start = first - base if first > base else 0
         for index in range(start, end - base):
             masks[index] |= bit
-        return start == 0 and masks[0].bit_count() >= self._ack_quorum
+        return start == 0 and masks[0].bit_count() >= self.ack_quorum
 
     def advance(self) -> int:
         """Completes what can be; returns by how many entries LAC moved."""
         if self.frozen:
             return 0
-        quorum, done = self._ack_quorum, 0
+        quorum, done = self.ack_quorum, 0
         for mask in self._masks:
             if mask.bit_count() < quorum:
                 break

@@ -4,7 +4,8 @@ Invariants:
 - Every slot that is *ready* has been sent every entry in flight that it should hold and has not acknowledged, on its present
   connection, or will be at the end of this turn of the loop (`_unsent`, the last entries, for all slots that are ready then).
   So coming back and taking over a slot are the same step: send what is pending, once the others have what is unsent.
-- Entries are forgotten once they complete. Frames are kept for entries in flight only, and are shared by all replicas.
+- Entries are forgotten once they complete, but for the last, if it is small: sent again it proves that nobody has fenced the
+  ledger (`unfenced`). Frames are shared by all replicas.
 - After `replace` the order is: clear all acks of all replaced slots, send again, and only then may the owner complete.
 
 A slot that fails keeps its place until its owner replaces it; meanwhile its bookie is tried again, and entries complete as
@@ -29,6 +30,7 @@ from boki_ledger.acks import AckTracker
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import AddLane, BookieTransport
+from boki_ledger.unfenced import Mark, Told, UnfencedChecks
 from boki_ledger.write_set import write_sets
 
 EARLY_SEND_BYTES: Final = 32 * limits.KIB
@@ -86,6 +88,9 @@ class ReplicatedAdds:
         self._write_sets = write_sets(len(ensemble), write_quorum)
         self._entries: deque[tuple[Sequence[Buffer], int]] = deque()
         """Frame and size of each entry in flight."""
+        self._last_complete: Sequence[Buffer] | None = None
+        """The frame of the entry at LAC, if it is small and was sent to the present ensemble."""
+        self.checks = UnfencedChecks(ack_quorum, self._repeat)
         self._unsent: list[Sequence[Buffer]] = []
         self._unsent_bytes = 0
         self._tick: asyncio.TimerHandle | None = None
@@ -122,6 +127,23 @@ class ReplicatedAdds:
             self._begin()
         return entry_id
 
+    def ask_unfenced(self, told: Told) -> bool:
+        """Asks the bookies whether the ledger is fenced; see `unfenced`. False: they cannot be asked now, `told` is not called."""
+        return not self.closed and self.checks.ask(told)
+
+    def _repeat(self) -> list[Mark] | None:
+        """Sends the last complete entry again to all of its write set that are ready, if they are enough."""
+        frame, acks = self._last_complete, self.acks
+        if frame is None or acks.frozen:
+            return None
+        slots = [slot for index in self._write_sets[acks.lac % len(self._slots)] if (slot := self._slots[index]).ready]
+        if len(slots) < acks.ack_quorum:
+            return None
+        marks = [Mark(slot, slot.connection, slot.sent) for slot in slots]
+        for slot in slots:
+            slot.send((frame,), 1, frame)
+        return marks
+
     def _send_unsent(self) -> None:
         """What the turn of the loop brought goes out with one call per bookie."""
         frames, self._unsent = self._unsent, []
@@ -135,8 +157,7 @@ class ReplicatedAdds:
         buffers = frames[0] if count == 1 else _buffers(frames, size)
         for slot in self._slots:
             if slot.ready:
-                assert slot.lane is not None
-                slot.lane.send_all(frames, count, buffers)
+                slot.send(frames, count, buffers)
 
     def _send_stripes(self, frames: list[Sequence[Buffer]], mean_size: int) -> None:
         """As `_send_unsent`, to each slot its own."""
@@ -146,16 +167,17 @@ class ReplicatedAdds:
                 shares[index].append(frame)
         for slot, share in zip(self._slots, shares, strict=True):
             if slot.ready and share:
-                assert slot.lane is not None
                 count = len(share)
-                slot.lane.send_all(share, count, _buffers(share, mean_size * count))
+                slot.send(share, count, _buffers(share, mean_size * count))
 
     def advance(self) -> int:
         """Completes entries; returns by how many LAC moved."""
         done = self.acks.advance()
         if done:
             for _ in range(done):
-                self.bytes_in_flight -= self._entries.popleft()[1]
+                frame, size = self._entries.popleft()
+                self.bytes_in_flight -= size
+            self._last_complete = frame if size <= JOINED_BYTES else None
             self.metrics.entries_acked.value += done
         return done
 
@@ -170,6 +192,8 @@ class ReplicatedAdds:
     def replace(self, replacements: Mapping[int, BookieId]) -> None:
         """Other bookies take slots. Only while frozen and once the change is committed, wherever that is."""
         self.acks.replace(sorted(replacements))
+        self._last_complete = None
+        self.checks.interrupted()
         for index in sorted(replacements):
             self._slots[index].close()
             self._slots[index] = _Slot(self, index, replacements[index])
@@ -180,6 +204,7 @@ class ReplicatedAdds:
     def close(self) -> None:
         """Forgets all entries in flight; nothing is told any more. Idempotent."""
         self.closed = True
+        self.checks.close()
         for slot in self._slots:
             slot.close()
         if self._tick is not None:
@@ -190,6 +215,7 @@ class ReplicatedAdds:
 
     def slots_changed(self) -> None:
         """A slot began to fail, or ceased to, or has another bookie."""
+        self.checks.interrupted()
         self.some_fail = any(slot.failure is not None for slot in self._slots)
 
     def resend(self, slot: _Slot) -> None:
@@ -205,6 +231,7 @@ class ReplicatedAdds:
                 break
             if first + offset == entry_id:
                 slot.lane.send(frame)
+                slot.sent += 1
                 resent += 1
                 entry_id = next(pending, None)
         if resent:
@@ -254,6 +281,9 @@ class _Slot:
         self.ready = False
         self.ready_since = 0.0
         self.failure: BokiError | None = None
+        self.connection = 0
+        self.sent = 0
+        self.answered = 0
         self._adds = adds
         self._generation = adds.acks.generation(index)
         self._retry: asyncio.TimerHandle | None = None
@@ -275,6 +305,12 @@ class _Slot:
             self._retry.cancel()
             self._retry = None
 
+    def send(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
+        """To a slot that is ready, as `AddLane.send_all`."""
+        assert self.lane is not None
+        self.sent += count
+        self.lane.send_all(frames, count, buffers)
+
     def drop(self, error: BokiError) -> None:
         if self.lane is not None:
             self.lane.drop(error)
@@ -282,6 +318,8 @@ class _Slot:
     def lane_up(self) -> None:
         self.ready = False
         self.failure = None
+        self.connection += 1
+        self.sent = self.answered = 0
         self.ready_since = self._adds.loop.time()
         self._adds.slots_changed()
         self._adds.resend(self)
@@ -298,11 +336,14 @@ class _Slot:
             some_complete = False
             try:
                 for first, count in acked:
+                    self.answered += count
                     if adds.acks.acked(self.index, self._generation, first, count):
                         some_complete = True
             finally:  # what a bookie acknowledged before it went wrong counts
                 if some_complete:
                     adds.owner.acks_arrived()
+            if adds.checks.open:
+                adds.checks.answered()
         if refused and self.lane is not None:
             self._refused(*refused[0])
 

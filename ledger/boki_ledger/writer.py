@@ -231,6 +231,19 @@ class LedgerWriter:
         waiting.insert(at, (entry_id, future))
         return future
 
+    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
+        """Asks the bookies for proof that nobody had fenced the ledger when this was called: nobody has recovered it then, and
+        what was acknowledged is all that any reader was ever told of. Costs a round trip, and no flush (`unfenced`).
+
+        Args:
+            told: called once, later, with whether it is proven, unless the writer fails or ends before. It must be short and must
+                not raise. False is no word about the ledger: append an entry to know.
+
+        Returns:
+            Whether it could be asked; not before the first entry, after one over 8 KiB, or with too few bookies.
+        """
+        return self._refusal is None and not self._deferred_sync and self._adds.ask_unfenced(told)
+
     async def force(self) -> int:
         """Makes durable what was acknowledged before this call, on all bookies of the ensemble; returns the LAC then.
 

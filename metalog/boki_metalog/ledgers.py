@@ -25,6 +25,11 @@ class LedgerWriter(Protocol):
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         """`acked(lac)` once per batch of acknowledgements, from the network callback; `failed` once, at most."""
 
+    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
+        """Asks the bookies whether the ledger was fenced when this was called. `told` is called once, later, unless the writer
+        fails or ends before: True, it was not, so nobody had recovered it; False, nobody knows. Returns False, and does not call
+        `told`, when they cannot be asked."""
+
     async def close(self) -> int:
         """Closes the ledger at its LAC and returns that; what is in flight is not part of it.
 

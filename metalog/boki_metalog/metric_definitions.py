@@ -23,6 +23,13 @@ LAGGED: Final = MetricDefinition(
     "Subscribers dropped for taking entries too slowly.",
     ("log",),
 )
+PROVEN: Final = MetricDefinition(
+    "boki_sequencer_barriers_proven_total",
+    COUNTER,
+    "",
+    "Barriers that the bookies answered, without an entry for them.",
+    ("log",),
+)
 ENTRY_SECONDS: Final = MetricDefinition(
     "boki_sequencer_entry_seconds", HISTOGRAM, "seconds", "From submitting a metalog entry to its quorum.", ("log",)
 )
@@ -38,6 +45,7 @@ class SequencerMetrics:
         self._records = metrics.counter(RECORDS).labels(label)
         self._refused = metrics.counter(REFUSED).labels(label)
         self._lagged = metrics.counter(LAGGED).labels(label)
+        self._proven = metrics.counter(PROVEN).labels(label)
         self._entry_seconds = metrics.histogram(ENTRY_SECONDS).labels(label)
 
     def term(self, term: int) -> None:
@@ -47,6 +55,9 @@ class SequencerMetrics:
         self._entries.value += 1
         self._records.value += records
         self._entry_seconds.observe(seconds)
+
+    def proven(self) -> None:
+        self._proven.value += 1
 
     def refused(self) -> None:
         self._refused.inc()

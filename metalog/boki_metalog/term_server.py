@@ -5,8 +5,9 @@ Rules:
   pushes it and submits the next one in the same callback. There are no timers between: what is reported meanwhile is
   merged, so the load decides how much one entry orders.
 - Only acknowledged entries leave this process, and so do the answers to OPEN, CLOSE and ORDER.
-- A BARRIER is answered when an entry that began after it came is acknowledged: a sequencer that is fenced, and does not
-  know, can never say so. Without anything to order, that entry is made for it.
+- A BARRIER is answered with what was ordered when it came, once the bookies have proven that the metalog was not fenced then
+  (`LedgerWriter.ask_unfenced`); where they cannot, when an entry that began after it is acknowledged, which is made for it if
+  there is nothing to order. A sequencer that is fenced, and does not know, can have neither.
 - A TRIM or EXPIRE of a book that the term does not order is refused; a LOST of what it has not ordered as well.
 - An engine whose connection is lost keeps its shards for a grace; then they are closed at what is known of them.
 - Who takes pushes too slowly is dropped, told so (LAGGED), and subscribes again. Nobody waits for it.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from boki_common import errors, limits
@@ -114,6 +116,8 @@ class TermServer:
         self._asked: list[_Asked] = []
         self._yields: list[_Waiter] = []
         self._waiters: EntryWaiters[_Waiter] = EntryWaiters()
+        self._proving: dict[_Waiter, None] = {}
+        """Barriers that the bookies were asked for."""
         self._engines: dict[str, MessagePeer] = {}
         """Engines with shards → the newest connection they came on."""
         self._graces: dict[str, asyncio.TimerHandle] = {}
@@ -173,9 +177,32 @@ class TermServer:
         self._advance()
 
     def barrier(self, peer: MessagePeer, request_id: int, term: int) -> None:
-        """Answers once an entry that begins from now on is acknowledged. Raises TermOver, Overloaded."""
+        """Answers once it is proven that the term was not over when this came. Raises TermOver, Overloaded."""
         self._check_term(term)
-        self._waiters.barrier(_Waiter(protocol.OP_BARRIER, peer, request_id))
+        waiter = _Waiter(protocol.OP_BARRIER, peer, request_id)
+        if self._writer.ask_unfenced(partial(self._proven, waiter, self.recent.end)):
+            self._proving[waiter] = None
+        else:
+            self._prove_by_entry(waiter)
+
+    def _proven(self, waiter: _Waiter, ordered: int, proven: bool) -> None:
+        """What the bookies said about a barrier that came when so many entries were acknowledged."""
+        if waiter not in self._proving:
+            return  # its connection ended
+        del self._proving[waiter]
+        if proven:
+            self._metrics.proven()
+            waiter.peer.respond(
+                waiter.request_id, waiter.opcode, protocol.encode_position(Position(self.term, ordered))
+            )
+            return
+        try:
+            self._prove_by_entry(waiter)
+        except BokiError as error:
+            waiter.peer.respond_error(waiter.request_id, error)
+
+    def _prove_by_entry(self, waiter: _Waiter) -> None:
+        self._waiters.barrier(waiter)
         self._builder.barrier()
         self._advance()
 
@@ -238,6 +265,8 @@ class TermServer:
         self._asked = [asked for asked in self._asked if asked.peer is not peer]
         self._yields = [waiter for waiter in self._yields if waiter.peer is not peer]
         self._waiters.forget_barriers(lambda waiter: waiter.peer is peer)
+        for waiter in [waiter for waiter in self._proving if waiter.peer is peer]:
+            del self._proving[waiter]
         for incarnation in [one for one, owner in self._engines.items() if owner is peer]:
             del self._engines[incarnation]
             if self.over is None:
@@ -264,6 +293,8 @@ class TermServer:
             self._writer.abandon()
         for one in perhaps:
             one.peer.respond_error(one.request_id, self._ended_meanwhile())
+        left += self._proving
+        self._proving = {}
         for waiter in left:
             waiter.peer.respond_error(waiter.request_id, self._term_over())
         for peer in self._peers:
@@ -296,7 +327,7 @@ class TermServer:
             "time_ms": self.vector.time_ms,
             "now_ms": self._clock.now_ms(),
             "orders_waiting": len(self._waiters.orders),
-            "barriers_waiting": len(self._waiters.barriers),
+            "barriers_waiting": len(self._waiters.barriers) + len(self._proving),
             "subscribers": len(self._subscribers),
             "engines": sorted(self._engines),
             "shards": [

@@ -88,6 +88,21 @@ class ModelWriter:
             asyncio.get_running_loop().call_soon(self._cluster.ack, ledger.ledger_id)
         return len(ledger.entries) - 1
 
+    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
+        ledger, cluster = self._ledger, self._cluster
+        if not cluster.proves or not ledger.acked:
+            return False
+        loop = asyncio.get_running_loop()
+        if ledger.fenced:
+            loop.call_soon(
+                self.tell_failed, LedgerFenced(f"ledger {ledger.ledger_id} is fenced", ledger_id=ledger.ledger_id)
+            )
+        elif cluster.hold_proofs:
+            cluster.asked.append(told)
+        else:
+            loop.call_soon(told, True)
+        return True
+
     def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
         self._acked, self._failed = acked, failed
 
@@ -156,6 +171,11 @@ class ModelLedgers:
         self.made = 0
         self.hold_acks = False
         self.keep_unacked = 0
+        self.proves = False
+        """Whether bookies can be asked if a ledger is fenced."""
+        self.hold_proofs = False
+        self.asked: list[Callable[[bool], None]] = []
+        """Who waits for a proof that is held."""
         self.faults: list[tuple[str, BokiError]] = []
         """(operation, error): raised once, by the next call of that operation."""
 

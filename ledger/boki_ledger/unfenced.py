@@ -1,0 +1,141 @@
+"""Proof, without a new entry, that a ledger was not fenced when its writer was asked.
+
+    asked ─ the last complete entry goes to its write set again ─ Qa bookies answered something that was sent after ─ proven
+
+A bookie refuses every add of a fenced ledger, also of an entry that it holds, and takes the repeat of one that it holds with
+nothing to flush. Whoever recovers a ledger has fenced Qw - Qa + 1 bookies of every write set before it learns anything, so
+while Qa of one of them are not fenced, nobody has recovered it: an acknowledged entry that began later would prove the
+same, but takes a flush.
+
+Rules:
+- What counts is the number of answers: a bookie that has acknowledged more adds than were sent to it before the question
+  has acknowledged one that was sent after, whichever it was and in whatever order answers come.
+- A proof of a moment is one of all moments before, so all that asked before are answered.
+- Repeats are in flight for at most `CHECKS` questions; who asks meanwhile shares the next one, which leaves later than all asked.
+- An answer on another connection proves nothing about what was sent on the last. Whenever a bookie comes, goes or is replaced, and
+  when they leave a question unanswered for `UNPROVEN_S`, whoever waits is told that nothing is proven: an entry has to tell.
+
+Counts and callbacks only: it knows neither entries nor the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+CHECKS: Final = 4
+"""Questions in flight: as many groups of readers hear without waiting for each other."""
+UNPROVEN_S: Final = 0.1
+
+Told: TypeAlias = Callable[[bool], None]
+"""Called once, later, with whether it is proven."""
+
+
+class Replica(Protocol):
+    """A bookie that adds are sent to, as far as its present connection goes."""
+
+    connection: int
+    """Grows with each."""
+    sent: int
+    """Adds that were sent on it."""
+    answered: int
+    """Those that were acknowledged on it."""
+
+
+class Mark(NamedTuple):
+    """How far a replica was before the question left."""
+
+    replica: Replica
+    connection: int
+    sent: int
+
+    @property
+    def passed(self) -> bool:
+        return self.replica.connection == self.connection and self.replica.answered > self.sent
+
+
+class _Check(NamedTuple):
+    marks: Sequence[Mark]
+    told: list[Told]
+    asked_s: float
+
+
+class UnfencedChecks:
+    """See the module. `ask_again` sends the repeat; None: nothing can be repeated, or to too few bookies."""
+
+    __slots__ = ("_ask_again", "_checks", "_loop", "_quorum", "_timer", "_waiting")
+
+    def __init__(self, ack_quorum: int, ask_again: Callable[[], Sequence[Mark] | None]) -> None:
+        self._quorum = ack_quorum
+        self._ask_again = ask_again
+        self._checks: list[_Check] = []
+        self._waiting: list[Told] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._checks)
+
+    def ask(self, told: Told) -> bool:
+        """Calls back, unless it returns False: it cannot be asked now."""
+        if len(self._checks) >= CHECKS:
+            self._waiting.append(told)
+            return True
+        return self._leave([told])
+
+    def answered(self) -> None:
+        """Replicas answered; to be called while `open`."""
+        checks = self._checks
+        proven = 0
+        for number, check in enumerate(checks, 1):
+            if sum(mark.passed for mark in check.marks) >= self._quorum:
+                proven = number
+        if not proven:
+            return
+        self._checks = checks[proven:]
+        waiting, self._waiting = self._waiting, []
+        unproven = waiting if waiting and not self._leave(waiting) else []
+        for check in checks[:proven]:
+            for told in check.told:
+                told(True)
+        for told in unproven:
+            told(False)
+
+    def interrupted(self) -> None:
+        """What is asked may never be answered any more: tells so, in the next turn of the loop."""
+        if self._checks:
+            self._loop.call_soon(self._give_up)
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        self._checks, self._waiting = [], []
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _leave(self, told: list[Told]) -> bool:
+        marks = self._ask_again()
+        if marks is None:
+            return False
+        self._checks.append(_Check(marks, told, self._loop.time()))
+        if self._timer is None:
+            self._timer = self._loop.call_later(UNPROVEN_S, self._look)
+        return True
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._checks:
+            return
+        left_s = self._checks[0].asked_s + UNPROVEN_S - self._loop.time()
+        if left_s <= 0:
+            self._give_up()
+        else:
+            self._timer = self._loop.call_later(left_s, self._look)
+
+    def _give_up(self) -> None:
+        checks, waiting = self._checks, self._waiting
+        self._checks, self._waiting = [], []
+        for told in [*(told for check in checks for told in check.told), *waiting]:
+            told(False)
