@@ -129,8 +129,8 @@ class Direction(IntEnum):
 class Consistency(IntEnum):
     """How new a read's view must be.
 
-    SESSION waits until the index reached the token; ANY does not wait; LINEARIZABLE waits for a metalog entry that was
-    started after the request, and the token.
+    SESSION waits until the index reached the token; ANY does not wait; LINEARIZABLE waits for all that was ordered
+    when the request came, by a term that was proven not to be over then, and the token.
     """
 
     SESSION = 0

@@ -1,4 +1,4 @@
-"""Linearizable reads that wait for the same metalog entry: one barrier serves all that came before it left (DESIGN §7).
+"""Linearizable reads that wait for the same barrier: one serves all that came before it left (DESIGN §7).
 
 Reads of one turn of the loop, about books of one log, form a group. Its barrier leaves in the next turn, and when the index
 has passed it all of the group are answered, without a task, a time-out or a future of each; where the first sequencer that is
@@ -9,7 +9,7 @@ Rules:
 - A barrier of a log proves nothing about a book that another log orders by now: such a read asks anew, by itself.
 - What fails the barrier fails the whole group, as it would have failed each of them.
 - Who is answered hears whether other answers follow at once: callers of one connection then ask again together, and share
-  the next barrier too. Without it those who hear first would be a group of their own, and every round take two entries.
+  the next barrier too. Without it those who hear first would be a group of their own, and every round take two barriers.
 - Reads that wait here count as parked ones (`settings.parked_reads`). Whoever is gone by then is passed over.
 
 It does not know how a barrier is had, nor what a reply looks like.

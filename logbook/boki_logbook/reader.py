@@ -5,9 +5,9 @@ A read whose position is reached and whose batches are cached is answered at onc
 terms), for batches from the data ledgers. A reply may hold fewer records than asked for and say that more follow at once; so
 one call reads at most `ENTRIES_PER_READ` entries that are not cached.
 
-A linearizable read first has the book's sequencer acknowledge an entry that began after it, and waits for that position: a
-sequencer that was fenced cannot (DESIGN §7). Range reads that ask at once share it (`barrier_reads`). What was trimmed is told
-as gaps (`gaps`), or raised by a read of many streams.
+A linearizable read first has the book's sequencer prove that its term is not over, by a *barrier*, and waits for what was ordered
+when it asked: a sequencer that was fenced cannot (DESIGN §7, ADR 22). Range reads that ask at once share it (`barrier_reads`).
+What was trimmed is told as gaps (`gaps`), or raised by a read of many streams.
 
 How many reads may wait is bounded; so is how long they wait for their session's position.
 """

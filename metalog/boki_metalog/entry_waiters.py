@@ -1,4 +1,5 @@
-"""Who waits at a sequencer for an acknowledged metalog entry: commands for theirs, barriers for any that begins after them.
+"""Who waits at a sequencer for an acknowledged metalog entry: commands for theirs, barriers that are not proven otherwise for
+any that begins after them.
 
     order, barrier    a request arrived
     taken             an entry begins: it carries the oldest commands, and serves every barrier asked for until now

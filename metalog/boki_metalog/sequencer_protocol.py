@@ -14,9 +14,9 @@
     8  TERM_OVER  push. term u32 | 0 u32     nothing more is ordered in the term
     9  REFUSED    push. `errors.to_wire`     why a REPORT was not taken, in part
     10 STATUS     → JSON, for people
-    11 BARRIER    term u32 | 0 u32 → term u32 | 0 u32 | entry u64   an acknowledged entry that began after the request came:
-                  everything of the term below `entry` (exclusive) is ordered, and the sequencer was not fenced
-    12 ORDER      term u32 | 0 u32 | a TRIM, EXPIRE or LOST as in a metalog entry → as BARRIER; its entry is acknowledged
+    11 BARRIER    term u32 | 0 u32 → term u32 | 0 u32 | entry u64   the sequencer was not fenced when the request came: all
+                  that anybody was told of by then is below `entry` (exclusive), and ordered
+    12 ORDER      term u32 | 0 u32 | a TRIM, EXPIRE or LOST as in a metalog entry → as BARRIER; its own entry is the last
     13 YIELD      term u32 | 0 u32 → empty     somebody is about to replace the term: answered once it has ended between two
                   entries and its metalog is closed. Who does not know it, or cannot, is fenced, as is who does not answer
     14 CARRY      push. term u32 | shard u32 | records_end u64 | entries_end u64 | body   as a REPORT of one shard; its last
