@@ -180,7 +180,9 @@ class TermServer:
         """Answers once it is proven that the term was not over when this came. Raises TermOver, Overloaded."""
         self._check_term(term)
         waiter = _Waiter(protocol.OP_BARRIER, peer, request_id)
-        if self._writer.ask_unfenced(partial(self._proven, waiter, self.recent.end)):
+        if len(self._proving) < limits.BARRIERS_WAITING and self._writer.ask_unfenced(
+            partial(self._proven, waiter, self.recent.end)
+        ):
             self._proving[waiter] = None
         else:
             self._prove_by_entry(waiter)
