@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from boki_cli import exit_codes
+from boki_cli import exit_codes, standard_streams
 from boki_cli.number_types import Whole
 from boki_cli.options import BOOK, CommandGroup, Invocation, as_moment, command, flush, write_line
 from boki_common.runtime import process
@@ -207,7 +207,8 @@ async def _tail(
                     show(invocation, item)
                     flush()
 
-    await until_stopped(print_all(), stop)
+    with standard_streams.reader_watched(stop.set):
+        await until_stopped(print_all(), stop)
     return exit_codes.OK
 
 

@@ -4,6 +4,7 @@
   the first socket or file would get such a number, and what is printed would go into it.
 - Standard output fails by two errors of its own, whoever writes to it: `ReaderGone` (`boki read | head`) is a normal end,
   `OutputFailed` (a full disk) is not. So no command has to tell them from its own errors of files and connections.
+- Who has nothing to write for a while watches for it (`reader_watched`): `boki tail -f | head -1` ends with its reader.
 - After either, `discard_output`: what is still in the buffer is thrown away, or Python would complain once more when it ends.
 
 It knows no command and no exit code.
@@ -11,9 +12,13 @@ It knows no command and no exit code.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import os
+import stat
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from boki_common.errors import UsageError
@@ -60,6 +65,27 @@ def prepare() -> None:
         errors=None if found is None else found.errors,
         line_buffering=os.isatty(1),
     )
+
+
+@contextlib.contextmanager
+def reader_watched(gone: Callable[[], object], *, output: int = 1) -> Iterator[None]:
+    """Calls back, on the running loop and once, when nobody reads standard output any more. Only a pipe tells."""
+    if not stat.S_ISFIFO(os.fstat(output).st_mode):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(output)
+        gone()
+
+    loop.add_reader(
+        output, ended
+    )  # of the end that writes nothing is ever read: what it reports is that the other is closed
+    try:
+        yield
+    finally:
+        loop.remove_reader(output)
 
 
 def discard_output() -> None:

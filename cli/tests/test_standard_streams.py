@@ -32,6 +32,15 @@ def test_a_reader_that_has_enough_is_a_normal_end(filled_url: str) -> None:
     assert (done.returncode, len(done.stdout.splitlines()), done.stderr) == (0, 1, "")
 
 
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_following_ends_with_its_reader_though_nothing_is_appended(
+    filled_url: str, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOKI_LOOP", loop)
+    done = in_shell("| head -1; exit ${PIPESTATUS[0]}", "tail", "-f", "-n", "2", "--book", "b", "--url", filled_url)
+    assert (done.returncode, len(done.stdout.splitlines()), done.stderr) == (0, 1, "")
+
+
 def test_an_output_that_is_full_is_said(filled_url: str) -> None:
     for arguments in (("read", "--book", "b"), ("read", "--book", "b", "--limit", "1"), ("status",)):
         done = in_shell("> /dev/full", *arguments, "--url", filled_url)
