@@ -132,7 +132,7 @@ async def test_unsure_bookies_are_passed_over(ledgers: Ledgers, status: V2Status
 
 async def test_an_unanswered_batch_is_asked_elsewhere(ledgers: Ledgers) -> None:
     await written(ledgers)
-    reader = await opened(ledgers, answer_timeout_s=0.01)
+    reader = await opened(ledgers, answer_timeout_s=0.25)
     ledgers.bookies.hold(bookie="b1", kind="read")
     assert await read(reader) == WANTED
 
@@ -208,7 +208,7 @@ async def test_what_was_asked_ahead_is_checked_like_any_other(ledgers: Ledgers, 
 
 async def test_a_bookie_that_was_asked_ahead_and_does_not_answer_is_passed_over(ledgers: Ledgers) -> None:
     await written(ledgers)
-    reader = await opened(ledgers, answer_timeout_s=0.01)
+    reader = await opened(ledgers, answer_timeout_s=0.25)
     await read(reader, 0, 9)
     ledgers.bookies.hold(bookie="b1", kind="read")
     assert await read(reader, 10, 19) == WANTED[10:20]
@@ -220,7 +220,7 @@ async def test_a_bookie_that_was_asked_ahead_and_does_not_answer_is_passed_over(
 
 async def test_a_reader_that_is_closed_gives_up_what_it_asked_ahead(ledgers: Ledgers) -> None:
     await written(ledgers)
-    reader = await opened(ledgers, answer_timeout_s=0.01)
+    reader = await opened(ledgers, answer_timeout_s=0.25)
     await read(reader, 0, 9)
     ledgers.bookies.hold(bookie="b1", kind="read")
     await read(reader, 10, 19)

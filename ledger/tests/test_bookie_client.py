@@ -166,9 +166,9 @@ async def wire() -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def impatient() -> AsyncIterator[Wire]:
-    """As `wire`, with a time-out of 40 ms for hung bookies."""
+    """As `wire`, with a time-out of a quarter of a second for hung bookies."""
     made = Wire()
-    made.settings = replace(QUICK, answer_timeout_s=0.04)
+    made.settings = replace(QUICK, answer_timeout_s=0.25)
     await made.start()
     yield made
     await made.close()

@@ -146,7 +146,7 @@ async def test_bookies_that_come_back_are_waited_for(ledgers: Ledgers) -> None:
 
 async def test_a_bookie_that_does_not_answer_is_passed_over_after_the_time_out(ledgers: Ledgers) -> None:
     await closed_ledger(ledgers, 1)
-    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.01))
+    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     reader = await client.open(0, recover=False)
     ledgers.bookies.hold(bookie="b1", kind="read")
     assert text(await reader.read(0, 0)) == ["payload 0"]

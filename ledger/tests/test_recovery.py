@@ -160,7 +160,7 @@ async def test_one_hung_bookie_does_not_hold_up_a_recovery(ledgers: Ledgers) -> 
 async def test_two_hung_bookies_of_three_make_it_fail_and_a_later_try_succeed(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     held = [ledgers.bookies.hold(bookie=bookie, kind="read") for bookie in ("b1", "b2")]
-    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.02))
+    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     with pytest.raises(RecoveryFailed, match="b1, b2"):
         await client.open(writer.ledger_id, recover=True)
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY

@@ -222,7 +222,7 @@ async def test_a_ledger_that_is_closed_below_it_stays_so_and_is_told(ledgers: Le
 async def test_what_is_made_needs_an_ack_quorum_too(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     held = [ledgers.bookies.hold(bookie=name, kind="add", recovery=True) for name in ("b1", "b2")]
-    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.02))
+    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     with pytest.raises(NotEnoughBookies):
         await client.open(writer.ledger_id, recover=True, carried={2: b"carried"})
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY

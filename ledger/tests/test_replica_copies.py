@@ -177,7 +177,7 @@ async def test_a_bookie_that_goes_away_for_a_moment_is_sent_again_what_it_did_no
 async def test_a_bookie_that_does_not_come_back_is_given_up(ledgers: Ledgers) -> None:
     ledger_id = await closed_ledger(ledgers)
     lose(ledgers, ledger_id, B1, 3)
-    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.02))
+    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     ledgers.bookies.hold(bookie="b1", kind="add")
     with pytest.raises(Unreachable, match="begin again"):
         await (await copies(ledgers, ledger_id, client=client)).make_whole(range(COUNT))

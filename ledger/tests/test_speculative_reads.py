@@ -84,7 +84,7 @@ async def test_a_damaged_copy_that_comes_first_does_not_win(ledgers: Ledgers) ->
 
 
 async def test_a_replica_that_stays_silent_is_unknown_though_the_others_deny(ledgers: Ledgers) -> None:
-    _, reader = await opened(ledgers, replace(SPECULATIVE, answer_timeout_s=0.02))
+    _, reader = await opened(ledgers, replace(SPECULATIVE, answer_timeout_s=0.25))
     for bookie in ("b1", "b2", "b3"):
         del ledgers.bookies[bookie].entries[0][0]
     silent = ledgers.bookies.hold(bookie="b1", kind="read")

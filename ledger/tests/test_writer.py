@@ -393,7 +393,7 @@ async def test_a_replacement_that_is_down_too_is_replaced(ledgers: Ledgers) -> N
 
 
 async def test_a_hung_bookie_is_dropped_after_the_time_out_and_replaced(ledgers: Ledgers) -> None:
-    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.02))
+    client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     writer = await client.create(replicas=2, acks=2)
     held = ledgers.bookies.hold(bookie="b1", kind="add")
     writer.submit(b"x")
