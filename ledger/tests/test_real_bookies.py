@@ -10,9 +10,10 @@ import pytest
 
 from boki_bookie.bookie import Bookie
 from boki_bookie.settings import BookieSettings
+from boki_bookie.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
-from boki_common.errors import EntryUnknown, LedgerFenced, RecoveryFailed, Unauthorized
+from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, RecoveryFailed, Unauthorized
 from boki_common.limits import KIB, MIB
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
@@ -21,6 +22,7 @@ from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.batch_reads import BatchReads
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, until
+from boki_ledger.writer import LedgerWriter
 
 PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0)
 IMPATIENT = replace(QUICK, patience_s=0.02, answer_timeout_s=10.0)
@@ -223,3 +225,97 @@ async def test_many_opens_at_once_agree(cluster: Cluster) -> None:
     )
     assert {reader.last_entry for reader in readers} == {29}
     assert bytes((await readers[-1].read(29, 29))[0]) == b"29"
+
+
+def storage_of(process: Process) -> Storage:
+    assert process.bookie is not None
+    storage = process.bookie.storage
+    assert isinstance(storage, Storage), "of one directory"
+    return storage
+
+
+async def asked_unfenced(writer: LedgerWriter) -> bool:
+    """Whether it is proven that nobody fenced the ledger; raises what ends the writer."""
+    told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def heard(proven: bool) -> None:
+        assert not told.done(), "each is told once, and nobody after the end of the writer"
+        told.set_result(proven)
+
+    def ended(error: BokiError) -> None:
+        if not told.done():
+            told.set_exception(error)
+
+    writer.when_ended(ended)
+    assert writer.ask_unfenced(heard)
+    return await told
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flushed(
+    cluster: Cluster, stored: bool
+) -> None:
+    """Also when the entry left the write cache for the entry log."""
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
+    storages = [storage_of(process) for process in cluster.processes]
+    await until(lambda: all(storage.held_entries(writer.ledger_id) == list(range(20)) for storage in storages))
+    if stored:
+        for storage in storages:
+            await storage.checkpoint()
+    for storage in storages:
+        ledger = storage.ledger(writer.ledger_id)
+        assert ledger is not None and (ledger.cached(19) is None) == stored
+    for storage in storages:
+        await storage.journal.flushed()
+    written = [(storage.journal.position, storage.journal.groups_written) for storage in storages]
+    assert await asyncio.gather(*(asked_unfenced(writer) for _ in range(30))) == [True] * 30
+    assert [(storage.journal.position, storage.journal.groups_written) for storage in storages] == written
+    assert await writer.append(b"20") == 20
+    assert await asked_unfenced(writer)
+    assert await writer.close() == 20
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writer(
+    cluster: Cluster, stored: bool
+) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await writer.append(b"0")
+    assert await asked_unfenced(writer)
+    reader = await (await cluster.client()).open(writer.ledger_id, recover=True)
+    assert reader.last_entry == 0
+    if stored:
+        for process in cluster.processes:
+            await storage_of(process).checkpoint()
+    with pytest.raises(LedgerFenced):
+        await asked_unfenced(writer)
+    assert isinstance(writer.failed, LedgerFenced)
+    assert not writer.ask_unfenced(lambda _: None)
+
+
+async def test_a_bookie_that_restarts_answers_repeats_of_what_it_replayed_and_keeps_fences(cluster: Cluster) -> None:
+    client = cluster.clients[0]
+    await until(lambda: len(client._chooser.writable()) == 3)
+    writer = await client.create()
+    await asyncio.gather(*(writer.append(b"%d" % number) for number in range(5)))
+    for process in cluster.processes[:2]:
+        await process.stop()
+        await until(lambda: len(writer.failing_bookies) == 1)
+        await process.start()
+        await until(lambda: not writer.failing_bookies)
+    await cluster.processes[2].stop()
+    await until(lambda: len(writer.failing_bookies) == 1)
+    assert await asked_unfenced(writer), "both came back with entry 4"
+    await (await cluster.client()).open(writer.ledger_id, recover=True)
+    for process in cluster.processes[:2]:
+        await process.stop()
+        await until(lambda: len(writer.failing_bookies) == 2)
+        await process.start()
+        await until(lambda: len(writer.failing_bookies) == 1)
+    with pytest.raises(LedgerFenced):
+        await asked_unfenced(writer)
