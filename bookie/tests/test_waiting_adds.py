@@ -54,6 +54,68 @@ async def test_a_repeat_is_acknowledged_only_when_the_first_is_durable(world: An
     assert [await first, await again] == [OK, OK]
 
 
+async def journal_is_idle(storage: Any) -> tuple[Any, int]:
+    """Where the journal is when all of it is written, and how many groups it wrote."""
+    await storage.journal.flushed()
+    return storage.journal.position, storage.journal.groups_written
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_repeat_is_acknowledged_with_nothing_written_and_nothing_flushed(
+    world: Any, disk: MemoryDisk, stored: bool
+) -> None:
+    storage = await world.open(disk)
+    adds = [world.add(1, entry) for entry in range(3)]
+    await world.put(storage, *adds)
+    if stored:
+        await storage.checkpoint()
+    assert (storage.ledger(1).cached(2) is None) == stored
+    before = await journal_is_idle(storage)
+    disk.hold("sync")
+    disk.fail("write")
+    for _ in range(10):
+        assert await world.put(storage, adds[-1], *adds) == [OK] * 4
+    assert await journal_is_idle(storage) == before
+    disk.release("sync")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_a_repeat_to_a_fenced_ledger_is_refused(
+    world: Any, disk: MemoryDisk, stored: bool, crashed: bool
+) -> None:
+    """It proves to a writer that nobody fenced: so it may not be taken for what is held already."""
+    storage = await world.open(disk)
+    last = world.add(1, 1)
+    await world.put(storage, world.add(1, 0), last)
+    assert await world.put(storage, last) == [OK]
+    assert await world.fence(storage, 1) is OK
+    if stored:
+        await storage.checkpoint()
+    if crashed:
+        disk = disk.crash(world.seeded(1))
+        storage = await world.open(disk)
+    before = await journal_is_idle(storage)
+    assert await world.put(storage, last, last) == [V2Status.FENCED] * 2
+    assert await world.put(storage, world.add(1, 1, b"changed!")) == [V2Status.FENCED]
+    assert await world.put(storage, world.add(1, 1, recovery=True)) == [OK]
+    assert await journal_is_idle(storage) == before
+
+
+async def test_a_repeat_is_refused_from_when_the_fence_came_though_it_is_not_durable_yet(
+    world: Any, disk: MemoryDisk
+) -> None:
+    storage = await world.open(disk)
+    await world.put(storage, world.add(1, 0))
+    disk.hold("sync")
+    fencing = asyncio.ensure_future(world.fence(storage, 1))
+    await turns()
+    assert not fencing.done()
+    assert await world.put(storage, world.add(1, 0)) == [V2Status.FENCED]
+    disk.release("sync")
+    assert await fencing is OK
+
+
 async def damaged_entry(world: Any, disk: MemoryDisk) -> Any:
     """A storage whose entry 1 of ledger 1 is stored and damaged."""
     storage = await world.open(disk)
