@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from itests.museum import of_bookkeeper, of_carried, of_drafts, of_others
+from itests.museum import of_barriers, of_bookkeeper, of_carried, of_drafts, of_others
 from itests.museum.exhibit import Exhibit
 
 EXHIBITS: Final[tuple[Exhibit, ...]] = (
@@ -12,6 +12,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
     *of_others.EXHIBITS,
     *of_drafts.EXHIBITS,
     *of_carried.EXHIBITS,
+    *of_barriers.EXHIBITS,
 )
 
 NOT_YET: Final[tuple[tuple[str, str, str], ...]] = (

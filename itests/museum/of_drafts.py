@@ -65,18 +65,22 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         lost="an append that was answered: a linearizable read did not see it",
         story="A sequencer was cut off, another driver closed its metalog, and the next term acknowledged an append. The old one "
         "did not know. A reader asked it where the log ends, and was told what it remembered.",
-        instead="The word of a sequencer proves nothing, an entry does: a reader waits for a metalog entry that began after it "
-        "asked and was acknowledged. A metalog that was closed takes none.",
+        instead="The word of a sequencer proves nothing, that of its bookies does: they take nothing for a metalog that was closed, "
+        "neither a new entry nor one that they hold. A reader waits until an ack quorum has taken either, sent after it asked.",
         mutation=Mutation(
-            "a barrier is answered without a new entry",
+            "a barrier is answered from memory",
             "metalog",
             (
                 (
-                    "        self._waiters.barrier(_Waiter(protocol.OP_BARRIER, peer, request_id))\n",
                     (
-                        "        known = protocol.encode_position(Position(self.term, self.recent.end))\n"
-                        "        peer.respond(request_id, protocol.OP_BARRIER, known)\n"
+                        "        if len(self._proving) < limits.BARRIERS_WAITING and self._writer.ask_unfenced(\n"
+                        "            partial(self._proven, waiter, self.recent.end)\n"
+                        "        ):\n"
+                        "            self._proving[waiter] = None\n"
+                        "        else:\n"
+                        "            self._prove_by_entry(waiter)\n"
                     ),
+                    "        self._proving[waiter] = None\n        self._proven(waiter, self.recent.end, True)\n",
                 ),
             ),
             "metalog/tests/test_term_server.py::test_a_fenced_sequencer_answers_no_order_and_no_barrier",

@@ -125,11 +125,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "slots are replaced and completed one by one",
         "ledger",
         (
+            ("        self.acks.replace(sorted(replacements))\n", ""),
             (
-                (
-                    "        self.acks.replace(sorted(replacements))\n"
-                    "        for index in sorted(replacements):\n            self._slots[index].close()\n"
-                ),
+                "        for index in sorted(replacements):\n            self._slots[index].close()\n",
                 (
                     "        for index in sorted(replacements):\n"
                     "            self.acks.replace([index])\n            self.acks.frozen = False\n"

@@ -1,4 +1,5 @@
-"""What must never pass for a proof that a metalog is not fenced: barriers on the real ledger client, message by message.
+"""What must never pass for a proof that a metalog is not fenced: barriers on the real ledger client, message by message, and on
+real bookies.
 
 In each, somebody recovers the metalog of a sequencer that does not know, and some bookies do not hear of it, or are slow. The
 next term may acknowledge anything from then on, so no barrier may be answered with what the sequencer remembers.
@@ -7,17 +8,21 @@ next term may acknowledge anything from then on, so no barrier may be answered w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
+from boki_bookie.bookie import Bookie
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import TermOver
 from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import NOTHING
+from boki_common.net.connection import Address
+from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
@@ -45,22 +50,25 @@ class SlowAnswers(MemoryStore):
 
 
 class World:
-    """A sequencer with one acknowledged entry on b1, b2 and b3, an engine of it, and somebody else's ledger client."""
+    """A sequencer, an engine of it, and somebody else's ledger client. Bookies are b1, b2 and b3, with b4 to spare, or real."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster = cluster
         self.bookies = ScriptedBookies(["b1", "b2", "b3", "b4"])
         self.bookies.register("b1", "b2", "b3")
         self.store = SlowAnswers(cluster.tree)
+        self.real: list[Bookie] = []
         self.sequencer: Sequencer
         self.engine: Any
         self.stranger: LedgerClient
 
-    async def start(self) -> None:
+    async def start(self, *, real: int = 0) -> None:
         await self.store.start()
         await layout.init_cluster(self.store)
-        for bookie in self.bookies.bookies:
+        for bookie in self.bookies.bookies if not real else ():
             await make_cookie(self.store, bookie)
+        for number in range(real):
+            self.real.append(await self._bookie(number))
         self.cluster.ledgers = await self._client(self.store)
         self.stranger = await self._client(await self.cluster.store())
         self.sequencer = await self.cluster.sequencer()
@@ -93,11 +101,33 @@ class World:
         ledger = self.sequencer.status()["term"]["metalog_ledger"]
         return [str(name) for name, one in self.bookies.bookies.items() if one.fenced.get(ledger)]
 
+    async def _bookie(self, number: int) -> Bookie:
+        return await Bookie.start(
+            disk=MemoryDisk(f"bookie {number}"),
+            metadata=await self.cluster.store(),
+            address=Address("127.0.0.1", 0),
+            clock=SystemClock(),
+            rng=SystemRandom(),
+        )
+
     async def _client(self, store: MemoryStore) -> LedgerClient:
-        client = LedgerClient(metadata=store, rng=self.cluster.rng, settings=QUICK, bookies=self.bookies)
+        scripted = None if self.real else self.bookies
+        client = LedgerClient(metadata=store, rng=self.cluster.rng, settings=QUICK, bookies=scripted)
         await client.start()
         self.cluster._closing.append(client.close)
         return client
+
+
+@pytest.fixture
+async def real(cluster: Any) -> AsyncIterator[World]:
+    """With three bookies of ours."""
+    made = World(cluster)
+    await made.start(real=3)
+    yield made
+    await cluster.close()
+    cluster._closing.clear()
+    for bookie in made.real:
+        await bookie.close()
 
 
 @pytest.fixture
@@ -165,3 +195,17 @@ async def test_bookies_of_the_old_ensemble_prove_nothing_while_it_changes(world:
     with pytest.raises(TermOver):
         await waiting
     unheard()
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "on disk"])
+async def test_bookies_vouch_for_a_metalog_until_it_is_fenced(real: World, stored: bool) -> None:
+    """They hold the entry that they are sent again, and look at the fence first."""
+    assert await real.order() == Position(1, 1)
+    for bookie in real.real if stored else ():
+        await bookie.storage.checkpoint()
+    assert [await real.barrier() for _ in range(3)] == [Position(1, 1)] * 3
+    assert real.sequencer.status()["term"]["entries"] == 1, "the bookies were asked, and made no entry"
+    assert await real.recover() == 0
+    with pytest.raises(TermOver) as caught:
+        await real.barrier()
+    assert caught.value.definite
