@@ -175,8 +175,9 @@ async def test_at_most_so_many_questions_are_in_flight_and_who_asks_meanwhile_sh
         assert asked.ask(f"{number}")
     assert asked.repeats == CHECKS
     assert asked.ask("x") and asked.ask("y") and asked.ask("z")
+    asked.answer(0)
     assert asked.repeats == CHECKS, "they wait"
-    asked.answer(0, 1)
+    asked.answer(1)
     assert asked.told == [("0", True)]
     assert asked.repeats == CHECKS + 1, "one question for all three, that left after all of them asked"
     assert asked.ask("w")
@@ -341,6 +342,8 @@ async def test_the_end_leaves_no_timer_behind() -> None:
     asked.ask("a")
     timer = asked.checks._timer
     assert timer is not None
+    asked.ask("b")
+    assert asked.checks._timer is timer, "one for all"
     asked.checks.close()
     assert timer.cancelled()
     Asked().checks.close()
