@@ -59,13 +59,16 @@ class Asked:
 
 
 def virtually(test: Callable[[], Awaitable[None]]) -> None:
-    """Runs it where time passes by itself."""
+    """Runs it where time passes by itself; no callback may fail."""
+    faults: list[object] = []
 
     async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
         await test()
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(main())
+    assert faults == []
 
 
 async def test_a_quorum_of_answers_proves_it_and_each_is_told_once() -> None:
