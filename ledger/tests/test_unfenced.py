@@ -297,6 +297,18 @@ def test_each_first_question_has_its_whole_time() -> None:
     virtually(main)
 
 
+def test_the_oldest_question_decides_when_all_are_told() -> None:
+    async def main() -> None:
+        asked = Asked()
+        asked.ask("a")
+        await let_pass(UNPROVEN_S * 0.6)
+        asked.ask("b")
+        await let_pass(UNPROVEN_S * 0.5)
+        assert asked.told == [("a", False), ("b", False)]
+
+    virtually(main)
+
+
 def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
     async def main() -> None:
         asked = Asked()

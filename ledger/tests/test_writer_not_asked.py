@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from boki_common.errors import ClosedError
+from boki_common.errors import ClosedError, LedgerFenced
 from boki_ledger.replicated_adds import JOINED_BYTES
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.scripted_bookies import Hold
-from boki_ledger.unfenced import CHECKS
+from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
+from boki_ledger.unfenced import CHECKS, UNPROVEN_S
 from boki_ledger.writer import LedgerWriter
 
 
@@ -233,3 +234,30 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_told_after_it(ledgers
     assert question.heard == [] and (refused.taken, refused.heard) == (False, [])
     with pytest.raises(ClosedError):
         writer.submit(b"1")
+
+
+@pytest.mark.parametrize("how", ["closed", "abandoned", "fenced"])
+def test_the_time_limit_tells_nobody_after_the_end(how: str) -> None:
+    async def main() -> None:
+        ledgers = Ledgers()
+        await ledgers.start()
+        writer = await first_entry(ledgers)
+        held = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
+        questions = [Question(writer) for _ in range(CHECKS + 1)]
+        await turns()
+        if how == "closed":
+            await writer.close()
+        elif how == "abandoned":
+            writer.abandon()
+        else:
+            await recovered(ledgers, writer)
+            writer.submit(b"1")
+            await turns()
+            pass_on(held, entry_id=1)
+            assert isinstance(writer.failed, LedgerFenced)
+        await let_pass(10 * UNPROVEN_S)
+        assert not any(one.heard for one in questions)
+        await ledgers.close()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(main())

@@ -265,20 +265,23 @@ async def test_what_was_sent_again_after_a_reconnect_and_before_the_question_doe
     answers = ledgers.bookies.hold(kind="add", answer=True)
     writer.submit(b"1")
     await turns()
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.restart("b1")
+    answers.discard()
+    for name in ("b1", "b2"):
+        ledgers.bookies.crash(name)
+        ledgers.bookies.restart(name)
     await turns()
     question = Question(writer)
     await turns()
-    b1 = [go for one, go in answers.kept if one.bookie == "b1"]
-    others = [go for one, go in answers.kept if one.bookie != "b1"]
-    assert len(b1) == 3, "one that was lost with its connection, entry 1 again, and the repeat"
-    for go in (*b1[:2], *others[:2]):
-        go()
+    assert [(one.bookie, one.entry_id) for one, _ in answers.kept] == [
+        *(("b1", 1), ("b2", 1)),
+        *(("b1", 0), ("b2", 0), ("b3", 0)),
+    ]
+    pass_on(answers)
+    pass_on(answers)
     assert writer.last_acked == 1 and question.heard == []
-    b1[2]()
+    pass_on(answers)
     assert question.heard == []
-    others[2]()
+    pass_on(answers)
     assert question.heard == [True]
 
 
@@ -314,6 +317,23 @@ async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(le
     held[0].release()
     await turns()
     assert question.heard == [True]
+
+
+async def test_answers_on_a_new_connection_do_not_count_even_before_those_who_asked_are_told_of_it(
+    ledgers: Ledgers,
+) -> None:
+    writer = await first_entry(ledgers)
+    held = ledgers.bookies.hold(kind="add")
+    question = Question(writer)
+    first, second, _ = writer._adds._slots
+    first.lane_up()
+    first.adds_answered([(0, 1)], [])
+    first.adds_answered([(0, 1)], [])
+    second.adds_answered([(0, 1)], [])
+    assert question.heard == []
+    await turns()
+    assert question.heard == [False]
+    held.discard()
 
 
 async def test_answers_that_were_lost_with_a_connection_do_not_spoil_the_next(ledgers: Ledgers) -> None:
