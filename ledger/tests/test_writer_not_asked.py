@@ -236,6 +236,16 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_told_after_it(ledgers
         writer.submit(b"1")
 
 
+async def test_it_cannot_be_asked_in_the_turn_in_which_the_writer_begins_to_close(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    closing = asyncio.ensure_future(writer.close())
+    await asyncio.sleep(0)
+    question = Question(writer)
+    assert await closing == 0
+    await turns()
+    assert (question.taken, question.heard, sent(ledgers)) == (False, [], {})
+
+
 @pytest.mark.parametrize("how", ["closed", "abandoned", "fenced"])
 def test_the_time_limit_tells_nobody_after_the_end(how: str) -> None:
     async def main() -> None:
