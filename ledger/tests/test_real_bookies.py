@@ -19,6 +19,7 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_ledger import unfenced
 from boki_ledger.batch_reads import BatchReads
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, until
@@ -227,6 +228,12 @@ async def test_many_opens_at_once_agree(cluster: Cluster) -> None:
     assert bytes((await readers[-1].read(29, 29))[0]) == b"29"
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy elsewhere leaves no question unproven."""
+    monkeypatch.setattr(unfenced, "UNPROVEN_S", 20.0)
+
+
 def storage_of(process: Process) -> Storage:
     assert process.bookie is not None
     storage = process.bookie.storage
@@ -251,6 +258,7 @@ async def asked_unfenced(writer: LedgerWriter) -> bool:
     return await told
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("stored", [False, True])
 async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flushed(
     cluster: Cluster, stored: bool
@@ -278,6 +286,7 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
     assert await writer.close() == 20
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("stored", [False, True])
 async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writer(
     cluster: Cluster, stored: bool
@@ -298,6 +307,7 @@ async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writ
     assert not writer.ask_unfenced(lambda _: None)
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_bookie_that_restarts_answers_repeats_of_what_it_replayed_and_keeps_fences(cluster: Cluster) -> None:
     client = cluster.clients[0]
     await until(lambda: len(client._chooser.writable()) == 3)
