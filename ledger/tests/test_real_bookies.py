@@ -22,6 +22,7 @@ from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger import unfenced
 from boki_ledger.batch_reads import BatchReads
 from boki_ledger.client import LedgerClient
+from boki_ledger.settings import WIRE_V2, WIRE_V3
 from boki_ledger.testing.ledgers import QUICK, until
 from boki_ledger.writer import LedgerWriter
 
@@ -73,12 +74,13 @@ class Cluster:
             await process.start()
             self.processes.append(process)
 
-    async def client(self, *, patient: bool = True) -> LedgerClient:
+    async def client(self, *, patient: bool = True, wire_protocol: str = WIRE_V2) -> LedgerClient:
         store = MemoryStore(self.tree)
         await store.start()
         if not self.stores:
             await layout.init_cluster(store)
-        made = LedgerClient(metadata=store, rng=SystemRandom(), settings=PATIENT if patient else IMPATIENT)
+        settings = replace(PATIENT if patient else IMPATIENT, wire_protocol=wire_protocol)
+        made = LedgerClient(metadata=store, rng=SystemRandom(), settings=settings)
         await made.start()
         self.stores.append(store)
         self.clients.append(made)
@@ -258,13 +260,14 @@ async def asked_unfenced(writer: LedgerWriter) -> bool:
     return await told
 
 
+@pytest.mark.parametrize("wire_protocol", [WIRE_V2, WIRE_V3])
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("stored", [False, True])
 async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flushed(
-    cluster: Cluster, stored: bool
+    cluster: Cluster, stored: bool, wire_protocol: str
 ) -> None:
     """Also when the entry left the write cache for the entry log."""
-    client = cluster.clients[0]
+    client = await cluster.client(wire_protocol=wire_protocol)
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
@@ -286,12 +289,13 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
     assert await writer.close() == 20
 
 
+@pytest.mark.parametrize("wire_protocol", [WIRE_V2, WIRE_V3])
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("stored", [False, True])
 async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writer(
-    cluster: Cluster, stored: bool
+    cluster: Cluster, stored: bool, wire_protocol: str
 ) -> None:
-    client = cluster.clients[0]
+    client = await cluster.client(wire_protocol=wire_protocol)
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await writer.append(b"0")
