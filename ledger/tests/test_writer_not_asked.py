@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from boki_common.errors import ClosedError, LedgerFenced
+from boki_ledger import unfenced
 from boki_ledger.replicated_adds import JOINED_BYTES
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.scripted_bookies import Hold
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import CHECKS, UNPROVEN_S
 from boki_ledger.writer import LedgerWriter
+
+
+@pytest.fixture(autouse=True)
+def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
+    if inspect.iscoroutinefunction(request.function):
+        monkeypatch.setattr(unfenced, "UNPROVEN_S", 60.0)
 
 
 class Question:
