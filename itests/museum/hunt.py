@@ -16,9 +16,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from boki_sim.campaign import rules_of
-from boki_sim.faults import Fault
+from boki_sim.faults import Fault, unaware
 from boki_sim.randomness import stream
-from boki_sim.run import run_seed
+from boki_sim.run import WORK_S, run_seed
+from boki_sim.shape import draw_shape
 from itests.museum.exhibit import CLUSTER, LEDGERS
 from itests.museum.fence_race import FenceRace
 from itests.museum.ledger_world import AIMED, LedgerRun, run_ledgers
@@ -26,10 +27,15 @@ from itests.museum.ledger_world import AIMED, LedgerRun, run_ledgers
 FOUND: Final = 1
 FAILOVERS: Final = "failovers"
 """A profile of whole clusters: every second all sequencers and an engine die at about the same time."""
+UNAWARE: Final = "unaware"
+"""Another one: a sequencer does not hear that its term is over, and is asked where the log ends (`faults.unaware`)."""
 
 
 def script_of(seed: int, profile: str) -> list[Fault] | None:
     """The faults of a profile of ours; None where the simulator draws them."""
+    if profile == UNAWARE:
+        targets = draw_shape(stream(seed, "shape")).targets(stream(seed, "targets"))
+        return unaware(stream(seed, UNAWARE), WORK_S, targets)
     if profile != FAILOVERS:
         return None
     numbers = stream(seed, FAILOVERS)
@@ -44,7 +50,8 @@ def script_of(seed: int, profile: str) -> list[Fault] | None:
 def violations_of(world: str, seed: int, profile: str) -> list[str]:
     """Of one seed."""
     if world == CLUSTER:
-        return run_seed(seed, "harsh" if profile == FAILOVERS else profile, script=script_of(seed, profile)).violations
+        drawn = "harsh" if profile in (FAILOVERS, UNAWARE) else profile
+        return run_seed(seed, drawn, script=script_of(seed, profile)).violations
     return run_ledgers(seed, profile, kind=FenceRace if profile == AIMED else LedgerRun).violations
 
 

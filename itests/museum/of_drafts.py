@@ -85,7 +85,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             ),
             "metalog/tests/test_term_server.py::test_a_fenced_sequencer_answers_no_order_and_no_barrier",
         ),
-        found=Scenario("DID NOT RAISE"),
+        found=Hunt("cluster", "unaware", ("history", "stale", "wrong trim", "non-monotonic")),
     ),
     Exhibit(
         system=_SYSTEM,

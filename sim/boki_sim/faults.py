@@ -41,7 +41,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, NamedTuple
 
 from boki_sim.loop import SimulationError
-from boki_sim.steps import ENTRY_CARRIED, STEPS
+from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED, STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,11 @@ CARRIED_MOST: Final = 4
 CARRIED_CALLBACKS: Final = 40
 """Who is killed then still runs up to so many."""
 
+AT_BARRIERS: Final = ("kill", "power", "stop", "pause", "isolate", "partition", "clog", "reset", "slow-link")
+"""Kinds that meet a sequencer or an engine while one asks the other where the log ends."""
+AT_BARRIERS_MOST: Final = 4
+"""So many of them, at most, in a run."""
+
 MEAN_GAP_S: Final = (0.1, 0.2, 0.4, 1.0, 2.0)
 """One of these is a seed's mean time between two faults."""
 AIMED: Final = (0.0, 0.6, 0.9, 1.0)
@@ -232,6 +237,26 @@ def _while_carried(numbers: random.Random, allowed: Sequence[str], targets: Targ
     return script
 
 
+def at_barriers(numbers: random.Random, profile: str, targets: Targets, *, seconds: float) -> list[Fault]:
+    """In one run of three: faults beside all others that wait for a barrier, or a sequencer that is asked in vain (`unaware`).
+
+    Their numbers are their own, so that no other fault of a seed changes.
+    """
+    kinds = [kind for kind in AT_BARRIERS if kind in PROFILES[profile]]
+    if not kinds or numbers.random() < 0.67:
+        return []
+    if {"cut-off", "deaf", "clog"} <= {*PROFILES[profile]} and numbers.random() < 0.3:
+        return unaware(numbers, seconds, targets)
+    script = []
+    for _ in range(numbers.randrange(1, AT_BARRIERS_MOST + 1)):
+        at = round(numbers.uniform(0.0, 0.8) * seconds, 4)
+        fault = _fault(numbers, at, numbers.choice(kinds), targets)
+        step, nth = numbers.choice((BARRIER_ASKED, BARRIER_ANSWERED)), numbers.randrange(20) + 1
+        amount = float(numbers.randrange(40)) if fault.kind in PROCESSES else fault.amount
+        script.append(replace(fault, amount=amount, step=step, nth=nth))
+    return sorted(script, key=lambda fault: fault.at)
+
+
 def _lead(
     numbers: random.Random, way: _Way, at: float, means: Sequence[str], allowed: Sequence[str], targets: Targets
 ) -> list[Fault]:
@@ -273,6 +298,27 @@ def _split(at: float, targets: Targets) -> list[Fault]:
     others = targets.sequencers[1:] or targets.engines[:1]
     pairs = [(targets.sequencers[0], other) for other in others] + [(other, targets.sequencers[0]) for other in others]
     return [Fault(at, "clog", f"{one}>{other}", 8.0) for one, other in pairs]
+
+
+def unaware(numbers: random.Random, seconds: float, targets: Targets) -> list[Fault]:
+    """A sequencer that does not hear that its term is over, and an engine that goes on asking it where the log ends.
+
+    Both are cut off from the metadata, and who takes the term over does not hear the sequencer. The engine hears no bookie, so
+    it has nothing ordered by which the sequencer would know. In half of the scripts nobody who recovers hears one bookie either,
+    which is the only one that the sequencer hears: that one is not fenced.
+    """
+    at, lasting = round(numbers.uniform(0.05, 0.2) * seconds, 4), round(numbers.uniform(0.5, 0.8) * seconds, 3)
+    sequencer, engine = targets.sequencers[0], targets.engines[0]
+    drivers = targets.sequencers[1:] + targets.controllers
+    pairs = [(sequencer, one) for one in drivers + targets.engines[1:]]
+    if numbers.random() < 0.5:
+        near, *far = numbers.sample(targets.bookies, len(targets.bookies))
+        pairs += [(sequencer, one) for one in far] + [(one, near) for one in drivers]
+    script = [Fault(at, "cut-off", one, lasting) for one in (sequencer, engine)]
+    script.append(Fault(at, "deaf", engine, lasting))
+    for one, other in pairs:
+        script += [Fault(at, "clog", f"{one}>{other}", lasting), Fault(at, "clog", f"{other}>{one}", lasting)]
+    return script
 
 
 def _aimed(numbers: random.Random, fault: Fault, allowed: Sequence[str], targets: Targets) -> list[Fault]:

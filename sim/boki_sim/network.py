@@ -328,7 +328,7 @@ def _steps_of(role: str, answers: bool, client: SimProcess) -> Callable[[bytes],
         return StepsOfHeads(lambda head: of_bookie(head, answers, kind)).__getitem__
     if role == "engine":
         return lambda head: of_engine(head, answers)
-    return of_sequencer
+    return lambda head: of_sequencer(head, answers)
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:

@@ -26,7 +26,7 @@ from boki_sim.as_history import as_history
 from boki_sim.checkers.check import check
 from boki_sim.checkers.findings import name_of
 from boki_sim.cluster import Cluster, SimClock
-from boki_sim.faults import Fault, draw
+from boki_sim.faults import Fault, at_barriers, draw
 from boki_sim.guard import guarded
 from boki_sim.habits import draw_habits
 from boki_sim.invariants import Invariants, Violation
@@ -98,11 +98,13 @@ def run_seed(
     begun = time.process_time()
     shape = draw_shape(stream(seed, "shape"))
     targets = shape.targets(stream(seed, "targets"))
-    faults = (
-        list(script)
-        if script is not None
-        else draw(stream(seed, "faults", profile), profile, targets, seconds=work_s, turn=seed, carrying=shape.carrying)
-    )
+    if script is not None:
+        faults = list(script)
+    else:
+        numbers = stream(seed, "faults", profile)
+        faults = draw(numbers, profile, targets, seconds=work_s, turn=seed, carrying=shape.carrying)
+        faults += at_barriers(stream(seed, "barriers", profile), profile, targets, seconds=work_s)
+        faults.sort(key=lambda fault: fault.at)
     outcome = Outcome(seed, profile, faults, work_s)
     with uncollected():
         _Run(seed, shape, faults, targets.lossy, work_s, keep_trace).go(outcome)

@@ -31,6 +31,9 @@ RECENT_S: Final = 0.05
 """Who took part in a step this long ago, or less, is in it still."""
 ENTRY_CARRIED: Final = "entry carried"
 """An engine's entry comes to the sequencer, and no data ledger has it."""
+BARRIER_ASKED: Final = "barrier asked"
+"""An engine asks the sequencer where the log ends; what follows are repeats of a metalog entry, or a new one: "metalog add"."""
+BARRIER_ANSWERED: Final = "barrier answered"
 HEADS_KEPT: Final = 1_024
 """Different beginnings of frames whose steps are remembered."""
 
@@ -45,7 +48,7 @@ _DISKS: Final = (
     "journal write", "journal flush", "journal segment", "replay", "entry log", "index", "checkpoint", "entry from disk",
 )  # fmt: skip
 CHANGES: Final = tuple(f"{name} {when}" for name in _CHANGES for when in ("asked", "made"))
-STEPS: Final = (*_FRAMES, ENTRY_CARRIED, *CHANGES, "session ends", *_DISKS, IDLE)
+STEPS: Final = (*_FRAMES, ENTRY_CARRIED, BARRIER_ASKED, BARRIER_ANSWERED, *CHANGES, "session ends", *_DISKS, IDLE)
 """All names, in the order of the table."""
 
 _SEQUENCER: Final[Mapping[int, str]] = {
@@ -77,8 +80,10 @@ def of_engine(head: bytes, answer: bool) -> str:
     return _ENGINE.get((head[1], answer), "")
 
 
-def of_sequencer(head: bytes) -> str:
+def of_sequencer(head: bytes, answer: bool) -> str:
     """Of one between engine and sequencer."""
+    if head[1] == sequencer_protocol.OP_BARRIER:
+        return BARRIER_ANSWERED if answer else BARRIER_ASKED
     return _SEQUENCER.get(head[1], "")
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from boki_sim.faults import (
     _WAYS,
+    AT_BARRIERS,
+    AT_BARRIERS_MOST,
     DAMAGE,
     KINDS,
     PROCESSES,
@@ -15,13 +17,15 @@ from boki_sim.faults import (
     WHILE_CARRIED,
     Fault,
     Targets,
+    at_barriers,
     draw,
     from_text,
     to_text,
+    unaware,
 )
 from boki_sim.loop import SimulationError
 from boki_sim.randomness import stream
-from boki_sim.steps import ENTRY_CARRIED, IDLE, STEPS
+from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED, IDLE, STEPS
 
 LED_TO = {step for way in _WAYS if way.means for step in way.steps} - set(_WAYS[0].steps) - set(_WAYS[1].steps)
 
@@ -53,7 +57,7 @@ def test_engines_do_not_hear_each_other_for_seconds_in_some_runs() -> None:
 
 
 def test_every_step_has_its_turn_and_profiles_lead_to_it() -> None:
-    assert set(WAITED_FOR) == {*STEPS} - {IDLE, ENTRY_CARRIED}
+    assert set(WAITED_FOR) == {*STEPS} - {IDLE, ENTRY_CARRIED, BARRIER_ASKED, BARRIER_ANSWERED}
     for turn, step in enumerate(WAITED_FOR):
         plain, owed = (
             draw(stream(5, "f"), "harsh", TARGETS, seconds=20, turn=turn) for turn in (None, turn + len(WAITED_FOR))
@@ -64,6 +68,38 @@ def test_every_step_has_its_turn_and_profiles_lead_to_it() -> None:
         assert aimed[0].kind in SURE
         assert all(fault.at == aimed[0].at for fault in more), "what leads there comes with it"
         assert (len(more) > 1) == (step in LED_TO), step
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_in_some_runs_faults_wait_for_barriers(profile: str) -> None:
+    drawn = [at_barriers(stream(seed, "b"), profile, TARGETS, seconds=20) for seed in range(200)]
+    assert drawn == [at_barriers(stream(seed, "b"), profile, TARGETS, seconds=20) for seed in range(200)]
+    aimed = [script for script in drawn if script and script[0].step]
+    if profile == "calm":
+        assert not any(drawn)
+        return
+    assert 30 < len(aimed) < 100
+    assert all(len(script) <= AT_BARRIERS_MOST for script in aimed)
+    faults = [fault for script in aimed for fault in script]
+    assert {fault.step for fault in faults} == {BARRIER_ASKED, BARRIER_ANSWERED}
+    assert {fault.kind for fault in faults} == {*AT_BARRIERS} & {*PROFILES[profile]}
+    assert all(0 <= fault.at < 20 for fault in faults)
+    others = sum(bool(script) and not script[0].step for script in drawn)
+    assert (5 < others < 40) if profile == "harsh" else not others, "cut off in every way"
+
+
+def test_a_sequencer_that_is_unaware_hears_of_no_new_term_and_perhaps_one_bookie_alone() -> None:
+    heard = []
+    for seed in range(40):
+        script = unaware(stream(seed, "u"), 20, TARGETS)
+        assert {fault.target for fault in script if fault.kind == "cut-off"} == {"sequencer-1", TARGETS.engines[0]}
+        clogged = {fault.target for fault in script if fault.kind == "clog"}
+        assert {f"{one}>sequencer-1" for one in TARGETS.sequencers[1:]} <= clogged
+        assert all(">".join(reversed(pair.split(">"))) in clogged for pair in clogged), "both ways"
+        assert f"sequencer-1>{TARGETS.engines[0]}" not in clogged
+        heard.append([one for one in TARGETS.bookies if f"sequencer-1>{one}" not in clogged])
+        assert len({(fault.at, fault.seconds) for fault in script}) == 1
+    assert {len(one) for one in heard} == {1, len(TARGETS.bookies)}
 
 
 @pytest.mark.parametrize("profile", ["network", "disk", "metadata", "harsh"])

@@ -9,7 +9,7 @@ import pytest
 
 from boki_sim.faults import CLOCKS, CONNECTIONS, DAMAGE, DISKS, METADATA, PROCESSES, Fault
 from boki_sim.run import Outcome, run_seed
-from boki_sim.steps import ENTRY_CARRIED
+from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 
@@ -87,6 +87,17 @@ def test_while_an_entry_is_carried_the_role_is_met_that_was_meant(role: str, pla
     assert outcome.happened["power × entry carried"] >= 1
     told = [line for line in outcome.trace if " fault power " in line]
     assert [line for line in told if f"{role}-" not in line] == []
+
+
+@pytest.mark.parametrize("step", [BARRIER_ASKED, BARRIER_ANSWERED])
+@pytest.mark.parametrize("kind", ["kill", "partition"])
+def test_faults_meet_a_sequencer_or_an_engine_at_a_barrier(step: str, kind: str) -> None:
+    target = "bookie-1,client-1" if kind == "partition" else "bookie-1"
+    outcome = run_seed(2, "calm", script=[Fault(0.0, kind, target, 0.3, step=step, nth=3)], work_s=4, keep_trace=True)
+    assert outcome.ok, outcome.violations
+    assert outcome.happened == {f"{kind} × {step}": 1}
+    (told,) = [line for line in outcome.trace if f" fault {kind} " in line]
+    assert f" {kind} sequencer-" in told or f" {kind} engine-" in told
 
 
 def test_a_fault_with_a_step_waits_for_it_and_meets_who_takes_part() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,19 +15,22 @@ from typing import Any, Final
 import pytest
 
 from boki_bookie.journal import Journal
+from boki_bookie.storage import Storage
 from boki_common import limits
 from boki_ledger.client import LedgerClient
 from boki_ledger.reader import LedgerReader
 from boki_ledger.recovery import LedgerRecovery
 from boki_logbook.carried_entries import CarriedEntries
 from boki_logbook.verdict import Verdicts
-from boki_sim.faults import Fault
+from boki_metalog.metric_definitions import SequencerMetrics
+from boki_metalog.term_server import TermServer
+from boki_sim.faults import Fault, unaware
 from boki_sim.loop import Refused
 from boki_sim.notebook import Notebook
 from boki_sim.randomness import stream
 from boki_sim.run import Outcome, run_seed
 from boki_sim.shape import Shape, draw_shape
-from boki_sim.steps import ENTRY_CARRIED
+from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
@@ -228,6 +232,48 @@ def test_a_ledger_that_nobody_closes_is_found(planted: Any, monkeypatch: pytest.
 
     monkeypatch.setattr(CarriedEntries, "find", nothing)
     planted.found("nobody closes the data ledgers", seeds=range(3, 5), faults=ENGINES_DIE_WITH_CARRIED, work_s=4)
+
+
+def test_linearizable_reads_are_proven_by_repeats_and_where_they_cannot_be_by_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both in runs of a few seconds: neither way is left to long ones."""
+    told: Counter[str] = Counter()
+    proven, by_entry = SequencerMetrics.proven, TermServer._prove_by_entry
+
+    def counting_proven(self: SequencerMetrics) -> None:
+        told["proven"] += 1
+        proven(self)
+
+    def counting_by_entry(self: TermServer, waiter: Any) -> None:
+        told["by entry"] += 1
+        by_entry(self, waiter)
+
+    monkeypatch.setattr(SequencerMetrics, "proven", counting_proven)
+    monkeypatch.setattr(TermServer, "_prove_by_entry", counting_by_entry)
+    outcomes = [run_seed(seed, "harsh", work_s=4) for seed in range(1, 5)]
+    assert all(one.ok for one in outcomes), [one.replay for one in outcomes if not one.ok]
+    assert told["proven"] > 50 and told["by entry"] >= 4
+    answered = sum(one.steps[BARRIER_ANSWERED] for one in outcomes)
+    assert 50 < answered <= sum(one.steps[BARRIER_ASKED] for one in outcomes)
+
+
+def test_bookies_that_take_repeats_though_they_are_fenced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Storage.add
+
+    def add(self: Storage, request: Any, answers: Any) -> Any:
+        ledger = self.ledger(request.ledger_id)
+        if ledger is not None and ledger.holds(request.entry_id):
+            return self._repeats.judge(ledger, request, answers)
+        return before(self, request, answers)
+
+    monkeypatch.setattr(Storage, "add", add)
+
+    def script(seed: int) -> list[Fault]:
+        targets = draw_shape(stream(seed, "shape")).targets(stream(seed, "targets"))
+        return unaware(stream(seed, "unaware"), 12, targets)
+
+    assert found(range(30, 60), script, "[history]", work_s=12).violations
 
 
 def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

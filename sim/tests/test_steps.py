@@ -10,6 +10,8 @@ from boki_common.bookkeeper import v2
 from boki_common.net import messages
 from boki_metalog import sequencer_protocol
 from boki_sim.steps import (
+    BARRIER_ANSWERED,
+    BARRIER_ASKED,
     CHANGES,
     ENTRY_CARRIED,
     HEADS_KEPT,
@@ -48,8 +50,10 @@ def test_frames_of_engines_and_sequencers() -> None:
 
     assert of_engine(head(engine_protocol.OP_APPEND), False) == "append"
     assert of_engine(head(engine_protocol.OP_HELLO), False) == ""
-    assert of_sequencer(head(sequencer_protocol.OP_ENTRIES)) == "cut pushed"
-    assert of_sequencer(head(sequencer_protocol.OP_CARRY)) == ENTRY_CARRIED
+    assert of_sequencer(head(sequencer_protocol.OP_ENTRIES), True) == "cut pushed"
+    assert of_sequencer(head(sequencer_protocol.OP_CARRY), False) == ENTRY_CARRIED
+    assert of_sequencer(head(sequencer_protocol.OP_BARRIER), False) == BARRIER_ASKED
+    assert of_sequencer(head(sequencer_protocol.OP_BARRIER), True) == BARRIER_ANSWERED
 
 
 def test_heads_are_told_once_and_so_many_are_remembered() -> None:
