@@ -193,7 +193,6 @@ class ReplicatedAdds:
         """Other bookies take slots. Only while frozen and once the change is committed, wherever that is."""
         self.acks.replace(sorted(replacements))
         self._last_complete = None
-        self.checks.interrupted()
         for index in sorted(replacements):
             self._slots[index].close()
             self._slots[index] = _Slot(self, index, replacements[index])
