@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
 
 import pytest
 
@@ -12,11 +11,10 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced
 from boki_ledger import unfenced
 from boki_ledger.testing.ledgers import Heard, Ledgers, turns, until
-from boki_ledger.testing.scripted_bookies import Hold
+from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import CHECKS, UNPROVEN_S
 from boki_ledger.write_set import write_set
-from boki_ledger.writer import LedgerWriter
 
 
 @pytest.fixture(autouse=True)
@@ -24,39 +22,6 @@ def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
     if inspect.iscoroutinefunction(request.function):
         monkeypatch.setattr(unfenced, "UNPROVEN_S", 60.0)
-
-
-class Question:
-    """Asks a writer at once; `heard` is what it was told."""
-
-    def __init__(self, writer: LedgerWriter) -> None:
-        self.heard: list[bool] = []
-        self.taken = writer.ask_unfenced(self.heard.append)
-
-
-def sent(ledgers: Ledgers) -> Counter[tuple[str, int]]:
-    """How often which (bookie, entry) was sent since `seen` was cleared."""
-    return Counter((one.bookie, one.entry_id) for one in ledgers.bookies.seen if one.kind == "add" and not one.answer)
-
-
-def pass_on(held: Hold, *, entry_id: int | None = None) -> None:
-    """Lets one message travel: the oldest that is kept, of an entry."""
-    at = next(index for index, (one, _) in enumerate(held.kept) if entry_id in (None, one.entry_id))
-    held.kept.pop(at)[1]()
-
-
-async def recovered(ledgers: Ledgers, writer: LedgerWriter) -> int:
-    reader = await (await ledgers.other_client()).open(writer.ledger_id, recover=True)
-    return reader.last_entry
-
-
-async def first_entry(ledgers: Ledgers) -> LedgerWriter:
-    """A writer of three bookies, whose entry 0 all of them acknowledged."""
-    writer = await ledgers.client.create()
-    await writer.append(b"0")
-    await turns()
-    ledgers.bookies.seen.clear()
-    return writer
 
 
 # -- what is proven, and what it costs
