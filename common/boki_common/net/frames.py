@@ -20,6 +20,7 @@ from typing import Final
 
 from boki_common import limits
 from boki_common.errors import ProtocolError
+from boki_common.runtime.heap import unfilled
 
 _LENGTH: Final = Struct(">I")
 _length_at: Final = _LENGTH.unpack_from
@@ -60,7 +61,7 @@ class FrameParser:
         self._limit = limit
         self._buffer_bytes = buffer_bytes
         self._size = buffer_bytes
-        self._view = memoryview(bytearray(buffer_bytes))
+        self._view = memoryview(unfilled(buffer_bytes))
         self.free = self._view
         """Where the next bytes of the stream go. Empty: `renew` gives it. An attribute, as each read asks for it."""
         self._wanted = _LEAST_FREE_BYTES
@@ -121,7 +122,7 @@ class FrameParser:
         if self._large_left:
             self._large_left -= 1
             self._size = max(needed, self._large_bytes)
-        self._view = memoryview(bytearray(self._size))
+        self._view = memoryview(unfilled(self._size))
         self._view[: len(held)] = held
         self._start, self._end = 0, len(held)
         self.free = self._view[self._end :]

@@ -43,6 +43,7 @@ from boki_common.limits import MIB
 from boki_common.runtime.direct_writer import IOV_MAX, AlignedPieces, DirectWriter, write_fully
 from boki_common.runtime.disk_threads import Lane, OwnLanes
 from boki_common.runtime.flush_pace import INLINE_FLUSH_S, FlushPace
+from boki_common.runtime.heap import unfilled
 from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer
 
 T = TypeVar("T")
@@ -204,7 +205,7 @@ class PosixFile:
     def read_at_hand(self, offset: int, length: int) -> bytearray | None:
         if _NO_WAIT is None or self._closing or length > AT_HAND_BYTES:
             return None
-        data = bytearray(length)
+        data = unfilled(length)
         try:
             return data if os.preadv(self._descriptor, [data], offset, _NO_WAIT) == length else None
         except OSError:

@@ -109,3 +109,27 @@ def test_the_loop_goes_on_while_memory_is_given_back(monkeypatch: pytest.MonkeyP
     asyncio.run(look())
     keeper.stop()
     assert given_back == [True]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_096, 3 * 1024 * 1024])
+def test_an_unfilled_buffer_has_its_size_and_is_an_ordinary_one(size: int) -> None:
+    buffer = heap.unfilled(size)
+    assert type(buffer) is bytearray and len(buffer) == size
+    view = memoryview(buffer)
+    view[:] = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert bytes(buffer) == bytes(range(256)) * (size // 256) + bytes(size % 256)
+    view.release()
+    buffer += b"more"
+    assert len(buffer) == size + 4 and buffer.endswith(b"more")
+
+
+def test_an_unfilled_buffer_without_the_function_of_cpython(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "_MADE", None)
+    assert heap.unfilled(5) == bytes(5)
+
+
+def test_an_unfilled_buffer_that_nobody_has_memory_for() -> None:
+    with pytest.raises(MemoryError):
+        heap.unfilled(1 << 62)
+    with pytest.raises(MemoryError):
+        heap.unfilled(sys.maxsize)
