@@ -396,8 +396,14 @@ class Invariants:
                 )
 
     def unclosed(self, engines: Mapping[str, Engine]) -> list[int]:
-        """Data ledgers that are to be closed, as engines know: their shards have ended."""
-        places = [place for engine in engines.values() for place in _shards(engine) if place.closed]
+        """Data ledgers that are to be closed, as engines know: their shards have ended. Not those of terms that nobody needs any
+        more: they are deleted, and an engine that begins behind such a term leaves them to that."""
+        places = [
+            place
+            for engine in engines.values()
+            for place in _shards(engine)
+            if place.closed and engine.core.state.live(place.term)
+        ]
         return sorted({place.ledger_id for place in places if place.ledger_id in self._unclosed})
 
     # -- the end

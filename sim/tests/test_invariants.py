@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, encode
 from boki_common.ids import BookieId
+from boki_logbook.places import ShardPlace
+from boki_logbook.state import DecisionState
 from boki_logbook.writers import WriterState
 from boki_metalog.term_record import IN_LEDGERS, Location, TermRecord, encode_record
 from boki_metalog.view import SlotRange, View, encode_view, first_view
@@ -125,6 +128,25 @@ def test_the_view_and_term_records_only_move_forward(watched: Watched) -> None:
     watched.put("/boki/terms/1", None)
     watched.put("/boki/view", None)
     assert watched.rules == ["4 view", "4 view", "4 sealed", "3 sealed", "3 sealed", "4 view"]
+
+
+def test_ledgers_of_ended_shards_are_to_be_closed_unless_their_term_is_to_be_deleted(watched: Watched) -> None:
+    """Harsh seed 501164: an engine began behind a term without live records, whose ledgers wait to be deleted."""
+    watched.put(LEDGER, encode(OPEN))
+    state = DecisionState()
+    state.begin_term(3, 0, ())
+    shard = ShardPlace(3, 0, 7, "0" * 32)
+    state.places.terms[3].shards[0] = shard
+    engines: Any = {"engine-1": SimpleNamespace(core=SimpleNamespace(state=state))}
+    assert watched.invariants.unclosed(engines) == [], "its shard goes on"
+    shard.closed = True
+    assert watched.invariants.unclosed(engines) == [7], "its term goes on"
+    state.end_term(3)
+    assert watched.invariants.unclosed(engines) == [], "and is over, and nobody needs it"
+    state.places.terms[3].live = 1
+    assert watched.invariants.unclosed(engines) == [7]
+    watched.put(LEDGER, encode(CLOSED))
+    assert watched.invariants.unclosed(engines) == []
 
 
 def test_what_cannot_be_read_is_a_violation(watched: Watched) -> None:
