@@ -174,9 +174,10 @@ class ReplicatedAdds:
         """Completes entries; returns by how many LAC moved."""
         done = self.acks.advance()
         if done:
-            for _ in range(done):
-                frame, size = self._entries.popleft()
-                self.bytes_in_flight -= size
+            for _ in range(done - 1):
+                self.bytes_in_flight -= self._entries.popleft()[1]
+            frame, size = self._entries.popleft()
+            self.bytes_in_flight -= size
             self._last_complete = frame if size <= JOINED_BYTES else None
             self.metrics.entries_acked.value += done
         return done
