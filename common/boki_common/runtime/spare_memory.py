@@ -1,8 +1,8 @@
 """When a process gives freed memory back to the system. Pure: it is told what is resident and what is in use.
 
 Giving back is dear (a page costs a microsecond to return and another to fault in again), so only memory goes back that
-was not needed for a while: what was free at each of the last looks. Under load something needs it again within seconds;
-after a burst nothing does.
+was not needed for a while: what was free at each of the last looks. Under load something needs it again within seconds, also
+under one that pauses now and then; after a burst nothing does.
 
 Libraries, stacks and the interpreter's own arenas are resident too, and no matter of the allocator that is asked here:
 what was left when memory was given back the last time counts as theirs.
@@ -17,7 +17,7 @@ from boki_common.limits import MIB
 
 SPARE_BYTES: Final = 12 * MIB
 """Less is not worth it."""
-LOOKS: Final = 4
+LOOKS: Final = 10
 """Memory that was free at so many looks in a row is spare."""
 
 
