@@ -79,9 +79,8 @@ def reader_watched(gone: Callable[[], object], *, output: int = 1) -> Iterator[N
         loop.remove_reader(output)
         gone()
 
-    loop.add_reader(
-        output, ended
-    )  # of the end that writes nothing is ever read: what it reports is that the other is closed
+    # Nothing is ever read from the end that writes: what it reports is that the other one is closed.
+    loop.add_reader(output, ended)
     try:
         yield
     finally:
