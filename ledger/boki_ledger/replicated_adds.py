@@ -129,7 +129,7 @@ class ReplicatedAdds:
 
     def ask_unfenced(self, told: Told) -> bool:
         """Asks the bookies whether the ledger is fenced; see `unfenced`. False: they cannot be asked now, `told` is not called."""
-        return not self.closed and self.checks.ask(told)
+        return self.checks.ask(told)
 
     def _repeat(self) -> list[Mark] | None:
         """Sends the last complete entry again to all of its write set that are ready, if they are enough."""

@@ -1,11 +1,13 @@
-"""One cluster of scripted bookies per test."""
+"""One cluster of scripted bookies per test; time for questions whether anybody fenced."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator
 
 import pytest
 
+from boki_ledger import unfenced
 from boki_ledger.testing.ledgers import Ledgers
 
 
@@ -15,3 +17,10 @@ async def ledgers() -> AsyncIterator[Ledgers]:
     await made.start()
     yield made
     await made.close()
+
+
+@pytest.fixture
+def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
+    if inspect.iscoroutinefunction(request.function):
+        monkeypatch.setattr(unfenced, "UNPROVEN_S", 20.0)

@@ -19,7 +19,6 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
-from boki_ledger import unfenced
 from boki_ledger.batch_reads import BatchReads
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import WIRE_V2, WIRE_V3
@@ -228,12 +227,6 @@ async def test_many_opens_at_once_agree(cluster: Cluster) -> None:
     )
     assert {reader.last_entry for reader in readers} == {29}
     assert bytes((await readers[-1].read(29, 29))[0]) == b"29"
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is busy elsewhere leaves no question unproven."""
-    monkeypatch.setattr(unfenced, "UNPROVEN_S", 20.0)
 
 
 def storage_of(process: Process) -> Storage:

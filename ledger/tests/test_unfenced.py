@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,17 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_ledger import unfenced
 from boki_ledger.testing.ledgers import turns
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import CHECKS, UNPROVEN_S, Mark, UnfencedChecks
 
-
-@pytest.fixture(autouse=True)
-def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
-    if inspect.iscoroutinefunction(request.function):
-        monkeypatch.setattr(unfenced, "UNPROVEN_S", 60.0)
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 class Counters:

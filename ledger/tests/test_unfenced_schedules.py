@@ -32,7 +32,7 @@ from boki_ledger.reader import LedgerReader
 from boki_ledger.replicated_adds import ReplicatedAdds
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import GatedStore, Ledgers, turns
-from boki_ledger.testing.scripted_bookies import Message, ScriptedBookie, ScriptedBookies
+from boki_ledger.testing.scripted_bookies import Message, ScriptedBookie, ScriptedBookies, one_travels
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import Mark, UnfencedChecks
 from boki_ledger.write_set import write_set
@@ -240,16 +240,7 @@ class Schedule:
         return any(sum(free[slot] for slot in slots) >= self.ack_quorum for slots in sets)
 
     def travel(self) -> None:
-        """One message arrives, an early one more often than a late one, one of a slow bookie seldom."""
-        for _ in range(6):
-            kept = self.draw.choice([self.answers.kept, self.requests.kept]) or self.requests.kept or self.answers.kept
-            if not kept:
-                return
-            at = min(self.draw.randrange(len(kept)), self.draw.randrange(len(kept)))
-            if self.draw.random() >= self.slow.get(kept[at][0].bookie, 0.0):
-                _, go = kept.pop(at)
-                go()
-                return
+        one_travels(self.draw, self.requests, self.answers, lambda one: self.slow.get(one.bookie, 0.0))
 
     async def hurry_recoveries(self) -> None:
         """Messages of those who recover arrive at once, perhaps but for one bookie.

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 
 import pytest
 
 from boki_common.errors import ClosedError, LedgerFenced
-from boki_ledger import unfenced
 from boki_ledger.replicated_adds import JOINED_BYTES
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import CHECKS, UNPROVEN_S
 
-
-@pytest.fixture(autouse=True)
-def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
-    if inspect.iscoroutinefunction(request.function):
-        monkeypatch.setattr(unfenced, "UNPROVEN_S", 60.0)
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 async def test_it_cannot_be_asked_before_an_entry_is_acknowledged(ledgers: Ledgers) -> None:

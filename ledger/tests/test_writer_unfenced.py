@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 
 import pytest
 
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced
-from boki_ledger import unfenced
 from boki_ledger.testing.ledgers import Heard, Ledgers, turns, until
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import CHECKS, UNPROVEN_S
 from boki_ledger.write_set import write_set
 
-
-@pytest.fixture(autouse=True)
-def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
-    if inspect.iscoroutinefunction(request.function):
-        monkeypatch.setattr(unfenced, "UNPROVEN_S", 60.0)
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 # -- what is proven, and what it costs

@@ -44,7 +44,7 @@ from boki_common.metadata.memory import Fault
 from boki_ledger.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import Heard, Ledgers, turns
-from boki_ledger.testing.scripted_bookies import Message, ScriptedBookies
+from boki_ledger.testing.scripted_bookies import Message, ScriptedBookies, one_travels
 from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 
 BOOKIES: Final = ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
@@ -260,16 +260,7 @@ class Schedule:
         return await self.writer.close()
 
     def travel(self) -> None:
-        """One message arrives, an early one more often than a late one, one on a slow way seldom."""
-        for _ in range(6):
-            kept = self.draw.choice([self.answers.kept, self.requests.kept]) or self.requests.kept or self.answers.kept
-            if not kept:
-                return
-            at = min(self.draw.randrange(len(kept)), self.draw.randrange(len(kept)))
-            if self.draw.random() >= self.slowness_of(kept[at][0]):
-                _, go = kept.pop(at)
-                go()
-                return
+        one_travels(self.draw, self.requests, self.answers, self.slowness_of)
 
     def slowness_of(self, message: Message) -> float:
         """Each bookie is slow or quick for each kind of message, until the weather changes."""
