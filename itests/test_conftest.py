@@ -162,6 +162,25 @@ def test_a_warning_is_an_error(suite: Suite) -> None:
     assert "1 failed" in suite("import warnings\ndef test_it(): warnings.warn('x')\n").stdout
 
 
+LOGS = """
+import io
+import pytest
+from boki_common import logs
+
+@pytest.mark.parametrize("one", ["first", "second"])
+def test_hears_no_other_and_disturbs_it(capsys, one):
+    logs.get_logger("bookie").info("hidden")
+    logs.get_logger("bookie").warning("shown")
+    found = capsys.readouterr().err
+    assert "hidden" not in found and "shown" in found
+    logs.configure(level="debug", stream=io.StringIO())
+"""
+
+
+def test_no_test_hears_what_logs_another_configured(suite: Suite) -> None:
+    assert "2 passed" in suite(LOGS).stdout
+
+
 def test_nightly_tests_wait_for_the_night(suite: Suite) -> None:
     ran = suite("import pytest\n@pytest.mark.nightly\ndef test_it(): pass\n")
     assert "1 deselected" in ran.stdout
