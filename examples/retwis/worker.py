@@ -1,0 +1,166 @@
+"""A process of clients of Retwis. Each does one thing after another and notes what it asks before, and what it was told behind.
+
+    python -m examples.retwis.worker URL --name w1 --notes FILE          # until standard input closes, or somebody kills it
+
+Notes are lines of JSON, each written by one call, so that whoever kills the process leaves whole lines. What a snapshot may not show (a
+list that names a post that is not there, a name without its user) is noted as wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+import boki
+from boki_common.errors import BokiError, Trimmed
+from boki_common.runtime.process import loop_factory
+from bokistore import BokiStore, StoreSettings
+from examples.retwis.app import NameTaken, Retwis
+from examples.retwis.checks import DONE, REFUSED, UNKNOWN
+from examples.retwis.mix import Mix, Step
+
+BOOK: Final = "retwis"
+PASSWORD: Final = "of everybody"
+SETTINGS: Final = StoreSettings(checkpoint_records=40, grace_ms=5_000)
+"""Checkpoints and trims come often, so that processes are killed in the middle of them."""
+FOLLOWEES: Final = 4
+TIMEOUT_S: Final = 10.0
+WRONG: Final = "wrong"
+
+
+class Notebook:
+    """Where a worker notes its calls."""
+
+    def __init__(self, file: str) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(self, **facts: Any) -> None:
+        line = msgspec.json.encode(facts) + b"\n"
+        assert os.write(self._file, line) == len(line)
+
+
+class Client:
+    """One client: registers a user, follows some, then does what the mix says."""
+
+    def __init__(self, retwis: Retwis, notebook: Notebook, name: str) -> None:
+        self._retwis = retwis
+        self._notebook = notebook
+        self._mix = Mix(name)
+        self._first_name = name
+        self._name = name
+        self._number = 0
+        self._lives = 0
+        self._users: list[str] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until somebody sets `stop`."""
+        me = None
+        while me is None and not stop.is_set():
+            me = await self._register()
+        for _ in range(FOLLOWEES):
+            other = await self._somebody()
+            if me and other and other != me and not stop.is_set():
+                about = {"follower": me, "followee": other}
+                await self._call("follow", about, self._retwis.follow(me, other))
+        while not stop.is_set():
+            await self._step(self._mix.step(1_000_000))
+
+    async def _register(self) -> str | None:
+        name = f"{self._name}.{self._number}"
+        found: str | None = await self._call("register", {"name": name}, self._retwis.register(name, PASSWORD))
+        return found
+
+    async def _somebody(self, number: int | None = None) -> str | None:
+        """The id of some user that was registered; perhaps one that never came to be."""
+        try:
+            most = await self._retwis.store.object("next_user_id").get("n", 0)
+        except BokiError:
+            return None
+        assert isinstance(most, int)
+        return f"{1 + (number if number is not None else self._mix.step(10**6).user) % most:08x}" if most else None
+
+    async def _step(self, step: Step) -> None:
+        id = await self._somebody(step.user)
+        if id is None:
+            return
+        if step.operation == "post":
+            about = {"id": f"{self._name}.{self._number}", "author": id, "body": self._mix.body()}
+            await self._call("post", about, self._retwis.post(id, about["id"], about["body"], self._choose))
+        elif step.operation == "profile":
+            await self._call("profile", {}, self._retwis.profile(id))
+        elif step.operation == "posts":
+            await self._call("posts", {}, self._retwis.posts(None if step.of_all else id))
+        else:
+            known = await self._call("profile", {}, self._retwis.profile(id))
+            if known:
+                auth = await self._call("login", {}, self._retwis.login(known["username"], PASSWORD))
+                if auth is not None and auth != known["auth"]:
+                    self._notebook.note(
+                        client=self._name, outcome=WRONG, said=f"{known['username']} got another's auth"
+                    )
+
+    def _choose(self, followers: Any, count: int) -> list[str]:
+        return self._mix.some(list(followers), count)
+
+    async def _call(self, operation: str, about: Mapping[str, Any], call: Awaitable[Any]) -> Any:
+        """Makes a call and notes it; its answer, or None if there is none."""
+        self._number += 1
+        notes = operation in ("register", "follow", "post")
+        client, number = self._name, self._number
+        self._notebook.note(client=client, number=number, operation=operation, about=about)
+        outcome, answer = UNKNOWN, None
+        try:
+            answer = await call
+            outcome = DONE
+        except (Trimmed, NameTaken, boki.Conflict):
+            outcome = REFUSED
+        except AssertionError as fault:
+            self._notebook.note(client=client, outcome=WRONG, said=f"{operation}: {fault}")
+        except BokiError as error:
+            if error.definite:
+                outcome = REFUSED
+            elif notes:  # what is still under way may be ordered behind what comes next
+                self._lives += 1
+                self._name = f"{self._first_name}+{self._lives}"
+        self._notebook.note(client=client, number=number, outcome=outcome, answer=answer if notes else None)
+        return answer
+
+
+async def run(url: str, name: str, notes: str, clients: int, stop: asyncio.Event) -> None:
+    """Serves its clients until `stop`."""
+    async with boki.connect(url, timeout=TIMEOUT_S) as client:
+        retwis = Retwis(BokiStore(client.book(BOOK), settings=SETTINGS))
+        notebook = Notebook(notes)
+        async with asyncio.TaskGroup() as group:
+            for number in range(clients):
+                group.create_task(Client(retwis, notebook, f"{name}-{number}").run(stop))
+        await retwis.store.close()
+
+
+async def _until_input_closes(arguments: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), stop.set)  # nobody writes to it: it can be read once it is closed
+    await run(arguments.url, arguments.name, arguments.notes, arguments.clients, stop)
+
+
+def main() -> None:
+    """The entry point of the process."""
+    parser = argparse.ArgumentParser(prog="python -m examples.retwis.worker")
+    parser.add_argument("url")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--notes", required=True)
+    parser.add_argument("--clients", type=int, default=8)
+    arguments = parser.parse_args()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_until_input_closes(arguments))
+
+
+if __name__ == "__main__":
+    main()

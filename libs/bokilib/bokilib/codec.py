@@ -1,0 +1,105 @@
+"""Values of users as JSON, and back as their types. Pure. Never pickle.
+
+JSON is dict, list, str, int, float, bool and None. Types are whatever msgspec knows (its Structs, dataclasses, TypedDict, enums,
+dates, unions of these) and, where a program uses pydantic, its models: known by their methods, so that nothing here imports it.
+
+What cannot come back as it was is refused before anything is sent: keys that are no text, numbers beyond 64 bits, NaN and
+infinities, text with lone surrogates, values nested deeper than 64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+import msgspec
+
+from bokilib.errors import NotEncodable
+
+Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+JsonObject: TypeAlias = dict[str, Json]
+
+DEPTH: Final = 64
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class _Model(Protocol):
+    """A model of pydantic, version 2."""
+
+    def model_dump(self, *, mode: str) -> Any: ...
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Any: ...
+
+
+def check_json(value: object, depth: int = DEPTH) -> Json:
+    """A value that is JSON already, as it is. Raises NotEncodable."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return cast(Json, value)
+    if kind is str:
+        try:
+            cast(str, value).encode()
+        except UnicodeEncodeError as fault:
+            raise NotEncodable(f"expected text that UTF-8 can say, found {value!r:.80}") from fault
+        return cast(str, value)
+    if kind is int:
+        if not INT_MIN <= cast(int, value) <= INT_MAX:
+            raise NotEncodable(f"expected integers of 64 bits, found {value}; store it as text")
+        return cast(int, value)
+    if kind is float:
+        if not math.isfinite(cast(float, value)):
+            raise NotEncodable(f"expected finite numbers, found {value}; JSON has no word for it")
+        return cast(float, value)
+    if depth <= 0:
+        raise NotEncodable(f"expected values nested up to {DEPTH} deep, found one that is deeper")
+    if kind is list:
+        for item in cast(list[object], value):
+            check_json(item, depth - 1)
+        return cast(Json, value)
+    if kind is dict:
+        for key, item in cast(dict[object, object], value).items():
+            if type(key) is not str:
+                raise NotEncodable(f"expected keys that are text, found {key!r:.80}")
+            check_json(key)
+            check_json(item, depth - 1)
+        return cast(Json, value)
+    raise NotEncodable(
+        f"expected JSON (dict, list, str, int, float, bool, None), found {kind.__name__}; "
+        "objects of classes go through a typed collection"
+    )
+
+
+def to_json(value: object) -> Json:
+    """A value of a user's type as JSON. Raises NotEncodable."""
+    try:
+        plain = (
+            value.model_dump(mode="json") if isinstance(value, _Model) else msgspec.to_builtins(value, str_keys=True)
+        )
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise NotEncodable(f"cannot be stored as JSON: {fault}") from fault
+    return check_json(plain)
+
+
+def from_json(kind: type[T], value: Json) -> T:
+    """JSON as a user's type. Raises NotEncodable, which says where it does not fit."""
+    try:
+        if isinstance(kind, type) and issubclass(kind, _Model):
+            return cast(T, kind.model_validate(value))
+        return msgspec.convert(value, kind, str_keys=True)
+    except (msgspec.ValidationError, ValueError, TypeError) as fault:
+        name = getattr(kind, "__name__", str(kind))
+        raise NotEncodable(f"what is stored is no {name}: {fault}; was the type changed?", found=str(fault)) from fault
+
+
+def copy_json(value: Json) -> Json:
+    """A copy of which nothing is shared: callers may change what they are given."""
+    if type(value) is dict:
+        return {key: copy_json(item) for key, item in value.items()}
+    if type(value) is list:
+        return [copy_json(item) for item in value]
+    return value

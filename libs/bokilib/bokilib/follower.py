@@ -1,0 +1,151 @@
+"""All streams that a process follows, over few cursors: one for up to 255 of them, however many subscriptions come and go.
+
+    async with Follower(log) as follower:
+        follower.add(tag, start, deliver)          # deliver(Read | boki.Gap), at once and in order, from `start` on
+        follower.discard(tag)
+
+- `deliver` is called in the event loop and must not wait; who has to, puts what he is given into a queue of his own, with a bound.
+- Reading begins anew, from where each subscription was, when a cursor fails for a while: nothing is left out or given twice.
+- What cannot be opened (no library wrote it, its hook is missing) is given as the error that says so, and following goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, TypeAlias
+
+import boki
+from boki_common.errors import BokiError
+from boki_common.logs import get_logger
+from bokilib.follow_rules import Subscriptions
+from bokilib.log import Log, Read
+from bokilib.ports import CursorPort
+
+AGAIN_S: Final = 0.1
+"""Between a cursor that failed and the next: the SDK itself has tried for its time-out."""
+
+Deliver: TypeAlias = Callable[[Read | boki.Gap | BokiError], None]
+
+log = get_logger(__name__)
+
+
+class _Lane:
+    """One cursor and what is followed by it."""
+
+    def __init__(self, opened: Log) -> None:
+        self.subscriptions: Final[Subscriptions[Deliver]] = Subscriptions()
+        self._log = opened
+        self._cursor: CursorPort | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._held = 0
+        """What was read, and is being opened."""
+        self._reached = 0
+
+    @property
+    def position(self) -> int:
+        """All at or below it was delivered. It never falls."""
+        if self._cursor is not None:
+            reached = self._cursor.position if not self._held else min(self._cursor.position, self._held - 1)
+            self._reached = max(self._reached, reached)
+        return self._reached
+
+    def add(self, tag: str, start: int, deliver: Deliver) -> None:
+        self.subscriptions.add(tag, start, deliver)
+        if self._cursor is not None:
+            self._cursor.add(tag, start)
+        elif self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._follow(), name="bokilib follower")
+
+    def discard(self, tag: str) -> None:
+        self.subscriptions.discard(tag)
+        if self._cursor is not None:
+            self._cursor.discard(tag)
+        if not self.subscriptions and self._task is not None:
+            self._task.cancel()
+            self._task = self._cursor = None
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._read()
+            except BokiError as error:
+                if not error.retryable:
+                    log.error("a follower ended", error=str(error))
+                    raise
+                log.warning("a follower begins anew", error=str(error))
+            self._cursor, self._held = None, 0
+            await asyncio.sleep(AGAIN_S)
+
+    async def _read(self) -> None:
+        (first, start), *others = self.subscriptions.starts()
+        cursor = self._log.book.read(tags=[first], start=start, follow=True)
+        for tag, begin in others:
+            cursor.add(tag, begin)
+        self._cursor = cursor
+        async for item in cursor:
+            if isinstance(item, boki.Gap):
+                for deliver in self.subscriptions.of_gap(item.tag, item.first, item.last):
+                    deliver(item)
+                continue
+            self._held = item.seqnum
+            try:
+                found: Read | BokiError = Read(item, await self._log.open(item))
+            except BokiError as error:
+                if error.retryable:
+                    raise
+                found = error
+            self._held = 0
+            for deliver in self.subscriptions.of_record(item.tags, item.seqnum):
+                deliver(found)
+
+
+class Follower:
+    """See the module."""
+
+    def __init__(self, opened: Log) -> None:
+        self._log = opened
+        self._lanes: list[_Lane] = []
+
+    async def __aenter__(self) -> Follower:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for lane in self._lanes:
+            await lane.close()
+        self._lanes = []
+
+    @property
+    def cursors(self) -> int:
+        """How many cursors are read."""
+        return len(self._lanes)
+
+    @property
+    def position(self) -> int:
+        """All of what is followed at or below it was delivered; it moves on at least every minute, while nothing comes."""
+        return min((lane.position for lane in self._lanes), default=0)
+
+    def add(self, tag: str, start: int, deliver: Deliver) -> None:
+        """Follows one stream more, from `start` on. Raises InvalidArgument: it is followed already."""
+        for lane in self._lanes:
+            if tag in lane.subscriptions:
+                lane.subscriptions.add(tag, start, deliver)
+        lane = next((lane for lane in self._lanes if not lane.subscriptions.full), None) or _Lane(self._log)
+        lane.add(tag, start, deliver)
+        if lane not in self._lanes:
+            self._lanes.append(lane)
+
+    def discard(self, tag: str) -> None:
+        """Follows one no more: from now on nothing of it is delivered, though it was read."""
+        for lane in self._lanes:
+            if tag in lane.subscriptions:
+                lane.discard(tag)
+        self._lanes = [lane for lane in self._lanes if lane.subscriptions]

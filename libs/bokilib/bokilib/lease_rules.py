@@ -1,0 +1,51 @@
+"""Who is alive, by observed silence. Pure.
+
+- A member is alive for others while they have *seen* a heartbeat of it within `lease` of their own monotonic clock. No clock of
+  another machine is read: one that is an hour ahead would end every lease at once.
+- So liveness is a hint, and safety is the fence: who was taken for dead wrongly loses its fence, and nothing else.
+- A member stops acting by itself when its last heartbeat that was acknowledged left more than a lease ago: what it counts
+  from is when it was *sent*, since nobody can have seen it earlier.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEASE_S: Final = 15.0
+BEATS: Final = 3
+"""Heartbeats a lease."""
+
+
+def beat_every(lease_s: float) -> float:
+    """Seconds between two heartbeats."""
+    return lease_s / BEATS
+
+
+def may_act(acked_sent_s: float | None, now_s: float, lease_s: float) -> bool:
+    """Whether a member may still act: its last acknowledged heartbeat was sent within the lease."""
+    return acked_sent_s is not None and now_s - acked_sent_s <= lease_s
+
+
+class Observer:
+    """What one process has heard of the others. All times are of its own monotonic clock."""
+
+    def __init__(self, lease_s: float, now_s: float) -> None:
+        """`now_s`: since then it listens; before a lease is over it knows of nobody that he is dead."""
+        self._lease_s = lease_s
+        self._since_s = now_s
+        self._heard: dict[str, float] = {}
+        self._beats: dict[str, int] = {}
+
+    def heard(self, member: str, seqnum: int, now_s: float) -> None:
+        """A heartbeat was read. One that was read before says nothing new."""
+        if seqnum > self._beats.get(member, 0):
+            self._beats[member] = seqnum
+            self._heard[member] = now_s
+
+    def alive(self, now_s: float) -> list[str]:
+        """Members heard of within the lease, by name."""
+        return sorted(member for member, heard_s in self._heard.items() if now_s - heard_s <= self._lease_s)
+
+    def dead(self, member: str, now_s: float) -> bool:
+        """Whether nothing was heard of a member for a whole lease, in which this process was listening."""
+        return now_s - max(self._heard.get(member, self._since_s), self._since_s) > self._lease_s

@@ -1,0 +1,159 @@
+"""Appends that never guess, and records as they are read, of one book.
+
+- An append returns its place, raises a Conflict, or says that its outcome is unknown (`AppendUnknown`, which can be asked
+  later). It is never sent again under another number: the SDK's numbers make it happen once.
+- `settle=True` waits until the outcome is known: what is certainly not in the log and never will be is appended anew.
+- From a Conflict nothing is concluded (`conflict_rules`): `news` gives what to read.
+- Each record carries the incarnation of its writer: one for each `Log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import boki
+from boki_common.errors import BokiError, Conflict
+from bokilib import events as records
+from bokilib.conflict_rules import Expected, Moved, moved
+from bokilib.contribution import Contribution, check_fits
+from bokilib.errors import AppendUnknown, NoPayloadHook
+from bokilib.events import Envelope, Event
+from bokilib.ports import BookPort, PayloadHook, TicketPort
+
+INCARNATION_BYTES: Final = 12
+
+
+class Tokens(Protocol):
+    """Of the port `Random`, what is needed here."""
+
+    def token(self, size: int) -> bytes: ...
+
+
+class Read(NamedTuple):
+    """One record, opened."""
+
+    record: boki.Record
+    envelope: Envelope
+
+
+class Log:
+    """One book, as libraries use it. They share one, when they shall commit together.
+
+    Attributes:
+        book: the LogBook.
+        by: this incarnation.
+    """
+
+    def __init__(self, book: BookPort, *, hook: PayloadHook | None = None, random: Tokens | None = None) -> None:
+        """
+        Args:
+            hook: may compress or encrypt what is appended, or keep it elsewhere. Its readers need it too.
+            random: for the incarnation; by default the machine's.
+        """
+        self.book: Final = book
+        self.by: Final = (random or boki.SystemRandom()).token(INCARNATION_BYTES).hex()
+        self._hook = hook
+        self.appends = 0
+        """Records that were sent so far."""
+        self.always_replay: Final[bool] = getattr(book, "always_replay", False)
+        """For tests (`bokilib.testing`): nothing is kept in memory or taken from aux data, all is computed from records."""
+
+    async def encode(self, events: Sequence[Event], seen: int = 0) -> bytes:
+        """The data of a record. Raises what the hook raises."""
+        if self._hook is None:
+            return records.encode(self.by, seen, events)
+        sealed = await self._hook.seal(records.encode_events(events))
+        return records.encode_hooked(self.by, seen, self._hook.name, sealed)
+
+    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+        """Appends one record; returns its place.
+
+        Args:
+            seen: up to where its writer had seen the stream that it writes for.
+            settle: wait until the outcome is known, however long.
+
+        Raises:
+            AtomicTooLarge: nothing was sent. Conflict: an expectation fails, for ever. AppendUnknown: perhaps applied.
+            Unreachable: it was not sent.
+        """
+        data = await self.encode(one.events, seen)
+        check_fits(one, len(data))
+        while True:
+            ticket = await self._submit(data, one)
+            try:
+                return await ticket
+            except Conflict:
+                raise
+            except BokiError as error:
+                if error.definite:
+                    raise
+                if not settle:
+                    raise AppendUnknown(
+                        f"{error}; `await error.outcome()` tells what became of it", ticket, **error.facts
+                    ) from error
+            known = await _settled(ticket)
+            if isinstance(known, Conflict):
+                raise known
+            if isinstance(known, boki.Committed):
+                return known.seqnum
+
+    async def _submit(self, data: bytes, one: Contribution) -> TicketPort:
+        expect: dict[str | int, int | None] | None = dict(one.expect.items()) or None
+        while True:
+            try:
+                ticket = self.book.submit(data, tags=one.tags, expect=expect)
+            except boki.WindowFull:
+                await self.book.ready()
+                continue
+            self.appends += 1
+            return ticket
+
+    def news(self, expected: Expected, conflict: Conflict) -> list[Moved]:
+        """What to read before anything is decided: streams that moved, up to `conflict.position`."""
+        actual: Mapping[str | int, int | None] = conflict.facts.get("actual", {})
+        return moved(expected, actual, conflict.facts.get("forgotten", ()))
+
+    async def open(self, record: boki.Record) -> Envelope:
+        """Opens a record.
+
+        Raises:
+            ForeignRecord: no library wrote it. UnknownEvent: a later version did. NoPayloadHook. What the hook raises.
+        """
+        envelope = records.open_record(record.seqnum, record.data)
+        hooked = envelope.hooked
+        if hooked is None:
+            return envelope
+        if self._hook is None or self._hook.name != hooked.hook:
+            found = None if self._hook is None else self._hook.name
+            raise NoPayloadHook(
+                f"record {record.seqnum} was written through the payload hook {hooked.hook!r}, found {found!r}: give it",
+                seqnum=record.seqnum,
+                expected=hooked.hook,
+                found=found,
+            )
+        return records.with_events(record.seqnum, envelope, await self._hook.open(hooked.data))
+
+    async def between(self, tag: str, start: int, last: int) -> AsyncIterator[Read]:
+        """The records of a stream from `start` to `last`, both included; whole, or an error.
+
+        Raises:
+            Trimmed, Lost: some of them may be missing. A fold names its start: it is at least 1.
+        """
+        assert start >= 1, "a fold names its start: from 0 on a trim is not told"
+        if start > last:
+            return
+        async for item in self.book.read(tag, start=start, stop=last + 1):
+            if isinstance(item, boki.Gap):
+                raise item.error()
+            yield Read(item, await self.open(item))
+
+
+async def _settled(ticket: TicketPort) -> boki.Outcome:
+    """The final outcome; asked again for as long as nobody can say."""
+    while True:
+        try:
+            return await ticket.outcome(settle=True)
+        except boki.OutcomeUnknown as error:
+            if not error.retryable:
+                raise

@@ -1,0 +1,113 @@
+"""Processes of a group, by heartbeats in the log: who is alive is judged by observed silence (`lease_rules`).
+
+    async with Members(log, "workers", "host-7") as members:
+        members.alive(); members.dead("host-3"); members.may_act()
+
+One record a process and third of a lease; what is older than everybody's newest is trimmed. A member that cannot append stops
+acting by itself, before others take over from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final
+
+import boki
+from boki_common.errors import BokiError
+from bokilib import lease_rules, tags
+from bokilib.contribution import Contribution
+from bokilib.events import Event, Picker
+from bokilib.log import Log
+
+
+class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
+    """A member is there."""
+
+    group: str
+    member: str
+
+
+PICKER: Final[Picker[Heartbeat]] = Picker("lib", (Heartbeat,))
+
+
+class Members:
+    """See the module.
+
+    Attributes:
+        name: of this member, unique in its group.
+    """
+
+    def __init__(self, log: Log, group: str, name: str, *, lease_s: float = lease_rules.LEASE_S) -> None:
+        self.name: Final = name
+        self._log = log
+        self._group = group
+        self._tag = tags.member(group)
+        self._lease_s = lease_s
+        self._acked_sent_s: float | None = None
+        self._newest: dict[str, int] = {}
+        self._observer: lease_rules.Observer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Members:
+        start = await self._log.book.now()
+        self._observer = lease_rules.Observer(self._lease_s, self._now())
+        self._tasks = [asyncio.create_task(self._follow(start + 1)), asyncio.create_task(self._beat_on())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def alive(self) -> list[str]:
+        """Members that were heard of within the lease."""
+        return [] if self._observer is None else self._observer.alive(self._now())
+
+    def dead(self, member: str) -> bool:
+        """Whether a member was silent for a lease, while this one listened."""
+        return self._observer is not None and self._observer.dead(member, self._now())
+
+    def may_act(self) -> bool:
+        """Whether others still take this member for alive, so that it need not stop."""
+        return lease_rules.may_act(self._acked_sent_s, self._now(), self._lease_s)
+
+    async def beat(self) -> int:
+        """Says that this member is there; returns the place of its heartbeat."""
+        sent_s = self._now()
+        beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name),))
+        seqnum = await self._log.append(beat)
+        self._acked_sent_s = sent_s
+        return seqnum
+
+    async def _beat_on(self) -> None:
+        while True:
+            try:
+                await self.beat()
+                await self._trim()
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(lease_rules.beat_every(self._lease_s))
+
+    async def _trim(self) -> None:
+        """Nobody reads what is older than the newest heartbeat of each who is alive."""
+        needed = [self._newest[member] for member in self.alive() if member in self._newest]
+        if needed:
+            await self._log.book.trim([(self._tag, min(needed))])
+
+    async def _follow(self, start: int) -> None:
+        assert self._observer is not None
+        async for item in self._log.book.read(self._tag, start=start, follow=True):
+            if isinstance(item, boki.Gap):
+                continue  # a heartbeat that is trimmed was followed by a newer one
+            for event in PICKER.of(item.seqnum, await self._log.open(item)):
+                if event.group == self._group:
+                    self._newest[event.member] = item.seqnum
+                    self._observer.heard(event.member, item.seqnum, self._now())

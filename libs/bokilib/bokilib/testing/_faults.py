@@ -1,0 +1,262 @@
+"""A book that fails where a test says: it counts its operations, and one of them meets a fault.
+
+| fault | what happens at that operation |
+|---|---|
+| before | the process dies, and the operation did not happen |
+| after | the process dies when it has happened, before anybody heard of it |
+| lost | it happened, and the caller hears that the outcome is unknown (of an append; others are repeated by the SDK) |
+| never | it did not happen, and the caller hears that the outcome is unknown; asked with `settle`, it never will |
+
+A process that died does nothing any more: each later operation raises `Died`, which is no Exception, so nothing swallows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
+
+import boki
+from boki_common.errors import OutcomeUnknown
+from bokilib.ports import BookPort, ConsistencyName, CursorPort, Expect, RecordsPort, Tag, TicketPort
+
+FaultKind: TypeAlias = Literal["before", "after", "lost", "never"]
+
+
+class Died(BaseException):
+    """The process of a test was killed here."""
+
+
+class Fault(NamedTuple):
+    """At which operation of a process, counted from 0, what happens."""
+
+    at: int
+    kind: FaultKind
+
+
+class FaultyBook:
+    """A `BookPort` over another; see the module.
+
+    Attributes:
+        operations: what was done so far, for people.
+        dead: whether the process died.
+    """
+
+    def __init__(
+        self,
+        book: BookPort,
+        fault: Fault | None = None,
+        *,
+        pause: Callable[[int], Awaitable[None]] | None = None,
+        always_replay: bool = False,
+    ) -> None:
+        """
+        Args:
+            pause: is called before each operation, with its number: there others may run. An append then leaves when it is awaited,
+                not when it is submitted.
+            always_replay: libraries keep nothing in memory that they can compute from the log, so each step computes it.
+        """
+        self.always_replay: Final = always_replay
+        self.operations: Final[list[str]] = []
+        self.appends: Final[list[int]] = []
+        """Numbers of the operations that are appends: only they can be lost."""
+        self.dead = False
+        self._book = book
+        self._fault = fault
+        self._pause = pause
+        self._tickets: list[TicketPort] = []
+
+    @property
+    def position(self) -> int | None:
+        return self._book.position
+
+    def _count(self, what: str) -> FaultKind | None:
+        """Counts an operation. Raises Died."""
+        if self.dead:
+            raise Died
+        number = len(self.operations)
+        self.operations.append(what)
+        kind = self._fault.kind if self._fault is not None and self._fault.at == number else None
+        if kind == "before":
+            self.dead = True
+            raise Died
+        return kind
+
+    async def _do(self, what: str, operation: Awaitable[Any]) -> Any:
+        try:
+            if self._pause is not None and not self.dead:
+                await self._pause(len(self.operations))
+            kind = self._count(what)
+        except BaseException:
+            close = getattr(operation, "close", None)
+            if close is not None:
+                close()
+            raise
+        result = await operation
+        if kind == "after":
+            self.dead = True
+        if self.dead:
+            raise Died
+        return result
+
+    # -- BookPort
+
+    def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
+        self.appends.append(len(self.operations))
+        kind = self._count(f"append to {list(tags)} expecting {dict(expect or {})}")
+
+        def send() -> TicketPort:
+            ticket = self._book.submit(data, tags=tags, expect=expect)
+            self._tickets.append(ticket)
+            return ticket
+
+        return _FaultyTicket(self, kind, send)
+
+    async def settle(self) -> None:
+        """Waits until all that was sent is decided: what a dead process sent still arrives."""
+        for ticket in self._tickets:
+            await ticket.outcome()
+
+    async def ready(self) -> None:
+        await self._book.ready()
+
+    async def now(self, *, consistency: ConsistencyName = "session") -> int:
+        result: int = await self._do("now", self._book.now(consistency=consistency))
+        return result
+
+    async def read_prev(
+        self, tag: Tag | None = None, *, at_most: int | None = None, consistency: ConsistencyName = "session"
+    ) -> boki.Record | None:
+        reading = self._book.read_prev(tag, at_most=at_most, consistency=consistency)
+        result: boki.Record | None = await self._do(f"read_prev {tag}", reading)
+        return result
+
+    async def read_prev_many(
+        self, queries: Sequence[tuple[Tag | None, int | None]], *, consistency: ConsistencyName = "session"
+    ) -> list[boki.Record | None]:
+        reading = self._book.read_prev_many(queries, consistency=consistency)
+        result: list[boki.Record | None] = await self._do(f"read_prev_many {list(queries)}", reading)
+        return result
+
+    @overload
+    def read(
+        self, tag: Tag | None = None, *, start: int | None = None, stop: int | None = None, follow: bool = False
+    ) -> RecordsPort: ...
+
+    @overload
+    def read(
+        self, *, tags: Sequence[Tag], start: int | None = None, stop: int | None = None, follow: bool = False
+    ) -> CursorPort: ...
+
+    def read(
+        self,
+        tag: Tag | None = None,
+        *,
+        tags: Sequence[Tag] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+    ) -> RecordsPort | CursorPort:
+        if tags is not None:
+            cursor = self._book.read(tags=tags, start=start, stop=stop, follow=follow)
+            return _FaultyCursor(self, f"read {list(tags)}", cursor)
+        return _FaultyRecords(self, f"read {tag}", self._book.read(tag, start=start, stop=stop, follow=follow))
+
+    async def trim(self, pairs: Sequence[tuple[Tag | None, int]], *, forget: bool = False) -> None:
+        await self._do(f"trim {list(pairs)}{' and forget' if forget else ''}", self._book.trim(pairs, forget=forget))
+
+    async def set_aux_data(self, seqnum: int, data: bytes) -> bool:
+        result: bool = await self._do(f"set_aux_data {seqnum}", self._book.set_aux_data(seqnum, data))
+        return result
+
+
+class _FaultyRecords:
+    """The first record of a read is an operation; what follows came with it."""
+
+    def __init__(self, book: FaultyBook, what: str, records: RecordsPort | CursorPort) -> None:
+        self._book = book
+        self._what = what
+        self._records = records
+        self._begun = False
+
+    def __aiter__(self) -> _FaultyRecords:
+        return self
+
+    async def __anext__(self) -> boki.Record | boki.Gap:
+        if self._begun:
+            if self._book.dead:
+                raise Died
+            return await self._records.__anext__()
+        self._begun = True
+        result: boki.Record | boki.Gap = await self._book._do(self._what, self._records.__anext__())
+        return result
+
+
+class _FaultyCursor:
+    """The same of several tags."""
+
+    def __init__(self, book: FaultyBook, what: str, cursor: CursorPort) -> None:
+        self._records = _FaultyRecords(book, what, cursor)
+        self._cursor = cursor
+
+    @property
+    def position(self) -> int:
+        return self._cursor.position
+
+    def add(self, tag: Tag, start: int | None = None) -> None:
+        self._cursor.add(tag, start)
+
+    def discard(self, tag: Tag) -> None:
+        self._cursor.discard(tag)
+
+    def __aiter__(self) -> _FaultyCursor:
+        return self
+
+    async def __anext__(self) -> boki.Record | boki.Gap:
+        return await self._records.__anext__()
+
+
+class _FaultyTicket:
+    """A ticket whose answer may be lost, or whose record never left."""
+
+    def __init__(self, book: FaultyBook, kind: FaultKind | None, send: Callable[[], TicketPort]) -> None:
+        self._book = book
+        self._kind = kind
+        self._send = send
+        self._number = len(book.operations) - 1
+        self._ticket: TicketPort | None = None if kind == "never" or book._pause is not None else send()
+        self._voided = False
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> int:
+        book = self._book
+        if book._pause is not None and self._ticket is None:
+            await book._pause(self._number)
+            self._ticket = self._send()
+        if self._ticket is None:
+            raise OutcomeUnknown("the test lost the record")
+        if self._kind == "after":
+            await self._ticket.outcome()
+            book.dead = True
+        if book.dead:
+            raise Died
+        if self._kind == "lost":
+            await self._ticket.outcome()
+            raise OutcomeUnknown("the test lost the answer")
+        seqnum = await self._ticket
+        if book.dead:
+            raise Died
+        return seqnum
+
+    async def outcome(self, *, settle: bool = False) -> boki.Outcome:
+        if self._book.dead:
+            raise Died
+        if self._voided:
+            return boki.Never()
+        if self._ticket is None:
+            if settle:
+                self._voided = True
+                return boki.Never()
+            self._ticket = self._send()
+        return await self._ticket.outcome(settle=settle)

@@ -1,0 +1,73 @@
+"""Transactional JSON objects on a LogBook.
+
+    store = BokiStore(client.book("shop"))
+    x = store.object("x")
+    await x.set("a.b", 1); await x.inc("n"); await x.push("last", "e", limit=24)
+
+    @store.transactional()
+    async def move(tx: Transaction, source: str, target: str, amount: int) -> None: ...
+
+- Operations on one object are one record each, without a condition: two never disturb each other.
+- Transactions are serializable, or see a snapshot; they see their own writes, and are run again while they lose. Those that a process
+  runs at the same time commit as one record. Snapshots read a consistent past and append nothing.
+- Views in aux data and in this process are caches. Checkpoints let history go.
+- `store.collection("user", User)` is typed, and can be scanned. `bokistore.sync` is the same without an event loop.
+"""
+
+from bokilib.codec import Json, JsonObject
+from bokilib.isolation import Isolation
+from bokistore.collection import Collection, TxCollection
+from bokistore.diff import Change
+from bokistore.errors import AlreadyExists, InTransaction, NoSuchObject, OperationFailed, ResultUnknown
+from bokistore.inspection import Version
+from bokistore.objects import StoreObject
+from bokistore.operations import (
+    MISSING,
+    AnyOperation,
+    Delete,
+    Inc,
+    MakeArray,
+    MakeObject,
+    Merge,
+    Missing,
+    Pop,
+    Push,
+    Set,
+)
+from bokistore.snapshot_reads import Snapshot
+from bokistore.store import BokiStore, StoreSettings
+from bokistore.transactions import Transaction, TxObject
+from bokistore.watch import Watched
+
+__all__ = [
+    "AlreadyExists",
+    "AnyOperation",
+    "BokiStore",
+    "Change",
+    "Collection",
+    "Delete",
+    "InTransaction",
+    "Inc",
+    "Isolation",
+    "Json",
+    "JsonObject",
+    "MISSING",
+    "MakeArray",
+    "MakeObject",
+    "Merge",
+    "Missing",
+    "NoSuchObject",
+    "OperationFailed",
+    "Pop",
+    "Push",
+    "ResultUnknown",
+    "Set",
+    "Snapshot",
+    "StoreObject",
+    "StoreSettings",
+    "Transaction",
+    "TxCollection",
+    "TxObject",
+    "Version",
+    "Watched",
+]

@@ -1,0 +1,275 @@
+"""Checkpoints, and what they let go: history stays as short as the rules say (`checkpoint_rules`), hot or idle.
+
+Any process may do each step, at any time, and die between any two: a checkpoint expects that none came since it looked; what is
+trimmed follows from the checkpoints that are in the log. Never is a checkpoint trusted because it was sent: it is read back.
+
+Several states are carried in one record. If one of them is late, because somebody else made a checkpoint of it, the others go
+without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from boki_common.errors import BokiError, Conflict, Trimmed
+from bokilib.carry_rules import Load, batches
+from bokilib.checkpoint_rules import (
+    FORGET_MS,
+    GRACE_MS,
+    NOTHING,
+    PART_BYTES,
+    RETENTION_MS,
+    Ages,
+    Whole,
+    due,
+    ended,
+    let_go,
+    must_carry,
+    split,
+)
+from bokilib.conflict_rules import Expected
+from bokilib.contribution import Contribution
+from bokilib.trimmer import Trimmer
+from bokistore import directory_rules, fold
+from bokistore.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended, size_of
+from bokistore.fold import View
+from bokistore.snapshot_reads import Views
+from bokistore.subjects import Subject, of_bucket
+
+PART_DATA_BYTES: Final = PART_BYTES - 4_096
+"""Room for the name and what surrounds it."""
+AT_ONCE: Final = 64
+"""Subjects that are looked at together."""
+
+
+class State(NamedTuple):
+    """A subject as of a snapshot, as its checkpoint says it: one event a part. `view` is of an object."""
+
+    subject: Subject
+    events: list[AnyEvent]
+    records: int
+    size: int
+    view: View | None = None
+
+
+class Checkpointer:
+    """See the module. All ages are by the clock of the log."""
+
+    def __init__(
+        self,
+        views: Views,
+        *,
+        grace_ms: int = GRACE_MS,
+        retention_ms: int = RETENTION_MS,
+        forget_ms: int = FORGET_MS,
+        part_bytes: int = PART_DATA_BYTES,
+    ) -> None:
+        self._views = views
+        self._log = views.log
+        self._ages = Ages(grace_ms, retention_ms, forget_ms)
+        self._part_bytes = part_bytes
+        self._trimmer = Trimmer(self._log.book)
+        self.unreadable = 0
+        """Subjects that were to be carried, and are damaged, or of a later version."""
+
+    # -- one subject
+
+    async def checkpoint(self, name: str, *, records: int = 0, size: int = 0) -> int:
+        """Appends a checkpoint of an object as of now, if something is new.
+
+        Args:
+            records, size: only if so much lies above the newest one, counted again; 0: in any case.
+
+        Returns:
+            Its place, 0 if none was due, or somebody was faster.
+        """
+        return await self._checkpoint(Subject(name), records, size)
+
+    async def checkpoint_directory(self, collection: str, bucket: int, *, records: int = 0, size: int = 0) -> int:
+        """The same of a bucket of a collection."""
+        return await self._checkpoint(of_bucket(collection, bucket), records, size)
+
+    async def _checkpoint(self, subject: Subject, records: int, size: int) -> int:
+        snapshot = await self._log.book.now()
+        ((wholes, _),) = await self._views.kept([subject], snapshot)
+        state = await self._state(subject, snapshot, wholes, None)
+        if not state.records or (records and not due(state.records, state.size, records, size)):
+            return 0
+        made = await self._append(state, {subject.checkpoints: snapshot}, snapshot)
+        if made and state.view is not None:
+            self._views.cache.put(msgspec.structs.replace(state.view, seen=snapshot, records=0, size=0))
+        return made
+
+    async def _state(self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int | None) -> State:
+        """What a checkpoint of the subject as of a snapshot has to say; folded from the newest one, whatever is cached.
+
+        Since when there is nothing is kept from checkpoint to checkpoint; if something was there meanwhile, it is since now.
+        """
+        view = None
+        if subject.collection:
+            directory = await self._views.directory(subject, snapshot)
+            records, size, exists = directory.records, directory.size, bool(directory.ids)
+            data = directory_rules.checkpoint_data(directory)
+        else:
+            view = await self._views.recounted(subject.name, snapshot)
+            records, size, exists = view.records, view.size, view.exists
+            data = fold.checkpoint_data(view)
+        events: list[AnyEvent] = []
+        if not exists:
+            since_ms = wholes[0].ended_ms if ended(wholes, 0) and not records else None
+            if since_ms is None:
+                since_ms = await self.now_ms() if now_ms is None else now_ms
+            kind = DirectoryEnded if subject.collection else Ended
+            events.append(kind(subject.name, snapshot, since_ms))
+        else:
+            parts = split(data, self._part_bytes)
+            part_kind = DirectoryCheckpoint if subject.collection else Checkpoint
+            events += [part_kind(subject.name, snapshot, at, len(parts), part) for at, part in enumerate(parts)]
+        return State(subject, events, records, size, view)
+
+    async def _append(self, state: State, expect: Expected, snapshot: int) -> int:
+        """The parts, each expecting the one before: another checkpointer's would come between."""
+        tag = state.subject.checkpoints
+        last = snapshot
+        try:
+            for event in state.events:
+                one = Contribution((tag,), {**expect, tag: last}, (event,))
+                last = await self._log.append(one, seen=snapshot, settle=True)
+        except Conflict:
+            return 0
+        return last
+
+    # -- many of them, forward
+
+    async def carry(self, subjects: Sequence[Subject], now_ms: int, fence: Expected, *, carry_ms: int) -> int:
+        """Checkpoints anew what must stay and is old; returns how many.
+
+        Args:
+            fence: what the carrier's records expect.
+
+        Raises:
+            Conflict: of the fence.
+        """
+        carried = 0
+        for start in range(0, len(subjects), AT_ONCE):
+            some = subjects[start : start + AT_ONCE]
+            snapshot = await self._log.book.now()
+            ages = self._ages._replace(carry_ms=carry_ms)
+            old = [
+                (subject, wholes)
+                for subject, wholes, newest in await self._kept(some, snapshot)
+                if must_carry(wholes, newest, now_ms, ages)
+            ]
+            states = await asyncio.gather(
+                *(self._state_or_none(subject, snapshot, wholes, now_ms) for subject, wholes in old)
+            )
+            carried += await self._carry([state for state in states if state is not None], snapshot, fence)
+        return carried
+
+    async def _state_or_none(
+        self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int
+    ) -> State | None:
+        """None: another one's checkpoint let the snapshot go, so it is his who carries it; or it cannot be read."""
+        try:
+            return await self._state(subject, snapshot, wholes, now_ms)
+        except Trimmed:
+            return None
+        except BokiError as error:
+            if error.retryable:
+                raise
+            self.unreadable += 1
+            return None
+
+    async def _kept(self, subjects: Sequence[Subject], at: int | None = None) -> list[tuple[Subject, list[Whole], int]]:
+        """`Views.kept` of those that can be read: one that cannot is nobody else's trouble."""
+        try:
+            found = await self._views.kept(subjects, at)
+        except BokiError as error:
+            if error.retryable:
+                raise
+            if len(subjects) > 1:
+                return [one for subject in subjects for one in await self._kept([subject], at)]
+            self.unreadable += not isinstance(error, Trimmed)
+            return []
+        return [(subject, *two) for subject, two in zip(subjects, found, strict=True)]
+
+    async def _carry(self, states: Sequence[State], snapshot: int, fence: Expected) -> int:
+        by_tag = {state.subject.checkpoints: state for state in states}
+        loads = [Load(tag, sum(map(size_of, state.events))) for tag, state in by_tag.items()]
+        carried = 0
+        for batch in batches(loads):
+            alone = by_tag[batch[0].subject]
+            if len(alone.events) > 1:
+                assert len(batch) == 1, "what goes in parts is too large to have company"
+                carried += bool(await self._append(alone, fence, snapshot))
+            else:
+                carried += await self._carry_together([by_tag[load.subject] for load in batch], snapshot, fence)
+        return carried
+
+    async def _carry_together(self, states: list[State], snapshot: int, fence: Expected) -> int:
+        """One record of all; those that are late are left out, and it is sent again. Raises Conflict of the fence."""
+        while states:
+            streams = tuple(state.subject.checkpoints for state in states)
+            expect = {**fence, **dict.fromkeys(streams, snapshot)}
+            events = tuple(event for state in states for event in state.events)
+            try:
+                await self._log.append(Contribution(streams, expect, events), seen=snapshot, settle=True)
+            except Conflict as conflict:
+                late = {news.tag for news in self._log.news(expect, conflict)}
+                if late & fence.keys() or not late:
+                    raise
+                states = [state for state in states if state.subject.checkpoints not in late]
+            else:
+                return len(states)
+        return 0
+
+    # -- what may go
+
+    async def now_ms(self) -> int:
+        """The clock of the log: when the newest record that is there was ordered."""
+        newest = await self._log.book.read_prev()
+        return 0 if newest is None else newest.time_ms
+
+    async def trim(self, name: str, now_ms: int | None = None) -> bool:
+        """Trims what the checkpoints of an object let go; returns whether anything was. `now_ms` is on the log's clock."""
+        return await self.let_go([Subject(name)], now_ms)
+
+    async def trim_directory(self, collection: str, bucket: int, now_ms: int | None = None) -> bool:
+        """The same of a bucket of a collection."""
+        return await self.let_go([of_bucket(collection, bucket)], now_ms)
+
+    async def let_go(self, subjects: Sequence[Subject], now_ms: int | None = None) -> bool:
+        """Trims what is not needed of them any more, and forgets those that ended long ago; returns whether anything was."""
+        when_ms = await self.now_ms() if now_ms is None else now_ms
+        anything = False
+        for start in range(0, len(subjects), AT_ONCE):
+            some = subjects[start : start + AT_ONCE]
+            forgotten: list[tuple[Subject, int]] = []
+            for subject, wholes, newest in await self._kept(some):
+                marks, forget = let_go(wholes, newest, when_ms, self._ages)
+                if marks == NOTHING:
+                    continue
+                self._trimmer.add(subject.stream, marks.records, forget=forget)
+                self._trimmer.add(subject.checkpoints, marks.checkpoints)
+                if forget:
+                    forgotten.append((subject, wholes[0].seqnum))
+            anything |= await self._trimmer.flush() > 0
+            for subject, last in forgotten:
+                if await self._is_forgotten(subject.stream):
+                    self._trimmer.add(subject.checkpoints, last + 1, forget=True)
+            await self._trimmer.flush()
+        return anything
+
+    async def _is_forgotten(self, stream: str) -> bool:
+        """Whether a fold from 1 meets neither a record nor a mark.
+
+        What says that the subject ended stays in the stream of checkpoints until that is *seen*: who makes it anew begins a fold
+        there. Both in one command would, if somebody makes it anew just then, leave a stream that is trimmed without a checkpoint.
+        """
+        async for _ in self._log.book.read(stream, start=1):
+            return False
+        return True

@@ -1,0 +1,149 @@
+"""Objects of one type under one name: `users = store.collection("user", User)`.
+
+A value is a dataclass, a msgspec Struct, a TypedDict or a model of pydantic; it is stored as the JSON object that it is. An id is in the
+collection from `create` or `put` to `delete`, and a scan of a serializable transaction expects that none comes or goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from bokilib.codec import JsonObject, from_json, to_json
+from bokilib.errors import NotEncodable
+from bokilib.ports import ConsistencyName
+from bokistore.directory_rules import check_collection, object_name
+from bokistore.errors import AlreadyExists, NoSuchObject
+from bokistore.objects import StoreObject
+from bokistore.operations import Set
+from bokistore.snapshot_reads import Snapshot, whole_value
+from bokistore.transactions import Transaction
+
+if TYPE_CHECKING:
+    from bokistore.store import BokiStore
+
+T = TypeVar("T")
+
+SCANNED_AT_ONCE: Final = 256
+
+
+class Collection(Generic[T]):
+    """See the module. Made by `store.collection(name, kind)`."""
+
+    def __init__(self, store: BokiStore, name: str, kind: type[T]) -> None:
+        self.name: Final = check_collection(name)
+        self.kind: Final = kind
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"<bokistore.Collection {self.name!r} of {self.kind.__name__}>"
+
+    def within(self, transaction: Transaction) -> TxCollection[T]:
+        """The collection in a transaction."""
+        return TxCollection(self, transaction)
+
+    def object(self, id: str) -> StoreObject:
+        """The object of an id, for operations on parts of it."""
+        return self._store.object(object_name(self.name, id))
+
+    async def create(self, id: str, value: T) -> None:
+        """A new one. Raises AlreadyExists, NotEncodable; else as `store.transact`."""
+        await self._store.transact(lambda tx: self.within(tx).create(id, value))
+
+    async def put(self, id: str, value: T) -> None:
+        """A new one, or another value for one that is there."""
+        await self._store.transact(lambda tx: self.within(tx).put(id, value))
+
+    async def delete(self, id: str) -> bool:
+        """Ends one; returns whether it was there."""
+        return await self._store.transact(lambda tx: self.within(tx).delete(id))
+
+    async def get(self, id: str, *, at: int | None = None, consistency: ConsistencyName = "session") -> T | None:
+        """The value of an id, None if it is not there."""
+        return self.of(await self.object(id).value(at=at, consistency=consistency))
+
+    async def ids(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
+        """All ids, in order."""
+        directories = await self._store.views.directories(self.name, at, consistency)
+        return sorted(id for directory in directories for id in directory.ids)
+
+    async def scan(
+        self, *, at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> AsyncIterator[tuple[str, T]]:
+        """All ids and values of one snapshot, in the order of the ids."""
+        snapshot = Snapshot(self._store.views, at or await self._store.log.book.now(consistency=consistency))
+        ids = await snapshot.ids(self.name)
+        for start in range(0, len(ids), SCANNED_AT_ONCE):
+            some = ids[start : start + SCANNED_AT_ONCE]
+            values = await snapshot.values([object_name(self.name, id) for id in some])
+            for id, value in zip(some, values, strict=True):
+                typed = self.of(value)
+                if typed is not None:
+                    yield id, typed
+
+    def of(self, value: JsonObject | None) -> T | None:
+        """What is stored, as the type. Raises NotEncodable."""
+        return None if value is None else from_json(self.kind, value)
+
+    def json_of(self, value: T) -> JsonObject:
+        """A value, as it is stored. Raises NotEncodable."""
+        made = to_json(value)
+        if not isinstance(made, dict):
+            raise NotEncodable(f"expected a {self.kind.__name__} that is a JSON object, found {type(made).__name__}")
+        return made
+
+
+class TxCollection(Generic[T]):
+    """A collection in a transaction. What reads is awaited; `update` does not look whether the id is there."""
+
+    def __init__(self, collection: Collection[T], transaction: Transaction) -> None:
+        self._collection = collection
+        self._tx = transaction
+
+    def _name(self, id: str) -> str:
+        return object_name(self._collection.name, id)
+
+    async def get(self, id: str) -> T | None:
+        """The value of an id, None if it is not there."""
+        return self._collection.of(whole_value(await self._tx.view(self._name(id))))
+
+    async def get_many(self, ids: Sequence[str]) -> list[T | None]:
+        """Many values, in one or two round trips."""
+        return [self._collection.of(value) for value in await self._tx.values([self._name(id) for id in ids])]
+
+    async def ids(self) -> list[str]:
+        """All ids, in order."""
+        return await self._tx.ids(self._collection.name)
+
+    async def create(self, id: str, value: T) -> None:
+        """A new one. Raises AlreadyExists."""
+        made = self._collection.json_of(value)
+        if (await self._tx.view(self._name(id))).exists:
+            raise AlreadyExists(
+                f"{id!r} is in {self._collection.name!r} already; `put` replaces it",
+                collection=self._collection.name,
+                id=id,
+            )
+        self._tx.enter(self._collection.name, id, there=True)
+        self._tx.operate(self._name(id), Set("", made))
+
+    async def put(self, id: str, value: T) -> None:
+        """A new one, or another value for one that is there."""
+        made = self._collection.json_of(value)
+        if not (await self._tx.view(self._name(id))).exists:
+            self._tx.enter(self._collection.name, id, there=True)
+        self._tx.operate(self._name(id), Set("", made))
+
+    async def update(self, id: str, value: T) -> None:
+        """Another value for one that is there. Raises NoSuchObject."""
+        if not (await self._tx.view(self._name(id))).exists:
+            raise NoSuchObject(f"{id!r} is not in {self._collection.name!r}; `put` makes it", object=self._name(id))
+        self._tx.operate(self._name(id), Set("", self._collection.json_of(value)))
+
+    async def delete(self, id: str) -> bool:
+        """Ends one; returns whether it was there."""
+        if not (await self._tx.view(self._name(id))).exists:
+            return False
+        self._tx.enter(self._collection.name, id, there=False)
+        self._tx.delete(self._name(id))
+        return True

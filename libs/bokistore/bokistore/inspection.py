@@ -1,0 +1,135 @@
+"""Looking into the past of an object: what happened to it, and what changed between two places of the log."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+import boki
+from boki_common.errors import InvalidArgument, Trimmed
+from bokilib import tags
+from bokilib.codec import JsonObject
+from bokilib.errors import ForeignRecord, UnknownEvent
+from bokilib.ports import ConsistencyName
+from bokistore import fold
+from bokistore.diff import Change, differences
+from bokistore.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
+from bokistore.operations import AnyOperation
+from bokistore.snapshot_reads import Views, whole_value
+from bokistore.subjects import Subject, subjects_of
+
+STEPS: Final = 1_000
+"""Of a history, so many records are looked up one by one, to fold none before them."""
+KINDS: Final = {Ops: "operations", Commit: "transaction", Deleted: "deleted", Expires: "expires"}
+
+
+class Version(NamedTuple):
+    """One record of an object.
+
+    Attributes:
+        kind: "operations", "transaction", "deleted" or "expires"; "checkpoint" where what was before is trimmed.
+        by: incarnation of who wrote it. time_ms: when it was ordered.
+        operations: what was done.
+        value: the object after it, None where there is none.
+    """
+
+    seqnum: int
+    time_ms: int
+    by: str
+    kind: str
+    operations: tuple[AnyOperation, ...]
+    value: JsonObject | None
+
+
+async def history(
+    views: Views, name: str, start: int | None, stop: int | None, limit: int | None, consistency: ConsistencyName
+) -> list[Version]:
+    """See `StoreObject.history`."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidArgument(f"expected limit= to be at least 1, found {limit!r}", found=limit)
+    now = await views.log.book.now(consistency=consistency)
+    last = now if stop is None else min(now, stop - 1)
+    view = await _base(views, name, last, limit)
+    found: list[Version] = []
+    async for item in views.log.book.read(tags.store_object(name), start=view.seen + 1, stop=last + 1):
+        if isinstance(item, boki.Gap):
+            known = await _oldest(views, name, now)
+            if known is not None:
+                found.append(known[0])
+                view = known[1]
+        elif item.seqnum > view.seen:
+            envelope = await views.log.open(item)
+            events = PICKER.of(item.seqnum, envelope, name)
+            view = fold.after_record(view, item.seqnum, events)
+            mine = [event for event in events if _is_about(event, name)]
+            if mine and item.seqnum >= (start or 0):
+                kind = KINDS[type(mine[-1])]
+                found.append(
+                    Version(item.seqnum, item.time_ms, envelope.by, kind, _operations(mine), whole_value(view))
+                )
+    found = [version for version in found if version.seqnum >= (start or 0)]
+    return found if limit is None else found[-limit:]
+
+
+async def _base(views: Views, name: str, last: int, limit: int | None) -> fold.View:
+    """The object before the newest `limit` records up to `last`; from the beginning where that is not cheaper, or not known."""
+    if limit is None or limit > STEPS or last < 1:
+        return fold.gone(name, 0)
+    before = last
+    try:
+        for _ in range(limit):
+            record = await views.log.book.read_prev(tags.store_object(name), at_most=before)
+            if record is None:
+                return fold.gone(name, 0)
+            before = record.seqnum - 1
+        view = await views.one(name, before) if before else fold.gone(name, 0)
+    except (Trimmed, InvalidArgument):
+        return fold.gone(name, 0)
+    return msgspec.structs.replace(view, seen=max(view.seen, before))
+
+
+async def names(views: Views, at: int | None, consistency: ConsistencyName) -> list[str]:
+    """See `BokiStore.names`. Whatever lives has a record or a checkpoint that lives, and so a name in the book."""
+    known = await views.check_at(at)
+    now = await views.log.book.now(consistency=consistency)
+    found: dict[str, None] = {}
+    async for item in views.log.book.read(start=1, stop=now + 1):
+        if isinstance(item, boki.Gap):
+            continue
+        try:
+            events = PICKER.of(item.seqnum, await views.log.open(item))
+        except (ForeignRecord, UnknownEvent):
+            continue  # of a program that shares the book
+        found |= {subject.name: None for subject in subjects_of(events) if not subject.collection}
+    return sorted(view.name for view in await views.many(list(found), known or now) if view.exists)
+
+
+async def _oldest(views: Views, name: str, now: int) -> tuple[Version, fold.View] | None:
+    """The oldest checkpoint that is kept: what is above it can be told apart."""
+    oldest = None
+    newest = await views.log.book.read_prev(tags.store_checkpoint(name), at_most=now)
+    async for whole in views.checkpoints(Subject(name), newest):
+        oldest = whole
+    if oldest is None:
+        return None
+    if oldest.ended_ms is not None:
+        view = fold.gone(name, oldest.covers)
+    else:
+        view = fold.from_checkpoint(name, oldest.covers, oldest.data)
+    return Version(oldest.covers, oldest.time_ms, "", "checkpoint", (), whole_value(view)), view
+
+
+async def diff(views: Views, name: str, before: int, after: int | None, consistency: ConsistencyName) -> list[Change]:
+    """See `StoreObject.diff`."""
+    old = await views.one(name, before, consistency)
+    new = await views.one(name, after, consistency)
+    return differences(old.content, new.content)
+
+
+def _is_about(event: AnyEvent, name: str) -> bool:
+    return isinstance(event, (Ops, Commit, Deleted, Expires)) and event.name == name
+
+
+def _operations(events: list[AnyEvent]) -> tuple[AnyOperation, ...]:
+    return tuple(one for event in events if isinstance(event, (Ops, Commit)) for one in event.operations)

@@ -1,0 +1,391 @@
+"""Objects and directories as of a snapshot, without an append. And `Snapshot`, which users get.
+
+A view is had from whatever is nearest below the snapshot: this process's cache, the aux data of one of the object's newest records,
+its newest checkpoint, or the beginning; then what lies above is folded. One question (newest record and newest checkpoint of all
+objects that are asked for, of one moment), and one more for each that has to be folded.
+
+- Nothing is believed because it is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
+  begins anew then, because a checkpoint came between; a snapshot that a user holds is too old.
+- Cache and aux data change nothing but time: each view says up to where it has seen the object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import boki
+from boki_common.errors import InvalidArgument, Trimmed
+from bokilib import tags
+from bokilib.checkpoint_rules import Part, Whole, newest_first
+from bokilib.codec import Json, JsonObject, copy_json
+from bokilib.log import Log
+from bokilib.ports import ConsistencyName
+from bokistore import directory_rules, fold, view_format
+from bokistore.directory_rules import Directory
+from bokistore.dotted_paths import parse
+from bokistore.events import PICKER, AnyEvent
+from bokistore.fold import View
+from bokistore.operations import Missing, look
+from bokistore.subjects import Subject, of_bucket, parts_of
+
+NAMES_AT_ONCE: Final = 1_024
+"""Objects of one question; each has two streams."""
+REREADS: Final = 8
+"""A checkpoint and its trim may come between the questions of a read of now; so often in a row they do not."""
+AUX_RECORDS: Final = 4
+"""Who folded so many leaves the view beside the last; who keeps none, after one."""
+WALKED_RECORDS: Final = 32
+"""So far back one looks for a view, a round trip a record; then the range is read from the checkpoint."""
+CACHED_VIEWS: Final = 10_000
+
+D = TypeVar("D")
+
+
+class ViewCache:
+    """The newest views that this process has made, the longest unused dropped."""
+
+    def __init__(self, limit: int = CACHED_VIEWS) -> None:
+        self._limit = limit
+        self._views: OrderedDict[str, View] = OrderedDict()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps any."""
+        return self._limit > 0
+
+    def get(self, name: str) -> View | None:
+        view = self._views.get(name)
+        if view is not None:
+            self._views.move_to_end(name)
+        return view
+
+    def put(self, view: View) -> None:
+        if not self._limit:
+            return
+        before = self._views.get(view.name)
+        if before is None or before.seen <= view.seen:
+            self._views[view.name] = view
+            self._views.move_to_end(view.name)
+            if len(self._views) > self._limit:
+                self._views.popitem(last=False)
+
+
+class Newest(NamedTuple):
+    """The newest record of a stream and of its checkpoints."""
+
+    record: boki.Record | None
+    checkpoint: boki.Record | None
+
+
+class Views:
+    """See the module. `due` and `due_directory` are told of what was folded."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        cached: int = CACHED_VIEWS,
+        aux: bool = True,
+    ) -> None:
+        self.log: Final = log
+        self.cache: Final = ViewCache(0 if log.always_replay else cached)
+        self.folded = 0
+        """Records that were folded so far."""
+        self._aux = aux and not log.always_replay
+        self.due: Callable[[View], None] | None = None
+        self.due_directory: Callable[[Directory], None] | None = None
+
+    async def check_at(self, at: int | None) -> int | None:
+        """A snapshot that a user names has to lie in what the session has seen. Raises InvalidArgument."""
+        if at is None:
+            return None
+        if type(at) is not int or at < 1:
+            raise InvalidArgument(f"expected at= to be a seqnum, found {at!r}")
+        if at > (self.log.book.position or 0):
+            position = await self.log.book.now()
+            if at > position:
+                raise InvalidArgument(
+                    f"expected at= in what this session has seen (up to {position}), found {at}",
+                    expected=position,
+                    found=at,
+                )
+        return at
+
+    async def one(self, name: str, at: int | None = None, consistency: ConsistencyName = "session") -> View:
+        """An object as of a snapshot, or of now."""
+        (view,) = await self.many([name], at, consistency)
+        return view
+
+    async def many(
+        self, names: Sequence[str], at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> list[View]:
+        """Objects, all as of one snapshot, in the order of the names.
+
+        Raises:
+            Trimmed: the snapshot is older than what is kept. Lost. InvalidArgument.
+        """
+        await self.check_at(at)
+        if at is None and len(names) > NAMES_AT_ONCE:
+            at = await self.log.book.now(consistency=consistency)
+        found: list[View] = []
+        for start in range(0, len(names), NAMES_AT_ONCE):
+            some = names[start : start + NAMES_AT_ONCE]
+            for again in range(REREADS):
+                try:
+                    found += await self._many(some, at, consistency)
+                    break
+                except Trimmed:
+                    if at is not None or again == REREADS - 1:
+                        raise
+        return found
+
+    async def _many(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
+        newest = await self._newest([Subject(name) for name in names], at, consistency)
+        views: list[View | None] = []
+        folds = []
+        for name, one in zip(names, newest, strict=True):
+            view = self._at_hand(name, one, at)
+            views.append(view)
+            if view is None:
+                folds.append(self._folded(name, one, at))
+        missing = iter([await folds[0]] if len(folds) == 1 else await asyncio.gather(*folds))
+        return [next(missing) if view is None else view for view in views]
+
+    async def _newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
+        queries: list[tuple[str | int | None, int | None]] = [
+            (tag, at) for subject in subjects for tag in (subject.stream, subject.checkpoints)
+        ]
+        found = await self.log.book.read_prev_many(queries, consistency=consistency)
+        return [Newest(*found[index : index + 2]) for index in range(0, len(found), 2)]
+
+    def _at_hand(self, name: str, newest: Newest, at: int | None) -> View | None:
+        """The view, if nothing has to be read for it.
+
+        A cached one that has seen more than the newest record is of the same state, if it has not seen more than is asked for.
+        """
+        if newest.record is None and newest.checkpoint is None:
+            return fold.gone(name, 0)
+        cached = self.cache.get(name)
+        if newest.record is None or cached is None or cached.seen < newest.record.seqnum:
+            if newest.record is not None and self._aux:
+                return view_format.view_of(name, newest.record.seqnum, newest.record.aux_data)
+            return None
+        if cached.seen == newest.record.seqnum or at is None or cached.seen <= at:
+            return cached
+        return None
+
+    async def recounted(self, name: str, snapshot: int) -> View:
+        """An object folded from its newest checkpoint, whatever is cached: what lies above that is counted anew."""
+        subject = Subject(name)
+        (newest,) = await self._newest([subject], snapshot, "session")
+        if newest.record is None and newest.checkpoint is None:
+            return fold.gone(name, 0)
+        return await self._folded(name, newest, snapshot, cached=False)
+
+    async def _folded(self, name: str, newest: Newest, at: int | None, *, cached: bool = True) -> View:
+        """The view from the nearest base below, and what lies above it."""
+        base = await self.checkpoint(name, newest.checkpoint) or fold.gone(name, 0)
+        last = newest.record.seqnum if newest.record is not None else (at or 0)
+        known = self.cache.get(name) if cached else None
+        if known is not None and base.seen <= known.seen <= max(last, base.seen):
+            base = known
+        view = base
+        if newest.record is None:
+            await self._check_nothing_between(name, base, at)
+        else:
+            # To who keeps views, those of others are worth questions only where a history is long.
+            walk = cached and known is not base and (newest.checkpoint is not None or not self.cache.keeps)
+            view, folded = await self._up_to(name, newest.record, base, walk=walk)
+            self.folded += folded
+            if self._aux and folded >= (AUX_RECORDS if self.cache.keeps else 1):
+                await self._leave(view, newest.record.aux_data)
+        self.cache.put(view)
+        if self.due is not None and cached:
+            self.due(view)
+        return view
+
+    async def _up_to(self, name: str, last: boki.Record, base: View, *, walk: bool) -> tuple[View, int]:
+        """The view as of a record, and how many records were folded for it.
+
+        With `walk` it goes back first, for a view that somebody left: behind each write that is nearer than a checkpoint.
+        """
+        stream = tags.store_object(name)
+        found, passed = await self._walk_back(name, last, base) if walk and self._aux else (None, [])
+        if found is not None:
+            view = found
+            for record in reversed(passed):
+                view = fold.after_record(
+                    view, record.seqnum, PICKER.of(record.seqnum, await self.log.open(record), name)
+                )
+            return view, len(passed)
+        view, folded = base, 0
+        async for read in self.log.between(stream, base.seen + 1, last.seqnum):
+            seqnum = read.record.seqnum
+            view, folded = fold.after_record(view, seqnum, PICKER.of(seqnum, read.envelope, name)), folded + 1
+        return view, folded
+
+    async def _walk_back(self, name: str, last: boki.Record, base: View) -> tuple[View | None, list[boki.Record]]:
+        """The nearest view below a record, and the records above it, newest first; None: it is farther than one looks.
+
+        A step that finds nothing does not say that nothing was there: it may be trimmed, by a checkpoint that came meanwhile. Only
+        a fold that names its start does.
+        """
+        passed: list[boki.Record] = []
+        record: boki.Record | None = last
+        while record is not None and record.seqnum > base.seen:
+            view = view_format.view_of(name, record.seqnum, record.aux_data)
+            if view is not None:
+                return view, passed
+            passed.append(record)
+            if len(passed) > WALKED_RECORDS:
+                return None, []
+            try:
+                record = await self.log.book.read_prev(tags.store_object(name), at_most=record.seqnum - 1)
+            except Trimmed:
+                return None, []
+        return (base, passed) if record is not None else (None, [])
+
+    async def _check_nothing_between(self, name: str, base: View, at: int | None) -> None:
+        """The stream is empty: everything is in the checkpoint, or the checkpoint is too old to say so."""
+        last = at if at is not None else base.seen
+        async for _ in self.log.between(tags.store_object(name), base.seen + 1, max(last, base.seen + 1)):
+            raise Trimmed(f"{name!r} changed while it was read; read again", mark=base.seen + 1)
+
+    async def _leave(self, view: View, aux: bytes | None) -> None:
+        """Leaves a view beside its record, for whoever comes."""
+        data = view_format.with_view(view, aux)
+        if data is not None:
+            await self.log.book.set_aux_data(view.seen, data)
+
+    # -- checkpoints
+
+    async def checkpoint(self, name: str, newest: boki.Record | None) -> View | None:
+        """The view that the newest complete checkpoint at or below a record is."""
+        async for whole in self.checkpoints(Subject(name), newest):
+            if whole.ended_ms is not None:
+                return fold.gone(name, whole.covers)
+            return fold.from_checkpoint(name, whole.covers, whole.data)
+        return None
+
+    async def checkpoints(self, subject: Subject, newest: boki.Record | None) -> AsyncIterator[Whole]:
+        """Complete checkpoints of an object or a bucket, newest first, as far as they are kept."""
+        parts: list[Part] = []
+        given = 0
+        record = newest
+        while record is not None:
+            envelope = await self.log.open(record)
+            events = PICKER.of(record.seqnum, envelope, subject.name)
+            parts += parts_of(subject, record.seqnum, record.time_ms, envelope.by, events)
+            wholes = newest_first(parts)
+            for whole in wholes[given:]:
+                yield whole
+            given = len(wholes)
+            try:
+                record = await self.log.book.read_prev(subject.checkpoints, at_most=record.seqnum - 1)
+            except Trimmed:
+                return
+
+    async def kept(self, subjects: Sequence[Subject], at: int | None = None) -> list[tuple[list[Whole], int]]:
+        """Of each its two newest checkpoints, and the seqnum of the newest record of its stream (0: none is live)."""
+        newest = await self._newest(subjects, at, "session")
+
+        async def two(subject: Subject, one: Newest) -> tuple[list[Whole], int]:
+            found: list[Whole] = []
+            async for whole in self.checkpoints(subject, one.checkpoint):
+                found.append(whole)
+                if len(found) == 2:
+                    break
+            return found, one.record.seqnum if one.record is not None else 0
+
+        return await asyncio.gather(*(two(*pair) for pair in zip(subjects, newest, strict=True)))
+
+    # -- directories
+
+    async def directories(
+        self, collection: str, at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> list[Directory]:
+        """The 16 buckets of a collection as of one snapshot."""
+        await self.check_at(at)
+        for again in range(REREADS):
+            try:
+                snapshot = at or await self.log.book.now(consistency=consistency)
+                subjects = [of_bucket(collection, bucket) for bucket in range(tags.DIRECTORY_BUCKETS)]
+                newest = await self._newest(subjects, snapshot, consistency)
+                found = await asyncio.gather(
+                    *(self._directory(*pair, snapshot) for pair in zip(subjects, newest, strict=True))
+                )
+                if self.due_directory is not None:
+                    for directory in found:
+                        self.due_directory(directory)
+                return found
+            except Trimmed:
+                if at is not None or again == REREADS - 1:
+                    raise
+        raise AssertionError("it returns or raises")
+
+    async def directory(self, subject: Subject, at: int) -> Directory:
+        """One bucket as of a snapshot."""
+        (newest,) = await self._newest([subject], at, "session")
+        return await self._directory(subject, newest, at)
+
+    async def _directory(self, subject: Subject, newest: Newest, at: int) -> Directory:
+        base = Directory(subject.collection, subject.bucket)
+        async for whole in self.checkpoints(subject, newest.checkpoint):
+            if whole.ended_ms is not None:
+                base = Directory(subject.collection, subject.bucket, whole.covers)
+            else:
+                base = directory_rules.from_checkpoint(subject.collection, subject.bucket, whole.covers, whole.data)
+            break
+        if newest.record is None and newest.checkpoint is None:
+            return base
+        records: list[tuple[int, list[AnyEvent]]] = []
+        async for read in self.log.between(subject.stream, base.seen + 1, at):
+            records.append((read.record.seqnum, PICKER.of(read.record.seqnum, read.envelope, subject.collection)))
+        self.folded += len(records)
+        return directory_rules.after_records(base, records)
+
+
+def value_at(view: View, path: str, default: Json) -> Json:
+    """A copy of what is at a path, or the default."""
+    found = look(view.content, parse(path))
+    return default if isinstance(found, Missing) else copy_json(found)
+
+
+def whole_value(view: View) -> JsonObject | None:
+    """A copy of an object, None if there is none."""
+    return {key: copy_json(item) for key, item in view.value.items()} if view.exists else None
+
+
+class Snapshot:
+    """A consistent past of the whole store: `async with store.snapshot() as then`. No append, and no conflict.
+
+    Attributes:
+        at: the seqnum of which it is.
+    """
+
+    def __init__(self, views: Views, at: int) -> None:
+        self.at: Final = at
+        self._views = views
+
+    async def get(self, name: str, path: str = "", default: Json = None) -> Json:
+        """What is at a path of an object."""
+        return value_at(await self._views.one(name, self.at), path, default)
+
+    async def value(self, name: str) -> JsonObject | None:
+        """An object, None if there is none."""
+        return whole_value(await self._views.one(name, self.at))
+
+    async def values(self, names: Sequence[str]) -> list[JsonObject | None]:
+        """Many objects, in one or two round trips."""
+        return [whole_value(view) for view in await self._views.many(names, self.at)]
+
+    async def ids(self, collection: str) -> list[str]:
+        """The ids of a collection, in order."""
+        directories = await self._views.directories(directory_rules.check_collection(collection), self.at)
+        return sorted(id for directory in directories for id in directory.ids)
+
+
+__all__ = ["Newest", "Snapshot", "ViewCache", "Views", "value_at", "whole_value"]

@@ -1,0 +1,303 @@
+"""A store of JSON objects on one LogBook: see the package.
+
+    store = BokiStore(client.book("shop"))
+    await store.object("x").inc("n")
+    await store.transact(move, "alice", "bob", 10)
+
+Everything of a store is in its book: any number of processes may use one at a time, and a process that ends leaves nothing undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokilib.carrier import EVERY_S, Carrier, Carries
+from bokilib.checkpoint_rules import BYTES_BETWEEN, CARRY_MS, FORGET_MS, GRACE_MS, RECORDS_BETWEEN, RETENTION_MS
+from bokilib.codec import JsonObject
+from bokilib.contribution import Contribution, joined
+from bokilib.isolation import Isolation, check_isolation
+from bokilib.log import Log, Tokens
+from bokilib.ports import BookPort, ConsistencyName, PayloadHook
+from bokilib.tags import store_object
+from bokistore import inspection
+from bokistore.checkpointer import Checkpointer
+from bokistore.collection import Collection
+from bokistore.errors import NoSuchObject
+from bokistore.events import Ops
+from bokistore.expiry import delete_with_entry, sweep_all
+from bokistore.fold import View, after_record
+from bokistore.group_commit import RETRIES, GroupCommit
+from bokistore.objects import StoreObject
+from bokistore.operations import AnyOperation
+from bokistore.snapshot_reads import CACHED_VIEWS, Snapshot, Views, whole_value
+from bokistore.transactions import Transaction
+from bokistore.upkeep import StoreCarried, Upkeep
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class StoreSettings(msgspec.Struct, frozen=True):
+    """How a store works. Processes of one store should agree on ages; the rest is each one's own.
+
+    Attributes:
+        isolation: of transactions that name none.
+        retries: how often a transaction that lost is run again.
+        cached_views: objects that this process keeps. 0: none.
+        aux_data: whether views are left with the engines.
+        checkpoints: whether this process makes checkpoints of what it sees change, and trims by them.
+        checkpoint_records, checkpoint_bytes: a checkpoint is due when so much lies above the last one.
+        grace_ms: how old a snapshot may be. retention_ms: for how long what was deleted is remembered.
+        forget_ms: how old a stream has to be for the log to forget it.
+    """
+
+    isolation: Isolation = "serializable"
+    retries: int = RETRIES
+    cached_views: int = CACHED_VIEWS
+    aux_data: bool = True
+    checkpoints: bool = True
+    checkpoint_records: int = RECORDS_BETWEEN
+    checkpoint_bytes: int = BYTES_BETWEEN
+    grace_ms: int = GRACE_MS
+    retention_ms: int = RETENTION_MS
+    forget_ms: int = FORGET_MS
+
+
+DEFAULTS: Final = StoreSettings()
+
+
+class BokiStore:
+    """See the module. Belongs to the event loop of its book.
+
+    Attributes:
+        log: of the book; share it with other libraries to commit together with them. views: for tools.
+    """
+
+    def __init__(
+        self,
+        book: BookPort | Log,
+        *,
+        settings: StoreSettings = DEFAULTS,
+        hook: PayloadHook | None = None,
+        random: Tokens | None = None,
+    ) -> None:
+        """
+        Args:
+            book: a `boki.Book`, or the `bokilib.Log` of one.
+            hook: may compress, encrypt or store elsewhere what is appended. Not beside a `Log`, which has its own.
+            random: for the incarnation; by default the machine's.
+        """
+        check_isolation(settings.isolation)
+        if isinstance(book, Log) and (hook is not None or random is not None):
+            raise InvalidArgument("expected hook= and random= where the Log is made, found them beside one")
+        self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
+        self.settings: Final = settings
+        self.views: Final = Views(self.log, cached=settings.cached_views, aux=settings.aux_data)
+        self.checkpointer: Final = Checkpointer(
+            self.views,
+            grace_ms=settings.grace_ms,
+            retention_ms=settings.retention_ms,
+            forget_ms=settings.forget_ms,
+        )
+        self._upkeep = Upkeep(
+            self.checkpointer,
+            records=settings.checkpoint_records,
+            size=settings.checkpoint_bytes,
+            on=settings.checkpoints,
+        )
+        self.views.due, self.views.due_directory = self._upkeep.saw, self._upkeep.saw_directory
+        self._group = GroupCommit(self.views, committed=self._upkeep.committed)
+
+    # -- objects
+
+    def object(self, name: str) -> StoreObject:
+        """An object, which need not exist. Raises InvalidArgument."""
+        return StoreObject(self, name)
+
+    def collection(self, name: str, kind: type[T]) -> Collection[T]:
+        """Objects of one type. Raises InvalidArgument."""
+        return Collection(self, name, kind)
+
+    async def delete(self, name: str) -> bool:
+        """Ends an object, which is in no collection; returns whether there was one."""
+
+        async def body(tx: Transaction) -> bool:
+            if not (await tx.view(name)).exists:
+                return False
+            tx.delete(name)
+            return True
+
+        return await self.transact(body)
+
+    async def expire(self, name: str, at_ms: int | None) -> None:
+        """The object may be deleted once the clock of the log is past `at_ms`; None: never. Raises NoSuchObject."""
+
+        async def body(tx: Transaction) -> None:
+            if not (await tx.view(name)).exists:
+                raise NoSuchObject(f"there is no object {name!r}", object=name)
+            tx.expire(name, at_ms)
+
+        await self.transact(body)
+
+    async def sweep(self, names: Sequence[str] | None = None) -> list[str]:
+        """Deletes objects whose time is over, of these or of all; returns their names. A carrier does it once a round."""
+        now_ms = await self.checkpointer.now_ms()
+        if names is None:
+            return await sweep_all(self, now_ms)
+        swept = []
+        for view in await self.views.many(names):
+            if view.expires_ms is not None and view.expires_ms <= now_ms and await self._expired(view.name, now_ms):
+                swept.append(view.name)
+        return swept
+
+    async def _expired(self, name: str, now_ms: int) -> bool:
+        async def body(tx: Transaction) -> bool:
+            at_ms = (await tx.view(name)).expires_ms
+            if at_ms is None or at_ms > now_ms:
+                return False
+            await delete_with_entry(tx, name)
+            return True
+
+        return await self.transact(body)
+
+    async def values(
+        self, names: Sequence[str], *, at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> list[JsonObject | None]:
+        """Many objects of one snapshot, in one or two round trips."""
+        return [whole_value(view) for view in await self.views.many(names, at, consistency)]
+
+    async def names(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
+        """Of all objects that there are, in order. It reads the whole book: for tools; programs keep a collection."""
+        return await inspection.names(self.views, at, consistency)
+
+    # -- transactions
+
+    async def transact(
+        self,
+        body: Callable[Concatenate[Transaction, P], Awaitable[R]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> R:
+        """Runs `body(tx, *args)` as a transaction, again while it loses; returns what it returned.
+
+        It may run several times: everything outside of `tx` that it does happens each time. Transactions of this store that
+        run at the same time commit as one record.
+
+        Raises:
+            Conflict: it lost too often. AppendUnknown: perhaps it committed. What the body raised: nothing was committed.
+        """
+        return await self.transactional()(body)(*args, **options)
+
+    def transactional(
+        self,
+        *,
+        isolation: Isolation | None = None,
+        retries: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Callable[P, Awaitable[R]]]:
+        """Makes a transaction of a function that takes one: `@store.transactional()`. See `transact`.
+
+        Args:
+            isolation: "serializable" or "snapshot"; default: the store's.
+            retries: how often it is run again; default: the store's.
+            consistency: of its snapshot.
+        """
+        chosen = check_isolation(isolation or self.settings.isolation)
+        most = self.settings.retries if retries is None else retries
+
+        def decorate(body: Callable[Concatenate[Transaction, P], Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+            @wraps(body)
+            async def run(*args: P.args, **options: P.kwargs) -> R:
+                return await self._group.run(
+                    lambda tx: body(tx, *args, **options), isolation=chosen, retries=most, consistency=consistency
+                )
+
+            return run
+
+        return decorate
+
+    @asynccontextmanager
+    async def transaction(
+        self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
+    ) -> AsyncIterator[Transaction]:
+        """A transaction that commits when its body is left, and is not run again: it raises Conflict if it loses."""
+        tx = await self.begin(isolation=isolation, consistency=consistency)
+        try:
+            yield tx
+        except BaseException:
+            tx.end()
+            raise
+        await self.commit(tx)
+
+    async def begin(
+        self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
+    ) -> Transaction:
+        """A transaction for `commit`; `async with store.transaction()` does both."""
+        chosen = check_isolation(isolation or self.settings.isolation)
+        return Transaction(self.views, await self.log.book.now(consistency=consistency), chosen)
+
+    async def commit(self, tx: Transaction) -> int:
+        """Appends what a transaction wrote, if anything; returns where. Raises Conflict, AppendUnknown, AtomicTooLarge."""
+        tx.end()
+        staging = tx.staging
+        if not staging.empty:
+            tx.seqnum = await self.log.append(joined([staging.contribution(), *staging.extra]))
+            self._upkeep.committed(staging.events)
+            for name in staging.written:
+                base = tx.base(name)
+                if base is not None:
+                    self.saw(after_record(base, tx.seqnum, staging.events))
+        return tx.seqnum
+
+    @asynccontextmanager
+    async def snapshot(
+        self, *, at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> AsyncIterator[Snapshot]:
+        """A consistent past of the whole store, as of now, or of a seqnum. It appends nothing."""
+        known = await self.views.check_at(at)
+        yield Snapshot(self.views, known or await self.log.book.now(consistency=consistency))
+
+    # -- for objects
+
+    async def append_operations(self, name: str, operations: Sequence[AnyOperation]) -> tuple[Ops, int]:
+        """Appends operations without a condition; returns the event and where it is."""
+        if not operations:
+            raise InvalidArgument("expected one operation at least, found none")
+        event = Ops(name, tuple(operations))
+        return event, await self.log.append(Contribution((store_object(name),), {}, (event,)))
+
+    def saw(self, view: View) -> None:
+        """A view that is known without having been read."""
+        self.views.cache.put(view)
+        self._upkeep.saw(view)
+
+    # -- upkeep
+
+    async def tend(self, name: str) -> int:
+        """Makes a checkpoint of an object, and trims what is not needed any more; returns where it is, 0 if none was due."""
+        made = await self.checkpointer.checkpoint(name)
+        await self.checkpointer.trim(name)
+        return made
+
+    def carried(self) -> Carries:
+        """For a `bokilib.Carrier` of several libraries: what of this store is carried out of old terms."""
+        return StoreCarried(self.checkpointer, self.sweep)
+
+    def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = CARRY_MS) -> Carrier:
+        """Gives storage back: `async with store.carrier("host-7"): ...` in some process, or in all; one at a time does it.
+
+        What is idle is appended anew before it is two days old, so that old terms can be deleted; objects whose time is over are
+        deleted; of deletions nothing is left after `retention_ms`.
+        """
+        return Carrier(self.log, [self.carried()], who=who, every_s=every_s, carry_ms=carry_ms)
+
+    async def close(self) -> None:
+        """Waits for checkpoints that are under way. Nothing is lost without it."""
+        await self._upkeep.close()

@@ -1,0 +1,312 @@
+"""The store for programs without an event loop.
+
+    with boki.sync.connect("boki://127.0.0.1:7040") as client:
+        store = bokistore.sync.BokiStore(client.book("shop"))
+        store.object("x").inc("n")
+        store.transact(move, "alice", "bob", 10)          # def move(tx, source, target, amount): tx["alice"].get("balance") …
+
+Same names, arguments, results and errors as the asynchronous classes, whose docstrings are the reference. The body of a transaction
+is a plain function in the caller's thread; it runs again while it loses, and commits by itself (no group). Any number of threads
+may use a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+
+import boki
+import bokistore
+from boki_common.errors import Conflict, Trimmed
+from bokilib.carrier import EVERY_S
+from bokilib.checkpoint_rules import CARRY_MS
+from bokilib.codec import Json, JsonObject
+from bokilib.isolation import Isolation
+from bokilib.ports import ConsistencyName, PayloadHook
+from bokistore.diff import Change
+from bokistore.inspection import Version
+from bokistore.operations import AnyOperation
+from bokistore.store import DEFAULTS, StoreSettings
+
+__all__ = ["BokiStore", "Collection", "Snapshot", "StoreObject", "Transaction", "TxObject"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class _Face:
+    """What has an asynchronous one behind it, and runs its coroutines."""
+
+    def __init__(self, book: boki.sync.Book) -> None:
+        self._book = book
+
+    def _run(self, routine: Coroutine[Any, Any, R]) -> R:
+        return self._book.using(lambda _: routine)
+
+
+class StoreObject(_Face):
+    """One object. Made by `store.object(name)`."""
+
+    def __init__(self, book: boki.sync.Book, found: bokistore.StoreObject) -> None:
+        super().__init__(book)
+        self.name: Final = found.name
+        self._object = found
+
+    def get(
+        self, path: str = "", default: Json = None, *, at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> Json:
+        return self._run(self._object.get(path, default, at=at, consistency=consistency))
+
+    def value(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> JsonObject | None:
+        return self._run(self._object.value(at=at, consistency=consistency))
+
+    def exists(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> bool:
+        return self._run(self._object.exists(at=at, consistency=consistency))
+
+    def apply(self, *operations: AnyOperation) -> list[Json]:
+        return self._run(self._object.apply(*operations))
+
+    def send(self, *operations: AnyOperation) -> int:
+        return self._run(self._object.send(*operations))
+
+    def set(self, path: str, value: Json) -> None:
+        self._run(self._object.set(path, value))
+
+    def make_object(self, path: str) -> None:
+        self._run(self._object.make_object(path))
+
+    def make_array(self, path: str) -> None:
+        self._run(self._object.make_array(path))
+
+    def push(self, path: str, value: Json, *, limit: int | None = None) -> int:
+        return self._run(self._object.push(path, value, limit=limit))
+
+    def pop(self, path: str) -> Json:
+        return self._run(self._object.pop(path))
+
+    def inc(self, path: str, delta: int | float = 1) -> int | float:
+        return self._run(self._object.inc(path, delta))
+
+    def delete(self, path: str) -> bool:
+        return self._run(self._object.delete(path))
+
+    def merge(self, path: str, patch: JsonObject) -> None:
+        self._run(self._object.merge(path, patch))
+
+    def history(
+        self,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        limit: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> list[Version]:
+        return self._run(self._object.history(start=start, stop=stop, limit=limit, consistency=consistency))
+
+    def diff(
+        self, before: int, after: int | None = None, *, consistency: ConsistencyName = "session"
+    ) -> Sequence[Change]:
+        return self._run(self._object.diff(before, after, consistency=consistency))
+
+
+class Snapshot(_Face):
+    """A consistent past of the whole store."""
+
+    def __init__(self, book: boki.sync.Book, found: bokistore.Snapshot) -> None:
+        super().__init__(book)
+        self.at: Final = found.at
+        self._snapshot = found
+
+    def get(self, name: str, path: str = "", default: Json = None) -> Json:
+        return self._run(self._snapshot.get(name, path, default))
+
+    def value(self, name: str) -> JsonObject | None:
+        return self._run(self._snapshot.value(name))
+
+    def values(self, names: Sequence[str]) -> list[JsonObject | None]:
+        return self._run(self._snapshot.values(names))
+
+    def ids(self, collection: str) -> list[str]:
+        return self._run(self._snapshot.ids(collection))
+
+
+class TxObject(_Face):
+    """An object in a transaction."""
+
+    def __init__(self, book: boki.sync.Book, found: bokistore.TxObject) -> None:
+        super().__init__(book)
+        self.name: Final = found.name
+        self._object = found
+        self.set: Final = found.set
+        self.make_object: Final = found.make_object
+        self.make_array: Final = found.make_array
+        self.push: Final = found.push
+        self.pop: Final = found.pop
+        self.inc: Final = found.inc
+        self.delete: Final = found.delete
+        self.merge: Final = found.merge
+
+    def get(self, path: str = "", default: Json = None) -> Json:
+        return self._run(self._object.get(path, default))
+
+    def value(self) -> JsonObject | None:
+        return self._run(self._object.value())
+
+    def exists(self) -> bool:
+        return self._run(self._object.exists())
+
+
+class Transaction(_Face):
+    """A transaction."""
+
+    def __init__(self, book: boki.sync.Book, found: bokistore.Transaction) -> None:
+        super().__init__(book)
+        self.transaction: Final = found
+        """The asynchronous one."""
+        self.delete: Final = found.delete
+        self.send: Final = found.send
+        self.expire: Final = found.expire
+        self.add: Final = found.add
+
+    @property
+    def seqnum(self) -> int:
+        return self.transaction.seqnum
+
+    def __getitem__(self, name: str) -> TxObject:
+        return TxObject(self._book, self.transaction[name])
+
+    def values(self, names: Sequence[str]) -> list[JsonObject | None]:
+        return self._run(self.transaction.values(names))
+
+    def ids(self, collection: str) -> list[str]:
+        return self._run(self.transaction.ids(collection))
+
+
+class Collection(_Face, Generic[T]):
+    """Objects of one type."""
+
+    def __init__(self, book: boki.sync.Book, found: bokistore.Collection[T]) -> None:
+        super().__init__(book)
+        self.name: Final = found.name
+        self._collection = found
+
+    def create(self, id: str, value: T) -> None:
+        self._run(self._collection.create(id, value))
+
+    def put(self, id: str, value: T) -> None:
+        self._run(self._collection.put(id, value))
+
+    def delete(self, id: str) -> bool:
+        return self._run(self._collection.delete(id))
+
+    def get(self, id: str, *, at: int | None = None, consistency: ConsistencyName = "session") -> T | None:
+        return self._run(self._collection.get(id, at=at, consistency=consistency))
+
+    def ids(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
+        return self._run(self._collection.ids(at=at, consistency=consistency))
+
+    def scan(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[tuple[str, T]]:
+        async def all_of() -> list[tuple[str, T]]:
+            return [item async for item in self._collection.scan(at=at, consistency=consistency)]
+
+        return self._run(all_of())
+
+
+class BokiStore(_Face):
+    """A store on the book of a blocking client."""
+
+    def __init__(
+        self, book: boki.sync.Book, *, settings: StoreSettings = DEFAULTS, hook: PayloadHook | None = None
+    ) -> None:
+        super().__init__(book)
+
+        async def make(found: boki.Book) -> bokistore.BokiStore:
+            return bokistore.BokiStore(found, settings=settings, hook=hook)
+
+        self.store: Final = book.using(make)
+        """The asynchronous one."""
+
+    def object(self, name: str) -> StoreObject:
+        return StoreObject(self._book, self.store.object(name))
+
+    def collection(self, name: str, kind: type[T]) -> Collection[T]:
+        return Collection(self._book, self.store.collection(name, kind))
+
+    def delete(self, name: str) -> bool:
+        return self._run(self.store.delete(name))
+
+    def expire(self, name: str, at_ms: int | None) -> None:
+        self._run(self.store.expire(name, at_ms))
+
+    def sweep(self, names: Sequence[str] | None = None) -> list[str]:
+        return self._run(self.store.sweep(names))
+
+    def names(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
+        return self._run(self.store.names(at=at, consistency=consistency))
+
+    def values(
+        self, names: Sequence[str], *, at: int | None = None, consistency: ConsistencyName = "session"
+    ) -> list[JsonObject | None]:
+        return self._run(self.store.values(names, at=at, consistency=consistency))
+
+    @contextmanager
+    def transaction(
+        self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
+    ) -> Iterator[Transaction]:
+        tx = self._run(self.store.begin(isolation=isolation, consistency=consistency))
+        try:
+            yield Transaction(self._book, tx)
+        except BaseException:
+            tx.end()
+            raise
+        self._run(self.store.commit(tx))
+
+    def transact(self, body: Callable[Concatenate[Transaction, P], R], *args: P.args, **options: P.kwargs) -> R:
+        return self.transactional()(body)(*args, **options)
+
+    def transactional(
+        self,
+        *,
+        isolation: Isolation | None = None,
+        retries: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> Callable[[Callable[Concatenate[Transaction, P], R]], Callable[P, R]]:
+        most = self.store.settings.retries if retries is None else retries
+
+        def decorate(body: Callable[Concatenate[Transaction, P], R]) -> Callable[P, R]:
+            def run(*args: P.args, **options: P.kwargs) -> R:
+                left = most
+                while True:
+                    try:
+                        with self.transaction(isolation=isolation, consistency=consistency) as tx:
+                            return body(tx, *args, **options)
+                    except (Conflict, Trimmed):
+                        left -= 1
+                        if left < 0:
+                            raise
+
+            return run
+
+        return decorate
+
+    @contextmanager
+    def snapshot(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> Iterator[Snapshot]:
+        async def take() -> bokistore.Snapshot:
+            async with self.store.snapshot(at=at, consistency=consistency) as taken:
+                return taken
+
+        yield Snapshot(self._book, self._run(take()))
+
+    @contextmanager
+    def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = CARRY_MS) -> Iterator[None]:
+        made = self.store.carrier(who, every_s=every_s, carry_ms=carry_ms)
+        self._run(made.__aenter__())
+        try:
+            yield
+        finally:
+            self._run(made.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        self._run(self.store.close())

@@ -1,0 +1,254 @@
+"""Stores in the simulator: `boki sim run --profile store`.
+
+Workers on hosts of their own run transactions on a few lists, at either level of isolation, while they are killed, paused, cut off and
+given wrong clocks; others tend (checkpoints, trims), delete and make objects anew, and watch one. What everybody was told is noted
+beside the simulation, so it survives whoever heard it, and in the end is held against the lists as they are:
+
+- what was told to be committed is there, once; what was refused is not; of the attempts of one call at most one is;
+- no cycle of dependencies that the level forbids (`cycles`);
+- a counter without conditions has at least what was acknowledged and at most what was begun;
+- who watches an object sees each change begin where the one before ended;
+- an object that was deleted is gone, one that was made anew begins empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import boki
+import boki.sim
+from boki_common.errors import BokiError, Conflict
+from boki_common.runtime.ports import Random
+from bokilib.isolation import Isolation
+from bokistore.store import BokiStore, StoreSettings
+from bokistore.testing.cycles import Transacted, anomalies
+from bokistore.transactions import Transaction
+
+KEYS: Final = ("a", "b", "c", "d")
+COUNTER: Final = "counter"
+BOOK: Final = "shop"
+SECONDS: Final = 4.0
+TASKS: Final = 3
+"""Of a worker: their transactions commit together."""
+LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapshot",), ("serializable", "snapshot"))
+"""A seed takes one of these; under the last one, histories are held to the weaker level."""
+AFTERWARDS_S: Final = 1.0
+"""So long everybody goes on when the faults are over."""
+PATIENCES_S: Final = (2.0, 8.0, 60.0)
+
+
+@dataclass
+class Call:
+    """One call of `transact`: each run of its body is an attempt, and `told` what came of it: "ok", "refused", or "" as long as
+    nobody knows."""
+
+    attempts: list[int] = field(default_factory=list)
+    told: str = ""
+    committed: int = 0
+
+
+@dataclass
+class Notes:
+    """What everybody did and was told."""
+
+    attempts: dict[int, Transacted] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    counted: int = 0
+    begun_to_count: int = 0
+    watched: int = 0
+    deleted: int = 0
+    tended: int = 0
+    stop: bool = False
+
+    def attempt(self, call: Call) -> Transacted:
+        """A new one, with a number of its own."""
+        made = Transacted(len(self.attempts) + 1)
+        self.attempts[made.number] = made
+        call.attempts.append(made.number)
+        return made
+
+
+def faults_of(notes: Notes, last: dict[str, list[int]], counter: int, *, serializable: bool) -> list[str]:
+    """What is wrong with a history, given the lists and the counter as they were at the end."""
+    there = {number for values in last.values() for number in values}
+    found = []
+    for call in notes.calls:
+        applied = [number for number in call.attempts if number in there]
+        if call.told == "refused" and applied:
+            found.append(f"transaction {applied} was refused, and is there")
+        if len(applied) > 1:
+            found.append(f"one call committed twice: {applied}")
+        writes = call.told == "ok" and notes.attempts[call.committed].appended
+        if writes and applied != [call.committed]:
+            found.append(f"{call.committed} was told to be committed; there is {applied}")
+    if not notes.counted <= counter <= notes.begun_to_count:
+        found.append(f"expected a count of {notes.counted} to {notes.begun_to_count}, found {counter}")
+    reads = {call.committed for call in notes.calls if call.told == "ok"}
+    history = [one for one in notes.attempts.values() if one.number in (there if one.appended else reads)]
+    return found or anomalies(history, last, serializable=serializable)
+
+
+class Shop:
+    """One run: `program` is its test."""
+
+    def __init__(self, cluster: boki.sim.Cluster) -> None:
+        self.notes = Notes()
+        self.levels: tuple[Isolation, ...] = LEVELS[cluster.seed % len(LEVELS)]
+        self._cluster = cluster
+
+    async def run(self) -> None:
+        """Everybody works until the faults are over; then what was told is judged."""
+        cluster, notes = self._cluster, self.notes
+        count = 2 + cluster.seed % 2
+        hosts = [cluster.host(f"worker-{number}", self.work) for number in range(1, count + 1)]
+        hosts += [cluster.host("tender", self.tend), cluster.host("janitor", self.clean)]
+        watching = cluster.host("watcher", self.watch)
+        await cluster.faults_over()
+        await asyncio.sleep(AFTERWARDS_S)
+        notes.stop = True
+        for host in hosts:
+            await host.result()
+        await watching.stop()
+        async with await cluster.connect() as client:
+            store = BokiStore(client.book(BOOK), settings=StoreSettings(checkpoints=False))
+            last = {key: await _list(store, key) for key in KEYS}
+            counter = await store.object(COUNTER).get("n", 0, consistency="linearizable")
+        assert isinstance(counter, int)
+        found = faults_of(notes, last, counter, serializable=self.levels == ("serializable",))
+        assert not found, found[0]
+
+    async def store(self, env: boki.sim.Environment) -> BokiStore:
+        """Of one start of a host, with settings that it draws."""
+        client = await env.connect(timeout=_one_of(env.random, PATIENCES_S))
+        settings = StoreSettings(
+            isolation=_one_of(env.random, self.levels),
+            checkpoint_records=_one_of(env.random, (3, 20, 1_000)),
+            grace_ms=_one_of(env.random, (3_000, 60_000)),
+            retention_ms=_one_of(env.random, (5_000, 86_400_000)),
+            aux_data=env.random.below(3) > 0,
+        )
+        return BokiStore(client.book(BOOK), settings=settings)
+
+    # -- transactions
+
+    async def work(self, env: boki.sim.Environment) -> None:
+        """Several tasks, whose transactions are committed together."""
+        store = await self.store(env)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(TASKS):
+                tasks.create_task(self._work(env, store))
+
+    async def _work(self, env: boki.sim.Environment, store: BokiStore) -> None:
+        while not self.notes.stop:
+            if env.random.below(4):
+                await self._transact(env, store)
+            else:
+                await self._count(store)
+            await asyncio.sleep(env.random.below(100) / 1000)
+
+    async def _transact(self, env: boki.sim.Environment, store: BokiStore) -> None:
+        notes, call = self.notes, Call()
+        notes.calls.append(call)
+        keys = env.random.shuffled(KEYS)
+        read, written = keys[:2], keys[: env.random.below(3)]
+        alone = env.random.below(4) == 0
+
+        async def body(tx: Transaction) -> int:
+            one = notes.attempt(call)
+            for key in read:
+                value: Any = await tx[key].get("l", [])
+                one.read[key] = list(value)
+            for key in written:
+                tx[key].push("l", one.number)
+                one.appended[key] = one.number
+            return one.number
+
+        try:
+            if alone:
+                async with store.transaction() as tx:
+                    committed = await body(tx)
+            else:
+                committed = await store.transact(body)
+        except Conflict:
+            call.told = "refused"
+        except BokiError as error:
+            call.told = "refused" if error.definite else ""
+        else:
+            call.told, call.committed = "ok", committed
+
+    async def _count(self, store: BokiStore) -> None:
+        self.notes.begun_to_count += 1
+        try:
+            await store.object(COUNTER).inc("n")
+        except BokiError as error:
+            self.notes.begun_to_count -= error.definite
+        else:
+            self.notes.counted += 1
+
+    # -- beside them
+
+    async def tend(self, env: boki.sim.Environment) -> None:
+        """Makes checkpoints and trims, due or not."""
+        store = await self.store(env)
+        while not self.notes.stop:
+            try:
+                self.notes.tended += bool(await store.tend(_one_of(env.random, (*KEYS, COUNTER))))
+            except BokiError:
+                pass  # it is done again
+            await asyncio.sleep(env.random.below(500) / 1000)
+
+    async def clean(self, env: boki.sim.Environment) -> None:
+        """Makes objects of its own, deletes them and makes them anew; or lets them expire."""
+        store = await self.store(env)
+        while not self.notes.stop:
+            name = f"own/{env.random.token(6).hex()}"
+            try:
+                for _ in range(3):
+                    await self._one_life(store, name, expires=env.random.below(2) == 0)
+                    await store.tend(name)
+            except BokiError:
+                pass  # what is not known of this object is not asked: the next has another name
+            await asyncio.sleep(env.random.below(300) / 1000)
+
+    async def _one_life(self, store: BokiStore, name: str, *, expires: bool) -> None:
+        await store.object(name).push("l", 1)
+        assert await store.object(name).get("l") == [1], f"{name} was made anew, and is not empty"
+        if expires:
+            await store.expire(name, 1)
+            gone = await store.sweep([name]) == [name]
+        else:
+            gone = await store.delete(name)
+        assert gone, f"{name} is there, and could not be deleted"
+        assert await store.object(name).value(consistency="linearizable") is None, f"{name} is deleted, and there"
+        self.notes.deleted += 1
+
+    async def watch(self, env: boki.sim.Environment) -> None:
+        """Follows a list; ends by being stopped."""
+        store = await self.store(env)
+        before: object = None
+        seqnum = 0
+        async for change in store.object(KEYS[0]).watch():
+            assert change.seqnum > seqnum, f"a change at {change.seqnum} after one at {seqnum}"
+            assert not seqnum or change.before == before, f"from {before} to {change.before} before {change.seqnum}"
+            before, seqnum = change.after, change.seqnum
+            self.notes.watched += 1
+
+
+def _one_of(random: Random, choices: Any) -> Any:
+    return choices[random.below(len(choices))]
+
+
+async def _list(store: BokiStore, key: str) -> list[int]:
+    value: Any = await store.object(key).get("l", [], consistency="linearizable")
+    return list(value)
+
+
+async def program(cluster: boki.sim.Cluster) -> None:
+    """The test of a seed."""
+    await Shop(cluster).run()
+
+
+STORE: Final = boki.sim.Subject(program, seconds=SECONDS, steady=True)
+"""What the entry point names."""

@@ -1,0 +1,147 @@
+"""What a transaction read and wants written, and what its record is. Pure.
+
+- Reads are at the snapshot, with its own writes on top: a transaction sees what it did.
+- Writes are kept in order and go as one record; operations on one object that follow one another are one event.
+- Snapshot isolation expects that what it wrote did not move since the snapshot, serializability that nothing it read did either.
+- Operations that are sent join the record and expect nothing: they change what is there then, as everywhere in the log.
+- A scan of a collection reads its 16 directory streams. Creating a name joins one of them, and expects nothing of it: two that
+  create different names do not meet.
+- A deletion joins the object's checkpoints too: a checkpointer that is under way is too late then, and raises nobody from the dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.events import Event
+from bokilib.isolation import Isolation, expectations
+from bokistore import directory_rules
+from bokistore.events import AnyEvent, Commit, Deleted, Entry, Expires, Ops
+from bokistore.fold import View, after_event
+from bokistore.operations import AnyOperation
+
+
+class Staging:
+    """See the module.
+
+    Attributes:
+        snapshot: where it reads. isolation: what it expects.
+    """
+
+    def __init__(self, snapshot: int, isolation: Isolation) -> None:
+        self.snapshot: Final = snapshot
+        self.isolation: Final = isolation
+        self._read: dict[str, None] = {}
+        self._events: list[AnyEvent] = []
+        self._written: dict[str, None] = {}
+        self._extra: list[Contribution] = []
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Names of objects that it changes."""
+        return tuple(self._written)
+
+    @property
+    def events(self) -> tuple[AnyEvent, ...]:
+        """What it wants written so far, in order."""
+        return tuple(self._events)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to append."""
+        return not self._events and not any(one.events for one in self._extra)
+
+    def reads(self, name: str) -> None:
+        """An object is read."""
+        self._read[tags.store_object(name)] = None
+
+    def scans(self, collection: str) -> None:
+        """All names of a collection are read."""
+        for stream in directory_rules.buckets(collection):
+            self._read[stream] = None
+
+    def operates(self, name: str, operation: AnyOperation) -> None:
+        """An object is changed."""
+        last = self._events[-1] if self._events else None
+        if isinstance(last, Commit) and last.name == name:
+            self._events[-1] = Commit(name, (*last.operations, operation), self.snapshot)
+        else:
+            self._events.append(Commit(name, (operation,), self.snapshot))
+        self._written[name] = None
+
+    def sends(self, name: str, operations: Iterable[AnyOperation]) -> None:
+        """An object is changed, whatever it is by then: the transaction does not lose because of it."""
+        self._events.append(Ops(name, tuple(operations)))
+
+    def deletes(self, name: str) -> None:
+        """An object ends."""
+        self._events.append(Deleted(name))
+        self._written[name] = None
+
+    def expires(self, name: str, at_ms: int | None) -> None:
+        """An object gets a time after which it may be deleted."""
+        self._events.append(Expires(name, at_ms))
+        self._written[name] = None
+        if at_ms is not None:
+            self.enters(directory_rules.TIMES, f"{at_ms}{directory_rules.SEPARATOR}{name}", there=True)
+
+    def enters(self, collection: str, id: str, *, there: bool) -> None:
+        """A name begins or ends to be in a collection."""
+        self._events.append(Entry(collection, id, there))
+
+    def adds(self, part: Contribution) -> None:
+        """Another library's part of the record."""
+        self._extra.append(part)
+
+    @property
+    def extra(self) -> tuple[Contribution, ...]:
+        """Parts of other libraries."""
+        return tuple(self._extra)
+
+    @property
+    def fences(self) -> Mapping[str, int | None]:
+        """What other libraries expect: if that moved, the transaction is not run again but over."""
+        return {tag: seqnum for part in self._extra for tag, seqnum in part.expect.items()}
+
+    @property
+    def read_streams(self) -> tuple[str, ...]:
+        """Streams that were read."""
+        return tuple(self._read)
+
+    @property
+    def written_streams(self) -> tuple[str, ...]:
+        """Streams of objects that are written."""
+        return tuple(tags.store_object(name) for name in self._written)
+
+    @property
+    def joined_streams(self) -> tuple[str, ...]:
+        """All streams that the record joins, of this library."""
+        joined = dict.fromkeys(self.written_streams)
+        for event in self._events:
+            if isinstance(event, Ops):
+                joined[tags.store_object(event.name)] = None
+            elif isinstance(event, Deleted):
+                joined[tags.store_checkpoint(event.name)] = None
+            elif isinstance(event, Entry):
+                joined[directory_rules.stream_of(event.collection, event.id)] = None
+        return tuple(joined)
+
+    def with_own_writes(self, view: View) -> View:
+        """What the transaction sees of an object of which `view` is the state at its snapshot."""
+        return with_writes(view, self._events)
+
+    def contribution(self) -> Contribution:
+        """The record, but for other libraries' parts."""
+        expect = expectations(self.isolation, self.snapshot, read=self.read_streams, written=self.written_streams)
+        events: tuple[Event, ...] = tuple(self._events)
+        return Contribution(self.joined_streams, expect, events)
+
+
+def with_writes(view: View, events: Iterable[AnyEvent]) -> View:
+    """A view after events that are not in the log, or not yet: as of the same place."""
+    for event in events:
+        view = after_event(view, event)
+    return view

@@ -1,0 +1,225 @@
+"""A transaction: reads of one snapshot with its own writes on top, and writes that happen together or not at all.
+
+    async with store.transaction() as tx:
+        alice, bob = tx["alice"], tx["bob"]
+        if await alice.get("balance", 0) >= 10:
+            alice.inc("balance", -10)
+            bob.inc("balance", 10)
+
+One append, and none if nothing was written. An operation that cannot be done raises at once if the object was read before; on
+one that was not read it changes nothing, as everywhere in the log. What cannot be done again (a body that is left) raises
+Conflict: `store.transact` and `store.transactional` run theirs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from boki_common.errors import InvalidArgument
+from bokilib.codec import Json, JsonObject
+from bokilib.contribution import Contribution
+from bokilib.isolation import Isolation
+from bokistore import directory_rules
+from bokistore.errors import InTransaction
+from bokistore.events import AnyEvent
+from bokistore.fold import View, apply_all
+from bokistore.operations import (
+    AnyOperation,
+    Delete,
+    Failed,
+    Inc,
+    MakeArray,
+    MakeObject,
+    Merge,
+    Pop,
+    Push,
+    Set,
+    checked,
+)
+from bokistore.snapshot_reads import Views, value_at, whole_value
+from bokistore.subjects import Subject
+from bokistore.transaction_rules import Staging, with_writes
+
+
+class Transaction:
+    """See the module.
+
+    Attributes:
+        snapshot: where it reads. seqnum: where it is in the log, 0 before.
+    """
+
+    def __init__(self, views: Views, snapshot: int, isolation: Isolation, overlay: Sequence[AnyEvent] = ()) -> None:
+        """`overlay`: what transactions wrote that are to commit before it, in the same record."""
+        self.snapshot: Final = snapshot
+        self.staging: Final = Staging(snapshot, isolation)
+        self.seqnum = 0
+        self._views = views
+        self._overlay = overlay
+        self._loaded: dict[str, View] = {}
+        self._bases: dict[str, View] = {}
+        self._ended = False
+
+    def __getitem__(self, name: str) -> TxObject:
+        """An object in this transaction."""
+        return TxObject(self, name)
+
+    # -- reading
+
+    async def view(self, name: str) -> View:
+        """An object as this transaction sees it."""
+        (view,) = await self.views([name])
+        return view
+
+    async def views(self, names: Sequence[str]) -> list[View]:
+        """Objects as this transaction sees them, in one or two round trips."""
+        self._check_open()
+        missing = [name for name in dict.fromkeys(names) if name not in self._loaded]
+        for base in await self._views.many(missing, self.snapshot) if missing else ():
+            self._bases[base.name] = base
+            self._loaded[base.name] = self.staging.with_own_writes(with_writes(base, self._overlay))
+        for name in names:
+            self.staging.reads(name)
+        return [self._loaded[name] for name in names]
+
+    async def values(self, names: Sequence[str]) -> list[JsonObject | None]:
+        """Many objects."""
+        return [whole_value(view) for view in await self.views(names)]
+
+    async def ids(self, collection: str) -> list[str]:
+        """The ids of a collection, in order. A serializable transaction then expects that none comes or goes."""
+        self._check_open()
+        found: set[str] = set()
+        for directory in await self._views.directories(directory_rules.check_collection(collection), self.snapshot):
+            found |= directory_rules.after_events(directory, [*self._overlay, *self.staging.events]).ids
+        self.staging.scans(collection)
+        return sorted(found)
+
+    async def bucket(self, subject: Subject) -> frozenset[str]:
+        """The ids in one bucket of a collection's directory. It expects nothing of it: of an id that is there, its object tells."""
+        self._check_open()
+        directory = await self._views.directory(subject, self.snapshot)
+        return directory_rules.after_events(directory, [*self._overlay, *self.staging.events]).ids
+
+    # -- writing
+
+    def operate(self, name: str, operation: AnyOperation) -> None:
+        """Changes an object. Raises OperationFailed, if the object was read and it cannot be done; InvalidArgument."""
+        self._check_open()
+        checked(operation)
+        view = self._loaded.get(name)
+        if view is not None:
+            after, (result,) = apply_all(view, [operation])
+            if isinstance(result, Failed):
+                raise result.error(name)
+            self._loaded[name] = after
+        self.staging.operates(name, operation)
+
+    def send(self, name: str, *operations: AnyOperation) -> None:
+        """Changes an object in the same record, whatever it is by then: who else changes it makes nobody lose. Raises InvalidArgument.
+
+        What cannot be done then changes nothing, and does not undo the rest.
+        """
+        self._check_open()
+        if not operations:
+            raise InvalidArgument("expected one operation at least, found none")
+        self.staging.sends(name, [checked(one) for one in operations])
+        self._again(name)
+
+    def delete(self, name: str) -> None:
+        """Ends an object. What follows in this transaction makes it anew."""
+        self._check_open()
+        self.staging.deletes(name)
+        self._again(name)
+
+    def expire(self, name: str, at_ms: int | None) -> None:
+        """The object may be deleted once the clock of the log is past `at_ms`; None: never. Raises InvalidArgument."""
+        self._check_open()
+        if at_ms is not None and (type(at_ms) is not int or at_ms < 0):
+            raise InvalidArgument(f"expected milliseconds since 1970, or None, found {at_ms!r}", found=at_ms)
+        self.staging.expires(name, at_ms)
+        self._again(name)
+
+    def enter(self, collection: str, id: str, *, there: bool) -> None:
+        """For collections: a name begins or ends to be there."""
+        self._check_open()
+        self.staging.enters(collection, id, there=there)
+
+    def add(self, part: Contribution) -> None:
+        """Another library's part of the record. If what it expects moved, the transaction is over, and not run again."""
+        self._check_open()
+        self.staging.adds(part)
+
+    def _again(self, name: str) -> None:
+        base = self._bases.get(name)
+        if base is not None:
+            self._loaded[name] = self.staging.with_own_writes(with_writes(base, self._overlay))
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InTransaction("this transaction has ended: begin another one")
+
+    # -- for who commits it
+
+    def end(self) -> None:
+        """Nothing more is read or written."""
+        self._ended = True
+
+    def base(self, name: str) -> View | None:
+        """An object as it was at the snapshot, if it was read."""
+        return self._bases.get(name)
+
+
+class TxObject:
+    """An object in a transaction: reads are awaited, writes are kept until it commits."""
+
+    def __init__(self, transaction: Transaction, name: str) -> None:
+        self.name: Final = name
+        self._tx = transaction
+
+    def __repr__(self) -> str:
+        return f"<bokistore.TxObject {self.name!r}>"
+
+    async def get(self, path: str = "", default: Json = None) -> Json:
+        """What is at a path, own writes included."""
+        return value_at(await self._tx.view(self.name), path, default)
+
+    async def value(self) -> JsonObject | None:
+        """The object, None if there is none."""
+        return whole_value(await self._tx.view(self.name))
+
+    async def exists(self) -> bool:
+        """Whether there is one."""
+        return (await self._tx.view(self.name)).exists
+
+    def set(self, path: str, value: Json) -> None:
+        """Puts a value."""
+        self._tx.operate(self.name, Set(path, value))
+
+    def make_object(self, path: str) -> None:
+        """Makes an object, unless there is one."""
+        self._tx.operate(self.name, MakeObject(path))
+
+    def make_array(self, path: str) -> None:
+        """Makes an array, unless there is one."""
+        self._tx.operate(self.name, MakeArray(path))
+
+    def push(self, path: str, value: Json, *, limit: int | None = None) -> None:
+        """Appends to an array; with a limit, drops from its head."""
+        self._tx.operate(self.name, Push(path, value, limit))
+
+    def pop(self, path: str) -> None:
+        """Drops the last of an array; read it before."""
+        self._tx.operate(self.name, Pop(path))
+
+    def inc(self, path: str, delta: int | float = 1) -> None:
+        """Adds to a number."""
+        self._tx.operate(self.name, Inc(path, delta))
+
+    def delete(self, path: str) -> None:
+        """Removes what is at a path."""
+        self._tx.operate(self.name, Delete(path))
+
+    def merge(self, path: str, patch: JsonObject) -> None:
+        """Merges a patch (RFC 7386)."""
+        self._tx.operate(self.name, Merge(path, patch))

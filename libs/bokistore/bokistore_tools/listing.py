@@ -1,0 +1,79 @@
+"""Which objects the newest records of a book are about: where a page begins, without reading the whole book.
+
+Records that no store wrote are passed over: a book may have other users.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import boki
+from boki_common.errors import Trimmed
+from bokilib.errors import ForeignRecord, UnknownEvent
+from bokistore import BokiStore
+from bokistore.events import PICKER, AnyEvent
+from bokistore.inspection import KINDS
+from bokistore.subjects import subjects_of
+
+CHECKPOINT: Final = "checkpoint"
+"""The kind of a record that says how an object was."""
+
+
+class Touched(NamedTuple):
+    """The newest record of an object among those that were looked at."""
+
+    name: str
+    seqnum: int
+    time_ms: int
+    kind: str
+
+
+class Recent(NamedTuple):
+    """What the newest records of a book are about.
+
+    Attributes:
+        objects: newest first, each once. collections: names, in order. records: how many were looked at.
+        whole: whether they are all that the book has.
+    """
+
+    objects: list[Touched]
+    collections: list[str]
+    records: int
+    whole: bool
+
+
+async def recent(store: BokiStore, records: int) -> Recent:
+    """The objects that the newest so many records are about, whether they exist or not."""
+    objects: dict[str, Touched] = {}
+    collections: set[str] = set()
+    at_most: int | None = None
+    looked = 0
+    while looked < records:
+        try:
+            record = await store.log.book.read_prev(at_most=at_most)
+        except Trimmed:
+            record = None
+        if record is None:
+            return Recent(list(objects.values()), sorted(collections), looked, whole=True)
+        looked += 1
+        at_most = record.seqnum - 1
+        events = await _events(store, record)
+        for subject in subjects_of(events):
+            if subject.collection:
+                collections.add(subject.collection)
+            elif subject.name not in objects:
+                kinds = [
+                    KINDS[type(one)]
+                    for one in events
+                    if isinstance(one, tuple(KINDS)) and subjects_of([one]) == [subject]
+                ]
+                kind = kinds[-1] if kinds else CHECKPOINT
+                objects[subject.name] = Touched(subject.name, record.seqnum, record.time_ms, kind)
+    return Recent(list(objects.values()), sorted(collections), looked, whole=False)
+
+
+async def _events(store: BokiStore, record: boki.Record) -> list[AnyEvent]:
+    try:
+        return PICKER.of(record.seqnum, await store.log.open(record))
+    except (ForeignRecord, UnknownEvent):
+        return []

@@ -1,0 +1,67 @@
+"""Operations, changes and values in the words that people read, on a terminal and on a page. Pure.
+
+What others wrote (names, keys, texts) never moves a cursor or ends a line: what cannot be printed is shown as an escape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from bokistore.diff import Change
+from bokistore.operations import AnyOperation, Found, Inc, Merge, Missing, Push, Set
+
+PREVIEW: Final = 120
+WHOLE_OBJECT: Final = "(object)"
+"""What the empty path is called."""
+
+
+def printable(text: str) -> str:
+    """A text on one line: what a terminal would obey, and what has no width, as an escape."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def value_text(value: Any, *, indent: int = 0) -> str:
+    """A JSON value; with an indent on lines of its own."""
+    data = msgspec.json.encode(value)
+    return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+
+def preview(value: Any, most: int = PREVIEW) -> str:
+    """A JSON value on one line, cut where it becomes long."""
+    text = printable(value_text(value))
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def operation_text(operation: AnyOperation) -> str:
+    """What was done, as one would call it: inc n 5."""
+    said = [str(operation.__struct_config__.tag), printable(operation.path) or WHOLE_OBJECT]
+    if isinstance(operation, (Set, Push)):
+        said.append(preview(operation.value))
+    elif isinstance(operation, Inc):
+        said.append(str(operation.delta))
+    elif isinstance(operation, Merge):
+        said.append(preview(operation.patch))
+    if isinstance(operation, Push) and operation.limit is not None:
+        said.append(f"limit {operation.limit}")
+    return " ".join(said)
+
+
+def sign_of(change: Change) -> str:
+    """What a change did: + made, - removed, ~ another value."""
+    return "+" if isinstance(change.before, Missing) else "-" if isinstance(change.after, Missing) else "~"
+
+
+def change_text(change: Change) -> str:
+    """A change on one line."""
+    path = printable(change.path) or WHOLE_OBJECT
+    values = [preview(value) for value in (change.before, change.after) if not isinstance(value, Missing)]
+    return f"{sign_of(change)} {path}  {' → '.join(values)}"
+
+
+def change_object(change: Change) -> dict[str, object]:
+    """A change as JSON has it: without `before` or `after` where there is nothing."""
+    shown: dict[str, object] = {"path": change.path}
+    sides: tuple[tuple[str, Found], ...] = (("before", change.before), ("after", change.after))
+    return shown | {name: value for name, value in sides if not isinstance(value, Missing)}

@@ -1,0 +1,22 @@
+"""Errors of libraries say what may be done."""
+
+from __future__ import annotations
+
+import boki
+from bokilib import errors
+
+
+def test_what_is_definite_and_whose_fault_it_is() -> None:
+    assert issubclass(errors.AtomicTooLarge, boki.InvalidArgument)
+    assert issubclass(errors.AppendUnknown, boki.OutcomeUnknown) and not errors.AppendUnknown.definite
+    for kind in (errors.Fenced, errors.ForeignRecord, errors.UnknownEvent, errors.NoPayloadHook):
+        assert issubclass(kind, boki.LogBookError) and kind.definite and not kind.retryable
+
+
+async def test_an_unknown_outcome_can_be_asked() -> None:
+    class Ticket:
+        async def outcome(self, *, settle: bool = False) -> object:
+            return settle
+
+    error = errors.AppendUnknown("perhaps", Ticket(), number=7)
+    assert (await error.outcome(), await error.outcome(settle=False), error.number) == (True, False, 7)

@@ -1,0 +1,42 @@
+"""Leases by observed silence: whose clock counts, and who stops first."""
+
+from __future__ import annotations
+
+from bokilib.lease_rules import Observer, beat_every, may_act
+
+
+def test_a_member_is_dead_after_a_lease_of_silence_in_which_one_listened() -> None:
+    observer = Observer(15.0, 100.0)
+    assert not observer.dead("a", 115.0), "it may have beaten before anybody listened"
+    assert observer.dead("a", 115.1)
+    observer.heard("a", 7, 110.0)
+    assert (observer.dead("a", 125.0), observer.dead("a", 125.1)) == (False, True)
+
+
+def test_a_heartbeat_that_is_read_again_says_nothing_new() -> None:
+    observer = Observer(15.0, 0.0)
+    observer.heard("a", 7, 1.0)
+    observer.heard("a", 7, 10.0)
+    observer.heard("a", 6, 11.0)
+    assert observer.alive(16.0) == ["a"]
+    assert observer.alive(16.1) == []
+
+
+def test_the_living_are_named_in_order() -> None:
+    observer = Observer(15.0, 0.0)
+    for member in ("c", "a", "b"):
+        observer.heard(member, 1, 1.0)
+    assert observer.alive(2.0) == ["a", "b", "c"]
+
+
+def test_who_cannot_append_stops_before_others_take_over() -> None:
+    """They count from when they read the heartbeat, which was after it was sent: so the member is never the last to know."""
+    sent_s, read_s, lease_s = 10.0, 10.5, 15.0
+    observer = Observer(lease_s, 0.0)
+    observer.heard("a", 1, read_s)
+    for tenth in range(600):
+        now_s = tenth / 10
+        if observer.dead("a", now_s) and now_s > read_s:
+            assert not may_act(sent_s, now_s, lease_s)
+    assert not may_act(None, 0.0, lease_s), "before the first one is acknowledged it may not"
+    assert beat_every(lease_s) == 5.0

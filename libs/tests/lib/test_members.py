@@ -1,0 +1,71 @@
+"""Who is alive: heard of, and silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import boki
+from boki.testing import MemoryCluster
+from bokilib import tags
+from bokilib.log import Log
+from bokilib.members import Members
+from bokilib.testing import FaultyBook
+
+PATIENCE = 10_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets others run until something holds."""
+    for _ in range(PATIENCE):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
+
+
+async def test_members_hear_of_each_other_and_old_heartbeats_go(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("b")
+    other = (await cluster.connect()).book("b")
+    async with Members(Log(book), "g", "a") as a, Members(Log(other), "g", "b") as b:
+        await a.beat()
+        await until(lambda: a.alive() == b.alive() == ["a", "b"])
+        assert a.may_act() and not a.dead("b")
+        for _ in range(5):
+            await a.beat()
+        newest = await b.beat()
+        await until(lambda: a._newest["b"] == newest)
+        await a._trim()
+        left = [item async for item in book.read(tags.member("g"))]
+        assert len(left) == 2, "of each the newest"
+
+
+async def test_a_group_hears_nothing_of_another(cluster: MemoryCluster) -> None:
+    log = Log((await cluster.connect()).book("b"))
+    async with Members(log, "g", "a") as a, Members(log, "h", "b") as b:
+        await until(lambda: a.alive() == ["a"] and b.alive() == ["b"])
+
+
+async def test_who_is_silent_for_a_lease_is_dead_and_stops_by_itself(cluster: MemoryCluster) -> None:
+    """With a lease of no time at all, whoever does not beat at this moment is dead."""
+    book: boki.Book = (await cluster.connect()).book("b")
+    members = Members(Log(book), "g", "a", lease_s=0.0)
+    assert not members.may_act() and members.alive() == [] and not members.dead("b")
+    async with members:
+        await members.beat()
+        await until(lambda: members.dead("b"))
+        await until(lambda: not members.may_act())
+
+
+async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCluster) -> None:
+    """Its answer took longer than a lease: others may have taken it for dead before it came."""
+    loop = asyncio.get_running_loop()
+
+    async def slowly(number: int) -> None:
+        end = loop.time() + 0.02
+        while loop.time() < end:
+            await asyncio.sleep(0)
+
+    members = Members(Log(FaultyBook((await cluster.connect()).book("b"), pause=slowly)), "g", "a", lease_s=0.01)
+    await members.beat()
+    assert not members.may_act()

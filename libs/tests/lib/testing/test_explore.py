@@ -1,0 +1,96 @@
+"""The explorer finds what is wrong with a naive program, and nothing with a right one."""
+
+from __future__ import annotations
+
+import pytest
+
+import boki
+from bokilib.ports import BookPort
+from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
+
+
+async def two_steps(book: BookPort) -> None:
+    """Naive: both are wanted, or none."""
+    await book.submit(b"debit", tags=["a"])
+    await book.submit(b"credit", tags=["b"])
+
+
+async def balanced(book: boki.Book) -> None:
+    count = {tag: len([item async for item in book.read(tag, consistency="linearizable")]) for tag in ("a", "b")}
+    assert count["a"] == count["b"], count
+
+
+async def counted_once(book: boki.Book) -> None:
+    assert len([item async for item in book.read("n", consistency="linearizable")]) == 1
+
+
+async def test_a_crash_between_two_steps_is_found_and_told() -> None:
+    with pytest.raises(AssertionError) as raised:
+        await crash_everywhere(two_steps, check=balanced)
+    (note,) = raised.value.__notes__
+    assert "program: append to ['a']" in note and "met after at operation 0" in note
+
+
+async def test_one_record_for_both_survives_every_crash() -> None:
+    async def one_step(book: BookPort) -> None:
+        await book.submit(b"both", tags=["a", "b"])
+
+    assert await crash_everywhere(one_step, check=balanced) == (1, 2)
+
+
+async def count_naively(book: BookPort) -> None:
+    """Appends again when the answer was lost, or after a restart."""
+    try:
+        await book.submit(b"1", tags=["n"])
+    except boki.OutcomeUnknown:
+        await book.submit(b"1", tags=["n"])
+
+
+async def count_once(book: BookPort) -> None:
+    """Under a condition; and from the Conflict nothing is concluded, because one looks first."""
+    if await book.read_prev("n", consistency="linearizable") is None:
+        ticket = book.submit(b"1", tags=["n"], expect={"n": None})
+        try:
+            await ticket
+        except boki.OutcomeUnknown:
+            if isinstance(await ticket.outcome(settle=True), boki.Never):
+                await count_once(book)
+        except boki.Conflict:
+            pass
+
+
+async def test_a_lost_answer_counts_twice_for_who_appends_again() -> None:
+    with pytest.raises(AssertionError, match="2"):
+        await crash_everywhere(count_naively, check=counted_once, kinds=UNKNOWNS)
+    with pytest.raises(AssertionError, match="2"):
+        await crash_everywhere(count_naively, count_naively, counted_once)
+    await crash_everywhere(count_once, count_once, counted_once, pairs=True)
+    await crash_everywhere(count_once, check=counted_once, kinds=UNKNOWNS)
+
+
+async def test_a_second_process_anywhere() -> None:
+    async def read_then_write(book: BookPort) -> None:
+        if await book.read_prev("n", consistency="linearizable") is None:
+            await book.submit(b"1", tags=["n"])
+
+    with pytest.raises(AssertionError) as raised:
+        await start_anywhere(read_then_write, read_then_write, counted_once)
+    assert "before operation 1" in raised.value.__notes__[0]
+    explored = await start_anywhere(count_once, count_once, counted_once)
+    assert explored.runs == explored.operations == 2
+
+
+async def test_pairs_kill_the_recovery_too() -> None:
+    """A program that survives one crash and not two: its second recovery takes the first one's word for done."""
+
+    async def recover(book: BookPort) -> None:
+        if await book.read_prev("begun", consistency="linearizable") is None:
+            await book.submit(b"", tags=["begun"])
+            await book.submit(b"", tags=["n"])
+
+    async def program(book: BookPort) -> None:
+        await book.submit(b"", tags=["n", "begun"])
+
+    await crash_everywhere(program, recover, counted_once)
+    with pytest.raises(AssertionError):
+        await crash_everywhere(program, recover, counted_once, pairs=True)

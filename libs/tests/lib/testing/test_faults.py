@@ -1,0 +1,68 @@
+"""A book that fails where a test says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokilib.ports import BookPort
+from bokilib.testing import Died, Fault, FaultKind, FaultyBook
+
+
+@pytest.fixture
+async def book() -> AsyncIterator[boki.Book]:
+    async with MemoryCluster() as cluster:
+        yield (await cluster.connect()).book("b")
+
+
+async def everything(book: BookPort) -> None:
+    seqnum = await book.submit(b"1", tags=["a"])
+    snapshot = await book.now()
+    assert book.position is not None and book.position >= snapshot
+    await book.ready()
+    assert (await book.read_prev("a", at_most=snapshot)) is not None
+    assert len(await book.read_prev_many([("a", None), ("b", None)])) == 2
+    assert [item async for item in book.read("a", start=1)]
+    assert await book.set_aux_data(seqnum, b"x")
+    await book.trim([("a", seqnum)])
+
+
+async def test_without_a_fault_it_is_the_book(book: boki.Book) -> None:
+    faulty = FaultyBook(book)
+    await everything(faulty)
+    assert [what.split()[0] for what in faulty.operations] == [
+        "append", "now", "read_prev", "read_prev_many", "read", "set_aux_data", "trim",
+    ]  # fmt: skip
+    assert faulty.appends == [0]
+
+
+@pytest.mark.parametrize("at", range(7))
+@pytest.mark.parametrize("kind", ["before", "after"])
+async def test_who_died_does_nothing_any_more(book: boki.Book, at: int, kind: FaultKind) -> None:
+    faulty = FaultyBook(book, Fault(at, kind))
+    with pytest.raises(Died):
+        await everything(faulty)
+    assert faulty.dead
+    done = len(faulty.operations)
+    for again in (faulty.now(), faulty.trim([("a", 1)]), faulty.read("a").__anext__()):
+        with pytest.raises(Died):
+            await again
+    with pytest.raises(Died):
+        await faulty.submit(b"2")
+    assert len(faulty.operations) == done == at + 1
+    assert bool(await book.read_prev("a", consistency="linearizable")) == (at > 0 or kind == "after")
+
+
+async def test_a_lost_answer_happened_and_a_lost_record_did_not(book: boki.Book) -> None:
+    lost, never = (FaultyBook(book, Fault(0, kind)).submit(b"x", tags=[kind]) for kind in ("lost", "never"))
+    for ticket in (lost, never):
+        with pytest.raises(boki.OutcomeUnknown):
+            await ticket
+    assert isinstance(await lost.outcome(settle=True), boki.Committed)
+    assert await never.outcome(settle=True) == await never.outcome() == boki.Never()
+    assert [item.tags async for item in book.read()] == [("lost",)]
+    again = FaultyBook(book, Fault(0, "never")).submit(b"x", tags=["again"])
+    assert isinstance(await again.outcome(), boki.Committed), "asked without settling, it is sent"

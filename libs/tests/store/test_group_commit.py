@@ -1,0 +1,215 @@
+"""Transactions of one process together: one record, as if one after the other, and never a result of what did not happen."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import boki
+from bokilib.errors import AtomicTooLarge
+from bokilib.ports import BookPort
+from bokilib.testing import Died, Fault, FaultyBook
+from bokistore import BokiStore, Transaction
+from libs.tests.store.conftest import Another
+
+
+async def bump(tx: Transaction, name: str, by: int = 1) -> int:
+    before = await tx[name].get("n", 0)
+    assert isinstance(before, int)
+    tx[name].set("n", before + by)
+    return before
+
+
+async def test_fifty_on_one_object_are_one_record_and_none_is_lost(store: BokiStore) -> None:
+    before = store.log.appends
+    found = await asyncio.gather(*(store.transact(bump, "x") for _ in range(50)))
+    assert found == list(range(50)), "in the order in which they came"
+    assert store.log.appends == before + 1
+    assert await store.object("x").get("n") == 50
+
+
+async def test_processes_against_each_other_lose_nothing(store: BokiStore, another: Another) -> None:
+    stores = [store, await another(), await another()]
+    names = ["x", "y"]
+    await asyncio.gather(*(one.transact(bump, names[n % 2]) for one in stores for n in range(20)))
+    found = await store.values(names, consistency="linearizable")
+    assert found == [{"n": 30}, {"n": 30}]
+
+
+async def test_who_ran_on_the_state_of_one_that_lost_runs_again(store: BokiStore, another: Another) -> None:
+    """The group's record fails by a foreign write: a result computed on what never happened is not given out."""
+    other = await another()
+    interfered = False
+
+    async def first(tx: Transaction) -> int:
+        nonlocal interfered
+        found = await bump(tx, "x")
+        if not interfered:
+            interfered = True
+            await other.object("x").set("n", 100)
+        return found
+
+    async def second(tx: Transaction) -> int:
+        found = await bump(tx, "x", 10)
+        tx["seen"].set("x", found)
+        return found
+
+    results = await asyncio.gather(store.transact(first), store.transact(second), store.transact(bump, "z"))
+    assert list(results) == [100, 101, 0]
+    assert await store.values(["x", "seen", "z"]) == [{"n": 111}, {"x": 101}, {"n": 1}]
+
+
+async def test_who_ran_on_anothers_state_expects_what_it_read_at_snapshot_isolation_too(
+    store: BokiStore, another: Another
+) -> None:
+    """It saw an earlier member's write and not a foreign one that comes before both: no past of the log is like that."""
+    other = await another()
+    interfered = False
+
+    async def first(tx: Transaction) -> None:
+        tx["x"].inc("n")
+
+    async def second(tx: Transaction) -> tuple[object, object]:
+        nonlocal interfered
+        found = await tx["x"].get("n", 0), await tx["y"].get("n", 0)
+        tx["x"].inc("n")
+        if found[0] == 1 and not interfered:
+            interfered = True
+            await other.object("y").set("n", 5)
+        return found
+
+    snapshot = store.transactional(isolation="snapshot")
+    results = await asyncio.gather(snapshot(first)(), snapshot(second)())
+    assert interfered and results[1] == (1, 5)
+
+
+async def test_an_error_that_came_of_what_did_not_happen_is_not_raised(store: BokiStore, another: Another) -> None:
+    """A member sees what an earlier one is about to write, and refuses; the earlier one loses: it has to look again."""
+    other = await another()
+    interfered = False
+
+    async def spend(tx: Transaction) -> None:
+        nonlocal interfered
+        await tx["limit"].value()
+        await bump(tx, "spent", 80)
+        if not interfered:
+            interfered = True
+            await other.object("limit").set("closed", True)
+
+    async def spend_or_close(tx: Transaction) -> str:
+        if not await tx["limit"].get("closed", False):
+            await spend(tx)
+            return "spent"
+        return "closed"
+
+    async def refuse(tx: Transaction) -> str:
+        if await tx["spent"].get("n", 0) == 80:
+            raise ValueError("too much is spent")
+        tx["other"].set("n", 1)
+        return "fine"
+
+    results = await asyncio.gather(store.transact(spend_or_close), store.transact(refuse))
+    assert list(results) == ["closed", "fine"]
+
+
+async def test_an_error_of_a_body_is_its_callers_alone(store: BokiStore) -> None:
+    async def broken(tx: Transaction) -> None:
+        await bump(tx, "x")
+        raise KeyError("mine")
+
+    results = await asyncio.gather(
+        store.transact(bump, "x"), store.transact(broken), store.transact(bump, "x"), return_exceptions=True
+    )
+    assert results[0] == 0 and isinstance(results[1], KeyError) and results[2] == 1
+    assert await store.object("x").get("n") == 2
+
+
+async def test_who_reads_only_appends_nothing_and_is_not_held_up(store: BokiStore) -> None:
+    await store.object("x").set("n", 5)
+    before = store.log.appends
+
+    async def look(tx: Transaction) -> Any:
+        return await tx["x"].get("n")
+
+    assert await asyncio.gather(*(store.transact(look) for _ in range(5))) == [5] * 5
+    assert store.log.appends == before
+
+
+async def test_who_loses_too_often_is_told(store: BokiStore, another: Another) -> None:
+    other = await another()
+    runs = []
+
+    @store.transactional(retries=3)
+    async def unlucky(tx: Transaction) -> None:
+        runs.append(1)
+        await bump(tx, "x")
+        await other.object("x").inc("n")
+
+    with pytest.raises(boki.Conflict):
+        await unlucky()
+    assert len(runs) == 4
+
+
+async def test_who_gave_up_waiting_is_left_out_and_who_saw_his_writes_runs_again(store: BokiStore) -> None:
+    async def slow(tx: Transaction) -> int:
+        found = await bump(tx, "x")
+        task.cancel()
+        return found
+
+    task = asyncio.ensure_future(store.transact(slow))
+    assert await store.transact(bump, "x") in (0, 1)
+    await asyncio.gather(task, return_exceptions=True)
+    assert await store.object("x").get("n") == await store.transact(bump, "x")
+
+
+async def test_many_that_do_not_fit_one_record_go_as_several(store: BokiStore) -> None:
+    before = store.log.appends
+
+    async def large(tx: Transaction, name: str) -> None:
+        await tx[name].get("n")
+        tx[name].set("n", "x" * 200_000)
+
+    await asyncio.gather(*(store.transact(large, f"x{n}") for n in range(6)))
+    assert store.log.appends == before + 3
+
+
+async def test_one_that_fits_no_record_at_all_takes_nobody_along(store: BokiStore) -> None:
+    async def huge(tx: Transaction) -> None:
+        tx["z"].set("n", "x" * 600_000)
+
+    jobs = (store.transact(bump, "y"), store.transact(huge), store.transact(bump, "y"))
+    first, refused, second = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [first, second] == [0, 1] and isinstance(refused, AtomicTooLarge)
+
+
+async def test_an_unknown_outcome_is_told_to_all_whose_record_it_was(store: BokiStore) -> None:
+    counted = FaultyBook(store.log.book)
+    one = BokiStore(counted)
+    await asyncio.gather(*(one.transact(bump, "y") for _ in range(3)))
+    lost = BokiStore(FaultyBook(store.log.book, Fault(counted.appends[0], "lost")))
+    results = await asyncio.gather(*(lost.transact(bump, "z") for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, boki.OutcomeUnknown) for result in results), results
+    assert await store.object("z").get("n", consistency="linearizable") == 3
+
+
+async def test_a_process_that_dies_takes_all_that_wait_with_it(store: BokiStore) -> None:
+    async def program(book: BookPort) -> None:
+        await asyncio.gather(*(BokiStore(book).transact(bump, "x") for _ in range(3)))
+
+    with pytest.raises(Died):
+        await program(FaultyBook(store.log.book, Fault(4, "before")))
+
+
+async def test_transactional_keeps_name_arguments_and_isolation(store: BokiStore) -> None:
+    @store.transactional(isolation="snapshot", consistency="linearizable")
+    async def named(tx: Transaction, name: str, *, by: int = 1) -> int:
+        """What it does."""
+        assert tx.staging.isolation == "snapshot"
+        return await bump(tx, name, by)
+
+    assert (named.__name__, named.__doc__) == ("named", "What it does.")
+    assert [await named("x"), await named("x", by=5), await named("x")] == [0, 1, 6]
+    with pytest.raises(boki.InvalidArgument, match="serializable"):
+        store.transactional(isolation="none")  # type: ignore[arg-type]

@@ -1,0 +1,194 @@
+"""One object: operations, their results and errors, and what another process sees of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+from bokilib.errors import AppendUnknown, AtomicTooLarge, ForeignRecord, NotEncodable
+from bokilib.log import Log
+from bokilib.tags import store_object
+from bokilib.testing import Fault, FaultyBook
+from bokistore import BokiStore, Inc, OperationFailed, Push, ResultUnknown, Set, StoreSettings
+from libs.tests.store.conftest import Another
+
+
+async def test_all_operations_and_their_results(store: BokiStore, another: Another) -> None:
+    x = store.object("x")
+    assert not await x.exists() and await x.value() is None and await x.get("a", 7) == 7
+    await x.set("a.b", {"c": [1, None]})
+    await x.make_object("o")
+    await x.make_array("l")
+    assert [await x.push("l", n, limit=2) for n in range(3)] == [1, 2, 2]
+    assert await x.pop("l") == 2
+    assert [await x.inc("n"), await x.inc("n", 0.5), await x.inc("n", -2)] == [1, 1.5, -0.5]
+    assert [await x.delete("a.b.c.0"), await x.delete("a.z")] == [True, False]
+    await x.merge("a", {"new": True, "b": {"d": None}})
+    expected = {"a": {"b": {"c": [None]}, "new": True}, "o": {}, "l": [1], "n": -0.5}
+    assert await x.value() == expected
+    assert await (await another()).object("x").value(consistency="linearizable") == expected
+    assert await x.get("a.b.c") == [None] and await x.get("l.0") == 1 and await x.get("l.7", "none") == "none"
+
+
+async def test_one_that_cannot_be_done_raises_for_its_caller_and_changes_nothing(store: BokiStore) -> None:
+    x = store.object("x")
+    await x.set("a", "text")
+    with pytest.raises(OperationFailed, match="nothing can be added to a text") as failed:
+        await x.inc("a")
+    assert (failed.value.object, failed.value.path, failed.value.operation) == ("x", "a", "inc")
+    assert await x.value() == {"a": "text"}
+    with pytest.raises(OperationFailed):
+        await store.object("never").pop("a")
+    assert not await store.object("never").exists()
+
+
+async def test_several_operations_are_one_record_and_each_counts_by_itself(store: BokiStore) -> None:
+    x = store.object("x")
+    before = store.log.appends
+    assert await x.apply(Set("a", 1), Inc("a", 2), Push("l", 1)) == [None, 3, 1]
+    with pytest.raises(OperationFailed, match="inc"):
+        await x.apply(Set("b", 1), Inc("l", 1), Set("c", 1))
+    assert await x.value() == {"a": 3, "l": [1], "b": 1, "c": 1}
+    assert store.log.appends == before + 2
+
+
+async def test_results_are_right_among_others(store: BokiStore, another: Another) -> None:
+    """Each gets the sum at its own place of the log: no two the same, none left out."""
+    others = [await another() for _ in range(4)]
+    sums = await asyncio.gather(*(one.object("n").inc("n") for one in [store, *others] for _ in range(10)))
+    assert sorted(sums) == list(range(1, 51))
+
+
+async def test_what_a_caller_is_given_is_his(store: BokiStore) -> None:
+    x = store.object("x")
+    await x.set("a", [1])
+    value = await x.value()
+    assert value is not None and isinstance(value["a"], list)
+    value["a"].append(2)
+    value["b"] = 1
+    got = await x.get("a")
+    assert got == [1] and isinstance(got, list)
+    got.append(3)
+    assert await x.value() == {"a": [1]}
+
+
+async def test_to_send_is_one_round_trip_and_says_where(store: BokiStore) -> None:
+    faulty = FaultyBook(store.log.book)
+    seqnum = await BokiStore(faulty).object("x").send(Inc("n", 2))
+    assert len(faulty.operations) == 1
+    assert (await store.object("x").view(consistency="linearizable")).seen == seqnum
+
+
+async def test_names_of_any_length(store: BokiStore) -> None:
+    names = ["x" * 1_000, "x" * 1_000 + "y", "ü" * 300, " ", "a/b"]
+    for number, name in enumerate(names):
+        await store.object(name).set("n", number)
+    assert [await store.object(name).get("n") for name in names] == list(range(5))
+    with pytest.raises(boki.InvalidArgument):
+        store.object("")
+
+
+async def test_two_names_with_one_tag_are_two_objects(store: BokiStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if their hashes met: streams are shared, ids are compared."""
+    for module in ("bokistore.snapshot_reads.tags", "bokistore.transaction_rules.tags"):
+        monkeypatch.setattr(f"{module}.store_object", lambda name: "store/o/shared")
+        monkeypatch.setattr(f"{module}.store_checkpoint", lambda name: "store/ck/shared")
+    monkeypatch.setattr("bokistore.store.store_object", lambda name: "store/o/shared")
+    x, y = store.object("x"), store.object("y")
+    for _ in range(3):
+        await x.inc("n")
+        await y.inc("n", 10)
+    assert await store.checkpointer.checkpoint("x")
+    assert await store.checkpointer.checkpoint("y")
+    await x.inc("n")
+    fresh = BokiStore(store.log.book, settings=StoreSettings(cached_views=0, aux_data=False))
+    assert [await fresh.object(name).value() for name in "xyz"] == [{"n": 4}, {"n": 30}, None]
+    assert await store.delete("x")
+    assert [await fresh.object(name).value() for name in "xyz"] == [None, {"n": 30}, None]
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, 2**64, float("nan")])
+async def test_what_is_no_json_is_refused_before_it_is_sent(store: BokiStore, value: object) -> None:
+    with pytest.raises(NotEncodable):
+        await store.object("x").set("a", value)  # type: ignore[arg-type]
+    assert store.log.appends == 0
+
+
+async def test_what_is_too_large_is_refused_before_it_is_sent(store: BokiStore) -> None:
+    with pytest.raises(AtomicTooLarge, match="bytes"):
+        await store.object("x").set("a", "x" * 600_000)
+    with pytest.raises(boki.InvalidArgument, match="one operation"):
+        await store.object("x").apply()
+    assert store.log.appends == 0
+
+
+async def test_an_unknown_outcome_is_raised_and_not_repeated(store: BokiStore) -> None:
+    lost = BokiStore(FaultyBook(store.log.book, Fault(0, "lost")))
+    with pytest.raises(AppendUnknown) as unknown:
+        await lost.object("x").inc("n")
+    assert isinstance(await unknown.value.outcome(), boki.Committed)
+    assert await store.object("x").value(consistency="linearizable") == {"n": 1}
+
+
+async def test_an_operation_whose_past_is_trimmed_meanwhile_is_in_the_log_without_a_result(store: BokiStore) -> None:
+    class Trimming(FaultyBook):
+        """Everything goes between the append and the look at it."""
+
+        async def read_prev_many(self, queries, *, consistency="session"):  # type: ignore[no-untyped-def]
+            await store.log.book.trim([(store_object("x"), 2**62)])
+            return await super().read_prev_many(queries, consistency=consistency)
+
+    await store.object("x").inc("n")
+    with pytest.raises(ResultUnknown) as unknown:
+        await BokiStore(Trimming(store.log.book)).object("x").inc("n")
+    assert not unknown.value.definite and unknown.value.seqnum
+
+
+async def test_a_record_of_somebody_else_in_an_objects_stream_is_named(store: BokiStore) -> None:
+    ticket = store.log.book.submit(b"hello", tags=[store_object("x")])
+    await ticket
+    with pytest.raises(ForeignRecord):
+        await store.object("x").value()
+
+
+async def test_reads_at_a_snapshot_are_of_it(store: BokiStore, another: Another) -> None:
+    x = store.object("x")
+    places = [await x.send(Inc("n", 1)) for _ in range(5)]
+    assert [await x.get("n", at=place) for place in places] == [1, 2, 3, 4, 5]
+    assert await x.get("n", at=places[0] - 1) is None
+    fresh = (await another()).object("x")
+    assert [await fresh.get("n", at=place) for place in reversed(places)] == [5, 4, 3, 2, 1]
+    with pytest.raises(boki.InvalidArgument, match="has seen"):
+        await x.get("n", at=2**60)
+    with pytest.raises(boki.InvalidArgument, match="seqnum"):
+        await x.get("n", at=0)
+
+
+async def test_a_log_of_ones_own(store: BokiStore) -> None:
+    log = Log(store.log.book)
+    assert BokiStore(log).log is log
+    with pytest.raises(boki.InvalidArgument, match="Log"):
+        BokiStore(log, random=None, hook=Hook())
+    assert repr(store.object("x")) == "<bokistore.StoreObject 'x'>"
+
+
+class Hook:
+    """Reverses."""
+
+    name = "reverse"
+
+    async def seal(self, events: bytes) -> bytes:
+        return events[::-1]
+
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed[::-1]
+
+
+async def test_a_payload_hook_sees_all_that_is_stored(store: BokiStore) -> None:
+    hooked = BokiStore(store.log.book, hook=Hook())
+    await hooked.object("x").set("secret", "text")
+    record = await store.log.book.read_prev(store_object("x"))
+    assert record is not None and b"secret" not in record.data and b"terces" in record.data
+    assert await BokiStore(store.log.book, hook=Hook()).object("x").get("secret") == "text"

@@ -1,0 +1,256 @@
+"""Views: from the cache, from aux data, from checkpoints; the same whatever is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokilib.ports import BookPort
+from bokilib.tags import store_checkpoint, store_object
+from bokilib.testing import FaultyBook
+from bokistore import BokiStore, Inc, StoreSettings
+from bokistore.fold import View
+from bokistore.snapshot_reads import AUX_RECORDS, WALKED_RECORDS, ViewCache
+from libs.tests.store.conftest import Another
+
+BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
+
+
+async def grow(store: BokiStore, count: int) -> None:
+    await asyncio.gather(*(store.object("x").send(Inc("n", 1)) for _ in range(count)))
+
+
+async def test_a_cached_object_is_one_question_and_nothing_is_folded(store: BokiStore) -> None:
+    await grow(store, 20)
+    counted = FaultyBook(store.log.book)
+    reader = BokiStore(counted, settings=StoreSettings(checkpoints=False, aux_data=False))
+    assert await reader.object("x").get("n") == 20
+    before, folded = len(counted.operations), reader.views.folded
+    assert await reader.object("x").get("n") == 20
+    assert (len(counted.operations) - before, reader.views.folded) == (1, folded)
+    await store.object("x").inc("n")
+    assert await reader.object("x").get("n") == 21
+    assert reader.views.folded == folded + 1, "what is new, and no more"
+
+
+async def test_views_are_left_for_others_and_are_believed_only_if_they_check(
+    store: BokiStore, another: Another
+) -> None:
+    await grow(store, 20)
+    await (await another()).object("x").get("n", consistency="linearizable")
+    second = await another(StoreSettings(checkpoints=False, cached_views=0))
+    assert await second.object("x").get("n", consistency="linearizable") == 20
+    assert second.views.folded == 0
+    newest = await store.log.book.read_prev(store_object("x"), consistency="linearizable")
+    assert newest is not None and newest.aux_data is not None
+    for wrong in (b"", b"\x00" * 40, newest.aux_data[:-1], newest.aux_data + b"x"):
+        await store.log.book.set_aux_data(newest.seqnum, wrong)
+        third = await another(StoreSettings(checkpoints=False, cached_views=0))
+        assert await third.object("x").get("n", consistency="linearizable") == 20
+        assert third.views.folded == 20
+
+
+async def test_walking_back_does_not_take_what_is_trimmed_for_what_never_was(store: BokiStore) -> None:
+    """A checkpoint and its trim come between: the step that finds nothing above the mark is not the beginning."""
+    await grow(store, 5)
+    await store.object("y").inc("n")  # so the mark lies below the place that is asked for
+    between = await store.log.book.now()
+    await grow(store, 1)
+
+    class Overtaken(FaultyBook):
+        met = False
+
+        async def read_prev(self, tag=None, *, at_most=None, consistency="session"):  # type: ignore[no-untyped-def]
+            if not self.met and tag == store_object("x"):
+                self.met = True
+                assert await store.checkpointer.checkpoint("x")
+                await store.log.book.trim([(store_object("x"), between)])
+            return await super().read_prev(tag, at_most=at_most, consistency=consistency)
+
+    book = Overtaken(store.log.book)
+    reader = BokiStore(book, settings=StoreSettings(checkpoints=False, cached_views=0))
+    assert await reader.object("x").get("n") == 6
+    assert book.met
+
+
+async def test_without_caches_and_aux_data_everything_is_folded_each_time(store: BokiStore, another: Another) -> None:
+    await grow(store, 20)
+    bare = await another(BARE)
+    for times in (1, 2):
+        assert await bare.object("x").get("n", consistency="linearizable") == 20
+        assert bare.views.folded == 20 * times
+    assert await store.checkpointer.checkpoint("x")
+    assert await bare.object("x").get("n", consistency="linearizable") == 20
+    assert bare.views.folded == 40, "from the checkpoint there is nothing to fold"
+
+
+async def test_many_objects_are_one_question(store: BokiStore) -> None:
+    names = [f"x{number}" for number in range(50)]
+    await asyncio.gather(*(store.object(name).set("n", name) for name in names))
+    counted = FaultyBook(store.log.book)
+    reader = BokiStore(counted)
+    assert [value and value["n"] for value in await reader.values([*names, "none"])] == [*names, None]
+    assert len(counted.operations) == 1 + 50, "and what is not cached is folded, all at once"
+    await reader.values(names)
+    assert len(counted.operations) == 52
+
+
+async def test_more_objects_than_one_question_takes_are_of_one_snapshot(store: BokiStore) -> None:
+    await store.object("x0").set("n", 1)
+    await store.object("x1499").set("n", 2)
+    found = await store.values([f"x{number}" for number in range(1_500)])
+    assert [value for value in found if value] == [{"n": 1}, {"n": 2}] and len(found) == 1_500
+
+
+async def test_a_snapshot_is_one_past_of_everything(store: BokiStore, another: Another) -> None:
+    other = await another()
+    await store.object("x").set("n", 1)
+    async with store.snapshot() as then:
+        await other.object("x").set("n", 2)
+        await other.object("y").set("n", 2)
+        await other.collection("c", dict).create("a", {})
+        await store.object("x").get("n", consistency="linearizable")
+        assert await then.get("x", "n") == 1 and await then.get("y", "n", "none") == "none"
+        assert await then.values(["x", "y"]) == [{"n": 1}, None] and await then.value("y") is None
+        assert await then.ids("c") == []
+    async with store.snapshot(at=then.at) as again:
+        assert (again.at, await again.get("x", "n")) == (then.at, 1)
+    async with store.snapshot(consistency="linearizable") as now:
+        assert await now.values(["x", "y"]) == [{"n": 2}, {"n": 2}] and await now.ids("c") == ["a"]
+
+
+async def test_a_read_that_a_checkpoint_overtakes_begins_anew(store: BokiStore) -> None:
+    """Between its two questions the object is checkpointed and trimmed below what it was going to fold."""
+    await grow(store, 5)
+
+    class Overtaken(FaultyBook):
+        met = False
+
+        def read(self, tag: Any = None, **options: Any) -> Any:
+            if not self.met and tag == store_object("x"):
+                self.met = True
+                return _After(overtake(), super().read(tag, **options))
+            return super().read(tag, **options)
+
+    async def overtake() -> None:
+        assert await store.checkpointer.checkpoint("x")
+        await grow(store, 1)
+        kept = await store.views.checkpoint("x", await store.log.book.read_prev(store_checkpoint("x")))
+        assert kept is not None
+        await store.log.book.trim([(store_object("x"), kept.seen + 1)])
+
+    book: BookPort = Overtaken(store.log.book)
+    assert await BokiStore(book, settings=BARE).object("x").get("n") == 6
+
+
+class _After:
+    """Records of a read that begins after something else."""
+
+    def __init__(self, first, records) -> None:  # type: ignore[no-untyped-def]
+        self._first, self._records = first, records
+
+    def __aiter__(self):  # type: ignore[no-untyped-def]
+        return self
+
+    async def __anext__(self):  # type: ignore[no-untyped-def]
+        if self._first is not None:
+            first, self._first = self._first, None
+            await first
+        return await self._records.__anext__()
+
+
+async def test_a_snapshot_that_is_too_old_says_so(store: BokiStore, another: Another) -> None:
+    await grow(store, 3)
+    old = await store.log.book.now()
+    await grow(store, 3)
+    assert await store.checkpointer.checkpoint("x")
+    await store.log.book.trim([(store_object("x"), (await store.object("x").view()).seen)])
+    fresh = await another(BARE)
+    await fresh.log.book.now(consistency="linearizable")
+    with pytest.raises(boki.Trimmed):
+        await fresh.object("x").get("n", at=old)
+    assert await fresh.object("x").get("n") == 6
+
+
+async def test_a_history_that_was_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one(
+    store: BokiStore, another: Another
+) -> None:
+    """A fold from 0 would be told nothing, and count three of six."""
+    await grow(store, 6)
+    half = (await store.object("x").view()).seen - 2
+    await store.log.book.trim([(store_object("x"), half)])
+    with pytest.raises(boki.Trimmed):
+        await (await another(BARE)).object("x").get("n", consistency="linearizable")
+
+
+def test_the_cache_is_bounded_and_never_goes_back() -> None:
+    cache = ViewCache(2)
+    cache.put(View("a", 5))
+    cache.put(View("a", 4))
+    assert cache.get("a") == View("a", 5)
+    cache.put(View("b", 1))
+    cache.get("a")
+    cache.put(View("c", 1))
+    assert [cache.get(name) is not None for name in "abc"] == [True, False, True]
+    none = ViewCache(0)
+    none.put(View("a", 5))
+    assert none.get("a") is None
+
+
+async def test_always_replay_keeps_nothing_and_believes_no_view(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("shop")
+    plain = BokiStore(book)
+    for _ in range(AUX_RECORDS + 1):
+        await plain.object("x").inc("n")
+    assert (await plain.object("x").get("n")) == AUX_RECORDS + 1
+    replaying = BokiStore(FaultyBook(book, always_replay=True))
+    for again in (1, 2):
+        assert await replaying.object("x").get("n") == AUX_RECORDS + 1
+        assert replaying.views.folded == again * (AUX_RECORDS + 1)
+
+
+async def test_behind_a_write_the_nearest_view_is_looked_for(store: BokiStore, another: Another) -> None:
+    """A reader without a cache folds what came since somebody left a view, and not all from the checkpoint."""
+    await grow(store, 100)
+    settings = StoreSettings(checkpoints=False, cached_views=0)
+    assert await (await another(settings)).object("x").get("n", consistency="linearizable") == 100
+    await grow(store, AUX_RECORDS - 1)
+    reader = await another(settings)
+    assert await reader.object("x").get("n", consistency="linearizable") == 100 + AUX_RECORDS - 1
+    assert reader.views.folded == AUX_RECORDS - 1
+    assert await (await another(settings)).object("x").get("n", consistency="linearizable") == 99 + AUX_RECORDS
+    await grow(store, WALKED_RECORDS + 1)
+    far = await another(settings)
+    assert await far.object("x").get("n", consistency="linearizable") == 100 + AUX_RECORDS + WALKED_RECORDS
+    assert far.views.folded == 100 + AUX_RECORDS + WALKED_RECORDS, "farther than one looks"
+
+
+async def test_who_keeps_no_views_leaves_one_whenever_it_folded(store: BokiStore, another: Another) -> None:
+    settings = StoreSettings(checkpoints=False, cached_views=0)
+    await store.object("x").send(Inc("n", 1))
+    folded = []
+    for _ in range(2):
+        reader = await another(settings)
+        assert await reader.object("x").get("n", consistency="linearizable") == 1
+        folded.append(reader.views.folded)
+    assert folded == [1, 0]
+
+
+async def test_looking_back_ends_at_a_checkpoint_at_the_beginning_and_at_a_trim(
+    store: BokiStore, another: Another
+) -> None:
+    settings = StoreSettings(checkpoints=False, cached_views=0)
+    await grow(store, 3)
+    assert await (await another(settings)).object("x").get("n", consistency="linearizable") == 3
+    await store.checkpointer.checkpoint("x")
+    covered = (await store.object("x").view()).seen
+    await grow(store, 2)
+    for trimmed in (False, True):
+        if trimmed:
+            await store.log.book.trim([(store_object("x"), covered + 1)])
+        reader = await another(settings)
+        assert await reader.object("x").get("n", consistency="linearizable") == 5

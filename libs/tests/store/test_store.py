@@ -1,0 +1,163 @@
+"""A store as a whole: crashes at every operation of transactions, unknown outcomes, a second process anywhere; and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import boki
+from bokilib.ports import BookPort
+from bokilib.tags import bucket_of
+from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
+from bokistore import BokiStore, Inc, StoreSettings, Transaction
+from libs.tests.store.conftest import Another
+
+BARE = StoreSettings(checkpoints=False)
+TOTAL = 100
+
+
+async def transfer(tx: Transaction, amount: int) -> None:
+    """Once, however often it is run: the transfer's own object says that it was done."""
+    if await tx[f"transfer{amount}"].exists():
+        return
+    alice, bob = tx["alice"], tx["bob"]
+    left = await alice.get("balance", TOTAL)
+    assert isinstance(left, int) and left >= amount
+    alice.set("balance", left - amount)
+    bob.inc("balance", amount)
+    tx[f"transfer{amount}"].set("done", True)
+
+
+async def transfers(book: BookPort) -> None:
+    store = BokiStore(book, settings=BARE)
+    for amount in (10, 20):
+        try:
+            await store.transact(transfer, amount)
+        except boki.OutcomeUnknown as unknown:
+            await unknown.outcome()
+            await store.transact(transfer, amount)
+
+
+async def balanced(book: boki.Book) -> None:
+    alice, bob = await BokiStore(book, settings=BARE).values(["alice", "bob"], consistency="linearizable")
+    assert (alice, bob) == ({"balance": 70}, {"balance": 30})
+
+
+async def test_transfers_happen_once_at_every_crash_and_pair_of_crashes() -> None:
+    explored = await crash_everywhere(transfers, transfers, balanced, pairs=True)
+    assert explored.operations >= 8 and explored.runs > 150
+
+
+async def test_they_happen_once_when_nothing_is_kept_in_memory() -> None:
+    """Every read is computed from records: what a process knows beside them decides nothing."""
+    explored = await crash_everywhere(transfers, transfers, balanced, always_replay=True)
+    assert explored.runs >= 16
+
+
+async def test_transfers_happen_once_whatever_answer_is_lost() -> None:
+    explored = await crash_everywhere(transfers, check=balanced, kinds=UNKNOWNS)
+    assert explored.runs == 4
+
+
+async def test_transfers_happen_once_with_a_second_process_at_any_point() -> None:
+    explored = await start_anywhere(transfers, transfers, balanced)
+    assert explored.runs >= 8
+
+
+async def test_a_crash_never_leaves_half_a_transaction() -> None:
+    async def both(book: BookPort) -> None:
+        async with BokiStore(book, settings=BARE).transaction() as tx:
+            tx["x"].inc("n")
+            tx["y"].inc("n")
+
+    async def equal(book: boki.Book) -> None:
+        x, y = await BokiStore(book, settings=BARE).values(["x", "y"], consistency="linearizable")
+        assert x == y
+
+    await crash_everywhere(both, both, equal, pairs=True)
+    await crash_everywhere(lambda book: asyncio.gather(both(book), return_exceptions=True), check=equal, kinds=UNKNOWNS)
+
+
+async def test_a_store_without_isolation_is_none(store: BokiStore) -> None:
+    with pytest.raises(boki.InvalidArgument):
+        BokiStore(store.log.book, settings=StoreSettings(isolation="none"))  # type: ignore[arg-type]
+
+
+Cost = Callable[[BokiStore], Awaitable[object]]
+
+
+async def _transaction(store: BokiStore) -> None:
+    async with store.transaction() as tx:
+        tx.send("page", Inc("n", 1))
+        tx["x"].inc("n", len(await tx["y"].value() or {}))
+        tx["z"].set("a", 1)
+
+
+async def _snapshot(store: BokiStore) -> None:
+    async with store.snapshot() as then:
+        await then.values(["x", "y"])
+        await then.ids("c")
+
+
+async def _short_life(store: BokiStore) -> None:
+    await store.expire("x", 1)
+    assert await store.sweep() == ["x"]
+
+
+COSTS: dict[str, tuple[int, Cost]] = {
+    "an operation": (1, lambda store: store.object("x").inc("n")),
+    "several on one object": (1, lambda store: store.object("x").apply(Inc("a", 1), Inc("b", 1))),
+    "a transaction": (1, _transaction),
+    "a transaction that reads": (0, _snapshot),
+    "a read": (0, lambda store: store.object("x").value()),
+    "a creation": (1, lambda store: store.collection("c", dict).create("a", {})),
+    "a deletion": (1, lambda store: store.delete("x")),
+    "a deletion of nothing": (0, lambda store: store.delete("nothing")),
+    "64 transactions at once": (1, lambda store: asyncio.gather(*(store.transact(transfer, 1) for _ in range(64)))),
+    "a checkpoint": (1, lambda store: store.checkpointer.checkpoint("x")),
+    "history": (0, lambda store: store.object("x").history()),
+    "the names of all objects": (0, lambda store: store.names()),
+    "a checkpoint of names": (1, lambda store: store.checkpointer.checkpoint_directory("c", bucket_of("there"))),
+    "a time to live": (1, lambda store: store.expire("x", 10**15)),
+    "a sweep of nothing": (0, lambda store: store.sweep()),
+    "a time to live that is over, and its sweep": (2, _short_life),
+    "a round of a carrier that carries nothing": (1, lambda store: store.carrier("a").round()),
+    "a round of a carrier": (2, lambda store: store.carrier("a", carry_ms=0).round()),
+}
+
+
+@pytest.mark.parametrize("what", COSTS)
+async def test_appends_per_operation(store: BokiStore, what: str) -> None:
+    await store.object("x").inc("n")
+    await store.collection("c", dict).create("there", {})
+    cost, does = COSTS[what]
+    before = store.log.appends
+    await does(store)
+    assert store.log.appends - before == cost
+
+
+async def test_a_checkpoint_per_so_many_records(another: Another) -> None:
+    store = await another(StoreSettings(checkpoint_records=100))
+    for _ in range(10):
+        await asyncio.gather(*(store.object("x").send(Inc("n", 1)) for _ in range(100)))
+        await store.object("x").get("n")
+        await store.close()
+    assert 1_009 <= store.log.appends <= 1_010
+
+
+async def test_a_transaction_that_lost_costs_one_more(store: BokiStore, another: Another) -> None:
+    other = await another()
+    runs: list[int] = []
+
+    async def body(tx: Transaction) -> None:
+        found = await tx["x"].get("n", 0)
+        runs.append(1)
+        if len(runs) == 1:
+            await other.object("x").inc("n")
+        tx["x"].set("n", int(str(found)) + 1)
+
+    before = store.log.appends
+    await store.transact(body)
+    assert store.log.appends - before == len(runs) == 2

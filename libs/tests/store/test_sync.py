@@ -1,0 +1,124 @@
+"""The store without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import boki
+import bokistore.sync
+from boki.testing import MemoryCluster
+from bokistore import Change, Inc
+from bokistore.sync import BokiStore, Transaction
+
+
+@dataclass
+class User:
+    name: str
+
+
+async def in_thread(cluster: MemoryCluster, script: Callable[[BokiStore], Any]) -> Any:
+    def run() -> Any:
+        with boki.sync.connect(cluster.url) as client:
+            store = BokiStore(client.book("shop"))
+            try:
+                return script(store)
+            finally:
+                store.close()
+
+    return await asyncio.to_thread(run)
+
+
+async def test_objects_and_their_past(cluster: MemoryCluster) -> None:
+    def script(store: BokiStore) -> None:
+        x = store.object("x")
+        x.set("a.b", 1)
+        x.make_object("o")
+        x.make_array("l")
+        assert [x.push("l", 1, limit=1), x.push("l", 2, limit=1), x.pop("l"), x.inc("n", 2)] == [1, 1, 2, 2]
+        x.merge("o", {"k": "v"})
+        assert x.delete("a.b") and x.apply(Inc("n", 1)) == [3]
+        at = x.send(Inc("n", 1))
+        assert x.value() == {"a": {}, "o": {"k": "v"}, "l": [], "n": 4} and x.exists()
+        x.inc("n")
+        assert [x.get("n", at=at), x.get("n")] == [4, 5]
+        assert x.diff(at) == [Change("n", 4, 5)] and len(x.history()) == 12
+        assert store.values(["x", "y"])[1] is None
+        with store.snapshot(at=at) as then:
+            assert (then.at, then.get("x", "n"), then.values(["x"])[0], then.ids("user")) == (
+                at,
+                4,
+                then.value("x"),
+                [],
+            )
+        store.expire("x", 1)
+        assert store.sweep(["x"]) == ["x"] and not store.delete("x")
+
+    await in_thread(cluster, script)
+
+
+async def test_transactions_of_threads(cluster: MemoryCluster) -> None:
+    def script(store: BokiStore) -> None:
+        @store.transactional(isolation="snapshot")
+        def bump(tx: Transaction, name: str) -> None:
+            found = tx[name].get("n", 0)
+            assert isinstance(found, int)
+            tx[name].set("n", found + 1)
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(bump, ["x"] * 12))
+        assert store.object("x").get("n") == 12
+
+        def move(tx: Transaction, by: int) -> int:
+            assert tx["x"].exists() and tx["y"].value() is None and tx.values(["y"]) == [None]
+            tx["x"].inc("n", -by)
+            tx["y"].inc("n", by)
+            return len(tx.ids("user"))
+
+        assert store.transact(move, 5) == 0
+        with store.transaction() as tx:
+            tx.delete("y")
+        assert tx.seqnum and store.values(["x", "y"]) == [{"n": 7}, None]
+        with pytest.raises(KeyError), store.transaction() as tx:
+            tx["x"].inc("n")
+            raise KeyError
+        with pytest.raises(boki.Conflict):
+            store.transactional(retries=1)(lose)(store)
+        assert store.object("x").get("n") == 9
+
+    def lose(tx: Transaction, store: BokiStore) -> None:
+        tx["x"].get("n")
+        store.object("x").inc("n")
+        tx["x"].set("n", 0)
+
+    await in_thread(cluster, script)
+
+
+async def test_collections(cluster: MemoryCluster) -> None:
+    def script(store: BokiStore) -> None:
+        users = store.collection("user", User)
+        users.create("ann", User("Ann"))
+        users.put("bob", User("Bob"))
+        assert (users.get("ann"), users.ids(), users.delete("ann")) == (User("Ann"), ["ann", "bob"], True)
+        assert users.scan() == [("bob", User("Bob"))]
+
+    await in_thread(cluster, script)
+
+
+def test_it_has_the_names_of_the_asynchronous_one() -> None:
+    """All but what follows, which has no end without a loop."""
+    without = {
+        "StoreObject": {"watch", "view"},
+        "BokiStore": {"begin", "commit", "append_operations", "saw", "tend", "carried"},
+    }
+    for name in ("BokiStore", "Collection", "Snapshot", "StoreObject"):
+        ours, theirs = (
+            {each for each in vars(getattr(module, name)) if not each.startswith("_")}
+            for module in (bokistore.sync, bokistore)
+        )
+        assert theirs - ours - without.get(name, set()) - {"within", "object", "of", "json_of"} == set()

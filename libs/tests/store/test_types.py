@@ -1,0 +1,130 @@
+"""Types: a typed program is accepted by pyright as it stands, and each of twelve wrong ones is refused at its wrong line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+GOOD = """
+from dataclasses import dataclass
+
+import boki
+import bokistore.sync
+from bokistore import BokiStore, Inc, Json, Push, StoreSettings, Transaction, Version
+
+
+@dataclass
+class User:
+    name: str
+    age: int = 0
+
+
+async def program(client: boki.Client) -> None:
+    store = BokiStore(client.book("shop"), settings=StoreSettings(isolation="snapshot"))
+    users = store.collection("user", User)
+
+    @store.transactional(isolation="serializable")
+    async def birthday(tx: Transaction, id: str, *, years: int = 1) -> int:
+        user = await users.within(tx).get(id)
+        if user is None:
+            return 0
+        await users.within(tx).put(id, User(user.name, user.age + years))
+        tx["count"].inc("birthdays")
+        return user.age + years
+
+    age: int = await birthday("ann", years=2)
+    async with store.transaction() as tx:
+        value: Json = await tx["x"].get("a.b")
+        tx["x"].set("a", [value, {"age": age}])
+        tx.send("page", Push("ages", age, 10))
+    length: int = await store.object("x").push("l", 1, limit=3)
+    results: list[Json] = await store.object("x").apply(Inc("n", length), Push("l", 2))
+    async for id, user in users.scan():
+        print(id, user.age + 1, results)
+    async with store.snapshot(consistency="linearizable") as then:
+        found = await then.value("x")
+        print(found["a"] if found is not None else then.at)
+    versions: list[Version] = await store.object("x").history(limit=10)
+    names: list[str] = await store.names()
+    async with store.carrier("host-7"):
+        print(names, await store.sweep())
+    async for change in store.object("x").watch(start=versions[0].seqnum):
+        print(change.seqnum, [one.path for one in change.changes])
+
+
+def blocking(client: boki.sync.Client) -> int | float:
+    store = bokistore.sync.BokiStore(client.book("shop"))
+
+    def body(tx: bokistore.sync.Transaction, name: str) -> bool:
+        tx[name].inc("n", 1.5)
+        return tx[name].exists()
+
+    done: bool = store.transact(body, "x")
+    user = store.collection("user", User).get("ann")
+    return store.object("x").inc("n", int(done) if user is None else user.age)
+"""
+
+WRONG = {
+    "a value that is no JSON": 'await store.object("x").set("a", object())',
+    "a set": 'await store.object("x").set("a", {1, 2})',
+    "an amount that is a text": 'await store.object("x").inc("n", "1")',
+    "a path that is a number": 'await store.object("x").get(5)',
+    "an isolation that is none": 'store.transactional(isolation="read committed")',
+    "a consistency that is none": 'await store.object("x").get("a", consistency="eventual")',
+    "an argument that is missing": "await store.transact(move, 'ann')",
+    "an argument of the wrong type": "await store.transact(move, 'ann', 'bob', '10')",
+    "a result of the wrong type": "text: str = await store.transact(move, 'ann', 'bob', 10)",
+    "a value of another type": 'await users.create("ann", "Ann")',
+    "a field that is not there": '(await users.get("ann")).name',
+    "an awaited write in a transaction": 'await tx["x"].set("n", 1)',
+}
+
+FRAME = """
+from dataclasses import dataclass
+
+from bokistore import BokiStore, Collection, Transaction
+
+
+@dataclass
+class User:
+    name: str
+
+
+async def move(tx: Transaction, source: str, target: str, amount: int) -> bool:
+    return bool(source and target and amount)
+
+
+async def program(store: BokiStore, users: Collection[User], tx: Transaction) -> None:
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_pyright_in_its_strict_mode(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(GOOD)
+    for number, line in enumerate(WRONG.values()):
+        (tmp_path / f"wrong{number:02}.py").write_text(f"{FRAME}    {line}\n")
+    paths = [str(ROOT / folder) for folder in ("libs/bokistore", "libs/bokilib", "logbook", "common")]
+    settings = {
+        "typeCheckingMode": "strict",
+        "pythonVersion": "3.11",
+        "extraPaths": paths,
+        "venvPath": str(ROOT),
+        "venv": ".venv",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    faults: dict[str, list[int]] = {}
+    for one in json.loads(ran.stdout)["generalDiagnostics"]:
+        faults.setdefault(Path(one["file"]).name, []).append(one["range"]["start"]["line"])
+    assert "good.py" not in faults, ran.stdout
+    last = FRAME.count("\n")
+    expected = {f"wrong{number:02}.py": {last} for number in range(len(WRONG))}
+    assert {name: set(lines) for name, lines in faults.items()} == expected, ran.stdout
