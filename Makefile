@@ -16,10 +16,13 @@ PYTHON ?= $(shell for also in ', ensurepip, venv' ''; do for python in $(pythons
 INPUT ?=
 PYTEST ?=
 FUZZ_SECONDS ?= 600
+BASE ?= main
+# How many tests run at once.
+WORKERS ?= auto --maxprocesses 4
 
 bin := .venv/bin
 stamp := .venv/.up-to-date
-packages := common ledger bookie metalog logbook gateway sim cli
+packages := common ledger bookie metalog logbook libs gateway sim cli
 
 .PHONY: help
 help: ## Lists what there is to make.
@@ -46,9 +49,16 @@ $(stamp): requirements.lock pyproject.toml
 run: setup ## Shows it at work on a real data set, with processes killed; INPUT=path takes a file of yours.
 	@$(bin)/python -m boki_cli.demo $(if $(INPUT),-- "$(INPUT)")
 
+# `alone` are the tests that measure, or own the machine. pytest exits with 5 where PYTEST leaves nothing of one half to run.
 .PHONY: test
-test: setup lint java ## Runs the checks and the whole test suite; PYTEST="-k name" passes options.
-	@$(bin)/python -m pytest $(PYTEST)
+test: setup lint java ## Runs the checks and the whole test suite on all cores; PYTEST="-k name" passes options.
+	@$(bin)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not nightly and not alone" $(PYTEST) || [ $$? -eq 5 ]
+	@$(bin)/python -m pytest -m "alone and not nightly" $(PYTEST) || [ $$? -eq 5 ]
+
+.PHONY: check
+check: setup ## What to run before a commit: form, imports, types, and a minute of the tests that the change reaches; BASE=main.
+	@$(MAKE) --no-print-directory -j2 lint-form lint-types
+	@$(bin)/python -m itests.support.affected --base $(BASE) $(PYTEST)
 
 # ZooKeeper, which some tests start, needs Java: the machine's, else the one in a wheel. Without both they are skipped.
 .PHONY: java
@@ -65,30 +75,44 @@ test-nightly: setup java ## Runs also what takes long, on both event loops, with
 	@$(MAKE) --no-print-directory fuzz
 
 # Not locked, since its wheels exist for some versions of Python only; nothing else needs it.
-.PHONY: fuzz
-fuzz: setup ## Feeds the decoders for ten minutes with what atheris thinks of; FUZZ_SECONDS=60 takes one.
+.PHONY: fuzz fuzz-decoders fuzz-live
+fuzz: fuzz-decoders fuzz-live ## Damaged bytes for all decoders, then for each live server, ten minutes each; FUZZ_SECONDS=60 takes one each.
+
+fuzz-decoders: setup
 	@$(bin)/python -c 'import atheris' 2>/dev/null || { \
 		echo "installing the wheel atheris into .venv"; \
 		$(bin)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: 'atheris>=3,<4' || { \
 			echo "make fuzz: expected a wheel of atheris, found none for $$($(bin)/python --version) on $$(uname -sm);" >&2; \
 			echo "CPython 3.11 to 3.14 on Linux x86-64 has one: make fuzz PYTHON=python3.12 in a fresh clone" >&2; exit 1; }; }
 	@mkdir -p .venv/fuzz
-	@$(bin)/python common/tests/fuzz/decoders.py -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.venv/fuzz/ -print_final_stats=1 \
-		|| { echo "what it found is in .venv/fuzz; see it again: $(bin)/python common/tests/fuzz/decoders.py .venv/fuzz/crash-..." >&2; \
+	@$(bin)/python -m itests.fuzz.decoders -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.venv/fuzz/ -print_final_stats=1 \
+		|| { echo "what it found is in .venv/fuzz; see it again: $(bin)/python -m itests.fuzz.decoders .venv/fuzz/crash-..." >&2; \
 			exit 1; }
+
+fuzz-live: setup
+	@$(bin)/python -m itests.fuzz.live --seconds $(FUZZ_SECONDS)
 
 .PHONY: lint
 lint: setup ## Checks form, imports and types.
+	@$(MAKE) --no-print-directory -j2 lint-form lint-types lint-pyright
+	@echo "lint: formatted, imports and layers in order, types complete"
+
+.PHONY: lint-form lint-types lint-pyright
+lint-form: setup
 	@$(bin)/ruff format --check --quiet . || { echo "not formatted: make format" >&2; exit 1; }
 	@$(bin)/ruff check --quiet .
 	@$(bin)/lint-imports --no-logo > .venv/lint-imports.txt || { cat .venv/lint-imports.txt; exit 1; }
+	@$(bin)/lint-imports --no-logo --config libs/importlinter.toml > .venv/lint-libs.txt || { cat .venv/lint-libs.txt; exit 1; }
+
+lint-types: setup
 	@$(bin)/mypy --no-error-summary
 	@# The tests of each folder by themselves: their module names are the same in every folder.
 	@for folder in $(packages); do \
 		if compgen -G "$$folder/tests/*" > /dev/null; then $(bin)/mypy --no-error-summary $$folder/tests; fi; done
 	@$(bin)/mypy --no-error-summary itests examples conftest.py $$(compgen -G "benchmarks/*.py" || true)
+
+lint-pyright: setup
 	@$(bin)/pyright --warnings > .venv/pyright.txt || { cat .venv/pyright.txt; exit 1; }
-	@echo "lint: formatted, imports and layers in order, types complete"
 
 .PHONY: format
 format: setup ## Formats the code and sorts imports.
@@ -115,6 +139,13 @@ bench-logbook: setup ## Measures LogBooks beside ledgers, Redis and themselves; 
 	@$(bin)/python -c 'import redis' 2>/dev/null || $(bin)/python -m pip install --quiet --disable-pip-version-check 'redis>=6,<9' || true
 	@command -v redis-server >/dev/null || echo "no redis-server: its row is left out; on Debian and Ubuntu: apt-get install redis-server" >&2
 	@$(bin)/python -m benchmarks.logbook --plots build/plots $(BENCH)
+
+.PHONY: bench-store
+bench-store: setup ## Measures stores beside PostgreSQL and themselves; writes a plot to build/plots; BENCH="--quick" passes options.
+	@$(bin)/python -c 'import asyncpg' 2>/dev/null || $(bin)/python -m pip install --quiet --disable-pip-version-check 'asyncpg>=0.30,<1' || true
+	@command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null \
+		|| echo "no PostgreSQL: its rows are left out; on Debian and Ubuntu: apt-get install postgresql" >&2
+	@$(bin)/python -m benchmarks.store --plots build/plots $(BENCH)
 
 .PHONY: lock
 lock: setup ## Refreshes requirements.lock to the newest versions that pyproject.toml allows.

@@ -9,6 +9,7 @@
 - **Coroutines run on the loop the processes use**: uvloop where it can be imported, asyncio with `BOKI_LOOP=asyncio`.
 - **No test hears another's logs.** Each begins with the logs of a library, quiet below warnings, whatever a command that ran
   in the process of an earlier one had configured.
+- **No test leaves anything at the user's home.** What commands remember of this machine goes to a folder of the run.
 - Property tests have no deadline (the machines are shared) and print how to replay a failure;
   `--hypothesis-profile=nightly` looks longer.
 """
@@ -36,6 +37,9 @@ PACKAGES: Final = (
     "boki_ledger",
     "boki_logbook",
     "boki_metalog",
+    "bokilib",
+    "bokistore",
+    "bokistore_tools",
 )
 
 REQUIRED: Final = frozenset(name.strip() for name in os.environ.get("BOKI_REQUIRE", "").split(",") if name.strip())
@@ -72,6 +76,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"boki: loop {loop_factory().__module__.partition('.')[0]}, required: {', '.join(sorted(REQUIRED)) or 'nothing'}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -72,5 +72,5 @@ def _groups(pids: Mapping[str, int]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {"sdk": [os.getpid()], "engine": [], "sequencer": [], "bookies": []}
     for name, pid in pids.items():
         kind = name.partition("-")[0]
-        groups["bookies" if kind == "bookie" else kind].append(pid)
+        groups.setdefault("bookies" if kind == "bookie" else kind, []).append(pid)
     return groups

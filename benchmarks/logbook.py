@@ -11,6 +11,7 @@ ZooKeeper where there is Java):
     conditions  appends with a condition that holds beside plain ones
     reads       a cached read beside a Redis GET through its Python client; a read that misses the cache
     consistency linearizable reads beside session reads
+    parked      appends beside 4,096 reads of the same book that wait, and beside as many cursors over three tags
     aux         an object of 1,000 records read with its state in aux data, and replayed without
     terms       planned terms and kill -9 under load: how long the change takes, and until latency is normal again
     logs        two physical logs beside one, with as many appends outstanding a log; beside it with as many in all
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import boki
-from benchmarks import bare_shape, logbook_terms, machine, report
+from benchmarks import bare_shape, logbook_parked, logbook_terms, machine, report
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.logbook_ledger import ledger_appends
 from benchmarks.redis_peer import redis_client
@@ -438,6 +439,7 @@ PARTS: Final[Mapping[str, Callable[[Bench], Awaitable[None]]]] = {
     "conditions": part_conditions,
     "reads": part_reads,
     "consistency": part_consistency,
+    "parked": logbook_parked.part_parked,
     "aux": part_aux,
     "terms": logbook_terms.part_terms,
     "logs": part_logs,

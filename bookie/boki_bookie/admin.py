@@ -11,8 +11,8 @@
 | GET, PUT, DELETE /state/readonly | whether it is read-only and why; an administrator makes it so, or takes that back |
 | GET /metrics | Prometheus' text format |
 
-It is off unless `admin_port` names a port (0: any), binds `admin_host`, by default this machine alone, and asks nobody
-who he is. An administrator's read-only mode ends with the process, as Apache's does by default.
+It is off unless `admin_port` names a port (0: any), binds `admin_host`, by default this machine alone, and asks for
+the cluster token if there is one. An administrator's read-only mode ends with the process, as Apache's does by default.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from boki_bookie.health import Reason
 from boki_bookie.settings import BookieSettings
 from boki_bookie.storage_router import Store
 from boki_common.bookkeeper.layout import LEDGER_ID_MAX
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import InvalidArgument
 from boki_common.http_page import HttpPage, answer, body_of, number_of
 from boki_common.ids import BookieId
@@ -73,11 +74,19 @@ class GarbageCollected(Protocol):
 class BookieAdmin:
     """The page of one bookie. Use `start`."""
 
-    def __init__(self, bookie: Administered, settings: BookieSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        bookie: Administered,
+        settings: BookieSettings,
+        metrics: Metrics,
+        allowed_hosts: Sequence[str] = (),
+        token: ClusterToken = NO_TOKEN,
+    ) -> None:
+        self._token = token
         self._bookie = bookie
         self._settings = settings
         self._started = asyncio.get_running_loop().time()
-        self._page = page = HttpPage("admin page", setting="admin_port")
+        self._page = page = HttpPage("admin page", setting="admin_port", allowed_hosts=allowed_hosts, token=token)
         page.get("/health", "Whether it serves and takes writes, and why not.", self._health)
         page.get("/info", "Version, bookie id, address, disk space, uptime.", self._info)
         page.get("/config", "The settings in effect.", self._config)
@@ -96,13 +105,16 @@ class BookieAdmin:
         metrics: Metrics,
         *,
         collectors: Sequence[GarbageCollected] = (),
+        allowed_hosts: Sequence[str] = (),
+        token: ClusterToken = NO_TOKEN,
     ) -> BookieAdmin:
-        """Listens where the settings say; `collectors` are those of the directories, in their order.
+        """Listens where the settings say; `collectors` are those of the directories, in their order, and
+        `allowed_hosts` are names that Host may have beside the usual ones (`host_rules`); `token` is to be shown.
 
         Raises:
             SettingsError: cannot listen there.
         """
-        admin = cls(bookie, settings, metrics)
+        admin = cls(bookie, settings, metrics, allowed_hosts, token)
         if collectors:
             admin._add_gc(collectors)
         await admin._page.listen(settings.admin_host, settings.admin_port)
@@ -129,6 +141,7 @@ class BookieAdmin:
             {
                 "version": VERSION,
                 "bookie_id": self._bookie.bookie_id,
+                "asks_for_token": self._token.asks,
                 "address": str(self._bookie.address),
                 "ledgers": self._bookie.storage.ledger_count,
                 "disk_free_bytes": free,

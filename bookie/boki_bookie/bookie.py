@@ -14,11 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki_bookie import metric_definitions
+from boki_bookie.auth_gate import admitting
+from boki_bookie.backpressure import BackpressureLimits
 from boki_bookie.health import Reason
 from boki_bookie.identity import Identity, establish_all
-from boki_bookie.intake import IntakeLimits
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.ledger_facts import MetadataFacts
+from boki_bookie.life import Life
 from boki_bookie.limbo_review import LimboReview, open_or_salvage
 from boki_bookie.server import BookieServer
 from boki_bookie.settings import BookieSettings
@@ -27,13 +29,15 @@ from boki_bookie.storage import Storage
 from boki_bookie.storage_router import StorageRouter, directory_of
 from boki_bookie.waiting_adds import Sight
 from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
-from boki_common.errors import BokiError, MetadataError, SettingsError
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import BokiError, MetadataError, SettingsError, WrongDirectory
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME, BEFORE_HELLO
 from boki_common.runtime.ports import Clock, Disk, Random
 
 if TYPE_CHECKING:
@@ -58,8 +62,14 @@ class Bookie:
     """One running bookie; made by `start`. `failed` ends with the error that stopped it, never by `close`."""
 
     def __init__(
-        self, shelves: Sequence[_Shelf], metadata: MetadataStore, identity: Identity, settings: BookieSettings
+        self,
+        shelves: Sequence[_Shelf],
+        metadata: MetadataStore,
+        identity: Identity,
+        settings: BookieSettings,
+        token: ClusterToken,
     ) -> None:
+        self._token = token
         self.bookie_id: BookieId = identity.bookie_id
         self.address = Address("", 0)
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
@@ -75,6 +85,7 @@ class Bookie:
         self._service = BookieService("", 0)
         self._server: FrameServer | None = None
         self._membership: Membership | None = None
+        self._life: Life
         self._registered_read_only = False
         self._watch: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
@@ -93,6 +104,8 @@ class Bookie:
         settings: BookieSettings | None = None,
         metrics: Metrics | None = None,
         more_disks: Sequence[Disk] = (),
+        allowed_hosts: Sequence[str] = (),
+        token: ClusterToken = NO_TOKEN,
     ) -> Bookie:
         """Starts a bookie on a directory, or on several; port 0 picks a free one, see `.address`.
 
@@ -100,11 +113,11 @@ class Bookie:
             disk: the directory; closed by `close`.
             metadata: started; stays the caller's.
             address: where to listen, TCP.
-            clock: wall time.
-            rng: for ids and salts.
-            settings: defaults when not given.
-            metrics: of the process; of its own when not given.
+            clock, rng: wall time; for ids, tokens and salts.
+            settings, metrics: defaults, and metrics of its own, when not given.
             more_disks: further directories, in the order in which they were formatted; closed by `close` too.
+            allowed_hosts: names that Host may have at the administration page, see `host_rules`.
+            token: of the cluster, asked of those who connect, and of the administration page.
 
         Raises:
             DirectoryInUse, WrongDirectory: see `identity`. CorruptData: names file and offset. SettingsError: the
@@ -112,11 +125,7 @@ class Bookie:
         """
         settings = settings or BookieSettings()
         metrics = metrics or Metrics()
-        faults = list(settings.faults())
-        if address.path:
-            faults.append(f"address: expected host:port, found {address}; clients find a bookie by host and port")
-        if faults:
-            raise SettingsError("; ".join(faults), faults=faults)
+        _check(settings, address)
         async with AsyncExitStack() as stack:
             disks = [disk, *more_disks]
             for one in disks:
@@ -129,6 +138,7 @@ class Bookie:
                 rng=rng,
                 replace_lost_disk=settings.replace_lost_disk,
                 format_store=lambda one, raw: Storage.format(one, raw, rng, settings),
+                salvage=settings.salvage,
             )
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
@@ -142,8 +152,9 @@ class Bookie:
                 metrics,
             )
             shelves = await _open_shelves(disks, identity, metadata, stack, storages)
-            bookie = cls(shelves, metadata, identity, settings)
-            await bookie._serve(address, stack, metrics, clock)
+            bookie = cls(shelves, metadata, identity, settings, token)
+            await bookie._begin_life(identity, rng)
+            await bookie._serve(address, stack, metrics, clock, allowed_hosts)
             bookie._review_limbo(stack)
             bookie._stack = stack.pop_all()
         _log.info(
@@ -164,14 +175,24 @@ class Bookie:
         """Whether normal adds are refused: the disk is full, or an administrator said so."""
         return self.storage.read_only
 
-    async def _serve(self, address: Address, stack: AsyncExitStack, metrics: Metrics, clock: Clock) -> None:
+    async def _begin_life(self, identity: Identity, rng: Random) -> None:
+        """Before anybody is served."""
+        disks = [shelf.disk for shelf in self._shelves]
+        self._life = await Life.begin(disks, self._metadata, identity, rng=rng, checkpoints=self._checkpoints())
+
+    def _checkpoints(self) -> list[int]:
+        return [shelf.storage.checkpoint_number for shelf in self._shelves]
+
+    async def _serve(
+        self, address: Address, stack: AsyncExitStack, metrics: Metrics, clock: Clock, allowed_hosts: Sequence[str]
+    ) -> None:
         """Listens, registers, and begins to watch; `stack` undoes each."""
         requests = BookieServer(
             self.storage,
             requests_limit=self._settings.connection_requests,
             free_bytes=self.free_bytes,
             metrics=metrics,
-            intake=IntakeLimits(
+            backpressure=BackpressureLimits(
                 self._settings.connection_request_bytes,
                 self._settings.connection_unsent_bytes,
                 self._settings.slow_reader_timeout_s,
@@ -181,7 +202,10 @@ class Bookie:
         )
         stack.push_async_callback(requests.close)
         self._server = await FrameServer.start(
-            address, requests.connected, connections_limit=self._settings.connections
+            address,
+            partial(admitting, requests, self._token),
+            connections_limit=self._settings.connections,
+            strangers=BEFORE_HELLO if self._token.asks else BEFORE_FIRST_FRAME,
         )
         stack.push_async_callback(self._server.close)
         self.address = self._server.address
@@ -192,6 +216,7 @@ class Bookie:
             (metric_definitions.CACHED_BYTES, lambda: self.storage.cached_bytes),
             (metric_definitions.LEDGERS, lambda: self.storage.ledger_count),
             (metric_definitions.READ_ONLY, lambda: self.storage.read_only),
+            (metric_definitions.ELSEWHERE, lambda: sum(shelf.storage.elsewhere_count for shelf in self._shelves)),
             (metric_definitions.TOMBSTONES, lambda: sum(shelf.storage.tombstone_count for shelf in self._shelves)),
         ):
             metrics.gauge(definition).labels(self.bookie_id).set_function(value)
@@ -205,7 +230,14 @@ class Bookie:
             from boki_bookie.admin import BookieAdmin  # a web server, which most bookies need no memory for
 
             collectors = [shelf.storage for shelf in self._shelves]
-            self.admin = await BookieAdmin.start(self, self._settings, metrics, collectors=collectors)
+            self.admin = await BookieAdmin.start(
+                self,
+                self._settings,
+                metrics,
+                collectors=collectors,
+                allowed_hosts=allowed_hosts,
+                token=self._token,
+            )
             stack.push_async_callback(self.admin.close)
 
     def _review_limbo(self, stack: AsyncExitStack) -> None:
@@ -224,8 +256,11 @@ class Bookie:
     # -- for the administrator
 
     async def free_bytes(self) -> int:
-        """What is left in all directories; those on one file system each count what it has."""
-        return sum([await shelf.disk.free_bytes() for shelf in self._shelves])
+        """What is left in all directories; a file system that several of them lie on counts once."""
+        free: dict[str, int] = {}
+        for shelf in self._shelves:
+            free[await shelf.disk.device()] = await shelf.disk.free_bytes()
+        return sum(free.values())
 
     async def reasons(self) -> list[Reason]:
         """Why it does not serve or does not take writes; asks the disk and the metadata store."""
@@ -294,6 +329,9 @@ class Bookie:
                     await self._look_at_space()
                 if self._membership is None or self._registered_read_only != self.storage.read_only:
                     await self._register()
+                await self._life.tell(self._checkpoints())
+            except WrongDirectory as error:
+                self._stop(error)
             except BokiError as error:
                 _log.warning("the state of the bookie could not be told; trying again", error=error)
 
@@ -324,10 +362,12 @@ class Bookie:
     # -- the end
 
     def _storage_failed(self, failed: asyncio.Future[BokiError]) -> None:
-        error = failed.result()
+        self._stop(failed.result())
+
+    def _stop(self, error: BokiError) -> None:
         if self._closed or self.failed.done():
             return
-        _log.error("the bookie stopped: its store failed", bookie_id=self.bookie_id, error=error)
+        _log.error("the bookie stopped", bookie_id=self.bookie_id, error=error)
         self.failed.set_result(error)
         self.storage.disk_full.set()  # wakes the watch, which then ends
         assert self._server is not None
@@ -341,6 +381,14 @@ class Bookie:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
+
+
+def _check(settings: BookieSettings, address: Address) -> None:
+    faults = list(settings.faults())
+    if address.path:
+        faults.append(f"address: expected host:port, found {address}; clients find a bookie by host and port")
+    if faults:
+        raise SettingsError("; ".join(faults), faults=faults)
 
 
 class _Storages(NamedTuple):
@@ -388,6 +436,7 @@ async def _open_shelves(
             rng=storages.rng,
             settings=storages.settings,
             owns=partial(_lies_in, number, len(disks)),
+            is_older_copy=identity.is_older_copy,
         )
         stack.push_async_callback(storage.close)
         shelves.append(_Shelf(disk, storage))

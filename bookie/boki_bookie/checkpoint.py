@@ -18,6 +18,9 @@ behind the ends it names. A full disk stops a checkpoint at its step; the next c
 Deletions and moves of stored entries go into the index of the next checkpoint, or, sooner and with next to no space, by
 `settle`: steps 4 and 5 with nothing but them, and the journal position as it was. Replay then repeats records of ledgers
 that the index has no longer, up to those that deleted them.
+
+Index files that the mark does not name are left over from a crash. They go after the first mark of this process: the one that
+was read may have been renamed and not yet be durable, so that a power cut brings back the one before it, and its index file.
 """
 
 from __future__ import annotations
@@ -112,6 +115,8 @@ class Checkpointer:
         self._index = index
         self._entry_log = entry_log
         self._cut: _Cut | None = None
+        self._leftovers: list[str] = []
+        """Index files that the mark does not name."""
 
     @staticmethod
     async def format(disk: Disk, bookie_id: bytes) -> None:
@@ -138,10 +143,9 @@ class Checkpointer:
         index = LedgerIndex()
         await _load_index(disk, mark, index)
         await _check_entry_files(disk, mark, index)
-        for other in await disk.names(INDEX_FOLDER):
-            if f"{INDEX_FOLDER}/{other}" != index_name(mark.index_file):
-                await disk.remove(f"{INDEX_FOLDER}/{other}")
-        return cls.resume(disk, index, mark, settings)
+        checkpointer = cls.resume(disk, index, mark, settings)
+        checkpointer._leftovers = [f"{INDEX_FOLDER}/{other}" for other in await disk.names(INDEX_FOLDER)]
+        return checkpointer
 
     @classmethod
     def resume(cls, disk: Disk, index: LedgerIndex, mark: CheckpointMark, settings: BookieSettings) -> Checkpointer:
@@ -180,7 +184,7 @@ class Checkpointer:
         number = self.mark.number + 1
         changes = [*cut.moved, *cut.columns]
         index_file, index_bytes = await self._write_index(cut.removals, changes, number, everything=everything)
-        previous = self.mark.index_file
+        self._leftovers.append(index_name(self.mark.index_file))
         mark = CheckpointMark(
             generation=cut.position.generation,
             group=cut.position.group,
@@ -196,11 +200,16 @@ class Checkpointer:
         self.mark = mark
         self._cut = None
         self._entry_log.release()
-        if previous != index_file:
-            await self._disk.remove(index_name(previous))
+        await self._remove_leftovers()
         await journal.release(cut.position.generation)
 
-    async def settle(self) -> None:
+    async def _remove_leftovers(self) -> None:
+        leftovers, self._leftovers = self._leftovers, []
+        for name in dict.fromkeys(leftovers):
+            if name != index_name(self.mark.index_file):
+                await self._disk.remove(name)
+
+    async def persist_index(self) -> None:
         """Deletions and moves so far become durable, the journal stays as it is; what deleted must be durable there.
 
         Not while `run` runs. What an unfinished checkpoint has taken is written now and again by it, and what came after

@@ -16,7 +16,8 @@ from typing import Protocol
 from boki_bookie import metric_definitions
 from boki_bookie.checkpoint import Checkpointer
 from boki_bookie.disk_pace import IDLE_LOOK_S, CheckpointPace
-from boki_bookie.journal import Done, Journal
+from boki_bookie.journal import Journal
+from boki_bookie.journal_queue import Done
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import BokiError, DiskFull, StorageError
 from boki_common.metrics import Metrics
@@ -47,12 +48,12 @@ class CheckpointLoop:
         self._journal = journal
         self._interval_s = settings.checkpoint_interval_s
         self._pace = pace
-        self._held: deque[tuple[int, Done]] = deque()
+        self._waiters: deque[tuple[int, Done]] = deque()
         """Oldest first, with the bytes that must have left memory before."""
         self._wanted = asyncio.Event()
         self._lock = asyncio.Lock()
         self._stopped = False
-        self._settling: asyncio.Task[None] | None = None
+        self._persisting: asyncio.Task[None] | None = None
         self._seconds = metrics.histogram(metric_definitions.CHECKPOINT)
         self._task = asyncio.create_task(self._run(), name="bookie checkpoints")
 
@@ -62,18 +63,18 @@ class CheckpointLoop:
 
     def hold(self, done: Done, freed_at: int) -> None:
         """Calls back when more than so many bytes have left memory (`LedgerIndex.freed_bytes`); a checkpoint is asked for."""
-        self._held.append((freed_at, done))
+        self._waiters.append((freed_at, done))
         self._wanted.set()
 
     @property
     def room_is_wanted(self) -> bool:
         """For the checkpoint: somebody waits for room in the write cache."""
-        return bool(self._held)
+        return bool(self._waiters)
 
     async def wrote(self, seconds: float) -> None:
         """For the checkpoint: one of its writes, and a stage perhaps, took so long."""
         index = self._checkpointer.index
-        self._let_go(index.freed_bytes)
+        self._release_waiters(index.freed_bytes)
         rest_s = 0.0 if self._stopped else self._pace.rest_s(seconds, index.cached_bytes)
         if rest_s:
             await asyncio.sleep(rest_s)
@@ -86,30 +87,30 @@ class CheckpointLoop:
             async with self._lock:
                 await self._checkpointer.run(self._journal, stages=self)
         except BaseException:
-            self._let_go(sys.maxsize)
+            self._release_waiters(sys.maxsize)
             raise
-        self._let_go(self._checkpointer.index.freed_bytes)
+        self._release_waiters(self._checkpointer.index.freed_bytes)
         self._seconds.observe(loop.time() - begun)
 
-    def _let_go(self, freed_bytes: int) -> None:
-        held = self._held
-        while held and held[0][0] < freed_bytes:
-            self._journal.when_durable(held.popleft()[1])
+    def _release_waiters(self, freed_bytes: int) -> None:
+        waiters = self._waiters
+        while waiters and waiters[0][0] < freed_bytes:
+            self._journal.when_durable(waiters.popleft()[1])
 
-    async def settle(self) -> None:
+    async def persist_index(self) -> None:
         """Deletions and moves so far are durable in journal and index. What is begun goes on if the caller is cancelled.
 
         Raises:
             DiskFull, DiskFailed, and what failed the journal.
         """
         await self._journal.flushed()
-        self._settling = asyncio.create_task(self._settle(), name="bookie settles its index")
-        self._settling.add_done_callback(_look_at_outcome)
-        await asyncio.shield(self._settling)
+        self._persisting = asyncio.create_task(self._persist_index(), name="bookie persists its index")
+        self._persisting.add_done_callback(_look_at_outcome)
+        await asyncio.shield(self._persisting)
 
-    async def _settle(self) -> None:
+    async def _persist_index(self) -> None:
         async with self._lock:
-            await self._checkpointer.settle()
+            await self._checkpointer.persist_index()
 
     def end(self) -> None:
         """No checkpoint begins by itself any more."""
@@ -119,7 +120,7 @@ class CheckpointLoop:
     async def stop(self) -> None:
         """The same, and waits for the one that runs."""
         self.end()
-        running = [self._task] if self._settling is None else [self._task, self._settling]
+        running = [self._task] if self._persisting is None else [self._task, self._persisting]
         await asyncio.wait(running)
 
     async def _run(self) -> None:

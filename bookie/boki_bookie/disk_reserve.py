@@ -1,7 +1,8 @@
 """A file that is only there to be given up: on a full disk its space is what noting down deletions and moves takes.
 
 Without it a bookie whose disk is full to the last byte could never get rid of anything, because every removal of a file must
-first be told to the index. The file is really written, with zeros: a hole would reserve nothing.
+first be told to the index. The file is really written, with zeros: a hole would reserve nothing. It outlives the process: one
+that starts on a full disk finds what an earlier one left.
 """
 
 from __future__ import annotations
@@ -17,12 +18,21 @@ _FILL_BYTES: Final = 256 * KIB
 
 
 class DiskReserve:
-    """See the module. `fill` when there is space, `spend` when there is none."""
+    """See the module. `find` at start, `fill` when there is space, `spend` when there is none."""
 
     def __init__(self, disk: Disk, size_bytes: int) -> None:
         self.held_bytes = 0
         self._disk = disk
         self._size_bytes = size_bytes
+
+    async def find(self) -> None:
+        """Takes note of what an earlier process left. Raises DiskFailed."""
+        if await self._disk.exists(NAME):
+            file = await self._disk.open(NAME)
+            try:
+                self.held_bytes = await file.size()
+            finally:
+                await file.close()
 
     async def fill(self) -> None:
         """Makes the file, if there is space for it. Raises DiskFailed."""
@@ -39,6 +49,7 @@ class DiskReserve:
             self.held_bytes = self._size_bytes
         except DiskFull:
             await file.truncate(0)
+            self.held_bytes = 0
         finally:
             await file.close()
 

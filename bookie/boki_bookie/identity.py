@@ -10,6 +10,7 @@ what starts on a new disk is another bookie. That is what lets a bookie say "nev
 | files, no `identity` | any | WrongDirectory: not ours, or incomplete |
 | `identity`, one still formatting | any | it never served: all are formatted again under the same id |
 | `identity` in all | agrees | started; the cookie learns of a new host or directory |
+| `identity` in all, one is an older copy | agrees otherwise | WrongDirectory (`life_rules`); with `salvage` it is salvaged |
 | `identity` in all | absent, or another INSTANCEID | WrongDirectory: of another cluster, or retired |
 | one empty, cleared or added | any | WrongDirectory: a ledger lies in one directory, so its part of them is lost, or never was there |
 | another number or order, another bookie's | any | WrongDirectory: ledgers would be looked for where they are not |
@@ -22,6 +23,7 @@ read too, knows one directory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -29,16 +31,28 @@ import msgspec
 from boki_bookie.checkpoint import INDEX_FOLDER
 from boki_bookie.entry_log import FOLDER as ENTRIES_FOLDER
 from boki_bookie.journal_segments import FOLDER as JOURNAL_FOLDER
+from boki_bookie.life_file import format_life, read_life
+from boki_bookie.life_rules import Copy, HeldLife, judge_copy
+from boki_common import limits
 from boki_common.bookkeeper.layout import (
     COOKIES,
     Cookie,
+    CookieLife,
     cookie_path,
     decode_cookie,
     encode_cookie,
     init_cluster,
     random_uuid,
 )
-from boki_common.errors import BadVersion, CorruptData, NodeExists, NoNode, VersionMismatch, WrongDirectory
+from boki_common.errors import (
+    DECODE_FAULTS,
+    BadVersion,
+    CorruptData,
+    NodeExists,
+    NoNode,
+    VersionMismatch,
+    WrongDirectory,
+)
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import create_settled
@@ -47,7 +61,6 @@ from boki_common.runtime.ports import Disk, Random
 
 IDENTITY_NAME: Final = "identity"
 FORMAT_VERSION: Final = 2
-DIRECTORIES_MAX: Final = 64
 _FOLDERS: Final = ("", ENTRIES_FOLDER, INDEX_FOLDER, JOURNAL_FOLDER)
 
 _log = get_logger("bookie")
@@ -76,6 +89,8 @@ class Identity(NamedTuple):
     place: str
     more_places: tuple[str, ...] = ()
     """Of its other directories."""
+    is_older_copy: bool = False
+    """It must not be served as it is, but salvaged."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -110,13 +125,14 @@ async def establish_all(
     rng: Random,
     replace_lost_disk: bool,
     format_store: FormatOn,
+    salvage: bool = False,
 ) -> Identity:
-    """Applies the table above; the directories, in their order, must be locked.
+    """Applies the table above; the directories, in their order, must be locked. With `salvage` an older copy is no error.
 
     Raises:
         WrongDirectory: and what to do about it. CorruptData, VersionMismatch: a file `identity` is damaged or newer.
     """
-    assert 0 < len(disks) <= DIRECTORIES_MAX, len(disks)
+    assert 0 < len(disks) <= limits.BOOKIE_DIRECTORIES, len(disks)
     instance_id = await init_cluster(metadata, rng=rng)
     places = [f"{host}:{disk.describe()}" for disk in disks]
     found = [await _read(disk) if await disk.exists(IDENTITY_NAME) else None for disk in disks]
@@ -128,14 +144,19 @@ async def establish_all(
         ready = next(file for file in known if file.state == "ready")
         identity = Identity(BookieId(ready.bookie_id), instance_id, places[0], tuple(places[1:]))
         _check_directories(disks, found, ready)
-        await _check(disks[0], metadata, ready, identity)
-        return identity
+        older = await _check(disks, metadata, ready, identity)
+        if older is None:
+            return identity
+        if not salvage:
+            raise older
+        _log.warning("a copy of a bookie is salvaged", bookie_id=identity.bookie_id, error=older)
+        return identity._replace(is_older_copy=True)
     lost = [] if known else await _cookies_of(metadata, places)
     if lost and not replace_lost_disk:
         where = ", ".join(disk.describe() for disk in disks)
         raise WrongDirectory(
             f"{where} is empty, yet the metadata knows a bookie there: expected the files of {lost[0]}, found "
-            "none. If the disk is only not mounted, or can be restored, do that. If it is lost, start with "
+            "none. If the disk is only not mounted, mount it. If it is lost, start with "
             "--replace-lost-disk (`boki dev`: with BOKI_BOOKIE_REPLACE_LOST_DISK=true): a new bookie is formatted here and "
             "the lost one is retired",
             path=disks[0].describe(),
@@ -187,7 +208,7 @@ def _check_directories(disks: Sequence[Disk], found: Sequence[_IdentityFile | No
         if file is None:
             raise WrongDirectory(
                 f"{name} is empty: expected directory {missing[0] + 1} of {ready.directories} of bookie "
-                f"{ready.bookie_id}, found nothing. If it is only not mounted, or can be restored, do that. If it is "
+                f"{ready.bookie_id}, found nothing. If it is only not mounted, mount it. If it is "
                 "lost, this bookie is: format a new one on empty directories, with --replace-lost-disk",
                 path=name,
                 expected=ready.bookie_id,
@@ -220,6 +241,7 @@ async def _format(disks: Sequence[Disk], metadata: MetadataStore, identity: Iden
             for name in await disk.names(folder):
                 await disk.remove(f"{folder}/{name}")
         await format_store(disk, identity.raw)
+        await format_life(disk)
     try:
         await create_settled(metadata, cookie_path(identity.bookie_id), encode_cookie(_cookie(identity)))
     except NodeExists:
@@ -229,9 +251,11 @@ async def _format(disks: Sequence[Disk], metadata: MetadataStore, identity: Iden
     _log.info("formatted a new bookie", bookie_id=identity.bookie_id, place=", ".join(identity.places))
 
 
-async def _check(disk: Disk, metadata: MetadataStore, found: _IdentityFile, identity: Identity) -> None:
-    """Row 5 and 6 of the table."""
-    where = disk.describe()
+async def _check(
+    disks: Sequence[Disk], metadata: MetadataStore, found: _IdentityFile, identity: Identity
+) -> WrongDirectory | None:
+    """The rows of those that have an `identity` in all; returns why they are no current copy."""
+    where = disks[0].describe()
     if found.instance_id != identity.instance_id:
         raise WrongDirectory(
             f"{where} belongs to another cluster: expected instance {identity.instance_id}, found {found.instance_id}. Name the "
@@ -249,8 +273,40 @@ async def _check(disk: Disk, metadata: MetadataStore, found: _IdentityFile, iden
             path=where,
             found=found.bookie_id,
         ) from error
-    if cookie != _cookie(identity):
+    for number, disk in enumerate(disks):
+        older = not_current(disk, await read_life(disk, identity.raw), cookie.life, directory=number)
+        if older is not None:
+            return older
+    if replace(cookie, life=None) != _cookie(identity):
         await _update_cookie(metadata, identity)
+    return None
+
+
+def not_current(disk: Disk, held: HeldLife, known: CookieLife | None, *, directory: int) -> WrongDirectory | None:
+    """Why a directory is not what served last; None if it is."""
+    verdict = judge_copy(held, known, directory=directory)
+    if verdict is Copy.CURRENT:
+        return None
+    expected = "no start" if known is None else f"start {known.number} (checkpoints {known.checkpoints})"
+    found = f"start {held.number} (checkpoint {held.checkpoint})"
+    what = {
+        Copy.OLDER: "is an older copy, such as a backup or a snapshot that was put back: what was acknowledged since is not in it",
+        Copy.AHEAD: "has served since the metadata was written: was an older copy of the metadata put back?",
+        Copy.FORGOTTEN: "has served, and its cookie does not say when: something else wrote the cookie",
+    }[verdict]
+    return WrongDirectory(
+        f"{disk.describe()} {what}; expected {expected}, as the metadata has it, found {found}. If the directory that served "
+        "last is still there, start on that one. A copy comes back by salvage only: start with --salvage (`boki dev`: with "
+        "BOKI_BOOKIE_SALVAGE=true), then `boki ledger repair`",
+        path=disk.describe(),
+        expected=expected,
+        found=found,
+    )
+
+
+def with_life(identity: Identity, life: CookieLife) -> bytes:
+    """The cookie of a bookie in a life."""
+    return encode_cookie(replace(_cookie(identity), life=life))
 
 
 async def _refuse_files(disk: Disk) -> None:
@@ -260,7 +316,7 @@ async def _refuse_files(disk: Disk) -> None:
             name = f"{folder}/{names[0]}" if folder else names[0]
             raise WrongDirectory(
                 f"{disk.describe()} holds files but no bookie: expected the file {IDENTITY_NAME}, found {name}. Name the "
-                "right directory, restore the whole of it from a copy, or name an empty one",
+                "right directory, or an empty one",
                 path=disk.describe(),
                 expected=IDENTITY_NAME,
                 found=name,
@@ -283,8 +339,9 @@ async def _cookies_of(metadata: MetadataStore, places: Sequence[str]) -> list[st
 async def _update_cookie(metadata: MetadataStore, identity: Identity) -> None:
     path = cookie_path(identity.bookie_id)
     current = await metadata.get(path)
+    cookie = replace(_cookie(identity), life=decode_cookie(current.value).life)
     try:
-        await metadata.set(path, encode_cookie(_cookie(identity)), version=current.version)
+        await metadata.set(path, encode_cookie(cookie), version=current.version)
     except BadVersion as error:
         raise WrongDirectory(
             f"another process changes the cookie of bookie {identity.bookie_id} just now: is a copy of this directory in "
@@ -319,9 +376,10 @@ async def _read(disk: Disk) -> _IdentityFile:
                 found=repr(version),
             )
         return msgspec.json.decode(data, type=_IdentityFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_FAULTS as error:
         raise CorruptData(
-            f"{name}: expected the identity of a bookie, found {data[:60]!r} ({error}): restore the file from a copy",
+            f"{name}: expected the identity of a bookie, found {data[:60]!r} ({error}): this disk is damaged. Bring back the "
+            "file as it was, or start on an empty directory with --replace-lost-disk",
             path=name,
             offset=0,
         ) from error

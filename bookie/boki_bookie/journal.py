@@ -11,43 +11,32 @@ Rules:
 - Callbacks run in order, on the loop, after the flush, once; with an error when the journal failed before.
 - Any error of a write or flush is final: `failed` is set, nothing more is written, nothing is acknowledged. A flush that
   failed is never tried again: the system may have dropped the pages and would report success.
-- The next segment is prepared while the current one fills, slowly as long as nobody waits for it. A full disk only makes
-  the journal wait for it.
-- The queue is bounded in bytes and records: `append` raises Overloaded and has then taken nothing.
+- The next segment is prepared while the current one fills (`next_segment`).
+- The queue is bounded in bytes and records (`journal_queue`): `append` raises Overloaded and has then taken nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from boki_bookie import metric_definitions
-from boki_bookie.disk_pace import rest_s
 from boki_bookie.journal_format import (
     GROUP_HEADER_BYTES,
-    NO_SUMS,
     PAGE_BYTES,
-    RECORD_HEADER_BYTES,
-    SEGMENT_OVERHEAD_BYTES,
     encode_alone,
     encode_group,
 )
+from boki_bookie.journal_queue import Done, Group, GroupQueue
 from boki_bookie.journal_segments import Segment, SegmentFiles
+from boki_bookie.next_segment import NextSegment
 from boki_bookie.settings import BookieSettings
-from boki_common.errors import BokiError, ClosedError, DiskFull, InvalidArgument, Overloaded, StorageError
+from boki_common.errors import BokiError, ClosedError, DiskFull, StorageError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.runtime.ports import Buffer, DiskFile
-
-FULL_DISK_RETRY_S: Final = 1.0
-"""How soon a segment is tried again that a full disk refused, if no segment is recycled before."""
-AHEAD: Final = 1.5
-"""The next segment is filled so much faster than this one is used, or without rest."""
-_KINDS: Final = tuple(bytes((kind,)) for kind in range(256))
-
-Done = Callable[[BokiError | None], None]
+from boki_common.runtime.ports import Buffer
 
 _log = get_logger("bookie")
 
@@ -57,22 +46,6 @@ class JournalPosition(NamedTuple):
 
     generation: int
     group: int
-
-
-class _Group:
-    """Records that are durable together; columns, because there may be thousands a millisecond."""
-
-    __slots__ = ("bodies", "count", "done", "kinds", "record_bytes", "sums")
-
-    def __init__(self) -> None:
-        self.kinds = bytearray()
-        self.bodies: list[Buffer] = []
-        self.count = 0
-        self.record_bytes = 0
-        """Bodies with their record headers."""
-        self.done: list[Done] = []
-        self.sums = NO_SUMS
-        """crc32c of bodies, by their place in the group, where it is known."""
 
 
 _Taken = tuple[list[Buffer], int]
@@ -88,14 +61,8 @@ class Journal:
         """Generations whose records a checkpoint still has to cover, ascending; the last is being written."""
         self.groups_written = 0
         self._files = files
-        self._record_bytes_limit = settings.journal_segment_bytes - SEGMENT_OVERHEAD_BYTES
-        self._group_bytes_limit = min(settings.journal_group_bytes, self._record_bytes_limit)
-        self._queue_bytes_limit = settings.journal_queue_bytes
-        self._queue_records_limit = settings.journal_queue_records
-        self._queued_bytes = 0
-        self._queued_records = 0
-        self._waiting: deque[_Group] = deque()
-        self._flying: _Group | None = None
+        self._queue = GroupQueue(settings)
+        self._flying: Group | None = None
         self._loop = asyncio.get_running_loop()
         self._is_quick = False
         """Whether the last write was made at once."""
@@ -104,17 +71,11 @@ class Journal:
         self._writer: asyncio.Task[None] | None = None
         """Who writes while the disk is not quick."""
         self._segment: Segment | None = None
-        self._file: DiskFile
-        """Of the segment."""
         self._offset = 0
         self._room_ends = 0
         """A group fits if its records, without its header, put at `_offset`, end up to here."""
         self._next_number = 0
-        self._next_segment: asyncio.Task[Segment] | None = None
-        self._recycled = asyncio.Event()
-        self._hurry = asyncio.Event()
-        """Set when somebody waits for the segment that is being prepared."""
-        self._closing = False
+        self._next_segment = NextSegment(files, self._used)
         self._refusal: BokiError | None = None
         """Why `append` takes nothing any more."""
         self._failure: BokiError | None = None
@@ -123,13 +84,28 @@ class Journal:
         self._records_total = metrics.counter(metric_definitions.JOURNAL_RECORDS)
         self._bytes_total = metrics.counter(metric_definitions.JOURNAL_BYTES)
 
-    async def start(self, generation: int, first_group: int, *, older: Sequence[int] = ()) -> None:
-        """Prepares the first segment and begins; `older` ones wait for a checkpoint. Raises DiskFull, DiskFailed."""
-        segment = await self._files.prepare(generation)
+    async def start(
+        self, generation: int, first_group: int, *, older: Sequence[int] = (), ends_at: int | None = None
+    ) -> None:
+        """Prepares the first segment and begins; `older` ones wait for a checkpoint.
+
+        Where a full disk has no space for it, the journal goes on in the last of the older ones, from the offset `ends_at`.
+
+        Raises:
+            DiskFull: and there is no such offset. DiskFailed.
+        """
         self.live.extend(older)
         self._next_number = first_group
-        self._begin_segment(segment)
-        self._next_segment = asyncio.create_task(self._prepare(generation + 1), name="bookie journal segment")
+        try:
+            self._begin_segment(await self._files.prepare(generation))
+        except DiskFull as error:
+            if ends_at is None:
+                raise
+            _log.warning("no space for a journal segment: the last one is written on", error=error)
+            self.live.pop()
+            generation -= 1
+            self._begin_segment(await self._files.resume(generation), ends_at)
+        self._next_segment.prepare(generation + 1)
 
     # -- appending
 
@@ -141,55 +117,27 @@ class Journal:
         """
         if self.append_run(kind, (body,), len(body)):
             return
-        if self._refusal is not None:
-            raise self._refusal
-        if len(body) + RECORD_HEADER_BYTES > self._record_bytes_limit:
-            raise InvalidArgument(
-                f"expected an entry of at most {self._record_bytes_limit - RECORD_HEADER_BYTES} bytes, found {len(body)}; "
-                "journal_segment_bytes bounds it"
-            )
-        raise Overloaded(
-            f"{self._queued_bytes} bytes in {self._queued_records} records wait for the journal: try again later"
-        )
+        raise self._refusal or self._queue.refusal(body)
 
     def append_run(self, kind: int, bodies: Sequence[Buffer], body_bytes: int, sums: Sequence[int] = ()) -> bool:
         """`append` for several at once, all or none; False where they have to go one by one, for whatever reason.
 
         With the crc32c of each body in `sums` they are not read for it.
         """
-        count = len(bodies)
-        size = body_bytes + RECORD_HEADER_BYTES * count
-        if (
-            self._refusal is not None
-            or size > (self._record_bytes_limit if count == 1 else self._group_bytes_limit)
-            or self._queued_bytes + size > self._queue_bytes_limit
-            or self._queued_records + count > self._queue_records_limit
-        ):
+        if self._refusal is not None or not self._queue.add(kind, bodies, body_bytes, sums):
             return False
-        group = self._waiting[-1] if self._waiting else None
-        if group is None or group.record_bytes + size > self._group_bytes_limit:
-            group = _Group()
-            self._waiting.append(group)
-            if not self._writing:  # it goes out when this turn of the loop is over
-                self._writing = True
-                if self._is_quick:
-                    self._loop.call_soon(self._write_now)
-                else:
-                    self._write_in_task(None)
-        if sums:
-            group.sums = {**group.sums, **dict(enumerate(sums, group.count))}
-        group.kinds += _KINDS[kind] * count
-        group.bodies += bodies
-        group.count += count
-        group.record_bytes += size
-        self._queued_bytes += size
-        self._queued_records += count
+        if not self._writing:  # it goes out when this turn of the loop is over
+            self._writing = True
+            if self._is_quick:
+                self._loop.call_soon(self._write_now)
+            else:
+                self._write_in_task(None)
         return True
 
     def when_durable(self, done: Done) -> None:
         """Calls `done` once all that was appended so far is durable: at once if it is."""
-        if self._waiting:
-            self._waiting[-1].done.append(done)
+        if self._queue.waiting:
+            self._queue.waiting[-1].done.append(done)
         elif self._flying is not None:
             self._flying.done.append(done)
         else:
@@ -205,7 +153,7 @@ class Journal:
             if error is None:
                 future.set_result(None)
             else:
-                future.set_exception(error)
+                future.set_exception(error.again())
 
         self.when_durable(done)
         await future
@@ -222,28 +170,19 @@ class Journal:
         while self.live and self.live[0] < generation:
             await self._files.recycle(self.live[0])
             self.live.popleft()
-            self._recycled.set()
+            self._next_segment.recycled()
 
     async def close(self) -> None:
         """Writes what was appended, then ends. Idempotent."""
-        self._closing = True
-        self._hurry.set()
         self._refusal = self._refusal or ClosedError("the journal is closed")
-        self._recycled.set()
-        if self._next_segment is not None and not self._waiting:
-            self._next_segment.cancel()
-        if self._waiting and self._writer is None:
+        self._next_segment.hurry(needed=bool(self._queue.waiting))
+        if self._queue.waiting and self._writer is None:
             self._write_now()
         if self._writer is not None:
             await asyncio.wait([self._writer])
         if self._failure is None:
             self._fail_with(ClosedError("the journal is closed"), quietly=True)
-        if self._next_segment is not None:
-            if not self._next_segment.cancelling():  # it tidies up after the first time
-                self._next_segment.cancel()
-            await asyncio.wait([self._next_segment])
-            if not self._next_segment.cancelled() and self._next_segment.exception() is None:
-                await self._next_segment.result().file.close()
+        await self._next_segment.close()
         if self._segment is not None:
             await self._segment.file.close()
 
@@ -251,11 +190,13 @@ class Journal:
 
     def _write_now(self) -> None:
         """The writer while the disk is quick; what is not goes to the other one."""
+        assert self._segment is not None
+        file = self._segment.file
         taken: _Taken | None = None
         try:
-            while self._waiting and self._offset + self._waiting[0].record_bytes <= self._room_ends:
+            while self._queue.waiting and self._offset + self._queue.waiting[0].record_bytes <= self._room_ends:
                 taken = buffers, size = self._take()
-                seconds = self._file.write_now(self._offset, buffers, size)
+                seconds = file.write_now(self._offset, buffers, size)
                 if seconds is None:
                     self._is_quick = False
                     break
@@ -266,7 +207,7 @@ class Journal:
         except Exception as fault:
             self._fail_with(StorageError(f"the journal stopped on a defect of Boki: {fault!r}"))
             raise
-        if (taken is not None and self._failure is None) or self._waiting:
+        if (taken is not None and self._failure is None) or self._queue.waiting:
             self._write_in_task(taken)
         else:
             self._writing = False
@@ -282,18 +223,20 @@ class Journal:
 
     async def _write_slowly(self, taken: _Taken | None) -> None:
         """The writer that waits for the disk, and for segments; it ends when nothing is left to write."""
+        assert self._segment is not None
         try:
-            while taken is not None or self._waiting:
+            while taken is not None or self._queue.waiting:
                 if taken is None:
-                    while self._offset + self._waiting[0].record_bytes > self._room_ends:
+                    while self._offset + self._queue.waiting[0].record_bytes > self._room_ends:
                         await self._roll()
                     taken = self._take()
                 buffers, size = taken
-                seconds = self._file.write_now(self._offset, buffers, size)
+                file = self._segment.file
+                seconds = file.write_now(self._offset, buffers, size)
                 self._is_quick = seconds is not None
                 if seconds is None:
                     begun = self._loop.time()
-                    await self._file.write(self._offset, buffers, durable=True)
+                    await file.write(self._offset, buffers, durable=True)
                     seconds = self._loop.time() - begun
                 self._is_written(size, seconds)
                 taken = None
@@ -308,7 +251,7 @@ class Journal:
     def _take(self) -> _Taken:
         """The oldest group leaves the queue, encoded; until now it could grow."""
         assert self._segment is not None
-        group = self._flying = self._waiting.popleft()
+        group = self._flying = self._queue.waiting.popleft()
         number, self._next_number = self._next_number, self._next_number + 1
         if group.count == 1:
             return encode_alone(self._segment.header, number, group.kinds[0], group.bodies[0], group.sums)
@@ -318,63 +261,34 @@ class Journal:
         """What `_take` gave is durable."""
         group, self._flying = self._flying, None
         assert group is not None
-        count = group.count
         self._write_seconds.observe(seconds)
-        self._records_total.value += count
+        self._records_total.value += group.count
         self._bytes_total.value += size
         self._offset += size
         self.groups_written += 1
-        self._queued_bytes -= group.record_bytes
-        self._queued_records -= count
+        self._queue.written(group)
         for done in group.done:
             done(None)
 
-    def _begin_segment(self, segment: Segment) -> None:
+    def _begin_segment(self, segment: Segment, offset: int = PAGE_BYTES) -> None:
         self._segment = segment
-        self._file = segment.file
-        self._offset = PAGE_BYTES
+        self._offset = offset
         self._room_ends = segment.header.segment_bytes // PAGE_BYTES * PAGE_BYTES - GROUP_HEADER_BYTES
         self.live.append(segment.header.generation)
 
     async def _roll(self) -> None:
         """Goes on in the next segment, waiting for it if the disk is full."""
-        assert self._segment is not None and self._next_segment is not None
-        self._hurry.set()
-        following = await asyncio.shield(self._next_segment)
+        assert self._segment is not None
+        following = await self._next_segment.take()
         full = self._segment
         self._begin_segment(following)
-        self._next_segment = asyncio.create_task(
-            self._prepare(following.header.generation + 1), name="bookie journal segment"
-        )
+        self._next_segment.prepare(following.header.generation + 1)
         await full.file.close()
 
-    async def _prepare(self, generation: int) -> Segment:
-        self._hurry.clear()
-        while True:
-            self._recycled.clear()
-            try:
-                return await self._files.prepare(generation, rest=self._rest)
-            except DiskFull as error:
-                if self._closing:
-                    raise
-                _log.warning("no space for the next journal segment", generation=generation, error=error)
-            try:
-                async with asyncio.timeout(FULL_DISK_RETRY_S):
-                    await self._recycled.wait()
-            except TimeoutError:
-                continue
-
-    async def _rest(self, write_s: float, filled: float) -> None:
-        """Leaves the disk to groups and checkpoints for a while, if the next segment will be there in time."""
+    def _used(self) -> float:
+        """The part of the segment that is written."""
         assert self._segment is not None
-        used = self._offset / self._segment.header.segment_bytes
-        seconds = rest_s(write_s)
-        if seconds and filled > AHEAD * used and not self._hurry.is_set():
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._hurry.wait()
-            except TimeoutError:
-                return  # rested
+        return self._offset / self._segment.header.segment_bytes
 
     def _fail_with(self, error: BokiError, *, quietly: bool = False) -> None:
         if not quietly:
@@ -383,9 +297,9 @@ class Journal:
         self._writer = None
         self.failed.set_result(error)
         groups = [self._flying] if self._flying is not None else []
-        groups.extend(self._waiting)
+        groups.extend(self._queue.waiting)
         self._flying = None
-        self._waiting.clear()
+        self._queue.waiting.clear()
         for group in groups:
             for done in group.done:
                 done(error)

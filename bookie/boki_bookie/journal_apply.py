@@ -1,7 +1,8 @@
 """What the journal says, applied to the index at start. Applying a record twice changes nothing.
 
 Replay goes through the same places as new adds: entries into the write cache, and a checkpoint when that is full. So a
-journal may be longer than the memory that is there.
+journal may be longer than the memory that is there. On a full disk memory has to do: a bookie that is read-only takes
+no more than fills the write cache once more, so the journal is not much longer than that.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from boki_bookie.journal_format import RecordKind
 from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.ledger_index import Ledger, LedgerIndex
 from boki_bookie.tombstones import Run
-from boki_common.errors import CorruptData
+from boki_common.errors import CorruptData, DiskFull
 
 
 class _Replayed:
-    """The journal as a checkpoint during replay sees it."""
+    """The journal as a checkpoint during replay sees it; `JournalReplay.settle_end` came before."""
 
     def __init__(self, position: JournalPosition) -> None:
         self.position = position
@@ -33,13 +34,17 @@ async def replay_journal(replay: JournalReplay, checkpointer: Checkpointer, *, w
     """Applies what `replay` hands out; stores entries on the way when the write cache is full.
 
     Raises:
-        CorruptData: a record that makes no sense. DiskFull, DiskFailed.
+        CorruptData: a record that makes no sense. DiskFailed.
     """
     index = checkpointer.index
+    has_space = True
     async for generation, groups in replay.segments():
         for group in groups:
-            if index.fresh_bytes >= write_cache_bytes:
-                await checkpointer.run(_Replayed(JournalPosition(generation, group.number)))
+            if has_space and index.fresh_bytes >= write_cache_bytes:
+                try:
+                    await checkpointer.run(_Replayed(JournalPosition(generation, group.number)))
+                except DiskFull:
+                    has_space = False
             for kind, body in zip(group.kinds, group.bodies, strict=True):
                 apply(index, kind, body)
 
@@ -97,7 +102,7 @@ def _known(index: LedgerIndex, ledger_id: int) -> Ledger | None:
     if ledger is None and ledger_id not in index.tombstones:
         raise CorruptData(
             f"the journal holds a record of ledger {ledger_id} without the one that made it: checkpoint and journal do not "
-            "belong together; restore the directory from one copy",
+            f"belong together: {journal_format.REMEDY}",
             ledger_id=ledger_id,
         )
     return ledger

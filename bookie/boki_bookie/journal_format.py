@@ -55,7 +55,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import repeat
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import crc32c as _crc32c
 
@@ -64,8 +64,8 @@ from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 
 REMEDY: Final = (
-    "restore the directory from a copy, or start with --salvage: what can be read is served, and for the rest the bookie "
-    "answers unknown until it is repaired"
+    "start with --salvage (`boki dev`: with BOKI_BOOKIE_SALVAGE=true): what can be read is served, and for the rest the bookie "
+    "answers unknown until it is repaired. Put back no older copy"
 )
 """What a person does about a damaged directory: the end of messages."""
 PAGE_BYTES: Final = 4_096
@@ -249,26 +249,33 @@ def encode_emptied(ledger_id: int) -> bytes:
 
 
 def decode_ledger(body: memoryview) -> LedgerRecord:
-    ledger_id, flags, key = _LEDGER_BODY.unpack(body)
+    ledger_id, flags, key = _fields(_LEDGER_BODY, body, "LEDGER")
     return LedgerRecord(ledger_id, bool(flags & _SIGHTED), key)
 
 
 def decode_fence(body: memoryview) -> int:
     """The ledger of a FENCE or EMPTIED record."""
-    (ledger_id,) = _FENCE_BODY.unpack(body)
+    (ledger_id,) = _fields(_FENCE_BODY, body, "FENCE or EMPTIED")
     return int(ledger_id)
 
 
 def decode_tombstone(body: memoryview) -> tuple[int, int]:
     """Ledger and day."""
-    ledger_id, day = _TOMBSTONE_BODY.unpack(body)
+    ledger_id, day = _fields(_TOMBSTONE_BODY, body, "TOMBSTONE")
     return ledger_id, day
 
 
 def entry_ids(body: Buffer) -> tuple[int, int]:
     """Ledger and entry of an ENTRY or REPLACED record; ledger and LAC of a LAC record."""
-    ledger_id, entry_id = _ENTRY_IDS.unpack_from(body)
+    ledger_id, entry_id = _fields(_ENTRY_IDS, body[: _ENTRY_IDS.size], "ENTRY, LAC or REPLACED")
     return ledger_id, entry_id
+
+
+def _fields(layout: Struct, body: Buffer, kind: str) -> tuple[Any, ...]:
+    """Of a record whose checksum is right. Raises CorruptData: such a record was never written."""
+    if len(body) != layout.size:
+        raise CorruptData(f"a record {kind} of the journal has {len(body)} bytes, expected {layout.size}: {REMEDY}")
+    return layout.unpack(body)
 
 
 def decode_segment_header(page: Buffer, *, name: str) -> SegmentHeader:

@@ -58,6 +58,8 @@ class SegmentFiles:
         self._segment_bytes = segment_bytes
         self._spares_kept = spares_kept
         self._spares: list[str] = []
+        self._spare_names: set[str] = set()
+        """Of files that are spares, or are just being made into segments."""
         self._found_to = 0
         """Segments up to this generation may have been made with another size."""
 
@@ -65,6 +67,7 @@ class SegmentFiles:
         """Generations that exist, ascending. Spares of the right size are taken into stock, other leftovers removed."""
         generations = []
         self._spares = []
+        self._spare_names = set()
         for name in await self._disk.names(FOLDER):
             path = f"{FOLDER}/{name}"
             stem, dot, kind = name.rpartition(".")
@@ -72,6 +75,7 @@ class SegmentFiles:
                 generations.append(int(stem))
             elif dot + kind == _SPARE and await self._usable(path):
                 self._spares.append(path)
+                self._spare_names.add(path)
             elif dot + kind == _SPARE or path == _PREPARING:
                 await self._disk.remove(path)
         self._found_to = max(generations, default=0)
@@ -93,7 +97,13 @@ class SegmentFiles:
         header = SegmentHeader(generation, self._segment_bytes, self._bookie_id, salt)
         await file.write(0, [encode_segment_header(header)], durable=True)
         await self._disk.rename(source, segment_name(generation))
+        self._spare_names.discard(source)
         return Segment(header, file)
+
+    async def resume(self, generation: int) -> Segment:
+        """A segment that is there, to be written on. Raises as `load`."""
+        header, _ = await self.load(generation)
+        return Segment(header, await self._disk.open(segment_name(generation)))
 
     async def load(self, generation: int) -> tuple[SegmentHeader, memoryview]:
         """Header and bytes of a segment that must be there.
@@ -119,17 +129,44 @@ class SegmentFiles:
             )
         return header, data
 
+    async def rewrite(self, generation: int, place: range) -> None:
+        """What lies there is written again, as it is, and is durable. Raises DiskFull, DiskFailed."""
+        file = await self._disk.open(segment_name(generation))
+        try:
+            await file.write(place.start, [await file.read(place.start, len(place))], durable=True)
+        finally:
+            await file.close()
+
+    async def erase(self, generation: int, offset: int) -> None:
+        """No group begins there any more. Raises DiskFull, DiskFailed."""
+        file = await self._disk.open(segment_name(generation))
+        try:
+            await file.write(offset, [bytes(PAGE_BYTES)], durable=True)
+        finally:
+            await file.close()
+
     async def recycle(self, generation: int) -> None:
         """The segment's records are no longer needed."""
         if len(self._spares) < self._spares_kept:
-            spare = f"{FOLDER}/{generation:010d}{_SPARE}"
-            await self._disk.rename(segment_name(generation), spare)
-            if generation > self._found_to or await self._usable(spare):
-                self._spares.append(spare)
-                return
-            await self._disk.remove(spare)
+            await self.take_back(generation)
         else:
             await self._disk.remove(segment_name(generation))
+
+    async def take_back(self, generation: int) -> None:
+        """The segment is a spare from now on, if it has the right size."""
+        spare = self._free_name(generation)
+        await self._disk.rename(segment_name(generation), spare)
+        if generation > self._found_to or await self._usable(spare):
+            self._spares.append(spare)
+            self._spare_names.add(spare)
+        else:
+            await self._disk.remove(spare)
+
+    def _free_name(self, number: int) -> str:
+        """A generation that held nothing is made again while its first file may still be a spare."""
+        while (name := f"{FOLDER}/{number:010d}{_SPARE}") in self._spare_names:
+            number += 1
+        return name
 
     async def _usable(self, name: str) -> bool:
         file = await self._disk.open(name)

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-LEDGERS_REMEMBERED: Final = 65_536
-WATCHERS_LIMIT: Final = 65_536
-"""Who waits for LACs of this bookie, of all connections."""
+from boki_common import limits
 
 _LAC_START: Final = 16
 _LAC_END: Final = 24
@@ -31,7 +29,7 @@ def explicit_lac_of(body: bytes) -> int:
 
 
 class StoredLacs:
-    """LACs of last entries that are on disk; the oldest are forgotten over `LEDGERS_REMEMBERED`."""
+    """LACs of last entries that are on disk; the oldest are forgotten over `limits.BOOKIE_LEDGERS_REMEMBERED`."""
 
     def __init__(self) -> None:
         self._lacs: dict[int, tuple[int, int]] = {}
@@ -44,7 +42,7 @@ class StoredLacs:
     def remember(self, ledger_id: int, last_entry: int, body: memoryview) -> int:
         """Notes the LAC that this last entry carries, and returns it."""
         self._lacs.pop(ledger_id, None)
-        if len(self._lacs) >= LEDGERS_REMEMBERED:
+        if len(self._lacs) >= limits.BOOKIE_LEDGERS_REMEMBERED:
             del self._lacs[next(iter(self._lacs))]
         lac = lac_of(body)
         self._lacs[ledger_id] = (last_entry, lac)
@@ -62,7 +60,7 @@ class LacWatchers:
     @property
     def is_full(self) -> bool:
         """Whether nobody else may watch; whoever asks is to refuse."""
-        return self._count >= WATCHERS_LIMIT
+        return self._count >= limits.BOOKIE_LAC_WAITERS
 
     def __bool__(self) -> bool:
         return bool(self.looks)

@@ -11,7 +11,7 @@ every entry in any case.
 | HMAC | with `all`: 2 to 3 microseconds for 1 KiB |
 | DUMMY, or not named (metadata of version 1) | nothing |
 
-What is learned is kept in memory, for `LEDGERS_REMEMBERED` ledgers; of a ledger that was forgotten it is learned again.
+What is learned is kept in memory, for `limits.BOOKIE_LEDGERS_REMEMBERED` ledgers; of a ledger that was forgotten it is learned again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from boki_bookie import metric_definitions
-from boki_bookie.waiting_adds import Tasks
+from boki_common import limits
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.bookkeeper.digests import Matches, crc32c_matches, matcher_for, sum_of_matching
 from boki_common.bookkeeper.layout import read_layout
 from boki_common.bookkeeper.ledger_metadata import NO_DIGEST, LedgerMetadata, decode
@@ -30,9 +31,6 @@ from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 
-LEDGERS_REMEMBERED: Final = 65_536
-READS_AT_ONCE: Final = 64
-"""Ledgers whose metadata is being read; others wait for their next add."""
 RETRY_S: Final = 1.0
 """After the metadata store did not answer."""
 
@@ -67,7 +65,7 @@ class LedgerDigests:
         self._checked: Checked = checked
         self._matchers: dict[int, Matches] = {}
         self._reading = 0
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._mismatches = metrics.counter(metric_definitions.DIGEST_MISMATCHES)
 
     def matches(self, ledger_id: int, body: memoryview) -> bool:
@@ -112,7 +110,7 @@ class LedgerDigests:
     def _begin_to_learn(self, ledger_id: int) -> None:
         if self._checked == "none":
             self._keep(ledger_id, _anything)
-        elif self._reading < READS_AT_ONCE:
+        elif self._reading < limits.BOOKIE_DIGESTS_READ:
             self._reading += 1
             self._keep(ledger_id, _anything)  # until the answer is there
             self._tasks.spawn(self._learn(ledger_id), "bookie ledger digest")
@@ -137,6 +135,6 @@ class LedgerDigests:
 
     def _keep(self, ledger_id: int, matcher: Matches) -> None:
         self._matchers.pop(ledger_id, None)
-        if len(self._matchers) >= LEDGERS_REMEMBERED:
+        if len(self._matchers) >= limits.BOOKIE_LEDGERS_REMEMBERED:
             del self._matchers[next(iter(self._matchers))]
         self._matchers[ledger_id] = matcher

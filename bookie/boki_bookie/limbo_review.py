@@ -72,14 +72,19 @@ async def open_or_salvage(
     rng: Random,
     settings: BookieSettings,
     owns: Owns = lambda _: True,
+    is_older_copy: bool = False,
 ) -> Storage:
     """Opens a store; one that is in limbo answers so. `owns` tells which ledgers lie in this directory.
+
+    An older copy (`life_rules`) is salvaged though nothing in it is damaged.
 
     Raises:
         CorruptData, DiskFailed: what is damaged, and what to do. MetadataError: it has to be salvaged, and that needs the
         metadata. VersionMismatch, DiskFull.
     """
     try:
+        if is_older_copy:
+            raise CorruptData(f"{disk.describe()} is an older copy of what served last", path=disk.describe())
         limbo = await Limbo.load(disk, bookie.raw)
         storage = await open_storage(sight if limbo is None else LimboSight(limbo, sight))
     except (CorruptData, DiskFailed) as damage:

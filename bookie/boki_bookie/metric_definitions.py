@@ -49,6 +49,13 @@ GC_LEDGERS: Final = MetricDefinition(
     "Ledgers that garbage collection deleted, or emptied because their entries belong to other bookies.",
     labels=("what",),
 )
+ELSEWHERE: Final = MetricDefinition(
+    "boki_bookie_elsewhere_ledgers",
+    GAUGE,
+    "",
+    "Closed ledgers held here that name other bookies only, as far as garbage collection has looked. They are kept.",
+    labels=("bookie",),
+)
 GC_RECLAIMED_BYTES: Final = MetricDefinition(
     "boki_bookie_gc_reclaimed_bytes_total", COUNTER, "bytes", "Bytes of entry log files that were removed."
 )

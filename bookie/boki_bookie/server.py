@@ -16,7 +16,7 @@ request, so their order does not matter.
 | handshake | the bookie's id to who asks for it, else that there is no authentication: see `boki_common.bookkeeper.auth` |
 | other version, not v3 | BAD_VERSION |
 | other opcode, wrong length | the connection ends: the stream cannot be trusted |
-| too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS; it is not read from either, see `intake` |
+| too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS; it is not read from either, see `backpressure` |
 
 No failure of a request ends the bookie. When the journal fails, connections end without an answer: the outcome is unknown.
 """
@@ -30,13 +30,14 @@ from functools import partial
 from typing import Final
 
 from boki_bookie import metric_definitions
+from boki_bookie.backpressure import Backpressure, BackpressureLimits
 from boki_bookie.fence_rules import is_possible
-from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs
 from boki_bookie.ledger_index import Extent, HeldPart, Place
 from boki_bookie.server_v3 import V3Requests
 from boki_bookie.storage_router import Store
 from boki_common import limits
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.bookkeeper import auth, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
@@ -82,7 +83,7 @@ Read = ReadRequest | BatchReadRequest
 _log = get_logger("bookie")
 
 
-DEFAULT_INTAKE: Final = IntakeLimits(16 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
+DEFAULT_BACKPRESSURE: Final = BackpressureLimits(16 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
 
 
 class _Waiting:
@@ -108,7 +109,7 @@ class BookieServer:
         requests_limit: int,
         free_bytes: Callable[[], Awaitable[int]],
         metrics: Metrics,
-        intake: IntakeLimits = DEFAULT_INTAKE,
+        backpressure: BackpressureLimits = DEFAULT_BACKPRESSURE,
         clock: Clock | None = None,
         bookie_id: str = "",
     ) -> None:
@@ -116,13 +117,13 @@ class BookieServer:
         self.storage = storage
         self.bookie_id = bookie_id
         self.requests_limit = requests_limit
-        self.intake = intake
+        self.backpressure = backpressure
         self.clock = clock
         self.load_bytes = LOAD_BYTES
         self.free_bytes = free_bytes
         self.stored_lacs = StoredLacs()
         self.watchers = LacWatchers()
-        self.tasks: dict[asyncio.Task[None], None] = {}
+        self.tasks = BackgroundTasks()
         self._adds = metrics.counter(metric_definitions.ADDS)
         self._reads = metrics.counter(metric_definitions.READS)
         self.adds_ok: Counter = self._adds.labels(status=V2Status.OK.name)
@@ -140,16 +141,11 @@ class BookieServer:
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         """Runs what a connection cannot answer at once."""
-        task = asyncio.create_task(work, name=name)
-        self.tasks[task] = None
-        task.add_done_callback(lambda ended: self.tasks.pop(ended, None))
+        self.tasks.spawn(work, name)
 
     async def close(self) -> None:
         """Ends what still reads; to be called when no connection is left."""
-        for task in list(self.tasks):
-            task.cancel()
-        if self.tasks:
-            await asyncio.wait(list(self.tasks))
+        await self.tasks.close()
 
 
 class BookieConnection:
@@ -162,7 +158,7 @@ class BookieConnection:
         self._server = server
         self._storage = server.storage
         self._connection = connection
-        self._intake = Intake(connection, server.intake, server.requests_limit // 2)
+        self._backpressure = Backpressure(connection, server.backpressure, server.requests_limit // 2)
         self._requests_limit = server.requests_limit
         self._unanswered = 0
         self._acks: list[bytes] = []
@@ -227,7 +223,7 @@ class BookieConnection:
 
     def connection_lost(self, error: BokiError | None) -> None:
         """What was taken is finished without it; its answers go nowhere."""
-        if isinstance(error, Overloaded):
+        if isinstance(error, Overloaded) and not self._connection.is_stranger:
             _log.warning("dropped a connection", peer=self._connection.peer, error=error)
         if self._v3 is not None:
             self._v3.connection_lost()
@@ -235,14 +231,14 @@ class BookieConnection:
     def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
         """A late answer of the storage."""
         self._unanswered -= 1
-        self._intake.answered_late()
+        self._backpressure.answered_late()
         self._server.count_adds(status)
         self._connection.send(encode_add_response(status, ledger_id, entry_id))
         self._server.watchers.changed(ledger_id)
 
     def _take_v3(self, frame: memoryview) -> None:
         if self._v3 is None:
-            self._v3 = V3Requests(self._server, self._connection, self._intake)
+            self._v3 = V3Requests(self._server, self._connection, self._backpressure)
         self._v3.take(frame)
 
     # -- adds
@@ -262,7 +258,7 @@ class BookieConnection:
             self._added_bytes += len(body)
         elif status is None:
             self._unanswered += 1
-            self._intake.took_late(len(body))
+            self._backpressure.took_late(len(body))
         else:
             self._refuse_add(status, ledger_id, entry_id)
 
@@ -277,11 +273,11 @@ class BookieConnection:
         size, self._added_bytes = self._added_bytes, 0
         joined = acks[0] if count == 1 else b"".join(acks)
         self._unanswered += count
-        self._intake.took(size, count)
+        self._backpressure.took(size, count)
         if self._server.watchers.looks:
             self._tell_watchers(joined)
         if self._storage.when_durable(partial(self._acknowledge, joined, count, size)):
-            self._intake.wait_for_room()
+            self._backpressure.wait_for_room()
 
     def _finish_others(self) -> None:
         self._others = False
@@ -296,7 +292,7 @@ class BookieConnection:
             ranges, self._ranges = self._ranges, []
             self._unanswered += len(reads) + len(ranges)
             self._serve(reads, ranges)
-        self._intake.look()
+        self._backpressure.look()
 
     def _tell_watchers(self, acks: bytes) -> None:
         ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), ADD_RESPONSE_BYTES))
@@ -305,7 +301,7 @@ class BookieConnection:
 
     def _acknowledge(self, acks: bytes, count: int, size: int, error: BokiError | None) -> None:
         self._unanswered -= count
-        self._intake.released(size, count)
+        self._backpressure.released(size, count)
         if error is not None:
             self._connection.abort(error)
             return
@@ -394,7 +390,7 @@ class BookieConnection:
 
     def _is_crowded(self) -> bool:
         """The client takes its answers more slowly than it asks: it is answered no faster than it reads."""
-        return self._connection.unsent_bytes > self._server.intake.unsent_bytes
+        return self._connection.unsent_bytes > self._server.backpressure.unsent_bytes
 
     def _must_wait(self) -> bool:
         return self._turn_bytes >= self._server.load_bytes or self._is_crowded()
@@ -436,7 +432,7 @@ class BookieConnection:
     async def _load(self) -> None:
         """Answers what waits, a bounded amount a turn.
 
-        Once the client is far behind it is answered no faster than it reads; `Intake` sees how far that is, and for how long.
+        Once the client is far behind it is answered no faster than it reads; `Backpressure` sees how far that is, and for how long.
         """
         try:
             while self._to_load:
@@ -445,7 +441,7 @@ class BookieConnection:
                     await self._load_batch(first.request, first)
                 else:
                     await self._load_some()
-                self._intake.look()
+                self._backpressure.look()
                 try:
                     if self._is_crowded():
                         await self._connection.drain()

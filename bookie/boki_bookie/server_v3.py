@@ -30,8 +30,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from boki_bookie.backpressure import Backpressure, BackpressureLimits
 from boki_bookie.fence_rules import is_possible
-from boki_bookie.intake import Intake, IntakeLimits
 from boki_bookie.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.ledger_index import NO_ENTRY, Place
 from boki_bookie.long_polls import LongPolls
@@ -58,7 +58,7 @@ class Shared(Protocol):
     storage: Store
     bookie_id: str
     requests_limit: int
-    intake: IntakeLimits
+    backpressure: BackpressureLimits
     stored_lacs: StoredLacs
     watchers: LacWatchers
     load_bytes: int
@@ -98,11 +98,11 @@ class _Lookup(NamedTuple):
 class V3Requests:
     """The v3 requests of one connection."""
 
-    def __init__(self, shared: Shared, connection: FrameConnection, intake: Intake) -> None:
+    def __init__(self, shared: Shared, connection: FrameConnection, backpressure: Backpressure) -> None:
         self._shared = shared
         self._storage = shared.storage
         self._connection = connection
-        self._intake = intake
+        self._backpressure = backpressure
         self._unanswered = 0
         self._acks: list[bytes] = []
         self._early_acks: list[bytes] = []
@@ -182,17 +182,17 @@ class V3Requests:
         acks, self._acks = self._acks, []
         early, self._early_acks = self._early_acks, []
         size, self._taken_bytes = self._taken_bytes, 0
-        self._intake.took(size, len(acks) + len(early))
+        self._backpressure.took(size, len(acks) + len(early))
         if early:
             self._shared.count_adds(V2Status.OK, len(early))
             self._connection.send(b"".join(early))
         if self._storage.when_durable(partial(self._acknowledge, b"".join(acks), len(acks), len(early), size)):
-            self._intake.wait_for_room()
+            self._backpressure.wait_for_room()
 
     def _is_full(self) -> bool:
         return (
             self._unanswered >= self._shared.requests_limit
-            or self._connection.unsent_bytes > self._shared.intake.unsent_bytes
+            or self._connection.unsent_bytes > self._shared.backpressure.unsent_bytes
         )
 
     def _send(self, response: v3.Response) -> None:
@@ -215,7 +215,7 @@ class V3Requests:
         if status is None or status is V2Status.OK:
             self._unanswered += 1
         if status is None:
-            self._intake.took_late(len(body))
+            self._backpressure.took_late(len(body))
         elif status is V2Status.OK:
             self._added[ledger_id] = None
             self._taken_bytes += len(body)
@@ -228,7 +228,7 @@ class V3Requests:
 
     def late_add_answered(self, response: v3.AddResponse) -> None:
         self._unanswered -= 1
-        self._intake.answered_late()
+        self._backpressure.answered_late()
         self._shared.count_adds(response.status)
         self._send(response)
         self._shared.watchers.changed(response.ledger_id)
@@ -236,7 +236,7 @@ class V3Requests:
     def _acknowledge(self, acks: bytes, count: int, early: int, size: int, error: BokiError | None) -> None:
         """`early` ones were answered before: they counted until now, so that they cannot outrun the disk for ever."""
         self._unanswered -= count + early
-        self._intake.released(size, count + early)
+        self._backpressure.released(size, count + early)
         if error is not None:
             self._connection.abort(error)
         elif count:
@@ -333,7 +333,7 @@ class V3Requests:
         for request in requests:
             found, last = self._look_up(request)
             lac = None if last is None else self._polls.known_lac(request.ledger_id, last)
-            crowded = found.body is not None and self._connection.unsent_bytes > self._shared.intake.unsent_bytes
+            crowded = found.body is not None and self._connection.unsent_bytes > self._shared.backpressure.unsent_bytes
             if found.place is not None or (last is not None and lac is None) or crowded:
                 self._to_load.append(_Lookup(request, found, last))
             else:

@@ -80,9 +80,15 @@ class BookieSettings:
     gc_major_interval_s: float = setting(
         86_400.0,
         unit="seconds",
-        help="How often the metadata of every ledger is read, for copies that belong to other bookies by now, and "
+        help="How often the metadata of every ledger is read, to tell copies that belong to other bookies by now, and "
         "files are compacted below compact_major_below.",
         minimum=0.01,
+    )
+    gc_empties_elsewhere: bool = setting(
+        False,
+        unit="",
+        help="Whether entries go of closed ledgers whose metadata names other bookies only. It can cost a copy when a repair "
+        "goes on by an old list of bookies: only while nothing repairs (Apache's AutoRecovery, boki ledger repair).",
     )
     gc_reads_per_s: int = setting(
         100, unit="reads/s", help="Metadata reads that garbage collection makes at most.", minimum=1
@@ -181,7 +187,7 @@ class BookieSettings:
     admin_host: str = setting(
         "127.0.0.1",
         unit="",
-        help="Address of the administration page. It asks nobody who he is: keep it on this machine, or behind a proxy.",
+        help="Address of the administration page; beyond this machine only with a cluster token.",
     )
 
     def faults(self) -> Iterator[str]:

@@ -23,6 +23,7 @@ from typing import Final
 
 from boki_bookie.ledger_digests import LedgerDigests
 from boki_bookie.settings import BookieSettings
+from boki_common.backoff import Backoff
 from boki_common.bookkeeper.layout import LEDGER_ID_MAX, LedgerLayout, read_layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
 from boki_common.bookkeeper.status import V2Status
@@ -82,7 +83,7 @@ class FirstSight:
     async def _look(self, ledger_id: int) -> V2Status:
         loop = asyncio.get_running_loop()
         patient_until: float | None = None
-        delay_s = FIRST_DELAY_S
+        backoff = Backoff(FIRST_DELAY_S, DELAY_MAX_S)
         while True:
             try:
                 metadata = await self._read(ledger_id)
@@ -97,8 +98,7 @@ class FirstSight:
                     return V2Status.FENCED
             except (MetadataUnavailable, MetadataUnknown) as error:
                 _log.debug("the metadata store is away", ledger_id=ledger_id, error=error)
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, DELAY_MAX_S)
+            await asyncio.sleep(backoff.next())
 
     async def _read(self, ledger_id: int) -> LedgerMetadata | None:
         try:

@@ -33,10 +33,12 @@ from boki_bookie.checkpoint_loop import CheckpointLoop
 from boki_bookie.disk_pace import CheckpointPace
 from boki_bookie.disk_reserve import DiskReserve
 from boki_bookie.fence_rules import AddVerdict, FenceVerdict, decide_add, decide_fence
-from boki_bookie.garbage_collection import GarbageCollector, GcParts, GcState
-from boki_bookie.journal import Done, Journal
+from boki_bookie.file_collection import GcParts
+from boki_bookie.garbage_collection import GarbageCollector, GcState
+from boki_bookie.journal import Journal
 from boki_bookie.journal_apply import replay_journal
 from boki_bookie.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
+from boki_bookie.journal_queue import Done
 from boki_bookie.journal_replay import JournalReplay
 from boki_bookie.journal_segments import SegmentFiles
 from boki_bookie.ledger_digests import LedgerDigests
@@ -44,7 +46,8 @@ from boki_bookie.ledger_facts import LedgerFacts
 from boki_bookie.ledger_index import CACHED_OVERHEAD_BYTES, Ledger
 from boki_bookie.settings import BookieSettings
 from boki_bookie.storage_reads import StorageReads
-from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, Tasks, UnsightedAdds
+from boki_bookie.waiting_adds import AddAnswers, RepeatedAdds, Sight, UnsightedAdds
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, AddRun
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Overloaded, StorageError
@@ -92,7 +95,7 @@ class Storage(StorageReads):
         self._settings = settings
         self._digests = digests
         self._closing = False
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
         self._repeats = RepeatedAdds(self, self._ledgers, self.load, self._tasks)
         self._checkpoints = CheckpointLoop(self, checkpointer, journal, pace, settings, metrics)
@@ -117,6 +120,16 @@ class Storage(StorageReads):
     def tombstone_count(self) -> int:
         """How many deleted ledgers are remembered."""
         return len(self._tombstones)
+
+    @property
+    def checkpoint_number(self) -> int:
+        """Of the last one; it only grows."""
+        return self._checkpointer.mark.number
+
+    @property
+    def elsewhere_count(self) -> int:
+        """How many closed ledgers are held that name other bookies only, as far as garbage collection has looked."""
+        return 0 if self._collector is None else self._collector.elsewhere_count
 
     @property
     def ledger_ids(self) -> Iterable[int]:
@@ -155,8 +168,10 @@ class Storage(StorageReads):
         `digests` check what is added; without them everything is stored as it comes. Without `facts` and `clock` no
         ledger is ever deleted.
 
+        On a full disk it opens read-only; what was replayed is durable before anybody is told of it (`journal_replay`).
+
         Raises:
-            CorruptData: naming file and offset. VersionMismatch, DiskFull, DiskFailed.
+            CorruptData: naming file and offset. VersionMismatch, DiskFailed.
         """
         checkpointer = await Checkpointer.load(disk, bookie_id, settings)
         await checkpointer.entry_log.find()
@@ -167,9 +182,11 @@ class Storage(StorageReads):
         end = await replay.verify()
         if end.torn:
             _log.info("dropped an incomplete group at the end of the journal, as a crash leaves it", found=end.torn)
+        await replay.settle_end(end)
         await replay_journal(replay, checkpointer, write_cache_bytes=settings.write_cache_bytes)
         journal = Journal(files, settings, metrics)
-        await journal.start(end.generation + 1, end.next_group, older=generations)
+        older = [generation for generation in generations if generation <= end.generation]
+        await journal.start(end.generation + 1, end.next_group, older=older, ends_at=end.offset)
         full: DiskFull | None = None
         try:
             await checkpointer.run(journal)
@@ -178,9 +195,6 @@ class Storage(StorageReads):
         except BaseException:
             await journal.close()
             raise
-        if full is not None and end.torn:
-            await journal.close()
-            raise full  # nothing may follow a torn group before a checkpoint is past it
         storage = cls(disk, checkpointer, journal, sight, settings, metrics, digests)
         await storage._begin_collecting(facts, clock, rng, metrics, may_fill=full is None)
         if full is not None:
@@ -191,6 +205,7 @@ class Storage(StorageReads):
         self, facts: LedgerFacts | None, clock: Clock | None, rng: Random, metrics: Metrics, *, may_fill: bool
     ) -> None:
         reserve = DiskReserve(self._disk, self._settings.disk_reserve_bytes)
+        await reserve.find()
         if may_fill:
             await reserve.fill()
         parts = GcParts(
@@ -363,6 +378,8 @@ class Storage(StorageReads):
         """
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
+            if ledger_id < 0:
+                return V2Status.BAD_REQUEST  # no ledger can be called so: there is nothing to keep anybody from
             if ledger_id in self._tombstones:
                 return V2Status.OK  # it was deleted: no add will be taken any more
             verdict = decide_fence(None, master_key, fenced=False)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import crc32c as _crc32c
 
-from boki_bookie.journal import Done
+from boki_bookie.journal_queue import Done
 from boki_bookie.ledger_index import HeldPart, Ledger, Place
 from boki_bookie.storage import Storage
 from boki_bookie.storage_reads import Found, FoundRun

@@ -14,23 +14,20 @@ Both are bounded; what does not fit is refused with TOO_MANY_REQUESTS. Whoever s
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from boki_bookie.fence_rules import Repeat, compare_repeat
 from boki_bookie.ledger_index import Ledger, Place
 from boki_bookie.settings import BookieSettings
+from boki_common import limits
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest
 from boki_common.errors import BokiError, CorruptData, StorageError
 from boki_common.logs import get_logger
 
-REPEATS_WAITING: Final = 65_536
-"""Adds that wait to be compared with an entry of the entry log."""
-SIGHTS_WAITING: Final = 1_024
-"""Ledgers whose metadata is being read."""
 _REPEATS_AT_ONCE: Final = 256
 
 Sight = Callable[[int], Awaitable[V2Status]]
@@ -66,29 +63,10 @@ class Replaces(Protocol):
     def when_durable(self, done: Callable[[BokiError | None], None]) -> bool: ...
 
 
-class Tasks:
-    """Tasks that end with their owner."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], None] = {}
-
-    def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks[task] = None
-        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
-
-    async def close(self) -> None:
-        """Stops what still runs."""
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
-
-
 class UnsightedAdds:
     """Adds of ledgers whose metadata is being read."""
 
-    def __init__(self, storage: AddsAgain, sight: Sight, settings: BookieSettings, tasks: Tasks) -> None:
+    def __init__(self, storage: AddsAgain, sight: Sight, settings: BookieSettings, tasks: BackgroundTasks) -> None:
         self._storage = storage
         self._sight = sight
         self._bytes_limit = settings.sight_waiting_bytes
@@ -103,7 +81,7 @@ class UnsightedAdds:
         if self._bytes + size > self._bytes_limit:
             return V2Status.TOO_MANY_REQUESTS
         if waiting is None:
-            if len(self._waiting) >= SIGHTS_WAITING:
+            if len(self._waiting) >= limits.BOOKIE_LEDGERS_LOOKED_UP:
                 return V2Status.TOO_MANY_REQUESTS
             waiting = self._waiting[request.ledger_id] = []
             self._tasks.spawn(self._look(request.ledger_id), "bookie first sight")
@@ -132,7 +110,7 @@ class UnsightedAdds:
 class RepeatedAdds:
     """Adds of entries that are held."""
 
-    def __init__(self, storage: Replaces, ledgers: dict[int, Ledger], load: Load, tasks: Tasks) -> None:
+    def __init__(self, storage: Replaces, ledgers: dict[int, Ledger], load: Load, tasks: BackgroundTasks) -> None:
         self._storage = storage
         self._ledgers = ledgers
         self._load = load
@@ -145,7 +123,7 @@ class RepeatedAdds:
         held = ledger.cached(request.entry_id)
         if held is not None:
             return _judge(held, request)
-        if len(self._waiting) >= REPEATS_WAITING:
+        if len(self._waiting) >= limits.BOOKIE_REPEATS_WAITING:
             return V2Status.TOO_MANY_REQUESTS
         self._waiting.append((request, answers))
         if len(self._waiting) == 1:

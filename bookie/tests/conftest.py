@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,6 +27,7 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import Versioned
 from boki_common.metrics import Metrics
 from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.testing.machine import ManualClock, SeededRandom
 
 T = TypeVar("T")
 VECTORS: Final = Path(__file__).parents[2] / "common/tests/vectors/bookkeeper"
@@ -47,29 +47,6 @@ TINY = BookieSettings(
 )
 RAW_ID = bytes(range(16))
 BOOKIE_ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
-
-
-class SeededRandom:
-    """The port Random, from a seed."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
-
-    def token(self, size: int) -> bytes:
-        return self._random.randbytes(size)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        return self._random.sample(list(items), len(items))
-
-
-class FixedClock:
-    """The port Clock, standing still."""
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000
 
 
 class Answers:
@@ -98,7 +75,7 @@ class World:
     key = master_key(b"")
     other_key = master_key(b"other")
     rng = SeededRandom()
-    clock = FixedClock()
+    clock = ManualClock(1_700_000_000_000)
 
     def __init__(self) -> None:
         self.sights: dict[int, V2Status] = {}
@@ -263,7 +240,9 @@ class Collected:
         self.world = world
         self.store = LyingStore(world.tree)
         self.today = 20_000
-        self.settings = world.tiny(gc_grace_s=0.0, gc_reads_per_s=10**9, compaction_bytes_per_s=2**40)
+        self.settings = world.tiny(
+            gc_grace_s=0.0, gc_reads_per_s=10**9, compaction_bytes_per_s=2**40, gc_empties_elsewhere=True
+        )
 
     def now_ms(self) -> int:
         """The port Clock."""

@@ -240,8 +240,10 @@ async def test_without_metadata_there_is_no_start(world: Any, start: Start) -> N
 
 async def test_one_connection_too_many_is_dropped_and_the_others_are_served(world: Any, start: Start) -> None:
     bookie = await start(MemoryDisk(), connections=2)
-    first, second, third = [await client_of(bookie) for _ in range(3)]
-    assert await third.frames.get() is None, "dropped"
+    first, second = [await client_of(bookie) for _ in range(2)]
+    for client in (first, second):
+        assert (await client.ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
+    assert await (await client_of(bookie)).frames.get() is None, "dropped"
     for client in (first, second):
         assert (await client.ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
     first.connection.close()

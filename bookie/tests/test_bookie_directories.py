@@ -103,3 +103,14 @@ async def test_a_damaged_directory_puts_its_own_ledgers_in_limbo(
         expected = V2Status.UNKNOWN_LEDGER_STATE if hit else V2Status.NO_ENTRY
         assert await world.read(salvaged.storage, ledger_id, 2) is expected
         assert await world.put(salvaged.storage, world.add(ledger_id, 2)) == [V2Status.FENCED if hit else OK]
+
+
+async def test_space_of_a_file_system_that_two_directories_lie_on_counts_once(
+    world: Any, start: Start, disks: list[MemoryDisk]
+) -> None:
+    for disk, size in zip(disks, (300_000, 300_000, 500_000), strict=True):
+        disk.capacity_bytes = size
+    disks[1].device_name = disks[0].device_name
+    bookie = await start(disks)
+    first, second, third = [await disk.free_bytes() for disk in disks]
+    assert await bookie.free_bytes() in (first + third, second + third)

@@ -115,7 +115,7 @@ async def test_deletions_are_settled_beside_a_checkpoint_that_a_full_disk_stoppe
     storage.journal.append(RecordKind.TOMBSTONE, encode_tombstone(1, 20_000))
     storage._index.delete(Run(1, 1, 20_000))
     disk.capacity_bytes = used + 1_000
-    await storage._checkpoints.settle()
+    await storage._checkpoints.persist_index()
     if finished:
         disk.capacity_bytes = 2**40
         await storage.checkpoint()
@@ -137,11 +137,11 @@ async def test_what_cannot_be_settled_is_settled_later(world: Any, disk: MemoryD
     storage._index.delete(Run(1, 1, 20_000))
     disk.fail("replace", error=DiskFull("full"))
     with pytest.raises(DiskFull):
-        await storage._checkpoints.settle()
+        await storage._checkpoints.persist_index()
     mark = storage._checkpointer.mark.number
-    await storage._checkpoints.settle()
+    await storage._checkpoints.persist_index()
     assert storage._checkpointer.mark.number == mark + 1
-    await storage._checkpoints.settle()
+    await storage._checkpoints.persist_index()
     assert storage._checkpointer.mark.number == mark + 1, "there was nothing to settle"
     later = await world.open(disk.crash(world.seeded(1)))
     assert await world.read(later, 1, 0) is V2Status.NO_LEDGER

@@ -39,3 +39,20 @@ async def test_a_reserve_that_is_there_is_used_and_one_of_another_size_made_anew
     assert disk.steps - steps <= 2, "nothing is written"
     await DiskReserve(disk, 4 * KIB).fill()
     assert disk.contents(NAME) == bytes(4 * KIB)
+
+
+async def test_what_an_earlier_process_left_is_found_and_spent_on_a_full_disk(disk: MemoryDisk) -> None:
+    await DiskReserve(disk, 8 * KIB).fill()
+    disk.capacity_bytes = 8 * KIB
+    later = DiskReserve(disk, 8 * KIB)
+    await later.find()
+    assert later.held_bytes == 8 * KIB
+    assert await later.spend()
+    assert await disk.free_bytes() == 8 * KIB
+
+
+async def test_nothing_is_found_where_nothing_was_left(disk: MemoryDisk) -> None:
+    reserve = DiskReserve(disk, 8 * KIB)
+    await reserve.find()
+    assert reserve.held_bytes == 0
+    assert not await reserve.spend()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.ledger_facts import REPAIR_LOCKS
+from boki_bookie.settings import BookieSettings
 from boki_bookie.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -221,6 +222,21 @@ class TestOverReplicatedLedgers:
             assert await is_there(collected, life, 2)
             assert (await life.collect_garbage(major=True)).candidates == 0, "there is nothing left to empty"
         assert await collected.store.children(REPAIR_LOCKS) == []
+
+    async def test_are_kept_by_default_and_named(self, collected: Any, disk: MemoryDisk) -> None:
+        """A repair that goes on by an old list may count on them: see `test_gc_rules_under_repair`."""
+        storage = await held(collected, disk, 1, 2, 3, gc_empties_elsewhere=BookieSettings().gc_empties_elsewhere)
+        await collected.close_elsewhere(1)
+        await collected.close_elsewhere(3)
+        runs = [await storage.collect_garbage(major=True) for _ in range(4)]
+        state = runs[-1]
+        assert (state.emptied_ledgers, state.candidates) == (0, 0)
+        assert (state.elsewhere_ledgers, state.elsewhere, storage.elsewhere_count) == (2, (1, 3), 2)
+        assert await is_there(collected, storage, 1)
+        await collected.forget(1)
+        runs = [await storage.collect_garbage() for _ in range(2)]
+        state = runs[-1]
+        assert (state.deleted_ledgers, state.elsewhere) == (1, (3,))
 
     @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
     async def test_are_kept_while_they_are_not_closed(

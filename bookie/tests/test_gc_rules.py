@@ -51,28 +51,30 @@ def test_only_closed_ledgers_are_ever_elsewhere(state: LedgerState) -> None:
 
 def test_one_read_deletes_nothing() -> None:
     for fact in Fact:
-        assert decide(None, proof(fact, 10**9), grace_s=0.0) in (Verdict.KEEP, Verdict.BEGIN)
+        assert decide(None, proof(fact, 10**9), grace_s=0.0, may_empty=True) in (Verdict.KEEP, Verdict.BEGIN)
 
 
 def test_two_reads_delete_when_the_grace_is_over() -> None:
-    assert decide(proof(Fact.GONE), proof(Fact.GONE, GRACE_S - 0.1), grace_s=GRACE_S) is Verdict.WAIT
-    assert decide(proof(Fact.GONE), proof(Fact.GONE, GRACE_S), grace_s=GRACE_S) is Verdict.DELETE
-    assert decide(proof(Fact.ELSEWHERE), proof(Fact.ELSEWHERE, GRACE_S), grace_s=GRACE_S) is Verdict.EMPTY
+    assert decide(proof(Fact.GONE), proof(Fact.GONE, GRACE_S - 0.1), grace_s=GRACE_S, may_empty=True) is Verdict.WAIT
+    assert decide(proof(Fact.GONE), proof(Fact.GONE, GRACE_S), grace_s=GRACE_S, may_empty=True) is Verdict.DELETE
+    assert (
+        decide(proof(Fact.ELSEWHERE), proof(Fact.ELSEWHERE, GRACE_S), grace_s=GRACE_S, may_empty=True) is Verdict.EMPTY
+    )
 
 
 def test_proofs_of_two_facts_or_two_sessions_prove_nothing() -> None:
     for first, now in itertools.permutations(Fact, 2):
         expected = Verdict.KEEP if now is Fact.KEEP else Verdict.BEGIN
-        assert decide(proof(first), proof(now, 10**9), grace_s=GRACE_S) is expected
+        assert decide(proof(first), proof(now, 10**9), grace_s=GRACE_S, may_empty=True) is expected
     for fact in (Fact.GONE, Fact.ELSEWHERE):
-        assert decide(proof(fact), proof(fact, 10**9, session=1), grace_s=GRACE_S) is Verdict.BEGIN
+        assert decide(proof(fact), proof(fact, 10**9, session=1), grace_s=GRACE_S, may_empty=True) is Verdict.BEGIN
 
 
 @pytest.mark.parametrize("change", [{"version": 4}, {"held": 6}, {"held": 4}, {"repeats": 1}])
 def test_a_copy_that_repair_may_be_using_is_kept(change: dict[str, int]) -> None:
     """An over-replicated copy is the natural target of the next repair (apache/bookkeeper#4668)."""
     later = proof(Fact.ELSEWHERE, 10**9, **change)
-    assert decide(proof(Fact.ELSEWHERE), later, grace_s=GRACE_S) is Verdict.BEGIN
+    assert decide(proof(Fact.ELSEWHERE), later, grace_s=GRACE_S, may_empty=True) is Verdict.BEGIN
 
 
 def test_a_listing_only_says_where_to_look() -> None:

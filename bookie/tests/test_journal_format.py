@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_bookie import journal_format
 from boki_bookie.journal_format import (
     PAGE_BYTES,
     LedgerRecord,
@@ -208,3 +211,17 @@ def test_small_bodies(ledger_id: int, sighted: bool, key: bytes) -> None:
     assert decode_ledger(memoryview(encode_ledger(record))) == record
     assert decode_fence(memoryview(encode_fence(ledger_id))) == ledger_id
     assert RecordKind.FENCE.value == 3
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        journal_format.decode_ledger,
+        journal_format.decode_fence,
+        journal_format.decode_tombstone,
+        journal_format.entry_ids,
+    ],
+)
+def test_a_record_of_another_size_than_its_kind_has_is_damage(decode: Any) -> None:
+    with pytest.raises(CorruptData, match="of the journal has 7 bytes"):
+        decode(memoryview(bytes(7)))

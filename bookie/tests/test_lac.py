@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from boki_bookie import lac
+from boki_common import limits
 
 
 def test_a_lac_belongs_to_the_entry_that_carries_it(world: Any) -> None:
@@ -43,7 +44,7 @@ def test_watchers_hear_of_their_ledger_until_they_are_forgotten() -> None:
 
 
 def test_the_oldest_is_forgotten(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lac, "LEDGERS_REMEMBERED", 2)
+    monkeypatch.setattr(limits, "BOOKIE_LEDGERS_REMEMBERED", 2)
     lacs = lac.StoredLacs()
     for ledger_id in (1, 2, 1, 3):
         lacs.remember(ledger_id, 4, world.body(ledger_id, 4))

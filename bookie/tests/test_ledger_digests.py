@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from boki_bookie import ledger_digests
 from boki_bookie import storage as storage_module
 from boki_bookie.ledger_digests import LedgerDigests, matcher_of
 from boki_bookie.sight import FirstSight
 from boki_bookie.storage import Storage
+from boki_common import limits
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.ledger_metadata import NO_DIGEST, LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
@@ -114,8 +114,8 @@ async def test_metadata_that_is_not_there_leaves_adds_unchecked(world: Any) -> N
 
 
 async def test_few_reads_at_once_and_few_ledgers_remembered(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_digests, "READS_AT_ONCE", 2)
-    monkeypatch.setattr(ledger_digests, "LEDGERS_REMEMBERED", 3)
+    monkeypatch.setattr(limits, "BOOKIE_DIGESTS_READ", 2)
+    monkeypatch.setattr(limits, "BOOKIE_LEDGERS_REMEMBERED", 3)
     for ledger_id in range(5):
         await world.ledger(ledger_id, "me")
     digests = LedgerDigests(world.store, "all", Metrics())

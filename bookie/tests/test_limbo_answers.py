@@ -15,6 +15,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK, UNKNOWN = V2Status.OK, V2Status.UNKNOWN_LEDGER_STATE
@@ -57,7 +58,7 @@ async def client(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -
     requests = BookieServer(
         storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), clock=world.clock
     )
-    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
+    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected, strangers=BEFORE_FIRST_FRAME)
     connection = await connect(server.address, Client)
     assert isinstance(connection.handler, Client)
     yield connection.handler

@@ -11,6 +11,7 @@ import pytest
 
 from boki_bookie.server import BookieServer
 from boki_bookie.storage import Storage
+from boki_common import limits
 from boki_common.bookkeeper import auth
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
@@ -25,6 +26,7 @@ from boki_common.bookkeeper.v2 import (
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 
 RECORDED: Final = (
@@ -85,7 +87,7 @@ async def served(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -
     disk.cached = request.param == "cache"
     storage = await world.open(disk)
     requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), bookie_id="b1")
-    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
+    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected, strangers=BEFORE_FIRST_FRAME)
     yield Served(storage, server, world)
     await server.close()
     await requests.close()
@@ -307,6 +309,7 @@ async def test_reads_of_impossible_entries_are_bad_requests(served: Served) -> N
 
 async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
+    await client.ask(*served.add(9, 0, bytes(32 * limits.KIB)))  # one read now takes all that follows
     await client.ask(*served.add(1, 0))
     disk.hold("sync")
     for entry in range(1, 61):

@@ -20,6 +20,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import loop_factory
 
@@ -135,7 +136,7 @@ async def feed(world: Any, stream: bytes, *, then_leaves: bool = False) -> None:
     disk = MemoryDisk()
     storage = await world.open(disk)
     requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
-    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
+    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected, strangers=BEFORE_FIRST_FRAME)
     try:
         async with asyncio.timeout(TIMEOUT_S):
             bystander = await client_of(server)

@@ -10,11 +10,13 @@ import pytest
 
 from boki_bookie.server import BookieServer
 from boki_bookie.storage import Storage
+from boki_common import limits
 from boki_common.bookkeeper import auth, availability, v2, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 
 RECORDED: Final = (
@@ -82,7 +84,7 @@ async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
     requests = BookieServer(
         storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), clock=world.clock, bookie_id="b1"
     )
-    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected)
+    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected, strangers=BEFORE_FIRST_FRAME)
     yield Served(storage, requests, server, world)
     await server.close()
     await requests.close()
@@ -352,7 +354,8 @@ async def test_messages_that_cannot_be_end_the_connection_and_nothing_else(serve
 
 async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
-    await client.ask(served.add(1, 1, 0))
+    await client.ask(served.add(1, 9, 0, payload=bytes(32 * limits.KIB)))  # one read now takes all that follows
+    await client.ask(served.add(2, 1, 0))
     disk.hold("sync")
     for entry_id in range(1, 61):
         client.connection.send(v3.encode_request(served.add(entry_id, 1, entry_id)))

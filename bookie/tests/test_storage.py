@@ -100,6 +100,14 @@ async def test_a_fence_with_no_entry_survives_checkpoints_and_recycled_journals(
     assert await world.put(later, world.add(9, 0)) == [V2Status.FENCED]
 
 
+async def test_a_fence_of_what_no_ledger_can_be_called_is_refused_and_makes_none(world: Any, disk: MemoryDisk) -> None:
+    """Garbage collection asks the metadata about every ledger here, by paths that no negative number has."""
+    storage = await world.open(disk)
+    assert [await world.fence(storage, ledger_id) for ledger_id in (-1, -(2**63))] == [V2Status.BAD_REQUEST] * 2
+    assert await world.fence(storage, 2**63 - 1) is V2Status.OK
+    assert storage.ledger_count == 1
+
+
 async def test_a_failed_journal_fails_the_storage_and_is_answered_as_unknown(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))

@@ -165,6 +165,7 @@ async def test_crashes_during_recovery_lose_nothing_either(world: Any, seed: int
             await asyncio.wait([opening, stopped], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
+                disk.stopped.set()  # it is killed just when it is open
             survivor = disk.crash(world.seeded(rng.below(1_000)))
             await end_all_tasks()
         if survivor is not None:

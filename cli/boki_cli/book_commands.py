@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from boki_cli import exit_codes, standard_streams
+from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CommandGroup, Invocation, as_moment, command, flush, write_line
+from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, as_moment, command, flush, write_line
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -34,13 +35,6 @@ _SINCE = click.option(
 NEWEST: Final = 10
 """Records that `tail` begins with unless told otherwise."""
 _SEQNUM = Whole(0, 2**63 - 1)
-_CONSISTENCY = click.option(
-    "--consistency",
-    type=click.Choice(["session", "linearizable", "any"]),
-    default="session",
-    show_default=True,
-    help="linearizable: sees all that any call had returned before; any: what the engine knows now.",
-)
 
 
 class Range(NamedTuple):
@@ -78,7 +72,7 @@ def _register_read(group: CommandGroup) -> None:
     @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was ordered before.")
     @click.option("--limit", type=Whole(1), metavar="N", help="At most N records.")
     @click.option("--prev", is_flag=True, help="Newest first.")
-    @_CONSISTENCY
+    @CONSISTENCY
     def read(
         invocation: Invocation,
         book: str,
@@ -119,9 +113,7 @@ async def _read(
     *,
     prev: bool,
 ) -> int:
-    import boki
-
-    async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
+    async with connected(invocation) as client:
         book = client.book(book_name)
         start, stop = await chosen.seqnums(book, consistency)
         items: AsyncIterator[Record | Gap]
@@ -151,12 +143,13 @@ async def newest_first(
     """The records of a book from the newest below `stop` down to `start`, or to what is trimmed."""
     from boki import Gap, GapKind, Trimmed
 
-    at_most = None if stop is None else stop - 1
+    at_most = None if stop is None else min(stop - 1, await book.now(consistency=consistency))
+    first = at_most
     while at_most is None or at_most > 0:
         try:
             record = await book.read_prev(tag=tag, at_most=at_most, consistency=consistency)
         except Trimmed as trimmed:
-            if start is not None or (stop is not None and at_most == stop - 1):
+            if start is not None or (stop is not None and at_most == first):
                 yield Gap(GapKind.TRIMMED, start or 0, trimmed.mark - 1, book.name)
             return
         if record is None or (start is not None and record.seqnum < start):
@@ -193,10 +186,9 @@ async def _tail(
     invocation: Invocation, book_name: str, tag: str | None, begin: int | Range, stop: asyncio.Event, *, follow: bool
 ) -> int:
     """`begin`: with how many of the newest records, or with which."""
-    import boki
 
     async def print_all() -> None:
-        async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
+        async with connected(invocation) as client:
             book = client.book(book_name)
             if isinstance(begin, Range):
                 start, _ = await begin.seqnums(book, "session")
@@ -294,9 +286,7 @@ def _register_trim(group: CommandGroup) -> None:
 
 
 async def _trim(invocation: Invocation, book_name: str, tag: str | None, kept: Range, *, forget: bool) -> int:
-    import boki
-
-    async with boki.connect(invocation.url, timeout=invocation.timeout_s) as client:
+    async with connected(invocation) as client:
         book = client.book(book_name)
         before, _ = await kept.seqnums(book, "session")
         if before is None:

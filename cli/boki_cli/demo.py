@@ -20,7 +20,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -63,33 +63,6 @@ class DemoInput:
         return sum(map(len, self.records))
 
 
-@dataclass(slots=True)
-class DemoReport:
-    """What happened, in the order of the report."""
-
-    source: str
-    licence: str
-    records: int = 0
-    data_bytes: int = 0
-    append_s: float = 0.0
-    records_per_s: float = 0.0
-    batch_records: int = BATCH_RECORDS
-    batch_p50_ms: float = 0.0
-    batch_p99_ms: float = 0.0
-    single_p50_ms: float = 0.0
-    single_p99_ms: float = 0.0
-    killed: list[str] = field(default_factory=list)
-    restart_s: float = 0.0
-    records_read: int = 0
-    read_s: float = 0.0
-    total_s: float = 0.0
-    checks: list[CheckResult] = field(default_factory=list)
-
-    @property
-    def holds(self) -> bool:
-        return all(check.holds for check in self.checks)
-
-
 def load_input(path: str | None, tag_fields: Sequence[str], format_: str, cache: Path) -> DemoInput:
     """The user's file, or else the public data set. Raises what reading and parsing them raises."""
     if path is None:
@@ -118,13 +91,13 @@ class Demo:
     """One run of the demo."""
 
     def __init__(self, given: DemoInput, cluster: LocalCluster, steps: demo_report.Steps) -> None:
-        self.report = DemoReport(given.source, given.licence, len(given.records), given.data_bytes)
+        self.report = demo_report.DemoReport(given.source, given.licence, len(given.records), given.data_bytes)
         self._given = given
         self._cluster = cluster
         self._steps = steps
         self._seqnums: Sequence[int] = ()
 
-    async def run(self) -> DemoReport:
+    async def run(self) -> demo_report.DemoReport:
         """All steps. Raises what stops the demo; checks that fail are in the report."""
         started = seconds_now()
         async with contextlib.AsyncExitStack() as stack:

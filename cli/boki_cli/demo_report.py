@@ -5,28 +5,52 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from rich import progress as rich_progress
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from boki_cli.ingest import IN_FLIGHT
+from boki_cli.ingest import BATCH_RECORDS, IN_FLIGHT
 from boki_cli.stream_check import CheckResult
 from boki_cli.wording import size_text
 
-if TYPE_CHECKING:
-    from boki_cli.demo import DemoReport
-
-
 NEXT: Final = (
     (".venv/bin/boki dev", "a log of your own, data in ./.boki"),
-    ("boki append FILE --book B", "each line a record; --tag-field F tags it"),
-    ("boki read --book B --tag F/value", "reads them back; tail -f follows"),
-    ("boki status", "who is up, how far"),
+    (".venv/bin/boki append FILE --book B", "each line a record; --tag-field F tags it"),
+    (".venv/bin/boki read --book B --tag F/value", "reads them back; tail -f follows"),
+    (".venv/bin/boki status", "who is up, how far"),
     ("make run INPUT=path", "this, with a JSON lines or CSV file of yours"),
 )
+
+
+@dataclass(slots=True)
+class DemoReport:
+    """What happened, in the order of the report."""
+
+    source: str
+    licence: str
+    records: int = 0
+    data_bytes: int = 0
+    append_s: float = 0.0
+    records_per_s: float = 0.0
+    batch_records: int = BATCH_RECORDS
+    batch_p50_ms: float = 0.0
+    batch_p99_ms: float = 0.0
+    single_p50_ms: float = 0.0
+    single_p99_ms: float = 0.0
+    killed: list[str] = field(default_factory=list)
+    restart_s: float = 0.0
+    records_read: int = 0
+    read_s: float = 0.0
+    total_s: float = 0.0
+    checks: list[CheckResult] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return all(check.holds for check in self.checks)
 
 
 class Progress:

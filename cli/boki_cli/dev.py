@@ -35,6 +35,7 @@ from boki_cli.roles import (
     running_engine,
     running_sequencer,
 )
+from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
 from boki_common.net.connection import Address
@@ -123,7 +124,7 @@ async def serve(
             stack.push_async_callback(kept.close)
             if kept is controller and added and view.next_term > 1:
                 async with ledger_client(parts, settings) as ledgers:
-                    changes = LogChanges(parts.metadata, ledgers, parts.rng)
+                    changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
                     await changes.spread(dict.fromkeys(view.logs, 1))
         keepers += [*sequencers, controller, engine]
         assert engine.role is not None
@@ -149,7 +150,7 @@ async def _gateway(stack: AsyncExitStack, parts: Parts, settings: ProcessSetting
 
     def at(chosen: int) -> AbstractAsyncContextManager[str]:
         address = Address(FREE_PORT.host, chosen)
-        return running_gateway(url, settings, parts.metrics, address=address, store=parts.metadata)
+        return running_gateway(url, settings, parts.metrics, address=address, store=parts.metadata, token=parts.token)
 
     try:
         return await stack.enter_async_context(at(port))
@@ -172,7 +173,7 @@ def _engine(parts: Parts, settings: ProcessSettings, before: Sequence[str]) -> A
 
 def _faults(keepers: Sequence[_Kept]) -> list[str]:
     """What `/healthz` says."""
-    return [kept.fault for kept in keepers if kept.fault] if keepers else [STARTING]
+    return [fault for kept in keepers for fault in kept.faults] if keepers else [STARTING]
 
 
 class _Kept:
@@ -191,6 +192,13 @@ class _Kept:
         self._task: asyncio.Task[object] | None = None
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def faults(self) -> Sequence[str]:
+        """Why it does not serve, or what it serves badly."""
+        if self.fault or self.role is None:
+            return (self.fault,) if self.fault else ()
+        return self.role.faults()
+
     async def start(self) -> asyncio.Future[object]:
         """The first start; its errors are the caller's. What is returned ends only when nobody keeps the role any more."""
         self.role = await self._stack.enter_async_context(self._make(()))
@@ -204,7 +212,7 @@ class _Kept:
         await self._stack.aclose()
 
     async def _keep(self) -> object:
-        pause_s = PAUSE_FIRST_S
+        backoff = Backoff(PAUSE_FIRST_S, PAUSE_LIMIT_S)
         role = self.role
         assert role is not None
         while True:
@@ -212,17 +220,16 @@ class _Kept:
             try:
                 await role.failed
             except BokiError as error:
-                _log.warning("a role failed and is started again", role=role.kind, error=error, pause_s=pause_s)
+                _log.warning("a role failed and is started again", role=role.kind, error=error)
                 self.fault = f"the {role.kind} failed and is started again: {error}"
             if self._loop.time() - started > SOUND_S:
-                pause_s = PAUSE_FIRST_S
+                backoff.reset()
             await self._stack.aclose()
             while True:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_LIMIT_S)
+                await asyncio.sleep(backoff.next())
                 try:
                     self.role = role = await self._stack.enter_async_context(self._make(role.addresses))
                     self.fault = ""
                     break
                 except BokiError as error:
-                    _log.warning("a role cannot be started", role=role.kind, error=error, pause_s=pause_s)
+                    _log.warning("a role cannot be started", role=role.kind, error=error)

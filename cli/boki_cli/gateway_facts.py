@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypedDict
 
 from boki_cli import cluster_status, roles
+from boki_cli.bookie_space import BookieSpace
 from boki_cli.cluster_status import ClusterStatus, Part
-from boki_common.errors import BokiError
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import BokiError, MetadataError, NoNode, SettingsError
+from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
+from boki_common.metrics import LATENCY_BUCKETS_S
 from boki_gateway.cluster_state import (
     BookieState,
     ClusterState,
@@ -29,37 +33,91 @@ from boki_gateway.cluster_state import (
     SequencerState,
     SlotRange,
 )
+from boki_metalog.metadata_tree import read_view
 
 ANSWER_S: Final = 1.5
 """A part that does not answer for so long is shown as down."""
+
+_lines = get_logger("gateway")
 
 
 class AskedCluster:
     """See the module. Close it."""
 
-    def __init__(self, url: str, settings: roles.ProcessSettings, *, store: MetadataStore | None = None) -> None:
-        """Asks the engines of `url`, and all that `store` lists, or the store that the settings or an engine name."""
+    def __init__(
+        self,
+        url: str,
+        settings: roles.ProcessSettings,
+        *,
+        store: MetadataStore | None = None,
+        token: ClusterToken = NO_TOKEN,
+    ) -> None:
+        """Asks the engines of `url`, and all that `store` lists, or the store that the settings or an engine name.
+
+        Everybody is shown the `token`.
+        """
+        self._token = token
         self._url = url
         self._settings = settings
         self._given = self._store = store
         self._opened = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._space: BookieSpace | None = None
 
     async def collect(self) -> ClusterState:
         """Asks all parts. Raises what reading a metadata store raises that was given."""
         problem = ""
-        if self._store is None:
-            problem = await self._open()
+        async with self._opening:
+            if self._store is None:
+                problem = await self._open()
+            store = self._store
         try:
-            found = await cluster_status.gather(self._url, self._store, timeout_s=ANSWER_S)
+            found = await cluster_status.gather(self._url, store, timeout_s=ANSWER_S, token=self._token)
         except BokiError:
             await self.close()
             raise
         state = state_of(found)
         state.problem = problem
+        await self._add_space(store, state)
         return state
+
+    async def _add_space(self, store: MetadataStore | None, state: ClusterState) -> None:
+        """Those bookies that are up tell how much room they have."""
+        if store is None:
+            return
+        if self._space is None:
+            self._space = BookieSpace(store, self._settings.ledger, self._token)
+        up = [bookie for bookie in state.bookies if bookie.up]
+        found = await self._space.ask([bookie.name for bookie in up], timeout_s=ANSWER_S)
+        for bookie in up:
+            space = found.get(bookie.name)
+            if space is not None:
+                bookie.free_bytes, bookie.total_bytes = space
+
+    async def check(self) -> None:
+        """Looks whether what the settings name is a cluster's metadata store, as far as it answers.
+
+        Raises:
+            SettingsError: it is not, or nothing is there.
+        """
+        if self._given is not None or not self._settings.metadata:
+            return
+        try:
+            async with roles.open_metadata(self._settings) as parts:
+                await read_view(parts.metadata)
+        except NoNode as error:
+            raise SettingsError(
+                f"expected the metadata store of a cluster at {self._settings.metadata}, found no cluster in it; "
+                "is the path right? Without it the store that an engine names is taken"
+            ) from error
+        except MetadataError as error:
+            _lines.warning("the metadata store does not answer yet", error=str(error))
 
     async def close(self) -> None:
         """Closes the store that it opened by itself. Idempotent."""
+        space, self._space = self._space, None
+        if space is not None:
+            await space.close()
         if self._given is None:
             self._store = None
         await self._opened.aclose()
@@ -68,8 +126,8 @@ class AskedCluster:
         """Opens the metadata store if it is known where it is. Returns why parts are missing, or ""."""
         uri = self._settings.metadata
         if not uri:
-            status = await cluster_status.gather(self._url, None, timeout_s=ANSWER_S)
-            uri = await asyncio.to_thread(status.metadata_nearby)
+            status = await cluster_status.gather(self._url, None, timeout_s=ANSWER_S, token=self._token)
+            uri = await asyncio.to_thread(cluster_status.metadata_nearby, status)
         if not uri:
             return "no engine names a metadata store that this machine can reach: bookies and sequencers are not known"
         try:
@@ -93,6 +151,7 @@ def state_of(found: ClusterStatus) -> ClusterState:
         ],
         logs=[_log(int(log), installed, slots) for log, installed in sorted(view["logs"].items(), key=_number)],
         slots=slots,
+        faults=[] if found.view is None else cluster_status.faults_of(found),
     )
 
 
@@ -109,7 +168,7 @@ class _Common(TypedDict):
 
 def _common(part: Part) -> _Common:
     return {
-        "name": str(part.status.get("incarnation") or part.name),
+        "name": str(part.status.get("incarnation") or ("" if part.name == part.address else part.name)),
         "address": part.address,
         "up": part.up,
         "problem": part.problem or str(part.status.get("failed") or ""),
@@ -140,7 +199,14 @@ def _engine(part: Part, sequencers: Sequence[Part]) -> EngineState:
         index_bytes=int((status.get("index") or {}).get("bytes") or 0),
         cache_bytes=int((status.get("cache") or {}).get("bytes") or 0),
         connections=int(status.get("connections") or 0),
+        ack_counts=_ack_counts(status.get("ack_seconds") or {}),
     )
+
+
+def _ack_counts(told: Mapping[str, Any]) -> list[int]:
+    """Of the buckets that are known here; an engine of another version may have others."""
+    same = [float(bound) for bound in told.get("bounds") or ()] == list(LATENCY_BUCKETS_S)
+    return [int(count) for count in told["counts"]] if same else []
 
 
 def _sequencer(part: Part) -> SequencerState:

@@ -53,6 +53,7 @@ class Ingest:
         committed, committed_bytes: records and bytes of data known to be committed, always a prefix.
         seqnums: of the committed records, in the order in which they were added.
         batch_times: one per committed batch.
+        failed: whether a batch failed: more than `committed` may be.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Ingest:
     ) -> None:
         self.committed = 0
         self.committed_bytes = 0
+        self.failed = False
         self.seqnums = array("Q")
         self.batch_times: list[BatchTime] = []
         self._book = book
@@ -100,6 +102,7 @@ class Ingest:
         try:
             seqnums = await asyncio.shield(task)
         except BokiError as error:
+            self.failed = True
             waiting = [other for other, _ in self._pending]
             self._pending.clear()
             await asyncio.gather(*waiting, return_exceptions=True)

@@ -33,6 +33,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from boki_common.engine_url import with_token_file
 from boki_common.errors import BokiError, InvalidArgument
 
 READY_TIMEOUT_S: Final = 30.0
@@ -89,6 +90,7 @@ class LocalCluster:
         logs: physical logs of a new cluster, each with an even share of the slots.
         unix_sockets: engines listen on Unix sockets instead of TCP ports.
         settings: `BOKI_*` environment variables for all roles.
+        token_file: with the cluster token, of all roles; `url` names it.
         places: of roles that do not simply run here; by name.
     """
 
@@ -104,12 +106,14 @@ class LocalCluster:
         logs: int = 1,
         unix_sockets: bool = False,
         settings: Mapping[str, str] | None = None,
+        token_file: Path | str = "",
         places: Mapping[str, Place] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.metadata_uri = metadata_uri or f"sqlite:///{self.directory / 'metadata.db'}"
-        self._settings = dict(settings or {})
+        self._settings = dict(settings or {}) | ({"BOKI_TOKEN_FILE": str(token_file)} if token_file else {})
+        self._token_file = str(token_file)
         self._places = dict(places or {})
         self._ready_timeout_s = ready_timeout_s
         self._roles: dict[str, _Role] = {}
@@ -131,9 +135,8 @@ class LocalCluster:
     def url(self) -> str:
         """Where an SDK connects: all engines."""
         listens = [role.listen[0] for role in self._roles.values() if role.name.startswith("engine-")]
-        if listens and listens[0].startswith("unix://"):
-            return ",".join(listens)
-        return "boki://" + ",".join(listens)
+        url = ",".join(listens) if listens and listens[0].startswith("unix://") else "boki://" + ",".join(listens)
+        return with_token_file(url, self._token_file)
 
     @property
     def pids(self) -> dict[str, int]:

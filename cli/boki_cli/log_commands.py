@@ -1,4 +1,5 @@
-"""`boki log ls | show | add | remove | roll | move | rebalance | verify | lost`: the physical logs, their terms, slots and sequencers.
+"""`boki log ls | show | add | remove | roll | move | rebalance | verify | lost | give-up`: the physical logs, their terms, slots
+and sequencers.
 
 What changes something needs no controller: the command itself seals the terms concerned and installs the next ones, with
 spare ledgers of sequencers that answer. Each may be repeated, whatever became of it before: what is done is not done again.
@@ -7,12 +8,13 @@ spare ledgers of sequencers that answer. Each may be repeated, whatever became o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.table import Table
 
-from boki_cli import exit_codes, log_lost, log_verify
+from boki_cli import exit_codes, log_give_up
 from boki_cli.metadata_option import found_settings, metadata_option
 from boki_cli.number_types import Real, Whole
 from boki_cli.options import CommandGroup, Invocation, command
@@ -23,11 +25,14 @@ from boki_metalog import slot_rules
 
 if TYPE_CHECKING:
     from boki_common.metadata.store import MetadataStore
+    from boki_ledger.client import LedgerClient
     from boki_metalog.log_changes import LogChanges
     from boki_metalog.view import View
 
 HISTORY: Final = 20
 """Sealed terms that `show` prints unless told otherwise."""
+
+_ON_ENTRIES: Final = {"verify": "boki_cli.log_verify", "lost": "boki_cli.log_lost"}
 
 _LOG: Final = click.argument("log", type=Whole(0), metavar="LOG")
 _PATIENCE: Final = click.option(
@@ -43,13 +48,24 @@ _PATIENCE: Final = click.option(
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    log = CommandGroup("log", help="Physical logs: terms, slots of books, sequencers.")
+    log = _LogCommands("log", help="Physical logs: terms, slots of books, sequencers.")
     group.add_command(log)
     for add in (_register_ls, _register_show, _register_add, _register_remove, _register_roll, _register_move):
         add(log)
     _register_rebalance(log)
-    log_verify.register(log)
-    log_lost.register(log)
+    log_give_up.register(log)
+
+
+class _LogCommands(CommandGroup):
+    """Those that read entries are there once somebody asks for them: `boki --help` has no time for what they import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *_ON_ENTRIES})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in _ON_ENTRIES:
+            import_module(_ON_ENTRIES[cmd_name]).register(self)
+        return super().get_command(ctx, cmd_name)
 
 
 # -- what looks
@@ -107,12 +123,27 @@ def _register_show(group: CommandGroup) -> None:
     @_LOG
     @metadata_option
     @click.option("--terms", type=Whole(0), default=HISTORY, show_default=True, help="Newest sealed terms to show.")
-    def show(invocation: Invocation, log: int, metadata: str | None, terms: int) -> int:
+    @click.option(
+        "--lost", is_flag=True, help="Also what they gave up (boki log lost), with the evidence; reads metalogs."
+    )
+    def show(invocation: Invocation, log: int, metadata: str | None, terms: int, lost: bool) -> int:
         """Show a log: its current term, and the sealed ones, newest first. A log that was removed has only these."""
-        return _with_store(invocation, metadata, lambda store: _show(invocation, store, log, terms))
+        from boki_cli.ledger_options import run_with_ledgers
+
+        if not lost:
+            return _with_store(invocation, metadata, lambda store: _show(invocation, store, log, terms))
+
+        async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
+            await _show(invocation, store, log, terms, ledgers)
+
+        return run_with_ledgers(invocation, metadata, run)
 
 
-async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: int) -> None:
+async def _show(
+    invocation: Invocation, store: MetadataStore, log: int, terms: int, ledgers: LedgerClient | None = None
+) -> None:
+    """`ledgers`: to read what was given up."""
+    from boki_cli import log_losses
     from boki_metalog.metadata_tree import sealed_terms
 
     view = await _view(store)
@@ -121,7 +152,7 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
         raise _unknown(view, log)
     newest = sealed[::-1][:terms]
     now = describe(view, log, await _listed(store)) | {"in_view": log in view.logs, "sealed_terms": len(sealed)}
-    history = [
+    history: list[dict[str, Any]] = [
         {
             "term": record.term,
             "slots": slot_rules.slots_text(record.slots),
@@ -131,8 +162,14 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
             "last_time_ms": record.last_time_ms,
             "location": record.location.kind,
         }
+        | log_give_up.described(record.given_up)
         for record in newest
     ]
+    losses: list[dict[str, Any]] = []
+    faults: list[str] = []
+    if ledgers is not None:
+        losses, faults = await log_losses.losses_of(ledgers, view.installed(log), newest)
+        now |= {"lost": losses, "unreadable": faults} if invocation.json else {}
     if invocation.json:
         invocation.emit(now | {"terms": history})
         return
@@ -145,6 +182,13 @@ async def _show(invocation: Invocation, store: MetadataStore, log: int, terms: i
         table.add_row(*(str(one[name]) for name in ("term", "entries", "end_pos", "metalog_ledger", "slots")))
     if history:
         invocation.console().print(table)
+    for line in (
+        line for one in history if "given_up" in one for line in log_give_up.lines(one["term"], one["given_up"])
+    ):
+        click.echo(line)
+    if ledgers is not None:
+        for line in [*(line for one in losses for line in log_losses.lines(one)), *faults] or ["nothing was given up"]:
+            click.echo(line)
 
 
 # -- what changes
@@ -338,7 +382,10 @@ def _with_changes(
         async with roles.open_metadata(settings) as parts:
             await _view(parts.metadata)
             async with roles.ledger_client(parts, settings) as ledgers:
-                await use(LogChanges(parts.metadata, ledgers, parts.rng, patience_s=patience_s), parts.metadata)
+                await use(
+                    LogChanges(parts.metadata, ledgers, parts.rng, patience_s=patience_s, token=parts.token),
+                    parts.metadata,
+                )
         return exit_codes.OK
 
     return process.run_command(main)

@@ -1,13 +1,17 @@
 """`boki log lost TERM SHARD FIRST STOP`: declares ordered entries of a shard lost, by a command in their log (docs/adr/0013).
 
 It asks all replicas of each entry itself, and refuses when one can be had, or when somebody who may have it did not answer;
-and so it does when the metalog carries one (ADR 21): readers have it from there.
-What it was told goes into the command, as evidence for people. Whether rows of the entries stand follows from the index
+and so it does when the metalog carries one (ADR 21): readers have it from there. What can be had and is no entry that its cut
+means, for engines cannot read it, is as lost as what nobody has.
+What it was told goes into the command, as evidence for people (`loss_evidence`). Whether rows of the entries stand follows from the index
 snapshot: who declares entries lost that it lacks says so, because what the log decided by them is lost with them.
 """
 
 from __future__ import annotations
 
+import getpass
+import platform
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -17,9 +21,13 @@ from boki_cli.ledger_options import run_with_ledgers
 from boki_cli.metadata_option import metadata_option
 from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
-from boki_common import limits
-from boki_common.errors import BokiError, DigestMismatch, NoSuchEntry, NoSuchLedger
+from boki_common.cluster_token import ClusterToken
+from boki_common.errors import BokiError, CorruptData, DigestMismatch, NoSuchEntry, NoSuchLedger, ProtocolError
+from boki_common.record_batch import RecordBatch
+from boki_common.runtime import process
+from boki_metalog.loss_evidence import LossEvidence, described, encode_evidence
 from boki_metalog.metalog_entry import Lost, MetalogEntry, Open, decode
+from boki_metalog.progress import ShardRange
 
 if TYPE_CHECKING:
     from boki_common.ids import Position
@@ -32,8 +40,6 @@ ENTRIES: Final = 1_024
 """Entries that one command declares lost, at most: each is asked for."""
 ANSWERS_TOLD: Final = 16
 """Answers about entries that the evidence holds word by word; their number is told."""
-ANSWER_CHARACTERS: Final = 300
-REASON_CHARACTERS: Final = 1_000
 READ_ENTRIES: Final = 64
 
 
@@ -52,11 +58,12 @@ class _Term(NamedTuple):
 
 class _ShardEnds(NamedTuple):
     """A shard's ledger, and after which metalog entry it was ordered how far: (metalog entries, entries of the shard).
-    `carried`: its entries that are in the metalog, with their bytes."""
+    `carried`: its entries that are in the metalog, with their bytes; `ranges`: how cuts name its entries."""
 
     ledger_id: int
     ends: list[tuple[int, int]]
-    carried: list[int]
+    carried: dict[int, bytes]
+    ranges: list[ShardRange]
 
     def after(self, metalog_entries: int | None) -> int:
         """Its entries that are ordered by so many metalog entries; None: by all."""
@@ -72,6 +79,7 @@ def register(group: CommandGroup) -> None:
     @click.argument("first", type=Whole(0), metavar="FIRST")
     @click.argument("stop", type=Whole(1), metavar="STOP")
     @click.option("--reason", required=True, help="For people: why they are lost, and who says so.")
+    @click.option("--by", help="Who says so; default: the user and the machine.")
     @click.option("--bookies-are-gone", "gone", is_flag=True, help="Bookies that do not answer never will again.")
     @click.option("--forget-rows", is_flag=True, help="Also entries that the index snapshot does not have.")
     @metadata_option
@@ -82,6 +90,7 @@ def register(group: CommandGroup) -> None:
         first: int,
         stop: int,
         reason: str,
+        by: str | None,
         gone: bool,
         forget_rows: bool,
         metadata: str | None,
@@ -94,7 +103,10 @@ def register(group: CommandGroup) -> None:
 
         async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
             what = Lost(term, shard, first, stop, b"")
-            told = await declare_lost(store, ledgers, what, reason=reason, gone=gone, forget_rows=forget_rows)
+            said = LossEvidence(
+                reason=reason, by=by or somebody(), time_ms=process.SystemClock().now_ms(), bookies_are_gone=gone
+            )
+            told = await declare_lost(store, ledgers, what, said, forget_rows=forget_rows)
             if invocation.json:
                 invocation.emit(told)
             else:
@@ -105,9 +117,17 @@ def register(group: CommandGroup) -> None:
 
 
 async def declare_lost(
-    store: MetadataStore, ledgers: LedgerClient, what: Lost, *, reason: str, gone: bool, forget_rows: bool
+    store: MetadataStore,
+    ledgers: LedgerClient,
+    what: Lost,
+    said: LossEvidence,
+    *,
+    forget_rows: bool,
 ) -> dict[str, Any]:
     """Gathers the evidence and has the command ordered; returns what was told. `what.evidence` and `indexed` do not count.
+
+    Args:
+        said: what a person says of the loss; the rest of it is found out here.
 
     Raises:
         Refused: see the module. BokiError: unknown whether it was ordered, or it was not; it may be repeated.
@@ -125,7 +145,10 @@ async def declare_lost(
         )
     if what.stop_entry - what.first_entry > ENTRIES:
         raise Refused(f"expected at most {ENTRIES} entries at once, found {what.stop_entry - what.first_entry}")
-    kept = [entry for entry in shard.carried if what.first_entry <= entry < what.stop_entry]
+    answers = await _answers(ledgers, shard, what, gone=said.bookies_are_gone)
+    kept = [
+        entry for entry in shard.carried if what.first_entry <= entry < what.stop_entry and entry not in answers.unfit
+    ]
     if kept:
         raise Refused(
             f"the metalog of term {what.term} carries entry {kept[0]} of shard {what.shard}"
@@ -133,22 +156,42 @@ async def declare_lost(
             + ": it is not lost, whoever reads it finds it there",
             entry=kept[0],
         )
-    answers = await _answers(ledgers, shard.ledger_id, what, gone=gone)
     node, _ = await SnapshotStore(metadata=store, ledgers=ledgers, incarnation="").newest()
     indexed = _indexed(node, term, shard, what, forget_rows=forget_rows)
-    told = {
-        "ledger": shard.ledger_id,
-        "first": what.first_entry,
-        "stop": what.stop_entry,
-        "indexed": indexed,
-        "reason": reason[:REASON_CHARACTERS],
-        "bookies_are_gone": gone,
-        "answers": answers,
-    }
-    evidence = msgspec.json.encode(told)
-    assert len(evidence) <= limits.LOST_EVIDENCE_BYTES, "what is told is bounded"
-    position = await _order(store, view, term, what._replace(evidence=evidence, indexed=indexed))
-    return told | {"term": position.term, "entry": position.entry}
+    evidence = encode_evidence(
+        msgspec.structs.replace(
+            said,
+            ledger=shard.ledger_id,
+            first=what.first_entry,
+            stop=what.stop_entry,
+            indexed=indexed,
+            answers=answers.told,
+            bookies=await _words(ledgers, shard.ledger_id, answers.told),
+        )
+    )
+    position = await _order(store, view, term, what._replace(evidence=evidence, indexed=indexed), ledgers.token)
+    return described(evidence) | {"term": position.term, "entry": position.entry}
+
+
+async def _words(ledgers: LedgerClient, ledger_id: int, told: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What each bookie says of these entries; nothing of a ledger that nobody knows."""
+    found = {}
+    try:
+        for entry in told:
+            words = await ledgers.words_of_replicas(ledger_id, int(entry))
+            found[entry] = {str(bookie): word for bookie, word in words.items()}
+    except (NoSuchLedger, ProtocolError, CorruptData):
+        pass  # no metadata says who was asked
+    return found
+
+
+def somebody() -> str:
+    """The user and the machine, as far as they have names."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = "somebody"
+    return f"{user}@{platform.node() or 'a machine'}"
 
 
 async def _term(store: MetadataStore, view: View, number: int) -> _Term:
@@ -177,11 +220,9 @@ async def _shard(ledgers: LedgerClient, term: _Term, what: Lost) -> _ShardEnds:
                 entry: MetalogEntry = decode(payload)
                 for one in entry.commands:
                     if isinstance(one, Open) and one.shard == what.shard:
-                        found = _ShardEnds(one.ledger_id, [], [])
+                        found = _ShardEnds(one.ledger_id, [], {}, [])
                 if found is not None:
-                    ends = [one.entries_end for one in entry.shards if one.shard == what.shard]
-                    found.ends.extend((number + 1, end_of_shard) for end_of_shard in ends)
-                    found.carried.extend(end_of_shard - 1 for end_of_shard in ends if _carries(entry, what.shard))
+                    _take(found, number, entry, what.shard)
     finally:
         await reader.close()
     if found is None:
@@ -189,36 +230,84 @@ async def _shard(ledgers: LedgerClient, term: _Term, what: Lost) -> _ShardEnds:
     return found
 
 
-def _carries(entry: MetalogEntry, shard: int) -> bool:
-    return any(one.shard == shard for one in entry.carried)
+def _take(found: _ShardEnds, number: int, entry: MetalogEntry, shard: int) -> None:
+    """The next metalog entry's word on the shard."""
+    for _, records_end, entries_end in (one for one in entry.shards if one.shard == shard):
+        before = found.ranges[-1] if found.ranges else ShardRange(shard, 0, 0, 0, 0, 0)
+        first_record, first_entry = before.first_record + before.record_count, before.first_entry + before.entry_count
+        found.ends.append((number + 1, entries_end))
+        if entries_end > first_entry:
+            found.ranges.append(
+                ShardRange(shard, first_record, records_end - first_record, first_entry, entries_end - first_entry, 0)
+            )
+        found.carried.update((entries_end - 1, one.body) for one in entry.carried if one.shard == shard)
 
 
-async def _answers(ledgers: LedgerClient, ledger_id: int, what: Lost, *, gone: bool) -> dict[str, str]:
+class _Answers(NamedTuple):
+    """What replicas said of entries that cannot be had, in words, of the first ones; and those of which the metalog has no copy
+    that anybody can read either."""
+
+    told: dict[str, str]
+    unfit: list[int]
+
+
+async def _answers(ledgers: LedgerClient, shard: _ShardEnds, what: Lost, *, gone: bool) -> _Answers:
     """What the replicas say of each entry. Raises Refused when it is not certain that nobody has it."""
-    answers: dict[str, str] = {}
-    for entry in range(what.first_entry, what.stop_entry):
-        try:
-            reader = await ledgers.open(ledger_id, recover=False)
-            try:
-                reader.confirm(entry)
-                await reader.read(entry, entry)
-            finally:
-                await reader.close()
-        except (NoSuchEntry, NoSuchLedger, DigestMismatch) as error:
-            answer = f"{type(error).__name__}: {error}"
-        except BokiError as error:
-            if not gone:
-                raise Refused(
-                    f"not everybody who may have entry {entry} of ledger {ledger_id} answered ({error}): try again, or say "
-                    "--bookies-are-gone",
-                    entry=entry,
-                ) from error
-            answer = f"{type(error).__name__}: {error}"
-        else:
-            raise Refused(f"entry {entry} of ledger {ledger_id} can be read: it is not lost", entry=entry)
-        if len(answers) < ANSWERS_TOLD:
-            answers[str(entry)] = answer[:ANSWER_CHARACTERS]
+    from boki_logbook.entry_fit import RangeWalk
+
+    answers = _Answers({}, [])
+    for one in shard.ranges:
+        stop = one.first_entry + one.entry_count
+        if stop <= what.first_entry or one.first_entry >= what.stop_entry:
+            continue
+        walk = RangeWalk(what.term, one)
+        for entry in range(one.first_entry, min(stop, what.stop_entry)):
+            found, answer = await _ask(ledgers, shard.ledger_id, entry, gone=gone)
+            fault = None if found is None else walk.fault_of(found)
+            usable = found if fault is None else None
+            carried = _parsed(shard.carried.get(entry))
+            if usable is None and carried is not None and walk.fault_of(carried) is None:
+                usable = carried
+            walk.take(usable)
+            if entry < what.first_entry:
+                continue
+            if found is not None and found is usable:
+                raise Refused(f"entry {entry} of ledger {shard.ledger_id} can be read: it is not lost", entry=entry)
+            if usable is None:
+                answers.unfit.append(entry)
+            answer = fault or answer
+            if len(answers.told) < ANSWERS_TOLD:
+                answers.told[str(entry)] = answer
     return answers
+
+
+async def _ask(ledgers: LedgerClient, ledger_id: int, entry: int, *, gone: bool) -> tuple[RecordBatch | None, str]:
+    """An entry, or None and why nobody has one that can be read. Raises Refused: it is not certain."""
+    try:
+        reader = await ledgers.open(ledger_id, recover=False)
+        try:
+            reader.confirm(entry)
+            (payload,) = await reader.read(entry, entry)
+        finally:
+            await reader.close()
+        return RecordBatch.parse(memoryview(payload)), ""
+    except (NoSuchEntry, NoSuchLedger, DigestMismatch, ProtocolError) as error:
+        return None, f"{type(error).__name__}: {error}"
+    except BokiError as error:
+        if not gone:
+            raise Refused(
+                f"not everybody who may have entry {entry} of ledger {ledger_id} answered ({error}): try again, or say "
+                "--bookies-are-gone",
+                entry=entry,
+            ) from error
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _parsed(body: bytes | None) -> RecordBatch | None:
+    try:
+        return None if body is None else RecordBatch.parse(memoryview(body))
+    except ProtocolError:
+        return None
 
 
 def _indexed(node: SnapshotNode, term: _Term, shard: _ShardEnds, what: Lost, *, forget_rows: bool) -> bool:
@@ -244,21 +333,14 @@ def _indexed(node: SnapshotNode, term: _Term, shard: _ShardEnds, what: Lost, *, 
     return False
 
 
-async def _order(store: MetadataStore, view: View, term: _Term, what: Lost) -> Position:
+async def _order(store: MetadataStore, view: View, term: _Term, what: Lost, token: ClusterToken) -> Position:
     """Has the command ordered in the entries' log, or in the one that has taken their slots."""
     from boki_common.net.connection import Address
-    from boki_metalog.follower_session import FollowerSession
-    from boki_metalog.sequencer_link import SequencerLink, ShardsOfTerm
-    from boki_metalog.sequencer_member import sequencer_members
+    from boki_metalog.sequencer_member import order_at, sequencer_members
 
     log = term.log if view.installed(term.log) is not None else view.log_of(term.first_slot)
     installed = view.installed(log)
     member = None if installed is None else (await sequencer_members(store)).get(installed.sequencer)
     if installed is None or member is None:
         raise Refused(f"log {log} has no sequencer that is listed: its next term needs one first (boki log roll {log})")
-    session = FollowerSession(installed.term, lambda *_: True, lambda: None)
-    await session.connect(Address.parse(member.address), ())
-    try:
-        return await SequencerLink(session.peer, installed.term, ShardsOfTerm()).order(what)
-    finally:
-        session.peer.close()
+    return await order_at(Address.parse(member.address), installed.term, what, token=token)

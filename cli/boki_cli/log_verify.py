@@ -1,7 +1,8 @@
 """`boki log verify`: reads logs from their first term to now, and proves that nothing is missing.
 
     positions     each metalog entry begins where the one before it ended, up to where the term's record says
-    entries       every entry that a cut names is in its data ledger, with its digest right, with as many records as the cut says;
+    entries       every entry that a cut names is in its data ledger, with its digest right, with as many records as the cut says,
+                  each record can be opened, and is of a book whose slot the term orders;
                   while the ledger is not closed, the metalog may have its last ones instead: carried, and not written yet (ADR 21)
     verdicts      counts and rolling digests (places.py) equal those of the index snapshot, which has the losers
 
@@ -33,12 +34,16 @@ from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted
 from boki_common.errors import BokiError, CorruptData, MetadataError, NoNode, NoSuchLedger, ProtocolError
+from boki_common.ids import slot_of
+from boki_common.payload_check import unreadable_payloads
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime import process
 from boki_common.runtime.ports import Buffer
 from boki_metalog.metalog_entry import Lost, MetalogEntry, Open, decode
 from boki_metalog.progress import ProgressVector, ShardRange
+from boki_metalog.term_order import ALL_SLOTS, slot_mask
 from boki_metalog.term_record import TermRecord
+from boki_metalog.view import SlotRange
 
 if TYPE_CHECKING:
     from boki_ledger.client import LedgerClient
@@ -60,6 +65,9 @@ class Term(NamedTuple):
     end: int | None
     end_pos: int | None
     reclaimed: bool
+    slots: tuple[SlotRange, ...]
+    closed_at: int | None
+    """The last entry of the metalog ledger, by the record."""
 
 
 @dataclass
@@ -109,12 +117,22 @@ class _Shard:
 def terms_of(view: View, records: Sequence[TermRecord], log: int | None) -> list[Term]:
     """All terms to verify, ascending."""
     sealed = [
-        Term(one.log, one.term, one.metalog_ledger, one.last_entry + 1, one.end_pos, one.reclaimed) for one in records
+        Term(
+            one.log,
+            one.term,
+            one.metalog_ledger,
+            one.last_entry + 1,
+            one.end_pos,
+            one.reclaimed,
+            one.slots,
+            one.closed_at,
+        )
+        for one in records
     ]
     known = {one.term for one in sealed}
     current: list[tuple[int, Installed]] = [(number, one) for number, one in view.logs.items() if one is not None]
     running = [
-        Term(number, one.term, one.metalog_ledger, None, None, False)
+        Term(number, one.term, one.metalog_ledger, None, None, False, view.slots_of(number), None)
         for number, one in current
         if one.term not in known
     ]
@@ -134,6 +152,10 @@ class Verifier:
         self._say = say
         self._given_up: list[Lost] = []
         self._missing: list[tuple[Report, int, int, str]] = []
+        self._unopened: list[tuple[Report, int, int, str]] = []
+        """Entries that are there, with records whose data nobody can make sense of, or that their term does not order."""
+        self._slots = ALL_SLOTS
+        """Of the term that is looked at, as bits."""
         self.reports: list[Report] = []
 
     async def look_at(self, term: Term) -> None:
@@ -144,6 +166,7 @@ class Verifier:
             report.state, report.why = "reclaimed", "its ledgers are gone"
             return
         self._say(f"term {term.term} of log {term.log}")
+        self._slots = slot_mask(term.slots)
         shards: dict[int, _Shard] = {}
         try:
             await self._walk(term, report, shards)
@@ -163,11 +186,12 @@ class Verifier:
         """The term that was looked at last was reclaimed meanwhile."""
         report = self.reports.pop()
         self._missing = [one for one in self._missing if one[0] is not report]
+        self._unopened = [one for one in self._unopened if one[0] is not report]
         self.reports.append(Report(term.log, term.term, "reclaimed", why="its ledgers are gone"))
 
     def finish(self) -> None:
         """What LOST commands of any term gave up is no fault."""
-        for report, shard, entry, fault in self._missing:
+        for report, shard, entry, fault in self._missing + self._unopened:
             if any(
                 lost.term == report.term and lost.shard == shard and lost.first_entry <= entry < lost.stop_entry
                 for lost in self._given_up
@@ -181,8 +205,8 @@ class Verifier:
     async def _walk(self, term: Term, report: Report, shards: dict[int, _Shard]) -> None:
         reader = await self._ledgers.open(term.metalog_ledger, recover=False)
         try:
-            if term.end is not None and (not reader.closed or reader.last_entry != term.end - 1):
-                raise CorruptData(f"expected it closed at entry {term.end - 1}, found it at {reader.last_entry}")
+            if term.end is not None and (not reader.closed or reader.last_entry != term.closed_at):
+                raise CorruptData(f"expected it closed at entry {term.closed_at}, found it at {reader.last_entry}")
             end = await reader.read_lac() + 1 if term.end is None else term.end
             vector = ProgressVector()
             for first in range(0, end, READ_ENTRIES):
@@ -299,32 +323,47 @@ class Verifier:
         batches: dict[int, RecordBatch],
         losers: list[int],
     ) -> None:
+        from boki_logbook.entry_fit import RangeWalk
+
         first, pos = shard.first_entries[at], shard.first_positions[at]
-        end = pos + shard.records[at]
-        whole = True
-        for entry in range(first, first + shard.counts[at]):
+        count, records = shard.counts[at], shard.records[at]
+        walk = RangeWalk(places.term, ShardRange(number, shard.first_record, records, first, count, pos))
+        for entry in range(first, first + count):
             batch = batches.get(entry)
+            fault = None if batch is None else walk.fault_of(batch)
+            if fault is not None:
+                fault = f"entry {entry} of shard {number}, ledger {shard.ledger_id}: {fault}"
+                self._missing.append((report, number, entry, fault))
+                batch = None
+            walk.take(batch)
             if batch is None:
-                whole = False
                 continue
-            named = batch.term, batch.shard
-            record = shard.first_record + pos - shard.first_positions[at]
-            if named != (places.term, number) or (whole and batch.first_local_id != record):
-                report.faults.append(
-                    f"entry {entry} of ledger {shard.ledger_id} is of (term, shard) {named} from record {batch.first_local_id} "
-                    f"on, expected {(places.term, number)} from {record} on"
-                )
-            places.end_pos = pos + batch.record_count
+            self._payloads(report, number, shard, entry, batch)
+            begin = pos + batch.first_local_id - shard.first_record
+            places.end_pos = begin + batch.record_count
             places.count_entry(
-                number, entry, batch.record_count, list(_within(losers, pos, places.end_pos)), batch.raw_data_bytes
+                number, entry, batch.record_count, list(_within(losers, begin, places.end_pos)), batch.raw_data_bytes
             )
-            pos = places.end_pos
-        shard.first_record += shard.records[at]
-        if whole and pos != end:
-            report.faults.append(
-                f"entries {first} to {first + shard.counts[at] - 1} of ledger {shard.ledger_id} have "
-                f"{pos - shard.first_positions[at]} records, their cut says {shard.records[at]}"
+        shard.first_record += records
+
+    def _payloads(self, report: Report, number: int, shard: _Shard, entry: int, batch: RecordBatch) -> None:
+        """Records that nobody can open are a fault, unless their entry was given up; so are those of other logs' books."""
+        from boki_logbook.foreign_runs import ForeignRuns
+
+        found = unreadable_payloads(batch)
+        if found:
+            record, why = found[0]
+            fault = (
+                f"entry {entry} of shard {number}, ledger {shard.ledger_id}: {counted(len(found), 'record')} that nobody can open, the "
+                f"first one record {batch.first_local_id + record}: {why}"
             )
+            self._unopened.append((report, number, entry, fault))
+        elsewhere = (
+            [run for run in batch.runs if not self._slots >> slot_of(run.book) & 1] if self._slots != ALL_SLOTS else ()
+        )
+        if elsewhere:
+            told = ForeignRuns(report.term, number, entry, sum(run.count for run in elsewhere), elsewhere[0].book)
+            self._unopened.append((report, number, entry, str(told)))
 
 
 def _parsed(payload: Buffer, first: int, last: int) -> RecordBatch:

@@ -5,6 +5,7 @@
     append_command   append                                   the lines of a file become records
     book_commands    read, tail, trim                         the records of a book
     status_command   status                                   who is up
+    forget_command   forget                                   who need not be
     log_commands     log ls | show | add | roll | move …      terms and slots
     ledger_commands  ledger ls | show | read                  what lies below
     sim_commands     sim run | replay | shrink                 whole clusters under a seed
@@ -12,6 +13,8 @@
     soak_command     soak                                     load that checks itself
 
 A process imports the module of the command that it runs, and no other: a role needs no memory for what it never does.
+Commands of libraries are not known here. An entry point of the group `boki.commands` names one and a function `register(group)` that
+adds it; the packages of this machine are looked through only where none of the names above is meant.
 Exit codes are in `exit_codes`, what all commands share in `options`.
 """
 
@@ -19,13 +22,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from boki_cli import standard_streams
 from boki_cli.options import CommandGroup, run
+from boki_common.errors import SettingsError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Records": {
@@ -37,6 +45,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "A cluster": {
         "dev": "role_commands",
         "status": "status_command",
+        "forget": "forget_command",
         "log": "log_commands",
         "ledger": "ledger_commands",
     },
@@ -56,25 +65,60 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """The commands as help lists them, each with the module that has it."""
 _MODULES: Final = {name: module for section in SECTIONS.values() for name, module in section.items()}
+LIBRARIES: Final = "boki.commands"
+"""The group of entry points by which libraries add commands."""
+
+
+@cache
+def of_libraries() -> Mapping[str, EntryPoint]:
+    """The commands that installed libraries add, by name; none of them replaces one of ours."""
+    from importlib.metadata import entry_points  # which roles need no memory for
+
+    found = {entry.name: entry for entry in entry_points(group=LIBRARIES)}
+    return {name: found[name] for name in sorted(found.keys() - _MODULES.keys())}
 
 
 class _Sectioned(CommandGroup):
     """Its commands are there once somebody asks for them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_MODULES)
+        return [*_MODULES, *of_libraries()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.commands and cmd_name in _MODULES:
-            import_module(f"boki_cli.{_MODULES[cmd_name]}").register(self)
+        if cmd_name not in self.commands:
+            if cmd_name in _MODULES:
+                import_module(f"boki_cli.{_MODULES[cmd_name]}").register(self)
+            elif cmd_name in of_libraries():
+                _load(of_libraries()[cmd_name], self)
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, _MODULES))
-        for title, section in SECTIONS.items():
-            found = [(name, self.get_command(ctx, name)) for name in section]
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:<{width}}", one.get_short_help_str(200)) for name, one in found if one])
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in {**SECTIONS, "Libraries": of_libraries()}.items():
+            found = [(f"{name:<{width}}", self._short_help(ctx, name)) for name in names]
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        try:
+            known = self.get_command(ctx, name)
+        except SettingsError as error:
+            return str(error)
+        return known.get_short_help_str(200) if known else ""
+
+
+def _load(entry: EntryPoint, group: CommandGroup) -> None:
+    """Adds the command of a library. Raises SettingsError: it cannot be imported, or has no such command."""
+    try:
+        entry.load()(group)
+    except Exception as fault:
+        raise SettingsError(
+            f"the command {entry.name!r} of an installed library ({entry.value}) cannot be loaded: {fault!r}; "
+            "install the library again, or remove it"
+        ) from fault
+    if entry.name not in group.commands:
+        raise SettingsError(f"expected {entry.value} to add the command {entry.name!r}, found that it did not")
 
 
 @click.group(

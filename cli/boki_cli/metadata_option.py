@@ -14,8 +14,10 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.options import DEFAULT_URL, URL_VARIABLE, Invocation
+from boki_common.engine_url import split_options
 from boki_common.errors import SettingsError, Unreachable
 from boki_common.runtime import process
+from boki_common.runtime.token_file import token_of
 
 if TYPE_CHECKING:
     from boki_cli.cluster_status import Part
@@ -63,7 +65,10 @@ def said_settings(invocation: Invocation, metadata: str | None) -> ProcessSettin
     """
     from boki_cli import cluster_status, roles
 
-    settings = roles.process_settings(invocation.config, {"metadata": metadata})
+    settings = roles.process_settings(
+        invocation.config,
+        {"metadata": metadata, "token_file": invocation.token_file or split_options(invocation.url).token_file or None},
+    )
     if settings.metadata and not cluster_status.is_here(settings.metadata):
         raise SettingsError(
             f"expected a metadata store at {settings.metadata}, found no such file; `boki dev`, `boki init` or the first role "
@@ -87,12 +92,16 @@ def found_settings(invocation: Invocation, metadata: str | None) -> ProcessSetti
     found: list[cluster_status.ClusterStatus] = []
 
     async def ask() -> int:
-        found.append(await cluster_status.gather(invocation.url, None, timeout_s=ANSWER_S))
+        found.append(
+            await cluster_status.gather(
+                invocation.url, None, timeout_s=ANSWER_S, token=await token_of(settings.token_file)
+            )
+        )
         return exit_codes.OK
 
     process.run_command(ask)
     (status,) = found
-    uri = status.metadata_nearby()
+    uri = cluster_status.metadata_nearby(status)
     if uri:
         return dataclasses.replace(settings, metadata=uri)
     why = "; ".join(map(_why_not, status.engines))

@@ -30,6 +30,7 @@ from boki_cli.moments import moment_ms
 from boki_cli.number_types import Real
 from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
+from boki_common.engine_url import split_options, with_token_file
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.runtime.process import SystemClock
 
@@ -40,6 +41,13 @@ DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
 DEFAULT_TIMEOUT_S: Final = 30.0
 BOOK: Final = click.option("--book", required=True, metavar="B", help="Name of the book.")
+CONSISTENCY: Final = click.option(
+    "--consistency",
+    type=click.Choice(["session", "linearizable", "any"]),
+    default="session",
+    show_default=True,
+    help="linearizable: sees all that any call had returned before; any: what the engine knows now.",
+)
 PIPE_WIDTH: Final = 10_000
 """Columns where there is no terminal: tables are as wide as what is in them."""
 PARAMETERS: Final = "__click_params__"
@@ -55,7 +63,14 @@ class Invocation:
     writes: bool = False
     config: Path | None = None
     url: str = DEFAULT_URL
+    token_file: str | None = None
+    """With the cluster token, as a flag says; else the URL, the environment or a settings file may."""
     timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @property
+    def engines(self) -> str:
+        """The URL of the engines, with the token's file that a flag names instead of its own."""
+        return with_token_file(split_options(self.url).engines, self.token_file) if self.token_file else self.url
 
     def emit(self, value: object) -> None:
         """Writes one JSON object as a line to standard output."""
@@ -98,9 +113,15 @@ class CommandGroup(click.Group):
 
 
 def command(
-    group: click.Group, name: str, *, writes: bool, client: bool = False, **attributes: Any
+    group: click.Group, name: str, *, writes: bool, client: bool = False, speaks: bool = False, **attributes: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Registers a function as a command, with the shared options; its first argument is the `Invocation`."""
+    """Registers a function as a command, with the shared options; its first argument is the `Invocation`.
+
+    Args:
+        writes: whether it changes anything at the service.
+        client: whether it is a client of engines, with --url.
+        speaks: whether it may show the cluster token; clients do, and what takes --metadata.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         def called(**values: Any) -> Any:
@@ -113,19 +134,25 @@ def command(
                 invocation.url = values.pop("url")
                 invocation.timeout_s = values.pop("timeout")
             logs.configure(level="debug" if invocation.debug else "warning")
+            if client and invocation.config is not None:
+                _take_settings(invocation, invocation.config)
             return function(invocation, **values)
 
         called.__doc__ = function.__doc__
         setattr(called, PARAMETERS, list(getattr(function, PARAMETERS, [])))
         made = click.command(name, cls=click.Command, **attributes)(called)
-        made.params.extend(_shared(client=client))
+        asked = (
+            speaks or client or any(isinstance(one, click.Parameter) and one.name == "metadata" for one in made.params)
+        )
+        made.params.extend(_shared(client=client, speaks=asked))
         group.add_command(made)
         return made
 
     return decorate
 
 
-def _shared(*, client: bool) -> list[click.Option]:
+def _shared(*, client: bool, speaks: bool) -> list[click.Option]:
+    """`speaks`: to a cluster, which may ask for its token."""
     options = []
     if client:
         options += [
@@ -147,10 +174,20 @@ def _shared(*, client: bool) -> list[click.Option]:
                 help="Seconds to go on trying while engines are away.",
             ),
         ]
+    if speaks:
+        options.append(
+            click.Option(
+                ["--token-file"],
+                metavar="FILE",
+                expose_value=False,
+                callback=_keep_token_file,
+                help="File with the cluster token, if the cluster has one. Default: BOKI_TOKEN_FILE.",
+            )
+        )
     options += [
         click.Option(
             ["--config"],
-            type=click.Path(path_type=Path, dir_okay=False),
+            type=click.Path(path_type=Path, exists=True, dir_okay=False, readable=True),
             metavar="FILE",
             help="Settings in TOML. BOKI_* variables win over it, flags over both.",
         ),
@@ -165,6 +202,22 @@ def _shared(*, client: bool) -> list[click.Option]:
         ),
     ]
     return options
+
+
+def _take_settings(invocation: Invocation, file: Path) -> None:
+    """Of a settings file clients take the token's file, unless a flag or the URL names one; one that is wrong is refused. Raises
+    SettingsError."""
+    from boki_cli.roles import process_settings
+
+    settings = process_settings(file, {})
+    if invocation.token_file is None and not split_options(invocation.url).token_file:
+        invocation.token_file = settings.token_file or None
+
+
+def _keep_token_file(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    invocation = context.find_object(Invocation)
+    if invocation is not None:
+        invocation.token_file = value
 
 
 def _debug(context: click.Context, _: click.Parameter, value: bool) -> None:

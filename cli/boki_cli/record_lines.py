@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import BokiError, InvalidArgument, RecordTooLarge, UsageError
+from boki_common.errors import DECODE_FAULTS, BokiError, InvalidArgument, RecordTooLarge, UsageError
 
 FORMATS: Final = ("auto", "jsonl", "csv", "text")
 BOM: Final = b"\xef\xbb\xbf"
@@ -146,7 +146,7 @@ class RecordLines:
             return Line(line, self._tags)
         try:
             value = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except DECODE_FAULTS as fault:
             raise self._wrong(f"expected a JSON value, found {_excerpt(line)}: {fault}") from None
         self._check_length(line)
         return Line(line, self._json_tags(value))

@@ -9,27 +9,37 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from boki_cli import exit_codes
+from boki_cli.listening import guard
 from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_common import logs
+from boki_common.net.connection import Address
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
     from boki_cli.roles import Kind, ProcessSettings
 
+
+class DataFolder(click.Path):
+    """A folder that has a name: an empty one would be the current folder, where nobody expects it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            self.fail("expected the path of a folder, found nothing; for the current folder say .", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 METADATA = click.option(
     "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
 )
-_LISTEN = click.option(
-    "--listen", multiple=True, metavar="ADDRESS", help="host:port (port 0: a free one) or unix:///path."
-)
+_DATA: Final = DataFolder(path_type=Path, file_okay=False)
 METRICS = click.option(
     "--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz there over HTTP; default: nowhere."
 )
@@ -38,6 +48,19 @@ _ADMIN_PORT = click.option(
     type=Whole(-1, 65_535),
     metavar="PORT",
     help="Serve health, ledgers, settings and read-only mode over HTTP to this machine; 0: a free port; default: nowhere.",
+)
+_SALVAGE = click.option(
+    "--salvage",
+    is_flag=True,
+    help="Start on a damaged directory with what can be read; the rest is unknown until it is repaired.",
+)
+_REPLACE_LOST_DISK = click.option(
+    "--replace-lost-disk",
+    is_flag=True,
+    help="Start on an empty directory as a new bookie, and retire the one whose disk is gone.",
+)
+INSECURE = click.option(
+    "--insecure", is_flag=True, help="Listen where other machines reach it although nobody is asked for a token."
 )
 STOP_WITH_STDIN = click.option(
     "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
@@ -49,6 +72,18 @@ _LOGS = click.option(
     show_default=True,
     help="At least so many physical logs; what a new one gets of the slots is an even share.",
 )
+
+
+def _listen(kind: Kind) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    from boki_cli.roles import DEFAULT_LISTEN
+
+    taken = "" if kind == "engine" else ", or a free port if that is taken"
+    return click.option(
+        "--listen",
+        multiple=True,
+        metavar="ADDRESS",
+        help=f"host:port (port 0: a free one) or unix:///path. Default: {DEFAULT_LISTEN[kind]}{taken}.",
+    )
 
 
 class _LogOrAny(click.ParamType[int]):
@@ -82,8 +117,8 @@ def register(group: CommandGroup) -> None:
 
 
 def _register_dev(group: CommandGroup) -> None:
-    @command(group, "dev", writes=False, short_help="Run everything in one process, on one directory.")
-    @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: ./.boki.")
+    @command(group, "dev", writes=False, speaks=True, short_help="Run everything in one process, on one directory.")
+    @click.option("--data", type=_DATA, metavar="DIR", help="Default: ./.boki.")
     @click.option("--bookies", type=Whole(1, 9), default=1, show_default=True, help="3 rehearse replication.")
     @_LOGS
     @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
@@ -93,7 +128,10 @@ def _register_dev(group: CommandGroup) -> None:
         metavar="PORT",
         help="Of the status page and the HTTP API; 0: a free one; -1: none; default: 7080, or a free one if that is taken.",
     )
+    @_SALVAGE
+    @_REPLACE_LOST_DISK
     @METRICS
+    @INSECURE
     @STOP_WITH_STDIN
     def dev(
         invocation: Invocation,
@@ -102,7 +140,10 @@ def _register_dev(group: CommandGroup) -> None:
         logs: int,
         listen: tuple[str, ...],
         gateway_port: int | None,
+        salvage: bool,
+        replace_lost_disk: bool,
         metrics: str | None,
+        insecure: bool,
         stop_with_stdin: bool,
     ) -> int:
         """Run a bookie, a sequencer, an engine, a controller and a gateway in one process, without anything else to install.
@@ -117,7 +158,16 @@ def _register_dev(group: CommandGroup) -> None:
         from boki_cli import dev as all_roles
         from boki_cli.roles import process_settings
 
-        said = {"data": data, "listen": listen or None, "metrics_listen": metrics, "gateway.port": gateway_port}
+        said = {
+            "data": data,
+            "listen": listen or None,
+            "metrics_listen": metrics,
+            "gateway.port": gateway_port,
+            "bookie.salvage": salvage or None,
+            "bookie.replace_lost_disk": replace_lost_disk or None,
+            "token_file": invocation.token_file,
+            "insecure": insecure or None,
+        }
         chosen = process_settings(invocation.config, said)
         # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
         flags = said | {"metadata": all_roles.metadata_address(chosen.data)}
@@ -125,27 +175,37 @@ def _register_dev(group: CommandGroup) -> None:
         settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
         started = max(bookies, all_roles.bookies_there(settings.data))
         begin_logs(invocation, settings)
-
-        def announce(addresses: Sequence[str], page: str, gateway: str) -> None:
-            if invocation.json:
-                announce_role(invocation, "dev", addresses, page, gateway=gateway)
-                return
-            click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
-            click.echo(all_roles.what_it_survives(bookies))
-            if gateway:
-                click.echo(f"status page and HTTP API are on http://{gateway}/")
-            if page:
-                click.echo(f"metrics are on {_page_url(page)}")
-            warn_if_open(addresses, page)
-            flush()
+        announce = _announce_dev(invocation, settings, bookies)
 
         async def main(stop: asyncio.Event) -> int:
             watch_stdin(stop, wanted=stop_with_stdin)
+            await guard(settings, map(Address.parse, settings.listen))
             await all_roles.serve(settings, bookies=started, logs=logs, announce=announce, stop=stop)
             return exit_codes.OK
 
         process.tune_memory()
         return process.run(main)
+
+
+def _announce_dev(
+    invocation: Invocation, settings: ProcessSettings, bookies: int
+) -> Callable[[Sequence[str], str, str], None]:
+    """Says once where everything is."""
+    from boki_cli import dev as all_roles
+
+    def announce(addresses: Sequence[str], page: str, gateway: str) -> None:
+        if invocation.json:
+            announce_role(invocation, "dev", addresses, page, gateway=gateway)
+            return
+        click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
+        click.echo(all_roles.what_it_survives(bookies))
+        if gateway:
+            click.echo(f"status page and HTTP API are on http://{gateway}/")
+        if page:
+            click.echo(f"metrics are on {_page_url(page)}")
+        flush()
+
+    return announce
 
 
 def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
@@ -174,7 +234,8 @@ def _register_init(group: CommandGroup) -> None:
         from boki_cli import roles
         from boki_metalog.log_changes import ensure_logs
 
-        settings = roles.process_settings(invocation.config, {"metadata": metadata})
+        flags = {"metadata": metadata, "token_file": invocation.token_file}
+        settings = roles.process_settings(invocation.config, flags)
 
         async def main() -> int:
             async with roles.open_parts(settings) as parts:
@@ -194,6 +255,7 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         metadata: str | None,
         listen: tuple[str, ...],
         metrics: str | None,
+        insecure: bool,
         stop_with_stdin: bool,
         data: Path | None = None,
         salvage: bool = False,
@@ -212,34 +274,27 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
             "bookie.replace_lost_disk": replace_lost_disk or None,
             "bookie.admin_port": admin_port,
             "sequencer.log": log,
+            "token_file": invocation.token_file,
+            "insecure": insecure or None,
         }
         return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
 
     role.__doc__ = (
         f"{what}\n\nPrints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error."
     )
-    options = [METADATA, _LISTEN, METRICS, STOP_WITH_STDIN]
+    options: list[Callable[..., Any]] = [METADATA, _listen(kind), METRICS, INSECURE, STOP_WITH_STDIN]
     if data:
         options[1:1] = [
-            click.option(
-                "--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where it stores."
-            ),
+            click.option("--data", type=_DATA, metavar="DIR", help="Where it stores; default: ./.boki."),
             click.option(
                 "--more-data",
                 multiple=True,
+                type=DataFolder(file_okay=False),
                 metavar="DIR",
                 help="A further data directory, on another disk; may be repeated, always in the same order.",
             ),
-            click.option(
-                "--salvage",
-                is_flag=True,
-                help="Start on a damaged directory with what can be read; the rest is unknown until it is repaired.",
-            ),
-            click.option(
-                "--replace-lost-disk",
-                is_flag=True,
-                help="Start on an empty directory as a new bookie, and retire the one whose disk is gone.",
-            ),
+            _SALVAGE,
+            _REPLACE_LOST_DISK,
             _ADMIN_PORT,
         ]
     if kind == "sequencer":
@@ -257,15 +312,16 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
 
     async def main(stop: asyncio.Event) -> int:
         watch_stdin(stop, wanted=stop_with_stdin)
-        faults = [f"the {kind} is not up yet"]
+        await guard(settings, roles.listen_addresses(kind, settings))
+        found: list[Callable[[], Sequence[str]]] = [lambda: (f"the {kind} is not up yet",)]
         async with (
             roles.open_parts(settings) as parts,
-            roles.metrics_page(parts, settings, faults=lambda: faults) as page,
+            roles.metrics_page(parts, settings, faults=lambda: found[-1]()) as page,
             roles.running(kind, parts, settings) as role,
+            roles.registered(kind, parts, settings, role),
         ):
-            faults.clear()
+            found.append(role.faults)
             announce_role(invocation, kind, role.addresses, page, role.admin)
-            warn_if_open(role.addresses, page, role.admin)
             process.settle_garbage()
             await _until_failed(role.failed, stop)
         return exit_codes.OK
@@ -306,16 +362,6 @@ def _page_url(page: str) -> str:
 
 def _url(address: str) -> str:
     return address if address.startswith("unix://") else f"boki://{address}"
-
-
-def warn_if_open(addresses: Sequence[str], *pages: str) -> None:
-    """Says which addresses other machines can reach."""
-    from boki_cli.roles import open_to_all
-
-    for address in open_to_all([*addresses, *filter(None, pages)]):
-        click.echo(
-            f"Warning: {address} can be reached from other machines, and there is no authentication yet.", err=True
-        )
 
 
 def begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:

@@ -11,16 +11,21 @@ imported when that role is built: a bookie has no memory for an engine.
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from boki_bookie.settings import BookieSettings
 from boki_common.bookkeeper.layout import LedgerLayout, init_cluster
-from boki_common.errors import SettingsError
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import MetadataError, SettingsError
+from boki_common.logs import get_logger
+from boki_common.metadata import registered as registry
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
@@ -29,6 +34,7 @@ from boki_common.net.connection import Address
 from boki_common.runtime.awake_cores import When, kept_awake
 from boki_common.runtime.posix_disk import PosixDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.runtime.token_file import kept_current, token_of
 from boki_common.settings import load_settings, setting, table
 from boki_gateway.settings import GatewaySettings
 from boki_ledger.settings import LedgerSettings
@@ -49,7 +55,7 @@ DEFAULT_LISTEN: Final[Mapping[Kind, str]] = {
     "engine": "127.0.0.1:7040",
     "controller": "127.0.0.1:7042",
 }
-LOCAL_HOSTS: Final = frozenset({"", "127.0.0.1", "localhost", "::1"})
+_log = get_logger("roles")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,21 @@ class ProcessSettings:
     )
     listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
     metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        unit="",
+        help="Names that the Host header of requests to HTTP pages (gateway, metrics, administration) may have, beside "
+        "localhost, IP addresses and the name listened on; behind a proxy, the name that browsers see.",
+    )
+    token_file: str = setting(
+        "",
+        unit="",
+        help="File with the cluster token, which everybody who speaks to this process has to show and which it shows to "
+        "others; one line, or two while it is exchanged. Empty: the cluster has none.",
+    )
+    insecure: bool = setting(
+        False, unit="", help="Listen where other machines reach this process although it asks for no cluster token."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
     log_json: bool = setting(False, unit="", help="Log JSON instead of key=value.")
     keep_cores_awake: When = setting(
@@ -95,6 +116,8 @@ class Parts(NamedTuple):
     clock: SystemClock
     rng: SystemRandom
     metrics: Metrics
+    token: ClusterToken = NO_TOKEN
+    """Asked of those who connect, and shown to others."""
 
 
 class RunningRole(NamedTuple):
@@ -106,6 +129,8 @@ class RunningRole(NamedTuple):
     """Raises the error that ended the role; never returns before."""
     admin: str = ""
     """host:port of its administration page, if it has one."""
+    faults: Callable[[], Sequence[str]] = tuple
+    """What it serves badly, or not at all, although it is up."""
 
 
 def process_settings(file: Path | None, flags: Mapping[str, object]) -> ProcessSettings:
@@ -128,36 +153,32 @@ def listen_addresses(kind: Kind, settings: ProcessSettings) -> list[Address]:
     return [Address.parse(text) for text in (settings.listen or (DEFAULT_LISTEN[kind],))]
 
 
-def open_to_all(addresses: Sequence[str]) -> list[str]:
-    """Addresses that other machines may reach."""
-    parsed = [(text, Address.parse(text)) for text in addresses]
-    return [text for text, address in parsed if not address.path and address.host not in LOCAL_HOSTS]
-
-
 @asynccontextmanager
-async def open_metadata(settings: ProcessSettings) -> AsyncIterator[Parts]:
-    """The metadata store, connected, beside clock and randomness. Nothing is created in it.
+async def open_metadata(settings: ProcessSettings, *, create: bool = False) -> AsyncIterator[Parts]:
+    """The metadata store, connected, beside clock and randomness. Nothing is created in it, nor its file without `create`.
 
     Raises:
-        SettingsError: the address is wrong. MetadataUnavailable: nothing answers there.
+        SettingsError: the address is wrong, or nothing is there, or no token in its file. MetadataUnavailable: nothing answers.
     """
-    store = open_store(metadata_uri(settings.metadata), zookeeper=settings.zookeeper)
+    token = await token_of(settings.token_file)
+    store = open_store(metadata_uri(settings.metadata), zookeeper=settings.zookeeper, create=create)
     try:
         await store.start()
-        yield Parts(store, SystemClock(), SystemRandom(), Metrics())
+        yield Parts(store, SystemClock(), SystemRandom(), Metrics(), token)
     finally:
         await store.close()
 
 
 @asynccontextmanager
 async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
-    """As `open_metadata`; what a cluster keeps there is created unless it is there. Cores are kept awake as wished."""
-    async with open_metadata(settings) as parts:
+    """As `open_metadata`; what a cluster keeps there is created unless it is there. The token is kept as its file has it, and
+    cores are kept awake as wished."""
+    async with open_metadata(settings, create=True) as parts:
         long_paths = settings.long_ledger_paths
         layout = LedgerLayout.LONG_HIERARCHICAL if long_paths else LedgerLayout.HIERARCHICAL
         await init_cluster(parts.metadata, layout=layout)
         await ensure_view(parts.metadata)
-        async with kept_awake(settings.keep_cores_awake):
+        async with kept_current(settings.token_file, parts.token), kept_awake(settings.keep_cores_awake):
             yield parts
 
 
@@ -177,7 +198,14 @@ async def metrics_page(
         raise SettingsError(f"expected --metrics host:port, found {address}; browsers and Prometheus speak TCP")
     from boki_common.metrics_page import MetricsPage  # a web server, which a role without the page needs no memory for
 
-    page = await MetricsPage.start(parts.metrics, host=address.host, port=address.port, faults=faults)
+    page = await MetricsPage.start(
+        parts.metrics,
+        host=address.host,
+        port=address.port,
+        faults=faults,
+        allowed_hosts=settings.allowed_hosts,
+        token=parts.token,
+    )
     try:
         yield str(Address(address.host, page.port))
     finally:
@@ -204,6 +232,8 @@ async def running_bookie(
         settings=settings.bookie,
         metrics=parts.metrics,
         more_disks=[PosixDisk(Path(directory)) for directory in settings.more_data],
+        allowed_hosts=settings.allowed_hosts,
+        token=parts.token,
     )
     try:
         admin = "" if bookie.admin is None else str(bookie.admin.address)
@@ -214,14 +244,20 @@ async def running_bookie(
 
 @asynccontextmanager
 async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterator[LedgerClient]:
-    """A ledger client on the bookies that the metadata store names."""
+    """A ledger client on the bookies that the metadata store names. Raises Unauthenticated: none of them lets us in."""
     from boki_ledger.client import LedgerClient
 
     client = LedgerClient(
-        metadata=parts.metadata, rng=parts.rng, clock=parts.clock, settings=settings.ledger, metrics=parts.metrics
+        metadata=parts.metadata,
+        rng=parts.rng,
+        clock=parts.clock,
+        settings=settings.ledger,
+        metrics=parts.metrics,
+        token=parts.token,
     )
     await client.start()
     try:
+        await client.check_admitted()
         yield client
     finally:
         await client.close()
@@ -242,6 +278,7 @@ async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address:
             settings=settings.sequencer,
             metrics=parts.metrics,
             log=None if settings.sequencer.log < 0 else settings.sequencer.log,
+            token=parts.token,
         )
         try:
             yield RunningRole("sequencer", (str(sequencer.address),), sequencer.failed)
@@ -258,7 +295,12 @@ async def running_controller(
 
     async with ledger_client(parts, settings) as ledgers:
         controller = await Controller.start(
-            metadata=parts.metadata, ledgers=ledgers, address=address, rng=parts.rng, settings=settings.controller
+            metadata=parts.metadata,
+            ledgers=ledgers,
+            address=address,
+            rng=parts.rng,
+            settings=settings.controller,
+            token=parts.token,
         )
         try:
             yield RunningRole("controller", (str(controller.address),), controller.failed)
@@ -283,10 +325,11 @@ async def running_engine(
             metrics=parts.metrics,
             metadata_uri=metadata_uri(settings.metadata),
             clock=parts.clock,
+            token=parts.token,
         )
         try:
             async with index_files(lambda: engine.core.state.index, settings.engine.index_directory):
-                yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed)
+                yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed, faults=engine.faults)
         finally:
             await engine.close()
 
@@ -307,15 +350,71 @@ async def index_files(index: Callable[[], Index], directory: str) -> AsyncIterat
         await files.close()
 
 
+@asynccontextmanager
+async def registered(kind: Kind, parts: Parts, settings: ProcessSettings, role: RunningRole) -> AsyncIterator[None]:
+    """The role is expected to be there from now on, unless this is left without an error: then it ended as it was told to.
+
+    Bookies have cookies for that.
+    """
+    if kind == "bookie":
+        yield
+        return
+    address = Address.parse(role.addresses[0])
+    asked = listen_addresses(kind, settings)[0]
+    made = await registry.register(
+        parts.metadata,
+        kind,
+        host=platform.node(),
+        address=address,
+        free_port=not asked.path and asked.port != address.port,
+    )
+    yield
+    try:
+        await registry.forget(parts.metadata, kind, made.place)
+    except MetadataError as error:
+        _log.warning("still expected to come back", role=kind, place=made.place, error=error)
+
+
 def running(kind: Kind, parts: Parts, settings: ProcessSettings) -> AbstractAsyncContextManager[RunningRole]:
-    """One role as the settings say. Raises SettingsError when it cannot listen on so many addresses."""
+    """One role as the settings say.
+
+    Where nothing says where it listens and the usual port is taken, it has a free one: a spare beside the first of its kind.
+    An engine does not, since clients look for it there.
+
+    Raises:
+        SettingsError: it cannot listen there, or not on so many addresses.
+    """
     addresses = listen_addresses(kind, settings)
-    if kind == "engine":
-        return running_engine(parts, settings, addresses=addresses)
-    if len(addresses) != 1:
+    if kind != "engine" and len(addresses) != 1:
         raise SettingsError(
             f"a {kind} listens on one address, found {len(addresses)}: {', '.join(map(str, addresses))}"
         )
+    if settings.listen or kind == "engine":
+        return _running_at(kind, parts, settings, addresses)
+    return _running_at_usual_port(kind, parts, settings, addresses[0])
+
+
+@asynccontextmanager
+async def _running_at_usual_port(
+    kind: Kind, parts: Parts, settings: ProcessSettings, usual: Address
+) -> AsyncIterator[RunningRole]:
+    async with AsyncExitStack() as stack:
+        try:
+            role = await stack.enter_async_context(_running_at(kind, parts, settings, [usual]))
+        except SettingsError as error:
+            if error.facts.get("errno") != errno.EADDRINUSE:
+                raise
+            _log.info("the usual port is taken, a free one is used", role=kind, error=error)
+            free = Address(usual.host, 0)
+            role = await stack.enter_async_context(_running_at(kind, parts, settings, [free]))
+        yield role
+
+
+def _running_at(
+    kind: Kind, parts: Parts, settings: ProcessSettings, addresses: Sequence[Address]
+) -> AbstractAsyncContextManager[RunningRole]:
+    if kind == "engine":
+        return running_engine(parts, settings, addresses=addresses)
     if kind == "bookie":
         return running_bookie(parts, settings, data=settings.data, address=addresses[0])
     if kind == "controller":

@@ -24,25 +24,54 @@ from boki_common.errors import InvalidArgument
 if TYPE_CHECKING:
     from boki_sim.campaign import Summary
     from boki_sim.faults import Fault
-    from boki_sim.run import Outcome
+    from boki_sim.outcome import Outcome
 
 PROFILES: Final = ("calm", "network", "disk", "metadata", "harsh")
+"""What `all` goes through."""
+MORE_PROFILES: Final = ("full-disks",)
 PROGRESS_S: Final = 10.0
 TRACE_LINES: Final = 40
 SEEDS: Final = 100
 SEEDS_A_PROCESS: Final = 50
 """A worker is replaced after so many: what a run leaves in memory goes with it."""
 
+
+class ProfileName(click.ParamType):  # type: ignore[type-arg]  # generic in the stubs of later versions only
+    """One of the profiles, or a subject that is installed, which is looked for only when it is named."""
+
+    name = "profile"
+
+    def __init__(self, *more: str) -> None:
+        self._known = (*PROFILES, *MORE_PROFILES, *more)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The profiles."""
+        return f"[{'|'.join(self._known)}|SUBJECT]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Fails with the names that there are."""
+        if value in self._known:
+            return value
+        from boki_sim import subjects
+
+        installed = subjects.names()
+        if value not in installed:
+            self.fail(f"expected one of {', '.join([*self._known, *installed])}, found {value!r}", param, ctx)
+        return value
+
+
 _PROFILE = click.option(
-    "--profile", type=click.Choice(PROFILES), default="harsh", show_default=True, help="Which kinds of faults."
+    "--profile",
+    type=ProfileName(),
+    default="harsh",
+    show_default=True,
+    help="Which kinds of faults, or whose programs.",
 )
 _SECONDS = click.option(
     "--seconds",
     type=Real(0.1, 3_600),
-    default=12.0,
-    show_default=True,
     metavar="S",
-    help="Virtual seconds of work and faults in a run.",
+    help="Virtual seconds of work and faults in a run; default 12, or as the subject has it.",
 )
 _SCRIPT = click.option(
     "--script",
@@ -67,10 +96,10 @@ def _register_run(group: CommandGroup) -> None:
     @click.option("--first-seed", type=Whole(0), default=1, show_default=True, metavar="S")
     @click.option(
         "--profile",
-        type=click.Choice((*PROFILES, "all")),
+        type=ProfileName("all"),
         default="harsh",
         show_default=True,
-        help="Which kinds of faults; all: the profiles in turn.",
+        help="Which kinds of faults, or whose programs; all: the profiles in turn.",
     )
     @click.option("--minutes", type=Real(0.01), metavar="M", help="Begin no new seed after this long.")
     @click.option("--jobs", type=Whole(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
@@ -84,7 +113,7 @@ def _register_run(group: CommandGroup) -> None:
         minutes: float | None,
         jobs: int,
         stop: bool,
-        seconds: float,
+        seconds: float | None,
     ) -> int:
         """Run clusters under many seeds, each with its own mix of faults, and report what broke.
 
@@ -131,7 +160,7 @@ def _register_replay(group: CommandGroup) -> None:
         "--trace", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write all lines there."
     )
     def replay(
-        invocation: Invocation, seed: int, profile: str, script: Path | None, seconds: float, trace: Path | None
+        invocation: Invocation, seed: int, profile: str, script: Path | None, seconds: float | None, trace: Path | None
     ) -> int:
         """Run one seed again: its faults, its trace around the first violation, its digest.
 
@@ -168,12 +197,12 @@ def _register_shrink(group: CommandGroup) -> None:
         seed: int,
         profile: str,
         script: Path | None,
-        seconds: float,
+        seconds: float | None,
         tries: int,
         output: Path | None,
     ) -> int:
         """Find the smallest part of a failing seed's faults that still breaks the same rule."""
-        from boki_sim import faults
+        from boki_sim import faults, subjects
         from boki_sim import shrink as shrinking
         from boki_sim.campaign import rules_of
 
@@ -189,7 +218,10 @@ def _register_shrink(group: CommandGroup) -> None:
             invocation.say(f"{len(part)} faults: {'fails' if rules_of(again.violations) & wanted else 'holds'}")
             return bool(rules_of(again.violations) & wanted)
 
-        smallest = shrinking.shrink(first.script, fails, tries=tries)
+        if profile in (*PROFILES, *MORE_PROFILES):
+            smallest = shrinking.shrink(first.script, fails, tries=tries)
+        else:
+            smallest = subjects.shrink_subject(profile, seed, script=_read(script), work_s=seconds or 0.0, tries=tries)
         last = _run_one((seed, profile, seconds, smallest, False))
         if output is not None:
             output.write_text(faults.to_text(smallest), encoding="utf-8")
@@ -204,18 +236,24 @@ def _register_shrink(group: CommandGroup) -> None:
 
 # -- running
 
-_Job = tuple[int, str, float, "list[Fault] | None", bool]
+_Job = tuple[int, str, "float | None", "list[Fault] | None", bool]
 
 
 def _run_one(job: _Job) -> Outcome:
     """In a process of its own or in this one."""
+    from boki_sim import subjects
+    from boki_sim.outcome import WORK_S
     from boki_sim.run import run_seed
 
     seed, profile, seconds, script, keep_trace = job
-    return run_seed(seed, profile, script=script, work_s=seconds, keep_trace=keep_trace)
+    if profile in (*PROFILES, *MORE_PROFILES):
+        return run_seed(seed, profile, script=script, work_s=seconds or WORK_S, keep_trace=keep_trace)
+    return subjects.run_subject(profile, seed, script=script, work_s=seconds or 0.0, keep_trace=keep_trace)
 
 
-def _outcomes(pairs: Iterator[tuple[int, str]], jobs: int, seconds: float, ends: float | None) -> Iterator[Outcome]:
+def _outcomes(
+    pairs: Iterator[tuple[int, str]], jobs: int, seconds: float | None, ends: float | None
+) -> Iterator[Outcome]:
     """Outcomes as they come; no seed begins after `ends`."""
     todo = _until(((seed, profile, seconds, None, False) for seed, profile in pairs), ends)
     if jobs == 1:

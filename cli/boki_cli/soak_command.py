@@ -50,7 +50,7 @@ def register(group: CommandGroup) -> None:
 async def _soak(invocation: Invocation, seconds: float, clients: int, seed: int, keep: Path) -> int:
     from boki_cli.soak import Soak, failed
 
-    soak = Soak(invocation.url, clients=clients, timeout_s=invocation.timeout_s, rng=random.Random(seed))
+    soak = Soak(invocation.engines, clients=clients, timeout_s=invocation.timeout_s, rng=random.Random(seed))
     end = seconds_now() + seconds
     number = calls = bad = 0
     invocation.say(f"seed {seed}")

@@ -19,6 +19,7 @@ from boki_cli.wording import counted, size_text
 from boki_common.engine_waits import waits_of
 from boki_common.errors import Unreachable
 from boki_common.runtime import process
+from boki_common.runtime.token_file import token_of
 from boki_metalog import slot_rules
 
 if TYPE_CHECKING:
@@ -62,11 +63,15 @@ async def _status(invocation: Invocation, settings: ProcessSettings, *, why: boo
     timeout_s = min(ANSWER_S, invocation.timeout_s)
     found = None
     if not settings.metadata:
-        found = await cluster_status.gather(invocation.url, None, timeout_s=timeout_s)
-        settings = dataclasses.replace(settings, metadata=await asyncio.to_thread(found.metadata_nearby))
+        found = await cluster_status.gather(
+            invocation.url, None, timeout_s=timeout_s, token=await token_of(settings.token_file)
+        )
+        settings = dataclasses.replace(
+            settings, metadata=await asyncio.to_thread(cluster_status.metadata_nearby, found)
+        )
     if settings.metadata or found is None:
         async with roles.open_metadata(settings) as parts:
-            found = await cluster_status.gather(invocation.url, parts.metadata, timeout_s=timeout_s)
+            found = await cluster_status.gather(invocation.url, parts.metadata, timeout_s=timeout_s, token=parts.token)
     faults = cluster_status.faults_of(found)
     if invocation.json:
         whole: dict[str, Any] = msgspec.to_builtins(found)
@@ -89,6 +94,9 @@ async def _status(invocation: Invocation, settings: ProcessSettings, *, why: boo
 
 def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> None:
     """The status for a person: one line a part; with `why` also what waits in each engine, and for what."""
+    from boki_cli.cluster_access import access_lines
+    from boki_cli.cluster_faults import clock_warnings
+
     console = invocation.console()
     for part in found.parts:
         line = Text.assemble(
@@ -102,6 +110,8 @@ def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> 
         if why and part.role == "engine" and part.up:
             for wait in describe_waits(part):
                 _print_below(console, wait, "yellow")
+    for text in access_lines(found):
+        console.print(Text(text, "yellow" if text.startswith("insecure") else ""), soft_wrap=True)
     if found.view is None:
         console.print("bookies and sequencers are known to the metadata store: add --metadata URI", style="dim")
         return
@@ -113,13 +123,6 @@ def _print_below(console: Console, text: str, style: str = "") -> None:
     """What is said of a part, wrapped below its line."""
     for line in textwrap.wrap(text, max(40, console.width - DETAIL_COLUMN)) or [""]:
         console.print(Text(" " * DETAIL_COLUMN + line, style), soft_wrap=True)
-
-
-def clock_warnings(part: Part) -> list[str]:
-    """What an engine found of the sequencers' clocks, where they differ from its own."""
-    logs = part.status.get("logs") or () if part.role == "engine" else ()
-    found = [(log.get("log"), (log.get("clock") or {}).get("warning")) for log in logs]
-    return [f"log {number}: {warning}" for number, warning in found if warning]
 
 
 def describe_waits(engine: Part) -> list[str]:

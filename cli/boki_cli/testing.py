@@ -8,6 +8,7 @@ For tests. Commands have an event loop of their own, so this cannot be called fr
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import NamedTuple, TextIO, TypeAlias
 
 from click.testing import CliRunner
 
+from boki.testing import MemoryCluster
 from boki_cli import options
 from boki_cli.main import boki
 
@@ -38,6 +40,29 @@ def run_command_line(*arguments: str, stdin: bytes = b"") -> Outcome:
         sys.stdin = pipe
         code = options.run(boki, arguments)
         return Outcome(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+@contextmanager
+def memory_cluster() -> Iterator[str]:
+    """The URL of a cluster in memory whose loop runs in a thread: each command has a loop of its own."""
+    ready = threading.Event()
+    urls: list[str] = []
+    loop = asyncio.new_event_loop()
+    done = asyncio.Event()
+
+    async def serve() -> None:
+        async with MemoryCluster() as cluster:
+            urls.append(cluster.url)
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert ready.wait(10)
+    yield urls[0]
+    loop.call_soon_threadsafe(done.set)
+    thread.join(10)
+    loop.close()
 
 
 @contextmanager

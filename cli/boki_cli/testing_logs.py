@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from boki_cli.data_ledger import DATA_ROLE, INCARNATION
@@ -79,10 +80,14 @@ class LogWithCarried(NamedTuple):
     payloads: list[bytes]
 
 
-async def log_with_carried(store: MetadataStore, ledgers: LedgerClient, *, ended: bool) -> LogWithCarried:
-    """Makes such a log. `ended`: its term is sealed, else its metalog is open."""
+async def log_with_carried(
+    store: MetadataStore, ledgers: LedgerClient, *, ended: bool, spoilt: Mapping[int, bytes] = {}
+) -> LogWithCarried:
+    """Makes such a log. `ended`: its term is sealed, else its metalog is open. `spoilt`: what some entries hold instead."""
     batches = [make_batch(RunSpec(1, bytes(16), number + 1, plain_records(f"record {number}"))) for number in range(3)]
     payloads = [b"".join(batch.at(1, 0, number)) for number, batch in enumerate(batches)]
+    for number, payload in spoilt.items():
+        payloads[number] = payload
     data = await ledgers.create(custom={ROLE: DATA_ROLE, INCARNATION: ENGINE.encode()})
     await data.append(payloads[0])
     metalog = await ledgers.create(custom={ROLE: b"metalog"})

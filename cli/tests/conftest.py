@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from boki.testing import MemoryCluster
-from boki_cli.testing import RunCommandLine, run_command_line
+from boki_cli.testing import RunCommandLine, memory_cluster, run_command_line
 from boki_cli.testing_bookies import BookieCluster
 from boki_common.runtime.loop_thread import LoopThread
 
@@ -26,25 +23,9 @@ def run_boki() -> RunCommandLine:
 
 @pytest.fixture
 def memory_url() -> Iterator[str]:
-    """The URL of a cluster in memory whose loop runs in a thread: each command has a loop of its own."""
-    ready = threading.Event()
-    urls: list[str] = []
-    loop = asyncio.new_event_loop()
-    done = asyncio.Event()
-
-    async def serve() -> None:
-        async with MemoryCluster() as cluster:
-            urls.append(cluster.url)
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(10)
-    yield urls[0]
-    loop.call_soon_threadsafe(done.set)
-    thread.join(10)
-    loop.close()
+    """The URL of a cluster in memory."""
+    with memory_cluster() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from boki_cli import cluster_status
-from boki_cli.cluster_status import ClusterStatus, Part, engine_addresses, faults_of, gather, lag_entries
+from boki_cli.cluster_status import engine_addresses, gather
 from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, encode
 from boki_common.errors import InvalidArgument
+from boki_common.ids import BookieId
+from boki_common.metadata import registered
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address
 from boki_metalog.metadata_tree import ensure_view
-
-
-def engine(term: int, indexed: int, lag: int | None = None) -> Part:
-    status = {"term": term, "position": {"received_entry": indexed, "indexed_entry": indexed}, "lag_entries": lag}
-    return Part("engine", "h:1", True, status=status)
-
-
-def sequencer(term: int, entries: int) -> Part:
-    return Part("sequencer", "h:2", True, status={"term": {"term": term, "entries": entries}})
-
-
-def test_lag_is_what_the_sequencer_of_the_same_term_is_ahead() -> None:
-    standby = Part("sequencer", "h:3", True, status={"term": None})
-    assert lag_entries(engine(3, 10), [standby, sequencer(3, 14)]) == 4
-    assert lag_entries(engine(3, 10), [sequencer(3, 9)]) == 0
-    assert lag_entries(engine(3, 10, lag=2), [sequencer(4, 14)]) == 2
-    assert lag_entries(engine(3, 10), []) is None
+from boki_metalog.view import VIEW_PATH, encode_view
 
 
 def test_engines_of_a_url() -> None:
@@ -41,31 +26,6 @@ def test_engines_of_a_url() -> None:
     ]
     with pytest.raises(InvalidArgument, match="expected boki://host:port or unix:///path, found 'http://h'"):
         engine_addresses("http://h")
-
-
-def test_faults_are_what_a_script_waits_to_be_gone() -> None:
-    serving = Part("sequencer", "s:1", True, "one", status={"term": {"term": 4}})
-    bookie = Part("bookie", "b:1", True, "b", status={"read_only": False})
-    logs: dict[str, Any] = {"0": {"term": 4, "sequencer": "one"}}
-    sound = ClusterStatus([Part("engine", "e:1", True, status={"ready": True})], [serving], [bookie], {"logs": logs})
-    assert faults_of(sound) == []
-    assert faults_of(ClusterStatus(sound.engines)) == [
-        "bookies and sequencers are not known: no engine names a metadata store that is here"
-    ]
-    broken = ClusterStatus(
-        [Part("engine", "e:1", True, status={"ready": False}), Part("engine", "e:2", False, problem="refused")],
-        [Part("sequencer", "s:1", True, "one", status={"term": {"term": 3}, "failed": "TermOver"})],
-        [Part("bookie", "b:1", True, "b", status={"read_only": True})],
-        {"logs": logs | {"1": None}},
-    )
-    assert faults_of(broken) == [
-        "engine e:2 is down: refused",
-        "sequencer s:1 failed: TermOver",
-        "engine e:1 catches up",
-        "no bookie takes writes",
-        "log 0 is served by nobody: its sequencer one does not answer so",
-        "log 1 has no term yet: a sequencer and enough bookies begin one",
-    ]
 
 
 async def test_what_does_not_answer_is_down_with_the_reason() -> None:
@@ -89,5 +49,42 @@ async def test_what_does_not_answer_is_down_with_the_reason() -> None:
 async def test_without_metadata_only_engines_are_asked() -> None:
     found = await gather("unix:///none/engine.sock", None, timeout_s=1)
     assert (len(found.engines), found.bookies, found.view) == (1, [], None)
-    assert ClusterStatus(bookies=[Part("bookie", "h:1", True)]).anything_up
     assert cluster_status.DEFAULT_PORT == 7040
+
+
+async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    await ensure_view(store)
+    cookie = layout.Cookie(BookieId("b1"), "node:/disk", ("node:/disk",), ours=True)
+    await store.create(layout.cookie_path("b1"), layout.encode_cookie(cookie))
+    for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
+        await registered.register(store, role, host="node", address=Address("127.0.0.1", port), free_port=False)
+    found = await gather("unix:///none/engine.sock", store, timeout_s=1)
+    lost = {part.role: part for part in found.parts[1:]}
+    assert sorted(lost) == ["bookie", "controller", "engine", "sequencer"]
+    assert not any(part.up for part in lost.values())
+    assert "(its data: node:/disk)" in lost["bookie"].problem
+    assert "`boki forget bookie b1`" in lost["bookie"].problem
+    for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
+        assert f"`boki forget {role} node/127.0.0.1:{port}`" in lost[role].problem
+    await store.close()
+
+
+async def test_a_ledger_that_is_written_now_shows_its_bookies() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    view = (await ensure_view(store)).view.with_term(0, ledger_id=7, sequencer="s", token="t", start_time_ms=0)
+    await store.set(VIEW_PATH, encode_view(view), version=0)
+    found = await gather("unix:///none/engine.sock", store, timeout_s=1)
+    assert found.ledgers == []
+    metadata = LedgerMetadata(2, 2, 2, ((0, (BookieId("a"), BookieId("b"))),))
+    await layout.create_ledger(store, 7, encode(metadata))
+    (one,) = (await gather("unix:///none/engine.sock", store, timeout_s=1)).ledgers
+    assert (one.ledger_id, one.what, one.log, one.wanted, one.bookies) == (7, "metalog of log 0", 0, 0, ["a", "b"])
+    await store.set(layout.ledger_path(7), b"nonsense", version=0)
+    (one,) = (await gather("unix:///none/engine.sock", store, timeout_s=1)).ledgers
+    assert one.problem
+    await store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,18 +13,20 @@ from boki_cli.data_ledger import CarriedTail, ordered_of
 from boki_cli.testing_bookies import BookieCluster
 from boki_cli.testing_logs import ENGINE, LogWithCarried, log_with_carried
 from boki_common import limits
+from boki_common.batch_builder import BatchBuilder
 from boki_common.metadata.membership import member_path
 from boki_common.metadata.store import ensure_path
+from boki_common.record_batch import RecordBatch, pack_names
 from boki_metalog.metalog_entry import Carried, Close, MetalogEntry, ShardEnd, encode
 
 if TYPE_CHECKING:
     from boki_cli.testing import Outcome, RunCommandLine
 
 
-def make_log(cluster: BookieCluster, *, ended: bool) -> LogWithCarried:
+def make_log(cluster: BookieCluster, *, ended: bool, spoilt: Mapping[int, bytes] = {}) -> LogWithCarried:
     async def make() -> LogWithCarried:
         await cluster.ready()
-        return await log_with_carried(cluster.store, cluster.client, ended=ended)
+        return await log_with_carried(cluster.store, cluster.client, ended=ended, spoilt=spoilt)
 
     return cluster.run(make())
 
@@ -149,3 +152,59 @@ def test_what_the_metalog_carries_is_not_declared_lost(run_boki: RunCommandLine,
     call = ("log", "lost", "1", "0", "0", "3", "--reason", "a fire", "--metadata", bookies.uri)
     done = run_boki(*call)
     assert done.code == 4 and "carries entry 1 of shard 0, and 1 more of these" in done.err
+
+
+def other_entry(shard: int, first: int, *names: tuple[int, bytes]) -> bytes:
+    """An entry of one record, whose payload opens with these names of tags. It has none."""
+    builder = BatchBuilder()
+    builder.start_run(1, bytes(16), 1, 1)
+    builder.add(b"", 0, pack_names(names), b"data")
+    batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
+    return b"".join(batch.at(1, shard, first))
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["only carried", "written too"])
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b"garbage", "hold no record batches"),
+        (other_entry(7, 2), "expected an entry of shard 0 of term 1"),
+        (other_entry(0, 1), "found records 1 to below 2"),
+    ],
+    ids=["no batch", "of another shard", "begins earlier"],
+)
+def test_what_is_carried_and_nobody_can_read_is_a_fault_and_can_be_declared_lost(
+    run_boki: RunCommandLine, bookies: BookieCluster, bad: bytes, said: str, written: bool
+) -> None:
+    log = make_log(bookies, ended=True, spoilt={2: bad})
+    if written:
+        for payload in log.payloads[1:]:
+            bookies.run(log.data.append(payload))
+    done, report = verify(run_boki, bookies)
+    (fault,) = report["faults"]
+    assert done.code == 1 and "entry 2 of shard 0" in fault and said in fault, fault
+    lost = ("log", "lost", "1", "0", "--reason", "poisoned", "--metadata", bookies.uri)
+    done = run_boki(*lost[:4], "1", "2", *lost[4:])
+    assert done.code == 4 and ("can be read" if written else "carries entry 1 of shard 0") in done.err
+    done = run_boki(*lost[:4], "2", "3", *lost[4:])
+    assert done.code == 4 and "--forget-rows" in done.err, "it is lost; only what the log decided by it is asked about"
+    done = run_boki(*lost[:4], "2", "3", "--forget-rows", *lost[4:])
+    assert done.code == 4 and "has no sequencer" in done.err, "all that is missing is who orders it"
+
+
+def test_a_record_that_nobody_can_open_is_a_fault(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
+    make_log(bookies, ended=True, spoilt={0: other_entry(0, 0, (3, b"name of tag 3"))})
+    done, report = verify(run_boki, bookies)
+    (fault,) = report["faults"]
+    assert done.code == 1 and "entry 0 of shard 0" in fault and "1 record that nobody can open" in fault
+    assert report["entries"] == 3, "and is ordered as any"
+
+
+def test_a_metalog_entry_that_is_none_is_a_fault(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
+    log = make_log(bookies, ended=False)
+    for _ in range(2):  # the first is known to be acknowledged
+        bookies.run(log.metalog.append(b"garbage"))
+    done, report = verify(run_boki, bookies)
+    (fault,) = report["faults"]
+    assert done.code == 1 and f"metalog ledger {log.metalog.ledger_id}" in fault and "expected a metalog entry" in fault
+    assert report["entries"] == 3, "what comes before it is looked at"

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from boki_cli import demo_report
-from boki_cli.demo import DemoReport
+from boki_cli.demo_report import DemoReport
 from boki_cli.stream_check import CheckResult
 
 RESULTS = [

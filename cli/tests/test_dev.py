@@ -150,6 +150,7 @@ async def test_a_role_that_fails_is_a_fault_until_it_serves_again() -> None:
     starts: list[Sequence[str]] = []
     failures: list[asyncio.Future[object]] = []
     faults: list[list[str]] = []
+    unwell: list[str] = []
     again = asyncio.Event()
 
     @asynccontextmanager
@@ -161,7 +162,7 @@ async def test_a_role_that_fails_is_a_fault_until_it_serves_again() -> None:
         failures.append(asyncio.get_running_loop().create_future())
         if len(starts) == 3:
             again.set()
-        yield RunningRole("engine", ("here:1",), failures[-1])
+        yield RunningRole("engine", ("here:1",), failures[-1], faults=lambda: unwell)
 
     kept = dev._Kept(role)
     assert dev._faults([]) == ["not all roles are up yet"]
@@ -174,4 +175,6 @@ async def test_a_role_that_fails_is_a_fault_until_it_serves_again() -> None:
     fault = ["the engine failed and is started again: gone"]
     assert faults == [[], fault, fault]
     assert dev._faults([kept]) == []
+    unwell.append("log 0 stops at entry 7")
+    assert dev._faults([kept]) == unwell
     await kept.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -58,9 +59,9 @@ def test_usage(run_boki: RunCommandLine) -> None:
     done = run_boki("gateway", "--port", "1", "--listen", "127.0.0.1:2")
     assert done.code == 2
     assert "found both" in done.err
-    done = run_boki("gateway", "--port", "0", "--url", "unix:///none/engine.sock")
-    assert done.code == 3
-    assert "no engine answers" in done.err
+    done = run_boki("gateway", "--port", "0", "--url", "http://x")
+    assert done.code == 2
+    assert "expected a URL such as boki://host:port" in done.err
 
 
 def test_a_port_in_use(run_boki: RunCommandLine, memory_url: str) -> None:
@@ -73,6 +74,16 @@ def test_a_port_in_use(run_boki: RunCommandLine, memory_url: str) -> None:
     assert f"127.0.0.1:{port} is in use; choose another gateway.port" in " ".join(done.err.split())
 
 
+def test_a_metadata_file_that_is_not_there_is_named_and_not_made(
+    run_boki: RunCommandLine, memory_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mispelt.db"
+    done = run_boki("gateway", "--port", "0", "--url", memory_url, "--metadata", f"sqlite://{path}")
+    assert done.code == 2
+    assert f"expected the metadata file of a cluster, found none at {path}" in " ".join(done.err.split())
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.processes
 async def test_dev_has_a_gateway_that_shows_it_and_others_may_join(tmp_path: Path) -> None:
     dev = ("dev", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--gateway-port", "0")
@@ -80,7 +91,7 @@ async def test_dev_has_a_gateway_that_shows_it_and_others_may_join(tmp_path: Pat
         one = f"http://{ready['gateway']}"
         appended = await asked(http, f"{one}/v1/books/orders/records", {"text": "two apples", "tags": ["user/1"]})
         url = f"boki://{ready['addresses'][0]}"
-        async with running("gateway", "--listen", "0.0.0.0:0", "--url", url) as second:
+        async with running("gateway", "--listen", "0.0.0.0:0", "--insecure", "--url", url) as second:
             assert second["role"] == "gateway"
             port = second["addresses"][0].rpartition(":")[2]
             other = f"http://127.0.0.1:{port}"
@@ -112,3 +123,44 @@ async def test_two_devs_have_a_gateway_each(tmp_path: Path) -> None:
 
     async with running(*dev("a")) as one, running(*dev("b")) as other:
         assert one["gateway"] != other["gateway"]
+
+
+@pytest.mark.processes
+def test_one_that_is_started_before_its_engine_waits_for_it(tmp_path: Path) -> None:
+    url = f"unix://{tmp_path}/engine.sock"
+    boki = (sys.executable, "-m", "boki_cli.main")
+    with subprocess.Popen(
+        [*boki, "gateway", "--port", "0", "--url", url, "--json", "--stop-with-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as gateway:
+        assert gateway.stdin is not None and gateway.stdout is not None and gateway.stderr is not None
+        assert b"waiting for an engine" in gateway.stderr.readline()
+        dev = [
+            *boki,
+            "dev",
+            "--data",
+            str(tmp_path / "data"),
+            "--listen",
+            url,
+            "--gateway-port",
+            "-1",
+            "--stop-with-stdin",
+        ]
+        with subprocess.Popen(dev, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as engine:
+            assert msgspec.json.decode(gateway.stdout.readline())["role"] == "gateway"
+            gateway.stdin.close()
+            assert gateway.wait(20) == 0
+            assert engine.stdin is not None
+            engine.stdin.close()
+
+
+@pytest.mark.processes
+def test_one_that_waits_for_its_engine_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "boki_cli.main", "gateway", "--port", "0", "--url", f"unix://{tmp_path}/none"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as gateway:
+        assert gateway.stderr is not None
+        assert b"waiting for an engine" in gateway.stderr.readline()
+        gateway.terminate()
+        assert gateway.wait(20) == 0

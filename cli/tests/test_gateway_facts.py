@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from boki_cli import roles
+import pytest
+
+from boki_cli import cluster_status, roles
 from boki_cli.cluster_status import ClusterStatus, Part
 from boki_cli.gateway_facts import AskedCluster, state_of
 from boki_common.bookkeeper import layout
+from boki_common.errors import SettingsError
 from boki_common.metadata.memory import MemoryStore
+from boki_common.metrics import LATENCY_BUCKETS_S
 from boki_gateway.cluster_state import EngineLog, LogState, SlotRange
 from boki_metalog.metadata_tree import ensure_view
 
@@ -102,6 +106,26 @@ def test_a_standby_for_any_log() -> None:
     assert (state.sequencers[0].log, state.sequencers[0].term) == (None, None)
 
 
+def test_a_part_that_never_answered_has_no_name_of_its_own() -> None:
+    state = state_of(ClusterStatus([Part("engine", "127.0.0.1:7040", False, "127.0.0.1:7040", "refused")]))
+    assert (state.engines[0].name, state.engines[0].address) == ("", "127.0.0.1:7040")
+
+
+@pytest.mark.parametrize("bounds", [list(LATENCY_BUCKETS_S), [0.1, 1.0], None])
+def test_how_long_acks_took_is_known_of_the_buckets_that_are_known(bounds: list[float] | None) -> None:
+    told = {} if bounds is None else {"ack_seconds": {"bounds": bounds, "counts": list(range(len(bounds) + 1))}}
+    state = state_of(ClusterStatus([Part("engine", "h:1", True, "e", status=told)]))
+    assert state.engines[0].ack_counts == (list(range(17)) if bounds and len(bounds) > 2 else [])
+
+
+def test_faults_are_those_of_boki_status() -> None:
+    lost = Part("bookie", "", False, "b", "it is not registered")
+    found = ClusterStatus([Part("engine", "h:1", True, "e", status={"ready": True})], [], [lost], VIEW)
+    assert state_of(found).faults == cluster_status.faults_of(found)
+    assert any("bookie b is down: it is not registered" in fault for fault in state_of(found).faults)
+    assert state_of(ClusterStatus()).faults == [], "what is not known at all is the problem of the page"
+
+
 async def test_a_store_that_is_given_is_asked_and_stays_open() -> None:
     store = MemoryStore()
     await store.start()
@@ -124,6 +148,21 @@ async def test_the_store_of_the_settings_is_opened_and_closed(tmp_path: Path) ->
             assert (state.problem, len(state.logs)) == ("", 1)
         await facts.close()
         await facts.close()
+
+
+async def test_a_store_that_is_no_clusters_is_named_before_anything_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    settings = roles.ProcessSettings(metadata=f"sqlite://{path}")
+    with pytest.raises(SettingsError, match="expected the metadata file of a cluster, found none"):
+        await AskedCluster(NOWHERE, settings).check()
+    assert not path.exists()
+    async with roles.open_metadata(settings, create=True):
+        pass
+    with pytest.raises(SettingsError, match="found no cluster in it; is the path right"):
+        await AskedCluster(NOWHERE, settings).check()
+    async with roles.open_parts(settings):
+        await AskedCluster(NOWHERE, settings).check()
+    await AskedCluster(NOWHERE, roles.ProcessSettings()).check()
 
 
 async def test_without_metadata_the_engines_are_all_that_is_shown() -> None:

@@ -95,6 +95,7 @@ async def test_several_logs_and_a_standby_that_takes_over(tmp_path: Path) -> Non
         await store.close()
 
 
+@pytest.mark.alone
 async def test_a_bookie_takes_little_memory_idle_and_under_load(tmp_path: Path) -> None:
     """Generous: 66 MB at its start, and some 90 with all of this on its way to the disk."""
     async with LocalCluster(tmp_path, bookies=1, sequencers=0, engines=0) as cluster:

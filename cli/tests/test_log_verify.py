@@ -11,8 +11,12 @@ import pytest
 
 import boki
 from boki_cli.local_cluster import LocalCluster
-from boki_cli.log_verify import _within
+from boki_cli.log_verify import Report, Verifier, _Shard, _within
 from boki_cli.testing_logs import ONE_COPY, closed_data_ledger, snapshot_reaching
+from boki_common.ids import slot_of
+from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+from boki_metalog.metalog_entry import Lost
+from boki_metalog.term_order import slot_mask
 
 if TYPE_CHECKING:
     from boki_cli.testing import RunCommandLine
@@ -26,6 +30,22 @@ def test_losers_of_an_entry_are_told_relative_to_it() -> None:
     assert list(_within(losers, 3, 10)) == [(0, 2), (6, 7)]
     assert list(_within(losers, 5, 9)) == [] == list(_within([], 0, 9))
     assert list(_within(losers, 4, 5)) == [(0, 1)]
+
+
+def test_records_of_books_that_the_term_does_not_order_are_a_fault_unless_given_up() -> None:
+    books = {slot_of(book) < 512: book for book in range(1, 40)}
+    batch = make_batch(*(RunSpec(book, bytes(16), 1, (RecordSpec(),)) for book in books.values()))
+    for given_up in ([], [Lost(7, 0, 3, 4, b"{}")]):
+        verifier, report = Verifier(None, {}, set(), print), Report(0, 7, "sealed")  # type: ignore[arg-type]  # none is read
+        verifier._slots = slot_mask([(0, 511)])
+        verifier._payloads(report, 0, _Shard(100), 3, batch)
+        verifier._given_up += given_up
+        verifier.finish()
+        if given_up:
+            assert (report.lost, report.faults) == (1, [])
+        else:
+            (fault,) = report.faults
+            assert "entry 3 of shard 0 of term 7 has 1 records" in fault and f"book {books[False]} of slot" in fault
 
 
 class Cluster:

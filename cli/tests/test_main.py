@@ -6,11 +6,16 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
 
 import pytest
 
 from boki_cli import main
 from boki_cli.options import CommandGroup
+
+if TYPE_CHECKING:
+    from boki_cli.testing import RunCommandLine
 
 
 def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +34,33 @@ def test_every_module_has_the_commands_that_help_lists_of_it() -> None:
         group = CommandGroup()
         import_module(f"boki_cli.{module}").register(group)
         assert sorted(group.commands) == sorted(names), module
+
+
+def nothing(_group: object) -> None:
+    """Adds no command."""
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("no_such_library:register", "cannot be loaded: ModuleNotFoundError"),
+        (f"{__name__}:nothing", "found that it did not"),
+    ],
+)
+def test_a_library_that_is_broken_breaks_its_own_command_only(
+    value: str, said: str, monkeypatch: pytest.MonkeyPatch, run_boki: RunCommandLine
+) -> None:
+    monkeypatch.setattr(main, "of_libraries", lambda: {"broken": EntryPoint("broken", value, main.LIBRARIES)})
+    refused = run_boki("broken", "it")
+    assert (refused.code, said in refused.err) == (2, True)
+    helped = run_boki("--help")
+    assert (helped.code, "\n  append " in helped.out) == (0, True)
+    assert " ".join(said.split()[-3:]) in " ".join(helped.out.split())
+    assert run_boki("brokn").code == 2
+
+
+def test_no_library_replaces_a_command() -> None:
+    assert not main.of_libraries().keys() & {name for section in main.SECTIONS.values() for name in section}
 
 
 @pytest.mark.processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -12,6 +13,11 @@ from boki_cli import options
 from boki_cli.main import boki
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_common.errors import BokiError, CallTimeout, Conflict, SettingsError, Unreachable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from boki_cli.testing import RunCommandLine
 
 group = CommandGroup("tool")
 
@@ -173,3 +179,20 @@ def test_a_wrong_call_is_json_as_well(arguments: tuple[str, ...]) -> None:
     said = json.loads(err)
     assert (code, said["error"], said["exit_code"]) == (70, "InternalError", 70)
     assert "--debug shows where" in said["message"]
+
+
+@pytest.mark.parametrize("command", [("status",), ("read", "--book", "b"), ("log", "ls"), ("engine",), ("dev",)])
+def test_a_config_file_that_is_not_there_is_refused_by_every_command(
+    run_boki: RunCommandLine, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    done = run_boki(*command, "--config", str(tmp_path / "boki.toml"))
+    assert done.code == 2
+    assert "boki.toml' does not exist" in done.err
+
+
+def test_a_config_file_that_is_wrong_is_refused_by_clients_too(run_boki: RunCommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "boki.toml"
+    file.write_text("[engine]\nreplicaz = 5\n")
+    done = run_boki("read", "--book", "b", "--config", str(file))
+    assert done.code == 2
+    assert "engine.replicaz; did you mean engine.replicas?" in done.err

@@ -82,6 +82,7 @@ def test_format_follows_the_name_then_the_first_line() -> None:
     ("content", "source", "message"),
     [
         (b'{"a": 1}\n{"a": \n', "f.jsonl", r"f\.jsonl, line 2: expected a JSON value, found '\{\"a\": '"),
+        (b'{"a": 1}\n' + b"[" * 100_000, "f.jsonl", r"f\.jsonl, line 2: expected a JSON value, found '\[+.*recursion"),
         (b"[1]\n", "f.jsonl", r"line 1: expected a JSON object with a, found a list"),
         (b'{"a": {"b": 1}}\n', "f.jsonl", r"line 1: .* in 'a', found a object; it cannot be a tag"),
         (b'{"a": "' + b"x" * 300 + b'"}', "f.jsonl", r"line 1: expected a tag of at most 255 bytes, found 302"),

@@ -123,7 +123,7 @@ def test_the_directories_of_a_bookie_are_fixed(run_boki: RunCommandLine, tmp_pat
             "expected host:port or unix:///path, found 'nowhere'",
         ),
         (
-            ["bookie", "--metadata", "memory://", "--listen", "h:1", "--listen", "h:2"],
+            ["bookie", "--metadata", "memory://", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:2"],
             2,
             "a bookie listens on one address",
         ),
@@ -143,7 +143,7 @@ def test_wrong_settings_are_all_said(run_boki: RunCommandLine, tmp_path: Path, m
     monkeypatch.setenv("BOKI_METADATTA", "x")
     done = run_boki("engine", "--config", str(file))
     refused(done, 2, "engine.replicaz; did you mean engine.replicas?", "BOKI_METADATTA; did you mean BOKI_METADATA?")
-    refused(run_boki("engine", "--config", str(tmp_path / "none.toml")), 2, "expected a readable settings file")
+    refused(run_boki("engine", "--config", str(tmp_path / "none.toml")), 2, "none.toml' does not exist")
 
 
 def test_which_log_a_sequencer_stands_by_for(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
@@ -175,3 +175,42 @@ def test_the_admin_page_on_a_port_in_use(run_boki: RunCommandLine, tmp_path: Pat
     metadata = f"sqlite:///{tmp_path}/metadata.db"
     where = ("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--admin-port", str(taken_port))
     refused(run_boki("bookie", "--metadata", metadata, *where), 2, "admin page", f"127.0.0.1:{taken_port} is in use")
+
+
+@pytest.mark.parametrize(
+    ("role", "default"),
+    [
+        ("bookie", "127.0.0.1:3181"),
+        ("sequencer", "127.0.0.1:7041"),
+        ("engine", "127.0.0.1:7040"),
+        ("controller", "127.0.0.1:7042"),
+    ],
+)
+def test_help_names_the_port_that_a_role_has_by_default(run_boki: RunCommandLine, role: str, default: str) -> None:
+    said = " ".join(run_boki(role, "--help").out.split())
+    assert f"Default: {default}" in said
+    assert ("or a free port if that is taken" in said) == (role != "engine")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("dev",), ("bookie", "--metadata", "sqlite:////x"), ("bookie", "--metadata", "sqlite:////x", "--more-data", "")],
+)
+def test_a_data_folder_without_a_name_is_refused(
+    run_boki: RunCommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = () if "--more-data" in command else ("--data", "")
+    refused(run_boki(*command, *more), 2, "expected the path of a folder, found nothing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dev_offers_the_ways_out_that_texts_name(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+    listen = ("--listen", f"127.0.0.1:{taken_port}")
+    data = tmp_path / "data"
+    assert run_boki("dev", "--data", str(data), *listen).code == 2  # bookie-1 was formatted by then
+    for path in sorted((data / "bookie-1").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    refused(run_boki("dev", "--data", str(data), *listen), 4, "start with --replace-lost-disk")
+    refused(run_boki("dev", "--data", str(data), "--replace-lost-disk", *listen), 2, "Address already in use")
+    assert run_boki("dev", "--data", str(data), "--salvage", *listen).code == 2

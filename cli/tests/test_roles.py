@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import platform
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -17,6 +20,7 @@ from boki_cli.roles import ProcessSettings
 from boki_common.bookkeeper.layout import LedgerLayout, read_layout
 from boki_common.errors import DirectoryInUse, SettingsError
 from boki_common.metadata.memory import MemoryStore
+from boki_common.metadata.registered import registrations
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.awake_cores import kept_awake
@@ -69,11 +73,6 @@ def test_where_a_role_listens() -> None:
     parts = roles.Parts(MemoryStore(), SystemClock(), SystemRandom(), Metrics())
     with pytest.raises(SettingsError, match="a bookie listens on one address, found 2"):
         roles.running("bookie", parts, two)
-
-
-def test_who_may_be_reached_from_elsewhere() -> None:
-    local = ["127.0.0.1:1", "[::1]:2", "localhost:3", "unix:///x"]
-    assert roles.open_to_all([*local, "0.0.0.0:4", "[::]:5", "10.0.0.1:6"]) == ["0.0.0.0:4", "[::]:5", "10.0.0.1:6"]
 
 
 async def test_the_metrics_page_is_there_when_it_is_asked_for() -> None:
@@ -135,6 +134,26 @@ async def test_the_layout_of_a_new_cluster_is_a_setting_and_kept(tmp_path: Path,
 
 
 @pytest.mark.processes
+async def test_a_role_that_fails_is_still_expected_and_one_that_ends_is_not() -> None:
+    store = MemoryStore()
+    await store.start()
+    parts = roles.Parts(store, SystemClock(), SystemRandom(), Metrics())
+    role = roles.RunningRole("engine", ("127.0.0.1:5", "unix:///e"), asyncio.Future())
+    there = [settings(listen=["127.0.0.1:5"]), settings(listen=["127.0.0.1:0"])]
+    for chosen in there:
+        with pytest.raises(DirectoryInUse):
+            async with roles.registered("engine", parts, chosen, role):
+                raise DirectoryInUse("it ended by itself")
+        (one,) = (await registrations(store, "engine")).values()
+        assert (one.address, one.host) == ("127.0.0.1:5", platform.node())
+        async with roles.registered("engine", parts, chosen, role):
+            assert list(await registrations(store, "engine")) == [one.place]
+        assert await registrations(store, "engine") == {}
+    async with roles.registered("bookie", parts, there[0], role):
+        assert await registrations(store, "bookie") == {}  # it has a cookie
+    await store.close()
+
+
 def test_a_role_imports_what_it_runs() -> None:
     role = "import boki_cli.main, boki_cli.role_commands, boki_cli.roles, boki_bookie.bookie"
     told = "import sys; print(*sys.modules, sep='\\n')"
@@ -159,3 +178,30 @@ async def test_cores_are_kept_awake_while_a_role_is_open_if_that_is_wished(
 
 def test_cores_are_kept_awake_while_a_role_is_busy_unless_told_otherwise() -> None:
     assert settings().keep_cores_awake == "busy"
+
+
+@pytest.mark.parametrize("kind", ["sequencer", "controller", "engine", "bookie"])
+async def test_a_second_one_on_a_machine_gets_a_free_port_unless_it_is_told_where_to_listen(
+    kind: roles.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        usual = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(roles, "DEFAULT_LISTEN", {**roles.DEFAULT_LISTEN, kind: usual})
+        chosen = settings(metadata=f"sqlite://{tmp_path}/metadata.db", data=tmp_path / "data")
+        async with roles.open_parts(chosen) as parts:
+            if kind == "engine":  # clients look for it at the usual port
+                with pytest.raises(SettingsError, match="Address already in use"):
+                    async with roles.running(kind, parts, chosen):
+                        pass
+                return
+            async with roles.running(kind, parts, chosen) as role, roles.registered(kind, parts, chosen, role):
+                assert role.addresses[0] not in (usual, "127.0.0.1:0")
+                for one in (await registrations(parts.metadata, kind)).values():
+                    assert (one.address, one.free_port) == (role.addresses[0], True)
+            with pytest.raises(SettingsError, match="Address already in use"):
+                async with roles.running(
+                    kind, parts, settings(metadata=chosen.metadata, data=chosen.data, listen=(usual,))
+                ):
+                    pass

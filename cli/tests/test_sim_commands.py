@@ -73,3 +73,18 @@ def test_what_cannot_be_run(run_boki: RunCommandLine, tmp_path: Path) -> None:
     done = run_boki("sim", "shrink", "1", "--profile", "calm", "--seconds", "0.2")
     assert done.code == 2
     assert "nothing to shrink" in done.err
+    done = run_boki("sim", "run", "--profile", "mild")
+    assert done.code == 2
+    assert "full-disks" in done.err and "store" in done.err and "found 'mild'" in done.err
+    done = run_boki("sim", "shrink", "1", "--profile", "store", "--seconds", "0.3")
+    assert done.code == 2
+    assert "nothing to shrink" in done.err
+
+
+def test_programs_of_packages_are_run_and_replayed(run_boki: RunCommandLine) -> None:
+    done = run_boki("sim", "run", "--profile", "store", "--seeds", "2", "--seconds", "0.5", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["profiles"] == {"store": 2}
+    one, again = (run_boki("sim", "replay", "2", "--profile", "store", "--seconds", "0.5", "--json") for _ in range(2))
+    assert json.loads(one.out)["digest"] == json.loads(again.out)["digest"]
+    assert json.loads(one.out)["replay"] == "boki sim replay 2 --profile store --seconds 0.5"

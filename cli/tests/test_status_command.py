@@ -66,6 +66,7 @@ def test_at_a_glance(monkeypatch: pytest.MonkeyPatch) -> None:
         "takes writes",
         "down  bookie    127.0.0.1:3182  b2",
         "cannot connect to 127.0.0.1:3182: refused; is it up?",
+        "cluster token: nobody asks for one",
         "log 0: term 2, 1,024 slots (0-1023), metalog in ledger 7, sequencer 555555555555",
         "0 sequencers stand by",
     ]
@@ -133,8 +134,8 @@ def test_several_logs_standbys_and_controllers(monkeypatch: pytest.MonkeyPatch) 
     found = ClusterStatus(
         [],
         [
-            Part("sequencer", "h:1", True, "5" * 32, status=SEQUENCER),
-            Part("sequencer", "h:2", True, "6" * 32, status={"term": None, "log": 1}),
+            Part("sequencer", "127.0.0.1:1", True, "5" * 32, status=SEQUENCER),
+            Part("sequencer", "127.0.0.1:2", True, "6" * 32, status={"term": None, "log": 1}),
         ],
         [],
         {
@@ -142,20 +143,21 @@ def test_several_logs_standbys_and_controllers(monkeypatch: pytest.MonkeyPatch) 
             "slots": [[0, 511, 0], [512, 512, 1], [513, 1023, 0]],
         },
         [
-            Part("controller", "h:3", True, "c" * 32, status=leader),
-            Part("controller", "h:4", True, "d" * 32, status={"leading": False}),
+            Part("controller", "127.0.0.1:3", True, "c" * 32, status=leader),
+            Part("controller", "127.0.0.1:4", True, "d" * 32, status={"leading": False}),
         ],
     )
     lines = [line.strip() for line in drawn(found, monkeypatch).splitlines()]
     assert lines == [
-        "up    sequencer h:1  555555555555",
+        "up    sequencer 127.0.0.1:1  555555555555",
         "serves log 0: term 2, 11 entries, position 1,240, 1 shard, 1 engine follows",
-        "up    sequencer h:2  666666666666",
+        "up    sequencer 127.0.0.1:2  666666666666",
         "stands by for log 1",
-        "up    controller h:3  cccccccccccc",
+        "up    controller 127.0.0.1:3  cccccccccccc",
         "leads; balance: no bookies",
-        "up    controller h:4  dddddddddddd",
+        "up    controller 127.0.0.1:4  dddddddddddd",
         "stands by",
+        "cluster token: nobody asks for one",
         "log 0: term 2, 1,023 slots (0-511,513-1023), metalog in ledger 7, sequencer 555555555555",
         "log 1: term 3, 1 slot (512), metalog in ledger 8, sequencer 777777777777 (does not serve it)",
         "log 10: no term yet, 0 slots (none); a sequencer and enough bookies begin one",

@@ -8,172 +8,109 @@ from __future__ import annotations
 
 import operator
 from array import array
-from collections.abc import Sequence
-from struct import Struct
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 from boki_common import limits
-from boki_common.record_batch import EXPECTATION_ROW, FIXED_HEADER, RUN_ROW, VERSION, ColumnEnds
+from boki_common.record_batch import EXPECTATION_ROW, FIXED_HEADER, VERSION, ColumnEnds
+from boki_common.run_column import RUN_KEY, RUN_OF_KEY
 from boki_common.runtime.ports import Buffer
 
-_ONE: Final = Struct(FIXED_HEADER.format + RUN_ROW.format.removeprefix("<"))
-"""The fixed header and the run of a batch of one record; its tags follow."""
-_ENDS_OF_ONE: Final = ColumnEnds.of(1, 1, 0, 0, 0)
-_ONE_TAIL: Final = Struct(f"<IB{_ENDS_OF_ONE.data - _ENDS_OF_ONE.tag_counts}x")
-"""Then its payload length and tag count, and padding, which tags of 8 bytes each do not change."""
+TagsRow: TypeAlias = tuple[bytes, int, bytes, *tuple[object, ...]]
+"""Tags of a record: its u64 tags packed, how many, what `pack_names` made of their names (NO_NAMES for none); the rest is
+not looked at."""
+
 _COPIED_BYTES: Final = 16 * limits.KIB
 """Larger records go as they are, without a copy."""
-
-
-def batch_of_one(
-    book: int, writer: bytes, first: int, low: int, flags: int,
-    tags: bytes, tag_count: int, names: bytes, data: Buffer, before: bytes = b"",
-) -> list[Buffer]:  # fmt: skip
-    """What `BatchBuilder` makes of a run of one record alone, at a tenth of its cost."""
-    length = len(names) + len(data)
-    head = _ONE.pack(
-        VERSION, 0, 0, 1, 1, tag_count, 0, 0, _ENDS_OF_ONE.data + 8 * tag_count, length, length, 0, 0, 0, 0, 0,
-        book, writer, first, low, 1, tag_count, 0, flags,
-    )  # fmt: skip
-    tail = _ONE_TAIL.pack(length, tag_count)
-    if length > _COPIED_BYTES:
-        return [b"".join((before, head, tags, tail)), names, data]
-    return [b"".join((before, head, tags, tail, names, data))]
 
 
 class BatchBuilder:
     """Builds a batch on the SDK's side, run after run, record after record.
 
-    `size` grows with each record, so the caller knows when to send. `add` is the only code that runs per record.
+    Records and runs are added to lists; all else is done by columns when the batch is finished.
     """
 
-    __slots__ = (
-        "_crcs", "_data", "_expectations", "_lengths", "_run", "_run_expectations", "_run_records", "_run_tags", "_runs",
-        "_tag_count", "_tag_counts", "_tags", "data_bytes",
-    )  # fmt: skip
+    __slots__ = ("_crcs", "_data", "_expectations", "_runs", "_tags")
 
     def __init__(self) -> None:
-        self._runs: list[bytes] = []
-        self._run: tuple[int, bytes, int, int, int] | None = None
-        """Book, writer, first number, low, flags of the open run; it begins at these counts:"""
-        self._run_records = self._run_tags = self._run_expectations = 0
-        self._tag_count = 0
-        self._tags: list[bytes] = []
-        self._expectations: list[bytes] = []
-        self._lengths = array("I")
-        self._crcs = array("I")
-        self._tag_counts = bytearray()
+        self._runs: list[tuple[bytes, int, int, int, int, int]] = []
+        """Key, first number, low, flags; how many records and expectations there were before."""
+        self._tags: list[TagsRow] = []
         self._data: list[Buffer] = []
-        self.data_bytes = 0
+        self._expectations: list[bytes] = []
+        self._crcs = array("I")
 
     @property
     def record_count(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the batch so far, roughly."""
-        return self.data_bytes + 13 * len(self._lengths) + RUN_ROW.size * (len(self._runs) + 1) + FIXED_HEADER.size
-
-    def start_run(self, book: int, writer: bytes, first: int, low: int, flags: int = 0) -> None:
-        """Begins the next run; records added from here on have the numbers first, first+1, …"""
-        self._end_run()
-        self._run = book, writer, first, low, flags
-        self._run_records, self._run_tags = len(self._lengths), self._tag_count
-        self._run_expectations = len(self._expectations)
-
-    def add(self, tags: bytes, tag_count: int, names: bytes, data: Buffer) -> None:
-        """Adds a record. `tags` are its u64 tags packed, `names` what `pack_names` made (NO_NAMES for none)."""
-        assert self._run is not None
-        length = len(names) + len(data)
-        self._lengths.append(length)
-        self._tag_counts.append(tag_count)
-        if tag_count:
-            self._tag_count += tag_count
-            self._tags.append(tags)
-        self._data += names, data
-        self.data_bytes += length
-
-    def add_runs_of_one(
-        self, runs: Sequence[bytes], tags: Sequence[bytes], tag_counts: Sequence[int], payloads: Sequence[Buffer]
-    ) -> None:
-        """Adds runs of one record each, without expectations, by columns: at a fifth of the cost of `start_run` and `add`.
-
-        Args:
-            runs: rows as they travel.
-            tags: of those records that have some, packed.
-            payloads: names and data of each.
-        """
-        if self._run is not None:
-            self._end_run()
-        assert len(runs) == len(tag_counts) == len(payloads) // 2
-        self._runs += runs
-        self._tags += tags
-        self._tag_count += sum(tag_counts)
-        self._tag_counts.extend(tag_counts)
-        sizes = list(map(len, payloads))
-        lengths = list(map(operator.add, sizes[::2], sizes[1::2]))
-        self._lengths.extend(lengths)
-        self._data += payloads
-        self.data_bytes += sum(lengths)
-
-    def add_many(
-        self, tags: Sequence[bytes], tag_counts: Sequence[int], names: Sequence[bytes], data: Sequence[Buffer]
-    ) -> None:
-        """Adds records by columns, as `add` would one by one, at a third of its cost."""
-        assert self._run is not None and len(tags) == len(tag_counts) == len(names) == len(data)
-        self._tag_count += sum(tag_counts)
-        lengths = list(map(operator.add, map(len, names), map(len, data)))
-        self._lengths.extend(lengths)
-        self._tag_counts.extend(tag_counts)
-        self._tags.extend(tags)
-        payloads: list[Buffer] = [b""] * (2 * len(data))
-        payloads[::2] = names
-        payloads[1::2] = data
-        self._data.extend(payloads)
-        self.data_bytes += sum(lengths)
-
-    def expect(self, tag: int, seqnum: int) -> None:
-        """Adds an expectation to the record added last; seqnum 0 expects none at all."""
-        assert self._run is not None
-        self._expectations.append(EXPECTATION_ROW.pack(tag, seqnum, len(self._lengths) - 1 - self._run_records, 0))
-
-    def checksum(self, crc: int) -> None:
-        """Adds the checksum of the record added last; once per record of a NAMED run."""
-        self._crcs.append(crc)
+        return len(self._data)
 
     @property
     def expects(self) -> bool:
         """Whether a record has expectations."""
         return bool(self._expectations)
 
+    def start_run(self, book: int, writer: bytes, first: int, low: int, flags: int = 0) -> None:
+        """Begins the next run; records added from here on have the numbers first, first+1, …"""
+        self.start_run_of(RUN_KEY.pack(book, writer), first, low, flags)
+
+    def start_run_of(self, key: bytes, first: int, low: int, flags: int) -> None:
+        """`start_run`, of a book and writer that were packed before."""
+        self._runs.append((key, first, low, flags, len(self._data), len(self._expectations)))
+
+    def add(self, tags: bytes, tag_count: int, names: bytes, data: Buffer) -> None:
+        """Adds a record to the open run; its tags as in `TagsRow`."""
+        self.add_rows(((tags, tag_count, names),), (data,))
+
+    def add_rows(self, tags: Iterable[TagsRow], data: Iterable[Buffer]) -> None:
+        """Adds records to the open run, by columns."""
+        assert self._runs
+        self._tags.extend(tags)
+        self._data.extend(data)
+
+    def expect(self, tag: int, seqnum: int) -> None:
+        """Adds an expectation to the record added last; seqnum 0 expects none at all."""
+        at = len(self._data) - 1 - self._runs[-1][4]
+        self._expectations.append(EXPECTATION_ROW.pack(tag, seqnum, at, 0))
+
+    def checksum(self, crc: int) -> None:
+        """Adds the checksum of the record added last; once per record of a NAMED run."""
+        self._crcs.append(crc)
+
     def finish(self, before: bytes = b"") -> list[Buffer]:
         """The buffers of the batch, behind `before`. The builder is spent."""
-        if self._run is not None:
-            self._end_run()
-        records, data_bytes = len(self._lengths), self.data_bytes
-        counts = len(self._runs), records, self._tag_count, len(self._expectations), len(self._crcs)
+        tags, data = self._tags, self._data
+        packed, tag_counts, names = [row[0] for row in tags], bytes([row[1] for row in tags]), [row[2] for row in tags]
+        lengths = array("I", map(operator.add, map(len, names), map(len, data)))
+        records, tag_count, data_bytes = len(data), sum(tag_counts), sum(lengths)
+        counts = len(self._runs), records, tag_count, len(self._expectations), len(self._crcs)
         ends = ColumnEnds.of(*counts)
+        payloads: list[Buffer] = [b""] * (2 * records)
+        payloads[::2] = names
+        payloads[1::2] = data
         columns: list[Buffer | array[int]] = [
             before,
             FIXED_HEADER.pack(VERSION, 0, 0, *counts, ends.data, data_bytes, data_bytes, 0, 0, 0, 0, 0),
-            *self._runs,
-            *self._tags,
+            *self._packed_runs(tag_counts if tag_count else b""),
+            *packed,
             *self._expectations,
-            self._lengths,
+            lengths,
             self._crcs,
-            self._tag_counts,
+            tag_counts,
             bytes(ends.data - ends.tag_counts),
         ]
         if data_bytes > records * _COPIED_BYTES:
-            return [b"".join(columns), *self._data]
-        columns += self._data
+            return [b"".join(columns), *payloads]
+        columns += payloads
         return [b"".join(columns)]
 
-    def _end_run(self) -> None:
-        if self._run is not None:
-            book, writer, first, low, flags = self._run
-            records = len(self._lengths) - self._run_records
-            tags, expectations = self._tag_count - self._run_tags, len(self._expectations) - self._run_expectations
-            self._runs.append(RUN_ROW.pack(book, writer, first, low, records, tags, expectations, flags))
-            self._run = None
+    def _packed_runs(self, tag_counts: bytes) -> list[bytes]:
+        """The run column; without tag counts there are no tags. Each run ends where the next one begins."""
+        pack, stop, last_expectation = RUN_OF_KEY.pack, len(self._data), len(self._expectations)
+        rows, tags = [], 0
+        for key, first, low, flags, start, expectation in reversed(self._runs):
+            if tag_counts:
+                tags = sum(tag_counts[start:stop])
+            rows.append(pack(key, first, low, stop - start, tags, last_expectation - expectation, flags))
+            stop, last_expectation = start, expectation
+        rows.reverse()
+        return rows

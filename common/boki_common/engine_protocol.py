@@ -2,7 +2,7 @@
 
 | opcode | who | body | answer |
 |---|---|---|---|
-| 1 HELLO | SDK, first | msgpack {versions, features, auth} | msgpack {version, features, engine} |
+| 1 HELLO | SDK, first | msgpack {versions, features, auth, role} | msgpack {version, features, engine, engines, cluster, now_ms} |
 | 2 APPEND | SDK | token, record batch | only a refusal (ERROR); what was ordered comes as ANSWERS |
 | 3 ANSWERS | engine, push | token, rows, actual | none |
 | 4 READ | SDK | token, query | token, position, flags, record columns |
@@ -15,11 +15,12 @@
 | 11 SEEK | SDK | token, seek | token, position, seqnum u64 |
 | 12 HEADERS | engine | empty | empty; from then on pushes: headers of its entries (`boki_logbook.pushed_headers`) |
 | 13 READS | SDK, push | token, reads (`reads_together`) | READS, engine, push: answers; to single ones what answers a READ or refuses it |
+| 14 READ_TAGS | SDK | token, query, tags (`tag_reads`) | as of READ; its gaps name tags |
 
     token           count u16 | (log u32 | term u32 | entry u64)*     highest metalog position seen, per log
     answers         token | row count u32 | actual count u32 | rows | actual (tag u64 | newest u64, 0 = none)*
     row, 64 B       book u64 | writer 16 B | first u64 | first seqnum u64 | position u64 | count u32 | verdict u8 |
-                    flags u8 (1 = at the cut) | pad 2 | actual count u32 | reserved u32
+                    flags u8 (2 = in the log before) | pad 2 | actual count u32 | reserved u32
     query           book u64 | tag u64 | start u64 | stop u64 | max records u32 | max bytes u32 | wait ms u32 |
                     direction u8 | consistency u8 | reserved u16
     queries         book u64 | count u32 | consistency u32 | (tag u64 | at most u64)*
@@ -30,8 +31,15 @@
 A direction of NEXT reads start ≤ seqnum < stop upwards, PREV reads stop ≤ seqnum ≤ start downwards. Verdict rows: COMMITTED
 gives numbers first … first+count-1 the seqnums first seqnum …; CONFLICT and NEVER decide numbers that joined nothing; GAP refuses
 number `first` because the writer's last decided number is `first seqnum`; FORGOTTEN decided them, the answer is not known
-any more; REUSED decided them for other records. A row *at the cut* was answered before an index had passed it: an SDK that sent the
-number twice, or voided it, ignores it. Positions are seqnums: the last place of the book's log that the engine's index covers.
+any more; REUSED decided them for other records; TOO_OLD refuses number 1 of a writer that is not known, because one born at
+`first seqnum`, which is no earlier, was forgotten (ADR 23). Positions are seqnums: the last place of the book's log that the
+engine's index covers.
+A row of the writer of 16 zero bytes is about no append. By it an engine says, behind its answer to HELLO and when it changes, that
+`first` bookies take writes, `first seqnum` have to, and `book` others are up and read-only. While fewer take writes than have to, an SDK
+refuses new appends (`intake`); earlier ones pass the row over, and wait.
+HELLO's `auth` is the cluster token, or nil; its `role` is "sdk" or "engine", and absent in versions that had none. Only an engine
+may ask for HEADERS and have calls FORWARDED. Who does not show the token that is asked for gets Unauthenticated, and the
+connection ends.
 A *gap* is a range of the answer's seqnums in which records were trimmed or lost; an engine names it only to a read that has
 not seen what was there before.
 """
@@ -66,12 +74,17 @@ OP_WRITER: Final = 10
 OP_SEEK: Final = 11
 OP_HEADERS: Final = 12
 OP_READS: Final = 13
+OP_READ_TAGS: Final = 14
 
 PROTOCOL_VERSION: Final = 1
 READS: Final = "reads"
 """HELLO feature of either side: it takes READS."""
+ROLE_SDK: Final = "sdk"
+ROLE_ENGINE: Final = "engine"
+"""HELLO's role: who connects."""
 TRIM_FORGET: Final = 1
-ROW_AT_CUT: Final = 1
+ROW_DUPLICATE: Final = 2
+"""Of committed numbers: the log had them before; what was sent now is in it under no number."""
 WRITER_BYTES: Final = 16
 NEWEST_FORGOTTEN: Final = 2**64 - 1
 """As `actual` of a conflict: the stream was forgotten, its newest record is at or above what was expected."""
@@ -119,6 +132,7 @@ class Verdict(IntEnum):
     NEVER = 3
     FORGOTTEN = 4
     REUSED = 5
+    TOO_OLD = 6
 
 
 class Direction(IntEnum):
@@ -169,11 +183,16 @@ make_answer_row: Final = cast(Callable[[tuple[Any, ...]], AnswerRow], partial(tu
 
 
 class GapRow(NamedTuple):
-    """Records with seqnums first … last (inclusive) may be missing from the answer."""
+    """Records with seqnums first … last (inclusive) may be missing from the answer.
+
+    `tag`: of a read of several tags, the place of the one whose records they are among those that were asked for, from 1 on;
+    0: records of any.
+    """
 
     first: int
     last: int
     kind: GapKind
+    tag: int = 0
 
 
 class Query(NamedTuple):

@@ -95,6 +95,13 @@ def _appends(where: str, log: Facts) -> Iterator[Wait]:
 
 def _index(where: str, log: Facts) -> Iterator[Wait]:
     number = log.get("log")
+    stop = log.get("stopped")
+    if stop:
+        yield Wait(
+            ENGINE,
+            f"{where} stops at entry {stop['entry']} of the metalog of term {stop['term']}, which it cannot apply: {stop['error']}",
+            number,
+        )
     for one in log.get("unreadable") or ():
         yield Wait(
             BOOKIES,

@@ -10,12 +10,14 @@ A message tells a person what was expected, what was found, and what to do next.
 
     BokiError
     ├── UsageError             the caller broke the contract
-    │   ├── InvalidArgument, RecordTooLarge, InvalidTag, WindowFull, ClosedError
+    │   ├── InvalidArgument, RecordTooLarge, InvalidTag, WindowFull, ClosedError,
+    │   │   IteratorBusy, WrongCluster
     │   └── SettingsError
     ├── ProtocolError          the peer sent bytes that cannot be right
     │   └── VersionMismatch
     ├── NetworkError           Unreachable (definite), ConnectionLost, CallTimeout (perhaps applied)
     ├── Overloaded             a bounded queue is full
+    ├── AccessError            Unauthenticated (no token, or a wrong one), NotPermitted (not by who asks)
     ├── StorageError           CorruptData, DiskFull, DiskFailed, WrongDirectory, DirectoryInUse
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataRefused,
     │                          MetadataUnknown
@@ -30,9 +32,12 @@ Errors cross processes by class name and facts (`to_wire`, `from_wire`); an unkn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
+
+DECODE_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of JSON and MessagePack from outside: the last of values that are nested too deeply."""
 
 
 class BokiError(Exception):
@@ -50,6 +55,15 @@ class BokiError(Exception):
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
         self.facts: Mapping[str, Any] = facts
+
+    def again(self) -> Self:
+        """The same error for somebody else: an exception has one traceback, which grows wherever it is raised."""
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        if "__notes__" in copy.__dict__:
+            copy.__dict__["__notes__"] = list(copy.__dict__["__notes__"])
+        copy.__cause__, copy.__suppress_context__ = self.__cause__, self.__suppress_context__
+        return copy
 
     def __getattr__(self, name: str) -> Any:
         facts = self.__dict__.get("facts", {})
@@ -78,6 +92,14 @@ class WindowFull(UsageError):
     """`submit` found the window of undecided records full; `await book.ready()` first."""
 
     retryable = True
+
+
+class IteratorBusy(UsageError, RuntimeError):
+    """Somebody else waits for the next item of this iterator: as with a generator, one at a time."""
+
+
+class WrongCluster(InvalidArgument):
+    """A token, or an engine, is of another cluster."""
 
 
 class ClosedError(UsageError):
@@ -122,6 +144,18 @@ class Overloaded(BokiError):
     """A bounded queue at the peer is full; nothing was applied."""
 
     retryable = True
+
+
+class AccessError(BokiError):
+    """The peer does not let this one do it; nothing was applied."""
+
+
+class Unauthenticated(AccessError):
+    """A cluster token is asked for, and none was shown, or one that is not valid; or it should be asked for, and is not."""
+
+
+class NotPermitted(AccessError):
+    """This connection may not say that: it is for peers of another role, or about what is not its own."""
 
 
 class RemoteError(BokiError):
@@ -316,7 +350,8 @@ class OutcomeUnknown(LogBookError):
 
 
 class WriterForgotten(LogBookError):
-    """The log dropped the writer while its appends were under way: perhaps applied, before it was forgotten.
+    """The log dropped the writer while its appends were under way: perhaps applied, before it was forgotten. Never again from
+    then on, whatever is still under way. Read the book to know.
 
     Attributes:
         writer: the session writer that is known no more. number: of the append.
@@ -368,7 +403,7 @@ def from_wire(body: bytes | bytearray | memoryview) -> BokiError:
     """Decodes an error of a peer; a class this version does not know becomes `RemoteError`."""
     try:
         name, message, facts = msgspec.msgpack.decode(body, type=tuple[str, str, dict[str, Any]], strict=True)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except DECODE_FAULTS as fault:
         return ProtocolError(f"expected an encoded error, found {len(body)} bytes that are none: {fault}")
     kind = _tree(BokiError).get(name)
     if kind is None:

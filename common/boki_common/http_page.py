@@ -6,33 +6,42 @@
 
 - What goes wrong is answered `{"error": <what was expected, what was found, what to do>}`. A path that is not there is
   answered with the paths that are; a method that is not, with those that are.
-- There is no authentication: a page is for those who can reach its address. A web page in somebody's browser on this
-  machine can reach it too, so requests that change something are refused when a browser sent them for a page (`Origin`).
+- Where the cluster has a token every request shows it (`http_credential`), health and metrics too; else a page is for those who can
+  reach its address. A web page in somebody's browser can reach it too: `host_rules` refuses what it sends.
 - Bodies of requests are bounded; nothing here is on the path of an append.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
+from boki_common import limits
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
+    DECODE_FAULTS,
     BokiError,
     InvalidArgument,
     MetadataError,
     NetworkError,
     Overloaded,
     SettingsError,
+    Unauthenticated,
     UsageError,
 )
-from boki_common.limits import KIB
+from boki_common.host_rules import HostRefused, HostRules, OriginRefused
+from boki_common.http_credential import CHALLENGES, shown_in
+from boki_common.http_server import STATUSES, HttpRunner, MalformedRequest
 from boki_common.logs import get_logger
 
-REQUEST_BYTES: Final = 64 * KIB
+BODY_S: Final = 10.0
+"""A body comes within that."""
+IDENTITY: Final = "identity"
 
 Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,12 +55,21 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 async def body_of(request: web.Request) -> dict[str, Any]:
     """The JSON object that a request carries; empty for no body. Raises InvalidArgument."""
-    data = await request.read()
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, IDENTITY)
+    if encoding.lower() != IDENTITY:
+        raise InvalidArgument(f"expected a body without Content-Encoding, found {encoding!r:.80}")
+    try:
+        async with asyncio.timeout(BODY_S):
+            data = await request.read()
+    except TimeoutError as fault:
+        raise MalformedRequest(f"expected the whole body within {BODY_S:g} s, found it unfinished") from fault
+    except web.RequestPayloadError as fault:
+        raise MalformedRequest(f"expected a body as its headers announce it, found {fault}") from fault
     if not data:
         return {}
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except DECODE_FAULTS as error:
         raise InvalidArgument(f"expected a JSON object as body, found {data[:80]!r}: {error}") from error
 
 
@@ -69,13 +87,19 @@ def number_of(request: web.Request, name: str, default: int, *, minimum: int, ma
 class HttpPage:
     """One listening page; add paths, then `listen`."""
 
-    def __init__(self, what: str, *, setting: str) -> None:
-        """`what` it is called in errors, and the `setting` that gives its port."""
+    def __init__(
+        self, what: str, *, setting: str, allowed_hosts: Sequence[str] = (), token: ClusterToken = NO_TOKEN
+    ) -> None:
+        """`what` it is called in errors, the `setting` that gives its port, further names that Host may have, and what is to be
+        shown."""
+        self._token = token
+        self._allowed_hosts = allowed_hosts
+        self._hosts = HostRules("", allowed_hosts)
         self._what = what
         self._setting = setting
         self._paths: dict[str, str] = {}
-        self._application = web.Application(middlewares=[self._in_json], client_max_size=REQUEST_BYTES)
-        self._runner: web.AppRunner | None = None
+        self._application = web.Application(middlewares=[self._in_json], client_max_size=limits.HTTP_PAGE_REQUEST_BYTES)
+        self._runner: HttpRunner | None = None
 
     def get(self, path: str, meaning: str, serve: Serve) -> None:
         self.add("GET", path, meaning, serve)
@@ -88,7 +112,8 @@ class HttpPage:
     async def listen(self, host: str, port: int) -> None:
         """Listens; port 0 picks a free one, see `port`. Raises SettingsError: the address cannot be bound."""
         assert self._runner is None, "listens once"
-        self._runner = runner = web.AppRunner(self._application, access_log=None, handle_signals=False)
+        self._hosts = HostRules(host, self._allowed_hosts)
+        self._runner = runner = HttpRunner(self._application, refuse=_refusal, connections=limits.HTTP_PAGE_CONNECTIONS)
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()
@@ -116,8 +141,8 @@ class HttpPage:
     @web.middleware
     async def _in_json(self, request: web.Request, handler: Serve) -> web.StreamResponse:
         try:
-            if request.method != "GET" and "Origin" in request.headers:
-                return answer({"error": "expected a program, found a browser's page; send it without Origin"}, 403)
+            self._hosts.check(request.method, request.headers)
+            self._token.admit(shown_in(request.headers.get("Authorization")), f"this {self._what}")
             return await handler(request)
         except web.HTTPNotFound:
             return answer({"error": f"expected one of the paths, found {request.path}", "paths": self._paths}, 404)
@@ -126,14 +151,28 @@ class HttpPage:
             return answer({"error": f"expected {', '.join(methods)} of {request.path}, found {request.method}"}, 405)
         except web.HTTPException as refused:
             return answer({"error": f"{refused.reason}: {refused.text}"}, refused.status)
+        except Unauthenticated as error:
+            refusal = f"{error}; over HTTP it is sent as Authorization: Bearer TOKEN, or as the password of Basic"
+            refused_answer = answer({"error": refusal, "type": type(error).__name__}, 401)
+            for challenge in CHALLENGES:
+                refused_answer.headers.add(hdrs.WWW_AUTHENTICATE, challenge)
+            return refused_answer
         except BokiError as error:
-            return answer({"error": str(error), "type": type(error).__name__}, _status_of(error))
+            return _refusal(error)
         except Exception as fault:
             _log.error("a page could not be served", path=request.path, error=repr(fault))
             raise
 
 
+def _refusal(error: BokiError) -> web.Response:
+    return answer({"error": str(error), "type": type(error).__name__}, _status_of(error))
+
+
 def _status_of(error: BokiError) -> int:
     if isinstance(error, Overloaded | NetworkError | MetadataError):
         return 503
+    if type(error) in STATUSES:
+        return STATUSES[type(error)]
+    if isinstance(error, HostRefused | OriginRefused):
+        return 403
     return 400 if isinstance(error, UsageError) else 500

@@ -3,7 +3,7 @@
     seqnum   63 bits   term:28 | pos:35     names one place in the order of one physical log; 0 is no seqnum
     book     u64       xxh3-64 of a name; its slot is xxh3-64 of the 8 little-endian bytes, mod 1024
     tag      u64       xxh3-64 of a name, 0 → 1 and 2^64-1 → 2; 0 means *every record of the book*, 2^64-1 is invalid
-    writer   128 bits  random for a session, xxh3-128 of the name for a named writer
+    writer   128 bits  random and with its birth (`writer_ids`) for a session, xxh3-128 of the name for a named writer
     Position (term, entry) of a metalog; compares as a tuple
 
 Pure: no IO, no randomness.
@@ -28,7 +28,6 @@ Term = NewType("Term", int)
 ShardId = NewType("ShardId", int)
 LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
-WriterId = NewType("WriterId", bytes)
 Incarnation = NewType("Incarnation", str)
 """32 hexadecimal digits, random at each start of a process."""
 BookieId = NewType("BookieId", str)
@@ -122,8 +121,3 @@ def tag_hash(name: bytes) -> int:
 def slot_of(book: int) -> int:
     """The slot (0 … 1023) that decides which physical log serves a book."""
     return xxhash.xxh3_64_intdigest(book.to_bytes(8, "little")) % limits.SLOTS
-
-
-def named_writer(name: str) -> WriterId:
-    """The id of a named writer: xxh3-128 of its name."""
-    return WriterId(xxhash.xxh3_128_digest(name.encode()))

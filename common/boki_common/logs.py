@@ -9,6 +9,9 @@ Rules:
 - As a library Boki is quiet: only warnings and errors appear until a process calls `configure`. It never touches
   structlog's global configuration, which belongs to the program that uses Boki.
 - What runs the product inside a process of somebody else's (a simulation, a test) uses `configured`, which puts everything back.
+- To log never raises and changes nothing: a line that cannot be rendered says so instead, one that cannot be written is lost, counted
+  (`lost_lines`), and told in a line once one can be written again. Standard error of a server does not wait either
+  (`runtime.error_stream`).
 - Facts of an exception go in as `error=exception`; `exc_info=True` adds the traceback.
 
 Loggers made before `configure` obey it too.
@@ -48,6 +51,10 @@ class _State:
     rank: int = _RANKS["warning"]
     json: bool = False
     stream: TextIO | None = None
+    lost: int = 0
+    """Lines, for as long as the process lives."""
+    untold: int = 0
+    """Of those that a stream refused, how many no line told of."""
 
 
 def configure(*, level: Level | str = "info", json: bool = False, stream: TextIO | None = None) -> None:
@@ -79,6 +86,22 @@ def configured(*, level: Level | str = "info", json: bool = False, stream: TextI
         _State.rank, _State.json, _State.stream = before
 
 
+def lost_lines() -> int:
+    """How many lines of this process could not be written."""
+    return _State.lost
+
+
+def count_lost(lines: int) -> None:
+    """So many lines could not be written: for a stream that keeps that to itself."""
+    _State.lost += lines
+
+
+def lost_notice(lines: int) -> str:
+    """The line that tells of lines that were lost before it, its end included."""
+    event: _Event = {"level": "warning", "source": "logs", "event": "lines of the log were lost", "count": lines}
+    return _render(None, "warning", _TIME(None, "warning", event)) + "\n"
+
+
 def get_logger(name: str) -> Logger:
     """A logger whose lines carry `source=name`."""
     made = structlog.wrap_logger(
@@ -93,10 +116,9 @@ def get_logger(name: str) -> Logger:
 
 _Event = MutableMapping[str, Any]
 _TIME: Final = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
+_KNOWN: Final = ("time", "level", "source", "event")
 _JSON: Final = structlog.processors.JSONRenderer(default=str)
-_KEY_VALUE: Final = structlog.processors.LogfmtRenderer(
-    key_order=["time", "level", "source", "event"], drop_missing=True, bool_as_flag=False
-)
+_KEY_VALUE: Final = structlog.processors.LogfmtRenderer(key_order=_KNOWN, drop_missing=True, bool_as_flag=False)
 
 
 class _Sink:
@@ -104,8 +126,17 @@ class _Sink:
 
     def _write(self, line: str) -> None:
         stream = _State.stream or sys.stderr
-        stream.write(line + "\n")
-        stream.flush()
+        if stream is None:  # a process without one
+            return
+        try:
+            if _State.untold:
+                stream.write(lost_notice(_State.untold))
+                _State.untold = 0
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError):  # a full disk, a reader that is gone, a stream that was closed
+            _State.untold += 1
+            count_lost(1)
 
     debug = info = warning = error = _write
 
@@ -125,12 +156,23 @@ def _readable(_logger: Any, _method: str, event: _Event) -> _Event:
     """Exceptions as `Type: message`, bytes as hexadecimal."""
     for key, value in event.items():
         if isinstance(value, BaseException):
-            event[key] = f"{type(value).__name__}: {value}"
+            event[key] = _described(value)
         elif isinstance(value, (bytes, bytearray, memoryview)):
             event[key] = bytes(value[:64]).hex()
     return event
 
 
+def _described(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an exception that cannot say what it is
+        return type(error).__name__
+
+
 def _render(logger: Any, method: str, event: _Event) -> str:
-    rendered = _JSON(logger, method, event) if _State.json else _KEY_VALUE(logger, method, event)
+    try:
+        rendered = _JSON(logger, method, event) if _State.json else _KEY_VALUE(logger, method, dict(event))
+    except Exception as fault:  # noqa: BLE001 - a fact of a log line must not end what logs it
+        known = {key: str(event.get(key, "")) for key in _KNOWN} | {"unreadable": repr(type(fault).__name__)}
+        rendered = _JSON(logger, method, known) if _State.json else _KEY_VALUE(logger, method, known)
     return rendered if isinstance(rendered, str) else rendered.decode()

@@ -120,6 +120,11 @@ class Histogram:
         key = _label_values(self._names, values, named)
         return self._by_labels.get(key) or self._by_labels.setdefault(key, Histogram(self._bounds))
 
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Upper bounds of the buckets, but for the last, which has none."""
+        return self._bounds
+
     def rows(self) -> dict[tuple[str, ...], Histogram]:
         """What observes, by label values."""
         return self._by_labels if self._names else {(): self}

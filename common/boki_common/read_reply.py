@@ -1,8 +1,8 @@
 """The answer to a read: record columns, and what goes with them. Pure; SDK and engine share it. Little endian.
 
-    read reply      token | position u64 | flags u8 (1 = more may follow at once, 2 = gaps, 4 = aux) | pad 7 |
+    read reply      token | position u64 | flags u8 (1 = more may follow at once, 2 = gaps, 4 = aux, 8 = takes READ_TAGS) | pad 7 |
                     gaps if 2 | aux column if 4 | record columns
-    gaps            count u32 | reserved u32 | (first u64 | last u64 | kind u32 | reserved u32)*     ascending
+    gaps            count u32 | reserved u32 | (first u64 | last u64 | kind u32 | tag u32)*     ascending
     aux column      count u32 | bytes u32 | (row u32 | length u32)* | data
     record columns  record count u32 | tag count u32 | seqnums u64* | times i64* | tags u64* | payload lengths u32* |
                     tag counts u8* | payloads
@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol, SupportsInt, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from boki_common import limits
 from boki_common.engine_protocol import GapKind, GapRow, Token, decode_token, encode_token, expect
 from boki_common.ids import Position, make_position
 from boki_common.runtime.ports import Buffer
@@ -31,6 +32,8 @@ from boki_common.runtime.ports import Buffer
 READ_MORE: Final = 1
 READ_GAPS: Final = 2
 READ_AUX: Final = 4
+READ_TAKES_TAGS: Final = 8
+"""Of an answer without records: who gave it takes READ_TAGS. Engines of earlier versions do not, and end the connection."""
 
 _READ_REPLY: Final = Struct("<QB7x")
 _GAP: Final = Struct("<QQII")
@@ -77,6 +80,7 @@ class ReadReply(NamedTuple):
     gaps: tuple[GapRow, ...] = ()
     aux: Mapping[int, memoryview] = {}
     """By row of `records`."""
+    takes_tags: bool = False
 
 
 class Point(NamedTuple):
@@ -139,14 +143,17 @@ def encode_read_reply(
     records: Sequence[Buffer],
     gaps: Sequence[GapRow] = (),
     aux: Mapping[int, bytes] = {},
+    takes_tags: bool = False,
 ) -> list[Buffer]:
     """`records` is what `encode_records` made; `aux` is the cached data of some of its rows."""
     flags = READ_MORE if more else 0
+    if takes_tags:
+        flags |= READ_TAKES_TAGS
     extra: list[Buffer] = []
     if gaps:
         flags |= READ_GAPS
         extra.append(_TWO.pack(len(gaps), 0))
-        extra.extend(_GAP.pack(*gap, 0) for gap in gaps)
+        extra.extend(_GAP.pack(*gap) for gap in gaps)
     if aux:
         flags |= READ_AUX
         extra.append(_TWO.pack(len(aux), sum(map(len, aux.values()))))
@@ -171,7 +178,7 @@ def decode_read_reply(body: memoryview) -> ReadReply:
     if aux:
         count = len(records.seqnums)
         expect(all(row < count for row in aux), "rows with aux data", count, max(aux))
-    return ReadReply(token, position, bool(flags & READ_MORE), records, gaps, aux)
+    return ReadReply(token, position, bool(flags & READ_MORE), records, gaps, aux, bool(flags & READ_TAKES_TAGS))
 
 
 def _decode_gaps(body: memoryview) -> tuple[tuple[GapRow, ...], memoryview]:
@@ -180,10 +187,11 @@ def _decode_gaps(body: memoryview) -> tuple[tuple[GapRow, ...], memoryview]:
     end = _TWO.size + count * _GAP.size
     expect(end <= len(body), "gaps", end, len(body))
     rows = list(_GAP.iter_unpack(body[_TWO.size : end]))
-    for first, last, kind, _ in rows:
+    for first, last, kind, tag in rows:
+        expect(tag <= limits.READ_TAGS, "a tag of a gap", limits.READ_TAGS, tag)
         expect(kind in (1, 2), "a kind of gap, 1 or 2", "1 or 2", kind)
         expect(first <= last, "a gap that ends at or above its start", first, last)
-    return tuple(GapRow(first, last, GapKind(kind)) for first, last, kind, _ in rows), body[end:]
+    return tuple(GapRow(first, last, GapKind(kind), tag) for first, last, kind, tag in rows), body[end:]
 
 
 def _decode_aux(body: memoryview) -> tuple[dict[int, memoryview], memoryview]:

@@ -248,7 +248,7 @@ class RecordBatch:
         if flags or not counts_agree or not 0 < low <= first or tag_count > _KEPT_TAGS:
             return False
         (length,) = _LENGTH.unpack_from(view, ends.expectations)
-        if length != fixed.raw_data_bytes or not _NAMES_BYTES.size <= length <= limits.RECORD_BYTES:
+        if length != fixed.raw_data_bytes or not _NAMES_BYTES.size <= length <= limits.PAYLOAD_BYTES:
             return False
         if tag_count:
             tags = view[ends.runs : ends.tags].cast("Q").tolist()
@@ -274,8 +274,8 @@ class RecordBatch:
             raise wrong("payload bytes", fixed.raw_data_bytes, total)
         if records and least < _NAMES_BYTES.size:
             raise wrong("bytes in a payload", _NAMES_BYTES.size, least)
-        if most > limits.RECORD_BYTES:
-            raise wrong("bytes in a payload", limits.RECORD_BYTES, most)
+        if most > limits.PAYLOAD_BYTES:
+            raise wrong("bytes in a payload", limits.PAYLOAD_BYTES, most)
         self._check_tags(columns)
         if expectations:
             self._check_expectations(columns)

@@ -65,7 +65,7 @@ def test_many_answers_of_what_was_committed_are_read_by_columns(
     for other in (
         answers[0]._replace(verdict=protocol.Verdict.GAP),
         answers[0]._replace(verdict=protocol.Verdict.CONFLICT, actual=((4, 5),)),
-        answers[0]._replace(flags=protocol.ROW_AT_CUT),
+        answers[0]._replace(flags=protocol.ROW_DUPLICATE),
         answers[0]._replace(position=position ^ 1),
     ):
         assert protocol.decode_committed(flat(protocol.encode_answers(token, [*answers, other]))) is None

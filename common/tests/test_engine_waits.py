@@ -54,6 +54,11 @@ def of_log(**facts: Any) -> dict[str, Any]:
             "e (term 3) cannot read entries 1 to 2 of ledger 5, which are ordered: no",
         ),
         (
+            of_log(stopped={"term": 3, "entry": 7, "error": "no entry"}),
+            "engine",
+            "e (term 3) stops at entry 7 of the metalog of term 3, which it cannot apply: no entry",
+        ),
+        (
             of_log(waits_for_terms=[1, 2], lag_entries=4),
             "term",
             "e (term 3) indexes on when it has all of term 1, 2, which had its slots before",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boki_common import errors
-from boki_common.errors import BokiError, Conflict, ProtocolError, RemoteError
+from boki_common.errors import BokiError, Conflict, OutcomeUnknown, ProtocolError, RemoteError
 
 
 def all_errors() -> list[type[BokiError]]:
@@ -38,7 +38,17 @@ def test_unknown_error_of_a_newer_peer_is_a_remote_error_with_unknown_outcome() 
     assert not received.definite
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"\x93\x01\x02\x03", b"nonsense", b"\x93\xa1\xff\xa0\x80"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b"\x93\x01\x02\x03",
+        b"nonsense",
+        b"\x93\xa1\xff\xa0\x80",
+        b"\x93\xa1a\xa1b\x81\xa1c" + b"\x91" * 100_000,
+    ],
+)
 def test_bytes_that_are_no_error_become_a_protocol_error(body: bytes) -> None:
     assert isinstance(errors.from_wire(body), ProtocolError)
 
@@ -48,3 +58,24 @@ def test_whatever_may_have_been_applied_says_so() -> None:
     assert {"ConnectionLost", "CallTimeout", "MetadataUnknown", "LedgerFenced", "OutcomeUnknown"} <= indefinite
     assert {"TermEndedMeanwhile", "OrderUnknown"} <= indefinite
     assert not {"Unreachable", "Overloaded", "Conflict", "BadVersion", "LedgerClosed", "TermOver"} & indefinite
+
+
+def test_the_same_error_for_somebody_else_has_all_but_the_traceback() -> None:
+    cause = OSError(5, "disk")
+    try:
+        raise OutcomeUnknown("perhaps", number=7, book=1) from cause
+    except OutcomeUnknown as caught:
+        error = caught
+    error.add_note("read the book")
+    other = error.again()
+    assert type(other) is OutcomeUnknown and other is not error
+    assert (str(other), other.facts, other.number, other.__cause__) == ("perhaps", error.facts, 7, cause)
+    assert other.__traceback__ is None
+    other.add_note("of the other")
+    assert error.__notes__ == ["read the book"]
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_every_error_can_be_told_again(kind: type[BokiError]) -> None:
+    other = kind("what", found=3).again()
+    assert (type(other), str(other), other.found) == (kind, "what", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,8 +11,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from boki_common import limits
+from boki_common.cluster_token import parse
 from boki_common.errors import BokiError, DiskFailed, InvalidArgument, MetadataUnavailable, Overloaded, SettingsError
-from boki_common.http_page import REQUEST_BYTES, HttpPage, answer, body_of, number_of
+from boki_common.http_page import HttpPage, answer, body_of, number_of
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ async def test_bodies_and_numbers(url: str) -> None:
     for text in ("10", "-2", "x", "", "1.0", "9" * 30):
         status, value = await ask("GET", f"{url}/echo?n={text}")
         assert (status, value["error"]) == (400, f"n: expected a number from -1 to 9, found {text!r}")
-    for body in (b"[]", b"{", b"\xff"):
+    for body in (b"[]", b"{", b"\xff", b'{"a": ' + b"[" * 50_000):
         status, value = await ask("POST", f"{url}/echo", data=body)
         assert status == 400 and value["error"].startswith("expected a JSON object as body")
 
@@ -73,14 +76,39 @@ async def test_a_defect_is_logged_and_answered(url: str, caplog: pytest.LogCaptu
             assert response.status == 500
 
 
-async def test_a_browsers_page_changes_nothing(url: str) -> None:
-    status, _ = await ask("POST", f"{url}/echo", json={}, headers={"Origin": "http://elsewhere"})
-    assert status == 403
-    assert (await ask("GET", f"{url}/echo", headers={"Origin": "http://elsewhere"}))[0] == 200
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_pages_of_other_origins_and_names_get_no_answer(url: str, method: str) -> None:
+    for headers in (
+        {"Origin": "http://elsewhere"},
+        {"Host": "elsewhere.example", "Origin": "http://elsewhere.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
+        status, value = await ask(method, f"{url}/echo", json={}, headers=headers)
+        assert (status, value["type"]) == (403, "HostRefused" if "Host" in headers else "OriginRefused")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+async def test_the_bind_widens_no_names_and_the_setting_does(host: str) -> None:
+    page = HttpPage("test page", setting="test_port", allowed_hosts=["bookie-1.example"])
+    page.get("/", "Nothing.", _nothing)
+    await page.listen(host, 0)
+    try:
+        url = f"http://127.0.0.1:{page.port}/"
+        answered = [
+            (await ask("GET", url, headers={"Host": name}))[0]
+            for name in ("bookie-1.example", "10.0.0.5", "evil.example")
+        ]
+    finally:
+        await page.close()
+    assert answered == [200, 200, 403]
+
+
+async def _nothing(_request: web.Request) -> web.Response:
+    return answer({})
 
 
 async def test_bodies_are_bounded(url: str) -> None:
-    status, value = await ask("POST", f"{url}/echo", data=b" " * (REQUEST_BYTES + 1))
+    status, value = await ask("POST", f"{url}/echo", data=b" " * (limits.HTTP_PAGE_REQUEST_BYTES + 1))
     assert status == 413 and "error" in value
 
 
@@ -91,3 +119,49 @@ async def test_a_port_in_use_is_named_with_a_remedy(url: str) -> None:
         SettingsError, match=f"test page, found that 127.0.0.1:{port} is in use; choose another test_port"
     ):
         await page.listen("127.0.0.1", port)
+
+
+TOKEN = "a-token-of-the-cluster-01"
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[str]:
+    async def echo(_: web.Request) -> web.Response:
+        return answer({})
+
+    page = HttpPage("test page", setting="test_port", token=parse(TOKEN, "test"))
+    page.get("/echo", "Says it.", echo)
+    page.get("/metrics", "Says it.", echo)
+    await page.listen("127.0.0.1", 0)
+    yield f"http://127.0.0.1:{page.port}"
+    await page.close()
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"prometheus:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "admitted"),
+    [
+        (None, False),
+        ("Bearer", False),
+        ("Bearer another-token-0000000", False),
+        (f"Bearer {TOKEN}x", False),
+        (basic("wrong"), False),
+        (f"Bearer {TOKEN}", True),
+        (basic(TOKEN), True),
+    ],
+)
+async def test_where_there_is_a_token_every_path_asks_for_it(
+    guarded: str, authorization: str | None, admitted: bool
+) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    for path, status in (("/echo", 200), ("/metrics", 200), ("/nothing-there", 404)):
+        async with aiohttp.ClientSession() as http, http.get(guarded + path, headers=headers) as response:
+            assert response.status == (status if admitted else 401), path
+            body = await response.json()
+            if not admitted:
+                assert "this test page asks for a cluster token" in body["error"] and TOKEN not in str(body)
+                challenges = response.headers.getall("WWW-Authenticate")
+                assert [one.split()[0] for one in challenges] == ["Basic", "Bearer"], "a browser reads one a header"

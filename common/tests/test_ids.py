@@ -46,7 +46,6 @@ def test_hashes_are_those_of_xxh3_for_ever() -> None:
     assert ids.book_id("orders") == xxhash.xxh3_64_intdigest(b"orders")
     assert ids.tag_id("user/1") == xxhash.xxh3_64_intdigest(b"user/1")
     assert ids.slot_of(42) == xxhash.xxh3_64_intdigest((42).to_bytes(8, "little")) % 1024
-    assert len(ids.named_writer("w1")) == 16
 
 
 def test_positions_compare_term_first() -> None:

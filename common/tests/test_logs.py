@@ -85,3 +85,54 @@ def test_the_configuration_of_structlog_is_not_touched() -> None:
     logs.get_logger("x").info("y")
     assert structlog.get_config() == before
     assert not structlog.is_configured()
+
+
+class Refuses(io.StringIO):
+    """A stream that takes nothing for a while."""
+
+    fault: Exception | None = OSError(28, "No space left on device")
+
+    def write(self, text: str, /) -> int:
+        if self.fault is not None:
+            raise self.fault
+        return super().write(text)
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
+def test_a_stream_that_fails_loses_lines_which_are_counted_and_told_and_nobody_who_logs_hears_of_it(
+    fault: Exception,
+) -> None:
+    stream = Refuses()
+    stream.fault = fault
+    log = logs.get_logger("bookie")
+    before = logs.lost_lines()
+    with logs.configured(stream=stream):
+        log.info("one")
+        log.error("two")
+        stream.fault = None
+        log.info("three")
+        log.info("four")
+    told, *rest = stream.getvalue().splitlines()
+    assert 'level=warning source=logs event="lines of the log were lost" count=2' in told
+    assert [line.rpartition("event=")[2] for line in rest] == ["three", "four"]
+    assert logs.lost_lines() - before == 2
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ZeroDivisionError("a bug")
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+@pytest.mark.parametrize("fact", [Unspeakable(), UnspeakableError()])
+def test_a_fact_that_cannot_be_rendered_costs_its_line_and_not_who_logs_it(fact: object, json_lines: bool) -> None:
+    stream = io.StringIO()
+    with logs.configured(stream=stream, json=json_lines):
+        logs.get_logger("bookie").info("fenced", fact=fact)
+    assert "fenced" in stream.getvalue()
+    assert stream.getvalue().count("\n") == 1

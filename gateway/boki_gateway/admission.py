@@ -4,7 +4,7 @@
     async with admission.body(request, limit=…) as data: ...
 
 What is over a bound is refused as `Overloaded` before anything of it is read; nothing waits here. A body is measured by
-its Content-Length, one without a length as if it were as large as its path allows.
+its Content-Length, one without a length or in an encoding as if it were as large as its path allows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from boki_common.errors import Overloaded
+from boki_common.http_server import MalformedRequest
+from boki_gateway.encodings import Decoder, decoder_of
 from boki_gateway.errors import BodyIncomplete, BodyTooLarge
 from boki_gateway.settings import GatewaySettings
 
@@ -57,27 +59,35 @@ class Admission:
 
         Raises:
             BodyTooLarge: over `limit` bytes; nothing, or no more than that, was read. Overloaded. BodyIncomplete.
+            UnsupportedEncoding, InvalidArgument: its encoding is not known, or another. MalformedRequest.
         """
+        decoder = decoder_of(request.headers.get(hdrs.CONTENT_ENCODING))
         expected = request.content_length
         if expected is not None and expected > limit:
             raise _too_large(limit, expected)
-        reserved = limit if expected is None and request.can_read_body else expected or 0
+        unknown = expected is None or decoder is not None
+        reserved = limit if unknown and request.can_read_body else expected or 0
         if self.body_bytes + reserved > max(self._settings.body_bytes, reserved):
             raise _full("bytes of bodies are under way", self._settings.body_bytes)
         self.body_bytes += reserved
         try:
-            yield await self._read(request, limit)
+            yield await self._read(request, limit, decoder)
         finally:
             self.body_bytes -= reserved
 
-    async def _read(self, request: web.Request, limit: int) -> bytes:
+    async def _read(self, request: web.Request, limit: int, decoder: Decoder | None) -> bytes:
         parts = bytearray()
         try:
             async with asyncio.timeout(self._settings.call_timeout_s):
-                async for part in request.content.iter_any():
-                    parts += part
-                    if len(parts) > limit:
-                        raise _too_large(limit, None)
+                async for piece in request.content.iter_any():
+                    for part in (piece,) if decoder is None else decoder.feed(piece):
+                        parts += part
+                        if len(parts) > limit:
+                            raise _too_large(limit, None)
+            if decoder is not None:
+                decoder.finish()
+        except web.RequestPayloadError as fault:
+            raise MalformedRequest(f"expected a body as its headers announce it, found {fault!s:.200}") from fault
         except TimeoutError as error:
             raise BodyIncomplete(
                 f"expected the whole body within {self._settings.call_timeout_s:g} s, found {len(parts)} bytes by then"

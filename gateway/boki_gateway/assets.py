@@ -28,9 +28,10 @@ def _read(name: str) -> bytes:
     return data
 
 
-FILES: Final = {
-    name: _read(name) for name in ("status.html", "status.js", "reference.html", "reference.js", "page.css", "icon.svg")
-}
+NAMES: Final = (
+    "status.html", "status.js", "reference.html", "reference.js", "theme.js", "shell.js", "page.css", "shell.css", "icon.svg",
+)  # fmt: skip
+FILES: Final = {name: _read(name) for name in NAMES}
 
 
 def content_type(name: str) -> str:

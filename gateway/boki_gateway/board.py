@@ -1,13 +1,14 @@
 """The status board: asks how the cluster is while somebody looks, and remembers the last minutes.
 
 One loop asks for all who look, every `status_every_s`, and ends a minute after the last look: a cluster that nobody looks
-at is not asked. What could not be asked is in the answer as its `problem`, beside what was known before.
+at is not asked. It begins with two questions shortly after one another, so that the first answer has rates. What could not be
+asked is in the answer as its `problem`, beside what was known before.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -19,6 +20,8 @@ from boki_gateway.cluster_state import ClusterFacts, ClusterState
 from boki_gateway.history import History, HistoryAnswer, Sample
 
 UNWATCHED_S: Final = 60.0
+FIRST_RATES_S: Final = 0.4
+"""Between the first two questions, at most: a rate is over some time."""
 
 
 class GatewayState(msgspec.Struct, frozen=True):
@@ -43,8 +46,16 @@ class StatusBoard:
     """See the module."""
 
     def __init__(
-        self, facts: ClusterFacts, *, every_s: float, requests: Callable[[], int], streams: Callable[[], int]
+        self,
+        facts: ClusterFacts,
+        *,
+        every_s: float,
+        requests: Callable[[], int],
+        streams: Callable[[], int],
+        answers: Callable[[], Sequence[int]] = tuple,
     ) -> None:
+        """`answers`: how long requests took, by LATENCY_BUCKETS_S; the rest says itself what it is."""
+        self._answers = answers
         self._facts = facts
         self._every_s = every_s
         self._requests = requests
@@ -80,23 +91,40 @@ class StatusBoard:
 
     async def _watch(self, first: asyncio.Future[None]) -> None:
         try:
+            pause_s = min(FIRST_RATES_S, self._every_s)
+            for asked_s, found in await asyncio.gather(self._ask(0), self._ask(pause_s)):
+                self._take(asked_s, found)
+            first.set_result(None)
             while self._now() - self._looked < UNWATCHED_S:
-                await self._ask()
-                if not first.done():
-                    first.set_result(None)
-                await asyncio.sleep(self._every_s)
+                self._take(*await self._ask(self._every_s))
         except Exception as fault:
             if first.done():
                 raise
             first.set_exception(fault)
 
-    async def _ask(self) -> None:
+    async def _ask(self, after_s: float) -> tuple[float, ClusterState | BokiError]:
+        """When it asked, and what came of it. Whoever does not answer takes time; the others answer at once."""
+        await asyncio.sleep(after_s)
+        asked_s = self._now()
         try:
-            self._cluster = await self._facts.collect()
+            return asked_s, await self._facts.collect()
         except BokiError as error:
-            self._cluster = msgspec.structs.replace(self._cluster, problem=f"the cluster cannot be asked: {error}")
+            return asked_s, error
+
+    def _take(self, asked_s: float, found: ClusterState | BokiError) -> None:
+        self._asked = asked_s
+        if isinstance(found, BokiError):
+            self._cluster = msgspec.structs.replace(self._cluster, problem=f"the cluster cannot be asked: {found}")
             return
-        finally:
-            self._asked = self._now()
-        found = self._cluster
-        self._history.add(Sample(self._asked, found.records, found.entries, found.lag_entries, self._requests()))
+        self._cluster = found
+        self._history.add(
+            Sample(
+                asked_s,
+                found.records,
+                found.entries,
+                found.lag_entries,
+                self._requests(),
+                found.acks,
+                tuple(self._answers()),
+            )
+        )

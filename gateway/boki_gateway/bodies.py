@@ -18,7 +18,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from boki import Gap, GapKind, Record
 from boki_common import limits
-from boki_common.errors import InvalidArgument
+from boki_common.errors import DECODE_FAULTS, InvalidArgument
+from boki_gateway import patterns
 from boki_gateway.errors import BodyTooLarge
 from boki_gateway.names import name_text, parse_name, parse_number
 
@@ -29,13 +30,31 @@ ENCODINGS: Final[tuple[Encoding, ...]] = ("base64", "text")
 BATCH_RECORDS: Final = limits.READ_RECORDS
 """Records of one batch append."""
 
-Seqnum = Annotated[str, Meta(pattern="^[0-9]{1,20}$", description="A seqnum, as text of decimal digits.")]
+Seqnum = Annotated[
+    str, Meta(description="A seqnum, as text of decimal digits.", extra_json_schema={"pattern": "^[0-9]{1,20}$"})
+]
 SeqnumGiven = Annotated[
-    str | int, Meta(description="A seqnum: text of decimal digits, or an integer where that is exact.")
+    Annotated[str, Meta(extra_json_schema=patterns.SEQNUM)]
+    | Annotated[int, Meta(extra_json_schema=patterns.SEQNUM_NUMBER)],
+    Meta(description="A seqnum: text of decimal digits, or an integer where that is exact."),
+]
+BoundGiven = Annotated[
+    Annotated[str, Meta(extra_json_schema=patterns.BOUND)]
+    | Annotated[int, Meta(extra_json_schema=patterns.BOUND_NUMBER)],
+    Meta(description="A bound of seqnums: text of decimal digits, or an integer where that is exact."),
 ]
 Tag = Annotated[str, Meta(description="The name of a tag; ~ and digits is a number, ~~ begins a name with ~.")]
-TagGiven = Annotated[str | int, Meta(description="The name of a tag, or its number: an integer, or ~ and digits.")]
-Base64 = Annotated[str, Meta(description="Bytes in base64.", extra_json_schema={"contentEncoding": "base64"})]
+TagGiven = Annotated[
+    Annotated[str, Meta(extra_json_schema=patterns.TAG)] | Annotated[int, Meta(extra_json_schema=patterns.TAG_NUMBER)],
+    Meta(description="The name of a tag, or its number: an integer, or ~ and digits."),
+]
+StreamGiven = Annotated[
+    Annotated[str, Meta(extra_json_schema=patterns.STREAM)]
+    | Annotated[int, Meta(extra_json_schema=patterns.STREAM_NUMBER)],
+    Meta(description="The name of a tag, or its number: an integer, or ~ and digits; 0 is the whole book."),
+]
+StreamKey = Annotated[str, Meta(extra_json_schema=patterns.STREAM)]
+Base64 = Annotated[str, Meta(description="Bytes in base64.", extra_json_schema=patterns.BASE64)]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,58 +66,89 @@ class BatchRecord(Request, frozen=True):
 
     data: Base64 | None = None
     text: Annotated[str, Meta(description="The data as text; it is stored as UTF-8.")] | None = None
-    tags: Annotated[list[TagGiven], Meta(description="The streams that the record joins, each once; up to 255.")] = []
+    tags: Annotated[
+        list[TagGiven],
+        Meta(
+            description="The streams that the record joins, each once; up to 255.",
+            extra_json_schema={"maxItems": limits.RECORD_TAGS, "uniqueItems": True},
+        ),
+    ] = []
 
 
 class AppendRequest(BatchRecord, frozen=True):
     """One record to append. Either `data` or `text`."""
 
     expect: Annotated[
-        dict[str, SeqnumGiven | None],
+        dict[StreamKey, SeqnumGiven | None],
         Meta(
             description="Append only if each of these streams (~0: the whole book) has no record newer than the seqnum, "
-            "or none at all, ever, for null. Up to 256."
+            "or none at all, ever, for null. Up to 256. A seqnum is one that the session has seen.",
+            extra_json_schema={"maxProperties": limits.RECORD_EXPECTATIONS},
         ),
     ] = {}
-    writer: Annotated[
-        str | None,
-        Meta(description="A named writer; with `number` the append is applied once however often it is sent."),
-    ] = None
+    writer: (
+        Annotated[
+            str,
+            Meta(
+                description="A named writer; with `number` the append is applied once however often it is sent.",
+                extra_json_schema=patterns.WRITER,
+            ),
+        ]
+        | None
+    ) = None
     number: (
-        Annotated[int, Meta(description="The writer's number of this record: 1, 2, 3 … without holes.", ge=1)] | None
+        Annotated[
+            int,
+            Meta(description="The writer's number of this record: 1, 2, 3 … without holes.", ge=1, le=2**63 - 1),
+        ]
+        | None
     ) = None
 
 
 class BatchRequest(Request, frozen=True):
     """Records to append, in order."""
 
-    records: Annotated[list[BatchRecord], Meta(description=f"Up to {BATCH_RECORDS}.")]
+    records: Annotated[
+        list[BatchRecord],
+        Meta(description=f"Up to {BATCH_RECORDS}.", extra_json_schema={"maxItems": BATCH_RECORDS}),
+    ]
 
 
 class PrevQuery(Request, frozen=True):
     """One stream, and where to look downwards from."""
 
-    tag: TagGiven | None = None
-    at_most: SeqnumGiven | None = None
+    tag: StreamGiven | None = None
+    at_most: BoundGiven | None = None
 
 
 class PrevManyRequest(Request, frozen=True):
     """Streams whose last records are wanted, all of one moment."""
 
-    queries: Annotated[list[PrevQuery], Meta(description=f"Up to {limits.READ_MANY_QUERIES}.")]
+    queries: Annotated[
+        list[PrevQuery],
+        Meta(
+            description=f"Up to {limits.READ_MANY_QUERIES}.", extra_json_schema={"maxItems": limits.READ_MANY_QUERIES}
+        ),
+    ]
 
 
 class TrimPair(Request, frozen=True):
     """One stream, or the whole book without a tag."""
 
     before: Annotated[SeqnumGiven, Meta(description="The first seqnum to keep.")]
-    tag: TagGiven | None = None
+    tag: StreamGiven | None = None
 
 
 class TrimRequest(Request, frozen=True):
     """What to drop, for everybody and for ever. Only what the session sees now: marks never reach into the future."""
 
-    pairs: Annotated[list[TrimPair], Meta(description=f"Up to {limits.TRIM_PAIRS}.")]
+    pairs: Annotated[
+        list[TrimPair],
+        Meta(
+            description=f"1 to {limits.TRIM_PAIRS}.",
+            extra_json_schema={"minItems": 1, "maxItems": limits.TRIM_PAIRS},
+        ),
+    ]
     forget: Annotated[
         bool,
         Meta(description="Also forget streams that are empty now and had their newest record over an hour ago."),
@@ -110,6 +160,10 @@ class AuxRequest(Request, frozen=True):
 
     data: Base64 | None = None
     text: Annotated[str, Meta(description="The data as text; it is stored as UTF-8.")] | None = None
+
+
+ONE_OF_TWO: Final[tuple[type[Request], ...]] = (BatchRecord, AppendRequest, AuxRequest)
+"""Bodies with either `data` or `text`."""
 
 
 class RecordBody(msgspec.Struct, frozen=True):
@@ -138,6 +192,12 @@ Position = Annotated[
     Seqnum | None,
     Meta(description="What the session has seen of the book's log: usable in `expect`. null: nothing yet."),
 ]
+
+
+class PositionEvent(msgspec.Struct, frozen=True):
+    """Where a stream of events begins."""
+
+    position: Position
 
 
 class AppendAnswer(msgspec.Struct, frozen=True):
@@ -215,7 +275,7 @@ def decode_body(data: bytes, kind: type[T]) -> T:
     """A JSON body. Raises InvalidArgument naming the place in it."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except DECODE_FAULTS as fault:
         raise InvalidArgument(_body_fault(kind, fault, data)) from fault
 
 
@@ -232,7 +292,7 @@ def decode_lines(data: bytes) -> BatchRequest:
             )
         try:
             records.append(msgspec.json.decode(line, type=BatchRecord))
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except DECODE_FAULTS as fault:
             raise InvalidArgument(f"line {number}: {_body_fault(BatchRecord, fault, line)}", line=number) from fault
     return BatchRequest(records)
 

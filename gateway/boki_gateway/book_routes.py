@@ -19,7 +19,7 @@ from boki_common.errors import (
     WindowFull,
     WriterForgotten,
 )
-from boki_gateway import book_calls, events
+from boki_gateway import book_calls, events, patterns
 from boki_gateway import parameters as p
 from boki_gateway.bodies import (
     AppendAnswer,
@@ -125,6 +125,7 @@ BOOK_ROUTES: Final = (
         name="read_prev_many",
         summary="The last records of many streams at or before a seqnum each, all of one moment.",
         handler=book_calls.read_prev_many,
+        reads=True,
         parameters=(p.BOOK, p.CONSISTENCY, p.ENCODING),
         body=PrevManyRequest,
         answer=PrevManyAnswer,
@@ -187,7 +188,8 @@ BOOK_ROUTES: Final = (
         summary="Records of a stream as they are ordered, as server-sent events that can be resumed.",
         handler=events.follow,
         parameters=(p.BOOK, p.TAG, p.EVENTS_START, p.CONSISTENCY, p.ENCODING),
-        headers=((events.LAST_EVENT_ID, "The id of the last event that was got: go on behind it."),),
+        headers=((events.LAST_EVENT_ID, "The id of the last event that was got: go on behind it.", patterns.EVENT_ID),),
+        events=events.EVENT_TYPES,
         content_type=EVENTS,
     ),
 )

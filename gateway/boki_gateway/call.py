@@ -63,6 +63,8 @@ class Call:
     body: Any
     """Of the type that the route names; None without one."""
     session: Client
+    admitted: bool
+    """Whether it showed the cluster token, or none is asked for; what is not open asks before."""
 
     @property
     def book(self) -> Book:

@@ -45,6 +45,13 @@ class EngineState(Part, kw_only=True):
     index_bytes: int = 0
     cache_bytes: int = 0
     connections: int = 0
+    ack_counts: Annotated[
+        list[int],
+        Meta(
+            description="How many entries reached their ack quorum within each of 50, 100, 200, 500 µs, 1, 2, 5, … 500 ms, "
+            "1, 2, 5 s, and later; empty: not known."
+        ),
+    ] = []
 
 
 class SequencerState(Part, kw_only=True):
@@ -62,6 +69,8 @@ class BookieState(Part, kw_only=True):
     """One bookie."""
 
     read_only: bool = False
+    free_bytes: Annotated[int | None, Meta(description="Free on its disks; null: it did not say.")] = None
+    total_bytes: Annotated[int | None, Meta(description="Free, and what it holds; null: it did not say.")] = None
 
 
 class ControllerState(Part, kw_only=True):
@@ -98,6 +107,9 @@ class ClusterState(msgspec.Struct, kw_only=True):
     logs: list[LogState] = []
     slots: list[SlotRange] = []
     problem: Annotated[str, Meta(description="Why parts may be missing here; empty: none are.")] = ""
+    faults: Annotated[
+        list[str], Meta(description="What is not as it should be, a sentence each, as `boki status --check` has it.")
+    ] = []
 
     @property
     def records(self) -> int | None:
@@ -112,6 +124,11 @@ class ClusterState(msgspec.Struct, kw_only=True):
             for one in self.sequencers
             if one.up and one.log is not None and one.term is not None
         }
+
+    @property
+    def acks(self) -> dict[str, list[int]]:
+        """Engine → how long its entries took, since it began."""
+        return {engine.name: engine.ack_counts for engine in self.engines if engine.up and engine.ack_counts}
 
     @property
     def lag_entries(self) -> int | None:

@@ -31,13 +31,13 @@ class BodyIncomplete(UsageError):
     retryable = True
 
 
+class NotAdmitted(UsageError):
+    """This gateway asks for the cluster token, and the request shows none, or another."""
+
+
 class UnsupportedBody(UsageError):
     """The body's content type is none that the path reads."""
 
 
-class HostRefused(UsageError):
-    """The Host header names none of the gateway's names: a page may have led somebody's browser here."""
-
-
-class OriginRefused(UsageError):
-    """A browser sent a change for a page of another origin."""
+class UnsupportedEncoding(UsageError):
+    """The body's Content-Encoding is none that is read."""

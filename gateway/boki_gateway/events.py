@@ -27,7 +27,7 @@ from boki_common.logs import get_logger
 from boki_gateway import bodies
 from boki_gateway.book_calls import end_of, position_of
 from boki_gateway.call import EVENTS, Call
-from boki_gateway.http_errors import error_answer
+from boki_gateway.http_errors import ErrorAnswer, error_answer
 from boki_gateway.names import is_number
 from boki_gateway.sessions import HEADER
 
@@ -35,6 +35,13 @@ LAST_EVENT_ID: Final = "Last-Event-ID"
 HEARTBEAT: Final = b":\n\n"
 RETRY_MS: Final = 1_000
 """How long a browser waits before it connects again."""
+EVENT_TYPES: Final = (
+    ("position", bodies.PositionEvent),
+    ("record", bodies.RecordBody),
+    ("gap", bodies.GapBody),
+    ("error", ErrorAnswer),
+)
+"""Events by name, and what their data are."""
 WRITE_RECORDS: Final = 256
 """Records that are encoded at once."""
 
@@ -95,7 +102,7 @@ class _Stream:
 
     async def serve(self, start: int) -> None:
         position = max(start - 1, 0)
-        known = msgspec.json.encode({"position": position_of(self._book)})
+        known = msgspec.json.encode(bodies.PositionEvent(position_of(self._book)))
         await self._write(b"retry: %d\nid: %d\nevent: position\ndata: %s\n\n" % (RETRY_MS, position, known))
         asked = self._call.asked
         pages = self._book.read(asked.tag, start=start, follow=True, consistency=asked.consistency)
@@ -136,7 +143,7 @@ class _Stream:
             await self._write(bytes(lines))
 
     async def _fail(self, error: BokiError) -> None:
-        await self._write(b"event: error\ndata: %s\n\n" % msgspec.json.encode(error_answer(error)))
+        await self._write(b"event: error\ndata: %s\n\n" % msgspec.json.encode(error_answer(error, changes=False)))
 
     async def _write(self, data: bytes) -> None:
         """Waits while the reader takes nothing. Raises SlowReader, ConnectionResetError."""

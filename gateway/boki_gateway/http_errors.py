@@ -4,13 +4,14 @@
 
 | status | what |
 |---|---|
-| 400 | an argument is wrong; 403 host or origin; 404 no such path or record; 405 method |
-| 408 | the body came too slowly; 413 it is too large, or the record; 415 its content type |
+| 400 | an argument is wrong; 401 the cluster token; 403 host or origin; 404 no such path or record; 405 method |
+| 408 | the body came too slowly; 413 it is too large, or the record; 415 its content type or encoding |
+| 414 | the URL is too long; 417 an Expect that is not served; 431 headers are too large |
 | 409 | the log decided against the request: an expectation failed, or the writer's numbers do not fit |
 | 410 | trimmed or lost: it was there |
 | 429 | too many undecided appends to one book: later |
 | 500 | storage or the gateway itself failed |
-| 502 | the engine answered what cannot be right, or the connection to it ended |
+| 502 | the engine answered what cannot be right, or does not admit this gateway, or the connection to it ended |
 | 503 | not now: no engine, no sequencer, too few bookies, queues are full |
 | 504 | no answer in time, or the outcome is unknown |
 
@@ -28,8 +29,9 @@ from typing import Any, Final
 
 import msgspec
 
-from boki_common import errors
+from boki_common import errors, http_server
 from boki_common.errors import BokiError
+from boki_common.host_rules import HostRefused, OriginRefused
 from boki_gateway import errors as refusals
 from boki_gateway.names import name_text
 
@@ -43,6 +45,7 @@ NAME_FACTS: Final = frozenset({"book", "forgotten", "tag"})
 STATUSES: Final[Mapping[type[BokiError], int]] = {
     BokiError: 500,
     errors.UsageError: 400,
+    **http_server.STATUSES,
     errors.RecordTooLarge: 413,
     errors.WindowFull: 429,
     errors.ClosedError: 503,
@@ -60,19 +63,22 @@ STATUSES: Final[Mapping[type[BokiError], int]] = {
     errors.NotEnoughBookies: 503,
     errors.RecoveryFailed: 503,
     errors.MetalogError: 503,
+    errors.AccessError: 502,
     errors.LogBookError: 409,
     errors.Trimmed: 410,
     errors.Lost: 410,
     errors.OutcomeUnknown: 504,
     errors.WriterForgotten: 504,
+    refusals.NotAdmitted: 401,
     refusals.NoSuchPath: 404,
     refusals.NoSuchRecord: 404,
     refusals.MethodRefused: 405,
     refusals.BodyTooLarge: 413,
     refusals.BodyIncomplete: 408,
     refusals.UnsupportedBody: 415,
-    refusals.HostRefused: 403,
-    refusals.OriginRefused: 403,
+    refusals.UnsupportedEncoding: 415,
+    HostRefused: 403,
+    OriginRefused: 403,
 }
 RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
 """What clients of HTTP repeat."""
@@ -110,10 +116,10 @@ def status_of_class(kind: type[BokiError]) -> int:
     return 503 if kind.retryable and status not in RETRYABLE else status
 
 
-def error_answer(error: BokiError) -> ErrorAnswer:
-    """The answer that tells of an error."""
+def error_answer(error: BokiError, *, changes: bool = True) -> ErrorAnswer:
+    """The answer that tells of an error. What `changes` nothing has certainly not been applied,."""
     facts = {name: _fact(name, value) for name, value in error.facts.items()}
-    return ErrorAnswer(type(error).__name__, str(error), facts, error.retryable, error.definite)
+    return ErrorAnswer(type(error).__name__, str(error), facts, error.retryable, error.definite or not changes)
 
 
 def internal_answer() -> ErrorAnswer:

@@ -12,18 +12,26 @@ from typing import Any, Final
 import msgspec
 
 from boki_common.version import VERSION
-from boki_gateway.bodies import BatchRecord
+from boki_gateway import patterns
+from boki_gateway.bodies import ONE_OF_TWO, BatchRecord
 from boki_gateway.call import JSON, NDJSON
 from boki_gateway.http_errors import ErrorAnswer, status_of_class
 from boki_gateway.sessions import HEADER
 from boki_gateway.table import Route
 
-COMMON_STATUSES: Final = (400, 403, 404, 405, 500, 502, 503, 504)
+COMMON_STATUSES: Final = (400, 401, 403, 404, 405, 414, 417, 431, 500, 502, 503, 504)
 BODY_STATUSES: Final = (408, 413, 415)
+SECURITY_SCHEMES: Final = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "The cluster token, where the cluster has one."},
+    "basic": {"type": "http", "scheme": "basic", "description": "The cluster token as password, with any user name."},
+}
+EVENT_SCHEMAS: Final = "x-events"
+"""Event of a stream by its name → the schema of its data."""
 REFERENCE: Final = "#/components/schemas/{name}"
 
 _SUMMARIES: Final = {
     400: "An argument is wrong.",
+    401: "The cluster token is asked for.",
     403: "The Host or the Origin is refused.",
     404: "Nothing is there.",
     405: "The path takes other methods.",
@@ -31,8 +39,11 @@ _SUMMARIES: Final = {
     409: "The log decided against it.",
     410: "It was there, and is trimmed or lost.",
     413: "The body or the record is too large.",
-    415: "The content type is none that is read.",
+    414: "Path and query are too long.",
+    415: "The content type or the encoding is none that is read.",
+    417: "What the request expects is not done.",
     429: "Too many undecided appends to the book.",
+    431: "The headers are too large.",
     500: "Storage or the gateway failed.",
     502: "The engine's answer was wrong or cut off.",
     503: "Not now.",
@@ -44,6 +55,9 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole document, of plain values."""
     types = _types(routes)
     _, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    for kind in ONE_OF_TWO:
+        if kind.__name__ in components:
+            _say_one_of_two(components[kind.__name__])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = operation(route)
@@ -59,7 +73,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": SECURITY_SCHEMES},
+        "security": [*({name: []} for name in SECURITY_SCHEMES), {}],
     }
 
 
@@ -72,6 +87,8 @@ def operation(route: Route) -> dict[str, Any]:
         "parameters": _parameters(route),
         "responses": _responses(route),
     }
+    if route.open:
+        described["security"] = []
     if route.body is not None:
         content: dict[str, Any] = {JSON: {"schema": _reference(route.body)}}
         if route.lines:
@@ -98,16 +115,39 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     ]
     headers = [*route.headers]
     if route.session:
-        headers.append((HEADER, f"What an earlier answer carried in {HEADER}: this request sees at least as much."))
+        meaning = f"What an earlier answer of this cluster carried in {HEADER}: this request sees at least as much."
+        headers.append((HEADER, meaning, patterns.TOKEN))
     return found + [
-        {"name": name, "in": "header", "required": False, "description": meaning, "schema": {"type": "string"}}
-        for name, meaning in headers
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": meaning,
+            "schema": {"type": "string", **constraints},
+        }
+        for name, meaning, constraints in headers
     ]
+
+
+def _say_one_of_two(component: dict[str, Any]) -> None:
+    """Of what excludes or needs one another only one form is described: a field that is left out, not null."""
+    properties = component["properties"]
+    for name in ("data", "text", "writer", "number"):
+        choices = properties.get(name, {}).get("anyOf")
+        if choices is not None:
+            (kept,) = (choice for choice in choices if choice.get("type") != "null")
+            properties[name] = kept
+    component["oneOf"] = [{"required": ["data"]}, {"required": ["text"]}]
+    if "writer" in properties:
+        component["dependentRequired"] = {"writer": ["number"], "number": ["writer"]}
 
 
 def _responses(route: Route) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"} if route.answer is None else _reference(route.answer)
-    answered: dict[str, Any] = {"description": route.summary, "content": {route.content_type: {"schema": schema}}}
+    content: dict[str, Any] = {"schema": schema}
+    if route.events:  # what comes is no one value: OpenAPI 3.1 has no word for its parts
+        content = {EVENT_SCHEMAS: {name: _reference(kind) for name, kind in route.events}}
+    answered: dict[str, Any] = {"description": route.summary, "content": {route.content_type: content}}
     if route.session:
         answered["headers"] = {
             HEADER: {"description": "The session, for requests that are to see as much.", "schema": {"type": "string"}}
@@ -116,8 +156,8 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.failing is not None:
         responses[str(route.failing)] = {**answered, "description": "It says what is wrong."}
     for status in statuses(route):
-        content = {JSON: {"schema": _reference(ErrorAnswer)}}
-        responses.setdefault(str(status), {"description": _SUMMARIES[status], "content": content})
+        refused = {JSON: {"schema": _reference(ErrorAnswer)}}
+        responses.setdefault(str(status), {"description": _SUMMARIES[status], "content": refused})
     return responses
 
 
@@ -131,7 +171,8 @@ def statuses(route: Route) -> list[int]:
 def _types(routes: Sequence[Route]) -> list[type[Any]]:
     types: dict[type[Any], None] = {ErrorAnswer: None}
     for route in routes:
-        for kind in (route.body, route.answer, BatchRecord if route.lines else None):
+        of_events = [kind for _, kind in route.events]
+        for kind in (route.body, route.answer, BatchRecord if route.lines else None, *of_events):
             if kind is not None:
                 types[kind] = None
     return list(types)

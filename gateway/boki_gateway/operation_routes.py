@@ -17,12 +17,15 @@ HEALTH_TIMEOUT_S: Final = 2.0
 
 
 async def health(call: Call) -> Answer:
-    """Asks an engine something that is answered at once."""
+    """Asks an engine something that is answered at once. Why it fails is for those who show the token; so is what else there is to
+    say: that appends are refused ends no reads."""
     try:
         await call.parts.client.book(0).check_tail(consistency="any", timeout=HEALTH_TIMEOUT_S)
     except BokiError as error:
-        return HealthAnswer("failing", [f"no engine answers this gateway: {error}"])
-    return HealthAnswer("ok", [])
+        reasons = [f"no engine answers this gateway: {error}"]
+        return HealthAnswer("failing", reasons if call.admitted else [])
+    refusal = call.parts.client.refusal
+    return HealthAnswer("ok", [str(refusal)] if refusal is not None and call.admitted else [])
 
 
 async def metrics(call: Call) -> Answer:
@@ -52,11 +55,12 @@ OPERATION_ROUTES: Final = (
         method="GET",
         path="/health",
         name="health",
-        summary="Whether the gateway reaches an engine; 503 when it does not.",
+        summary="Whether the gateway reaches an engine; 503 when not. Asks for no token; the reasons are for who shows one.",
         handler=health,
         group="operation",
         answer=HealthAnswer,
         failing=503,
+        open=True,
         session=False,
     ),
     Route(

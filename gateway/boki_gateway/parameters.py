@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from boki_common import limits
 from boki_common.errors import InvalidArgument
+from boki_gateway import patterns
 from boki_gateway.bodies import ENCODINGS, Encoding
 from boki_gateway.names import is_number, parse_name
 
@@ -138,42 +139,44 @@ def _in_query(name: str, meaning: str, schema: Mapping[str, Any], parser: Callab
     return Parameter(name, "query", meaning, schema, parser)
 
 
-_SEQNUM_SCHEMA: Final = {"type": "string", "pattern": "^[0-9]{1,20}$"}
+def _text(constraints: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "string", **constraints}
+
+
+_BOUND_SCHEMA: Final = _text(patterns.BOUND)
 
 BOOK: Final = Parameter(
     "book",
     "path",
     "Name of the book, percent-encoded; ~ and digits is a number, ~~ begins a name with ~.",
-    {"type": "string", "minLength": 1},
+    _text(patterns.BOOK),
     lambda text: parse_name(text, "book"),
 )
-SEQNUM: Final = Parameter("seqnum", "path", "Seqnum of the record.", _SEQNUM_SCHEMA, _seqnum("seqnum"))
-WRITER: Final = Parameter(
-    "writer", "path", "Name of a writer, percent-encoded.", {"type": "string", "minLength": 1, "maxLength": 255}, str
-)
+SEQNUM: Final = Parameter("seqnum", "path", "Seqnum of the record.", _text(patterns.SEQNUM), _seqnum("seqnum"))
+WRITER: Final = Parameter("writer", "path", "Name of a writer, percent-encoded.", _text(patterns.WRITER), str)
 TIME_MS: Final = Parameter(
     "time_ms",
     "path",
     "Milliseconds since 1970 UTC, on the clock of `time_ms` of records.",
-    {"type": "string", "pattern": "^[0-9]{1,19}$"},
+    _text(patterns.TIME_MS),
     _time_ms,
 )
 TAG: Final = _in_query(
     "tag",
     "Only records of this stream; ~ and digits is a number. Default: every record of the book.",
-    {"type": "string"},
+    _text(patterns.STREAM),
     lambda text: parse_name(text, "tag"),
 )
-START: Final = _in_query("start", "First seqnum, inclusive. Default: the beginning.", _SEQNUM_SCHEMA, _seqnum("start"))
+START: Final = _in_query("start", "First seqnum, inclusive. Default: the beginning.", _BOUND_SCHEMA, _seqnum("start"))
 EVENTS_START: Final = _in_query(
     "start",
     "First seqnum, inclusive; 0 is the beginning. Default: behind Last-Event-ID, else what comes from now on.",
-    _SEQNUM_SCHEMA,
+    _BOUND_SCHEMA,
     _seqnum("start"),
 )
-STOP: Final = _in_query("stop", "Last seqnum, exclusive. Default: what is there now.", _SEQNUM_SCHEMA, _seqnum("stop"))
-AT_LEAST: Final = _in_query("at_least", "Lowest seqnum that will do.", _SEQNUM_SCHEMA, _seqnum("at_least"))
-AT_MOST: Final = _in_query("at_most", "Highest seqnum that will do.", _SEQNUM_SCHEMA, _seqnum("at_most"))
+STOP: Final = _in_query("stop", "Last seqnum, exclusive. Default: what is there now.", _BOUND_SCHEMA, _seqnum("stop"))
+AT_LEAST: Final = _in_query("at_least", "Lowest seqnum that will do.", _BOUND_SCHEMA, _seqnum("at_least"))
+AT_MOST: Final = _in_query("at_most", "Highest seqnum that will do.", _BOUND_SCHEMA, _seqnum("at_most"))
 LIMIT: Final = _in_query(
     "limit",
     "Records at most; an answer may hold fewer although there are more.",

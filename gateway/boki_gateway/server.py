@@ -13,29 +13,34 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import hdrs, web
 
 from boki import Client
-from boki_common.errors import BokiError, SettingsError
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import BokiError, SettingsError, Unauthenticated
+from boki_common.host_rules import HostRules
+from boki_common.http_credential import CHALLENGES, shown_in
+from boki_common.http_server import HttpRunner
 from boki_common.logs import get_logger
-from boki_common.metrics import Metrics
+from boki_common.metrics import LATENCY_BUCKETS_S, Histogram, Metrics
 from boki_common.net.connection import Address
-from boki_gateway import bodies, metric_definitions, openapi, parameters
+from boki_gateway import bodies, encodings, metric_definitions, openapi, parameters
 from boki_gateway.admission import Admission
 from boki_gateway.board import StatusBoard
 from boki_gateway.bodies import HealthAnswer
 from boki_gateway.book_routes import BOOK_ROUTES
 from boki_gateway.call import EVENTS, JSON, NDJSON, Answer, Call, Created, Parts
 from boki_gateway.cluster_state import ClusterFacts
-from boki_gateway.errors import MethodRefused, NoSuchPath, UnsupportedBody
+from boki_gateway.errors import MethodRefused, NoSuchPath, NotAdmitted, UnsupportedBody, UnsupportedEncoding
 from boki_gateway.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
+from boki_gateway.library_pages import library_routes
 from boki_gateway.operation_routes import OPERATION_ROUTES
-from boki_gateway.origin import HostRules
-from boki_gateway.page_routes import PAGE_ROUTES
+from boki_gateway.page_routes import PAGE_ROUTES, page_routes
+from boki_gateway.pages import Page
 from boki_gateway.sessions import HEADER, Sessions
 from boki_gateway.settings import GatewaySettings
 from boki_gateway.table import Route
@@ -43,6 +48,11 @@ from boki_gateway.table import Route
 Serve: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ROUTES: Final = (*BOOK_ROUTES, *OPERATION_ROUTES, *PAGE_ROUTES)
+OPEN: Final = frozenset(route.name for route in ROUTES if route.open)
+"""Names of the routes that are answered without the token."""
+PROMPT: Final = frozenset(route.name for route in BOOK_ROUTES if route.content_type != EVENTS)
+"""Names of the routes about books that are answered at once, unless somebody waits for records."""
+HOW_TO_SHOW: Final = "it is sent as Authorization: Bearer TOKEN, or as the password of Basic, with any user name"
 CLOSE_PATIENCE_S: Final = 2.0
 """Requests under way may take so long when the gateway closes."""
 ELSEWHERE: Final = "none"
@@ -55,42 +65,66 @@ class Gateway:
     """One listening gateway. Use `start`. The client stays its owner's."""
 
     def __init__(
-        self, client: Client, facts: ClusterFacts, settings: GatewaySettings, metrics: Metrics, *, address: Address
+        self,
+        client: Client,
+        facts: ClusterFacts,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        *,
+        address: Address,
+        allowed_hosts: Sequence[str] = (),
+        token: ClusterToken = NO_TOKEN,
+        pages: Sequence[Page] = (),
     ) -> None:
+        self._token = token
         admission = Admission(settings)
         self._answered = 0
+        self._latencies = Histogram(LATENCY_BUCKETS_S)
+        """Of requests about books that do not wait for records."""
         board = StatusBoard(
             facts,
             every_s=settings.status_every_s,
             requests=lambda: self._answered,
             streams=lambda: admission.streams,
+            answers=lambda: self._latencies.counts,
         )
-        document = msgspec.json.encode(openapi.document(ROUTES)) + b"\n"
+        routes = routes_with(pages)
+        document = msgspec.json.encode(openapi.document(routes)) + b"\n"
         sessions = Sessions(client, limit=settings.sessions)
         self._parts = Parts(client, settings, sessions, admission, board, metrics, document, asyncio.Event())
-        self._hosts = HostRules(address.host, settings.allowed_hosts)
+        self._hosts = HostRules(address.host, allowed_hosts)
         self._address = address
         self._requests = metrics.counter(metric_definitions.REQUESTS)
         self._seconds = metrics.histogram(metric_definitions.REQUEST_SECONDS)
         metrics.gauge(metric_definitions.STREAMS).set_function(lambda: admission.streams)
         application = web.Application(middlewares=[self._outermost])
-        for route in ROUTES:
+        for route in routes:
             handler = self._handler(route)
-            application.router.add_route(route.method, route.path, handler, name=route.name)
+            path = pattern_of(route, routes)
+            application.router.add_route(route.method, path, handler, name=route.name)
             if _has_head(route):
-                application.router.add_route(hdrs.METH_HEAD, route.path, handler, name=route.name)
-        self._runner = web.AppRunner(
+                application.router.add_route(hdrs.METH_HEAD, path, handler, name=route.name)
+        self._runner = HttpRunner(
             application,
-            access_log=None,
-            handle_signals=False,
+            refuse=self._refuse_unread,
+            connections=settings.connections,
             handler_cancellation=True,
-            shutdown_timeout=CLOSE_PATIENCE_S,
+            shutdown_timeout_s=CLOSE_PATIENCE_S,
         )
         self._port = 0
 
     @classmethod
     async def start(
-        cls, client: Client, facts: ClusterFacts, settings: GatewaySettings, metrics: Metrics, *, address: Address
+        cls,
+        client: Client,
+        facts: ClusterFacts,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        *,
+        address: Address,
+        allowed_hosts: Sequence[str] = (),
+        token: ClusterToken = NO_TOKEN,
+        pages: Sequence[Page] = (),
     ) -> Gateway:
         """Listens; port 0 picks a free one.
 
@@ -100,11 +134,16 @@ class Gateway:
             settings: bounds and times.
             metrics: of the process.
             address: where to listen.
+            allowed_hosts: names that Host may have beside the usual ones, see `boki_common.host_rules`.
+            token: what requests have to show; what it shows to engines is the client's own.
+            pages: of libraries, see `library_pages.installed`.
 
         Raises:
             SettingsError: cannot listen there.
         """
-        gateway = cls(client, facts, settings, metrics, address=address)
+        gateway = cls(
+            client, facts, settings, metrics, address=address, allowed_hosts=allowed_hosts, token=token, pages=pages
+        )
         await gateway._listen()
         return gateway
 
@@ -145,7 +184,7 @@ class Gateway:
                 answer = await self._answer(route, request, session)
                 response = _response(answer, route)
             except BokiError as error:
-                response = _refusal(error)
+                response = _refusal(error, changes=route.changes)
             if route.session and not response.prepared:
                 response.headers[HEADER] = self._parts.sessions.token_of(session)
             return response
@@ -156,11 +195,32 @@ class Gateway:
         parameters.check_target(request.raw_path)
         asked = parameters.parse(route.parameters, path=request.match_info, query=_query(route, request))
         if route.body is None:
-            return await route.handler(Call(self._parts, request, asked, None, session))
+            return await route.handler(Call(self._parts, request, asked, None, session, self._is_admitted(request)))
         lines = _are_lines(route, request)
         async with self._parts.admission.body(request, limit=route.body_bytes) as data:
             body = bodies.decode_lines(data) if lines else bodies.decode_body(data, route.body)
-            return await route.handler(Call(self._parts, request, asked, body, session))
+            return await route.handler(Call(self._parts, request, asked, body, session, admitted=True))
+
+    def _admit(self, request: web.Request) -> None:
+        """Raises NotAdmitted."""
+        try:
+            self._token.admit(shown_in(request.headers.get(hdrs.AUTHORIZATION)), "this gateway")
+        except Unauthenticated as error:
+            raise NotAdmitted(f"{error}; over HTTP {HOW_TO_SHOW}", **error.facts) from error
+
+    def _is_admitted(self, request: web.Request) -> bool:
+        try:
+            self._admit(request)
+        except NotAdmitted:
+            return False
+        return True
+
+    def _refuse_unread(self, error: BokiError) -> web.Response:
+        """Answers what came to no route, as it could not be read."""
+        answer = _refusal(error)
+        self._answered += 1
+        self._requests.labels(ELSEWHERE, str(answer.status)).inc()
+        return answer
 
     @web.middleware
     async def _outermost(self, request: web.Request, handler: Serve) -> web.StreamResponse:
@@ -175,11 +235,16 @@ class Gateway:
         finally:
             self._answered += 1
             self._requests.labels(name, str(status)).inc()
-            self._seconds.labels(name).observe(asyncio.get_running_loop().time() - began)
+            took_s = asyncio.get_running_loop().time() - began
+            self._seconds.labels(name).observe(took_s)
+            if name in PROMPT and "wait" not in request.query:
+                self._latencies.observe(took_s)
 
     async def _guarded(self, request: web.Request, handler: Serve) -> web.StreamResponse:
         try:
-            self._hosts.check(request.method, request.headers.get(hdrs.HOST), request.headers.get(hdrs.ORIGIN))
+            self._hosts.check(request.method, request.headers)
+            if (request.match_info.route.name or ELSEWHERE) not in OPEN:
+                self._admit(request)
             with self._parts.admission.request():
                 return await handler(request)
         except BokiError as error:
@@ -194,6 +259,24 @@ class Gateway:
         except Exception as fault:  # noqa: BLE001  # the outermost frame of a request: logged, and answered
             _log.error("a request could not be answered", path=request.path, error=repr(fault), exc_info=True)
             return _json(internal_answer(), 500)
+
+
+def routes_with(pages: Sequence[Page]) -> list[Route]:
+    """All routes of a gateway that serves pages of libraries."""
+    return [*BOOK_ROUTES, *OPERATION_ROUTES, *page_routes(pages), *library_routes(pages)]
+
+
+def pattern_of(route: Route, routes: Sequence[Route]) -> str:
+    """The path as the router takes it: what is a path by itself is no value of a variable in its place.
+
+    So `/records/{seqnum}` is not also the path `/records/batch`, of which another method is asked.
+    """
+    before, variable, last = route.path.rpartition("/{")
+    if not variable or "/" in last:
+        return route.path
+    siblings = [other.path.removeprefix(f"{before}/") for other in routes if other.path.startswith(f"{before}/")]
+    fixed = "|".join(sorted({sibling for sibling in siblings if "/" not in sibling and "{" not in sibling}))
+    return f"{before}/{{{last.removesuffix('}')}:(?!(?:{fixed})$)[^/]+}}" if fixed else route.path
 
 
 def _has_head(route: Route) -> bool:
@@ -226,9 +309,14 @@ def _response(answer: Answer, route: Route) -> web.StreamResponse:
     return _json(answer, (route.failing or route.status) if failing else route.status)
 
 
-def _refusal(error: BokiError) -> web.Response:
+def _refusal(error: BokiError, *, changes: bool = True) -> web.Response:
     status = status_of(error)
-    response = _json(error_answer(error), status)
+    response = _json(error_answer(error, changes=changes), status)
+    if isinstance(error, NotAdmitted):
+        for challenge in CHALLENGES:
+            response.headers.add(hdrs.WWW_AUTHENTICATE, challenge)
+    if isinstance(error, UnsupportedEncoding):
+        response.headers[hdrs.ACCEPT_ENCODING] = encodings.KNOWN
     if status in (429, 503):
         response.headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_S)
     return response

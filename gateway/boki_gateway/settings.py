@@ -22,12 +22,6 @@ class GatewaySettings:
         minimum=-1,
         maximum=65_535,
     )
-    allowed_hosts: tuple[str, ...] = setting(
-        (),
-        unit="",
-        help="Names that the Host header may have beside localhost and the address listened on; * allows any, which is "
-        "what holds when it listens beyond this machine and none are named.",
-    )
     call_timeout_s: float = setting(
         30.0,
         unit="s",
@@ -36,6 +30,9 @@ class GatewaySettings:
         maximum=limits.SDK_GIVE_UP_S,
     )
     requests: int = setting(1_024, unit="requests", help="Requests under way; more are told to come later.", minimum=1)
+    connections: int = setting(
+        4_096, unit="connections", help="Open connections, idle ones too; more are ended.", minimum=1
+    )
     streams: int = setting(256, unit="streams", help="Open event streams; more are told to come later.", minimum=1)
     body_bytes: int = setting(
         128 * limits.MIB, unit="bytes", help="Bodies of requests under way; more are told to come later.", minimum=1

@@ -5,6 +5,7 @@ The server adds rows to its router and parses by them; `openapi` describes them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -32,8 +33,8 @@ class Route:
     handler: Handler
     group: Group = "records"
     parameters: tuple[Parameter, ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()
-    """(name, meaning) of request headers that it reads, beside those that all read."""
+    headers: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
+    """(name, meaning, constraints) of request headers that it reads, beside those that all read."""
     body: type[Any] | None = None
     lines: bool = False
     """Whether the body may be lines of JSON as well."""
@@ -46,5 +47,16 @@ class Route:
     """Errors that are its own, beside those that every route may have."""
     failing: int | None = None
     """A second status that the answer may have with the same body."""
+    events: tuple[tuple[str, type[Any]], ...] = ()
+    """(name, type of its data) of the events that a stream consists of."""
+    reads: bool = False
+    """Whether a POST only reads."""
+    open: bool = False
+    """Whether it is answered without the cluster token too: it tells of no data."""
     session: bool = True
     """Whether it takes and gives a session."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may apply something: of what only reads no outcome is unknown."""
+        return self.method != "GET" and not self.reads

@@ -7,7 +7,8 @@ async with running_gateway(cluster, streams=1) as asker:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import copy
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from io import BytesIO
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ from multidict import CIMultiDictProxy
 
 from boki import Client
 from boki.testing import MemoryCluster
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
@@ -31,6 +33,7 @@ from boki_gateway.cluster_state import (
     SequencerState,
     SlotRange,
 )
+from boki_gateway.pages import Page
 from boki_gateway.server import Gateway
 from boki_gateway.settings import GatewaySettings
 
@@ -54,7 +57,9 @@ class Facts:
         if self.error is not None:
             raise self.error
         self.state.engines[0].records += 1_000
-        return self.state
+        if counts := self.state.engines[0].ack_counts:
+            counts[4] += 10
+        return copy.deepcopy(self.state)
 
 
 def cluster_state() -> ClusterState:
@@ -67,6 +72,7 @@ def cluster_state() -> ClusterState:
                     EngineLog(log=1, term=6, position=9_000, seqnum="206158439208", lag_entries=0),
                 ],
                 records=1_204_331, books=812, lag_entries=0, index_bytes=48_000_000, cache_bytes=212_000_000, connections=9,
+                ack_counts=[0] * 17,
             ),
             EngineState(
                 name="e2" * 16, address="127.0.0.1:7140", up=True, ready=True, logs=[
@@ -88,7 +94,9 @@ def cluster_state() -> ClusterState:
             SequencerState(name="53" * 16, address="127.0.0.1:7241", up=True),
         ],
         bookies=[
-            BookieState(name="b1" * 16, address="127.0.0.1:3181", up=True),
+            BookieState(
+                name="b1" * 16, address="127.0.0.1:3181", up=True, free_bytes=412_000_000_000, total_bytes=960_000_000_000,
+            ),
             BookieState(name="b2" * 16, address="127.0.0.1:3182", up=True, read_only=True),
             BookieState(
                 name="b3" * 16, address="127.0.0.1:3183", up=False, problem="cannot connect to 127.0.0.1:3183: refused; is it up?"
@@ -100,6 +108,7 @@ def cluster_state() -> ClusterState:
             LogState(log=1, slots=320, term=6, metalog_ledger=28, sequencer="52" * 16),
         ],
         slots=[SlotRange(0, 511, 0), SlotRange(512, 831, 1), SlotRange(832, 1023, 0)],
+        faults=["bookie 127.0.0.1:3182 is read-only", "shard 4 of log 0: 2 of 3 copies", "bookie 127.0.0.1:3183 is down: refused"],
     )  # fmt: skip
 
 
@@ -147,12 +156,21 @@ class Asker:
 
 
 @asynccontextmanager
-async def running_gateway(cluster: MemoryCluster, address: Address = ANY_PORT, **settings: Any) -> AsyncIterator[Asker]:
+async def running_gateway(
+    cluster: MemoryCluster,
+    address: Address = ANY_PORT,
+    allowed_hosts: Sequence[str] = (),
+    token: ClusterToken = NO_TOKEN,
+    pages: Sequence[Page] = (),
+    **settings: Any,
+) -> AsyncIterator[Asker]:
     usual: dict[str, Any] = {"status_every_s": 0.05, "call_timeout_s": 5.0}
     chosen = GatewaySettings(**usual | settings)
     client = await cluster.connect(timeout=chosen.call_timeout_s)
     facts, metrics = Facts(cluster_state()), Metrics()
-    gateway = await Gateway.start(client, facts, chosen, metrics, address=address)
+    gateway = await Gateway.start(
+        client, facts, chosen, metrics, address=address, allowed_hosts=allowed_hosts, token=token, pages=pages
+    )
     async with aiohttp.ClientSession() as http:
         try:
             yield Asker(gateway, http, client, facts, metrics)

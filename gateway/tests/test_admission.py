@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from boki_common.errors import Overloaded
 from boki_gateway.admission import Admission
 from boki_gateway.settings import GatewaySettings
+from boki_gateway.table import SMALL_BODY
 from boki_gateway.testing import running_gateway
 
 if TYPE_CHECKING:
@@ -44,6 +46,27 @@ async def test_a_body_without_a_length_is_bounded_as_it_comes(cluster: MemoryClu
         async with asker.http.post(asker.url + RECORDS, data=parts, headers=JSON) as answer:
             assert answer.status == 413
         assert asker.gateway._parts.admission.body_bytes == 0
+
+
+async def test_an_encoded_body_counts_as_the_most_that_it_may_stand_for(cluster: MemoryCluster) -> None:
+    async with running_gateway(cluster) as asker:
+        address, admission = asker.gateway.address, asker.gateway._parts.admission
+        _, writer = await asyncio.open_connection(address.host, address.port)
+        head = f"POST {RECORDS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Encoding: gzip\r\nContent-Length: 100\r\n\r\n".encode())
+        while not admission.body_bytes:
+            await asyncio.sleep(0)
+        assert admission.body_bytes == SMALL_BODY
+        writer.close()
+
+
+async def test_a_bomb_is_refused_where_it_passes_the_limit(cluster: MemoryCluster) -> None:
+    async with running_gateway(cluster) as asker:
+        bomb = gzip.compress(bytes(64 * SMALL_BODY))
+        reply = await asker.ask("POST", RECORDS, data=bomb, headers=JSON | {"Content-Encoding": "gzip"})
+        assert (reply.status, reply.body["error"]) == (413, "BodyTooLarge")
+        fine = gzip.compress(b'{"text": "x"}')
+        assert (await asker.ask("POST", RECORDS, data=fine, headers=JSON | {"Content-Encoding": "gzip"})).status == 201
 
 
 async def test_bodies_under_way_are_bounded_together(cluster: MemoryCluster) -> None:

@@ -27,7 +27,9 @@ async def test_all_who_look_share_one_question() -> None:
     board = board_of(facts)
     assert facts.asked == 0, "nobody looked yet"
     answers = await asyncio.gather(*(board.look() for _ in range(5)))
-    assert facts.asked == 1
+    assert facts.asked == 2, "two, so that there is a rate"
+    rates = answers[0].history.records_per_s
+    assert len(rates) == 1 and rates[0] is not None and rates[0] > 0
     assert {len(answer.cluster.engines) for answer in answers} == {2}
     assert (answers[0].gateway.requests, answers[0].gateway.streams) == (7, 2)
     await asked(facts, 4)

@@ -63,6 +63,8 @@ def test_text_that_is_no_unicode_is_refused() -> None:
         (b"{", "found: Input data was truncated"),
         (b"\xff", "found: "),
         (b"[]", "Expected `object`"),
+        (b'{"expect": ' + b'{"a": ' * 100_000, "Expected `str | int | null`"),
+        (b'{"unknown": ' + b"[" * 100_000, "unknown field `unknown`"),
     ],
 )
 def test_what_is_no_json_is_named(data: bytes, message: str) -> None:

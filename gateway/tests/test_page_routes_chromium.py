@@ -1,148 +1,51 @@
-"""The status page in a real browser: it draws what `/v1/status` says, in light and dark, at the width of a phone.
-
-Chromium without its window, driven through chromedriver's HTTP protocol (W3C WebDriver and the DevTools commands behind it),
-so that nothing has to be installed but the browser: on Debian the packages chromium and chromium-driver.
-"""
+"""The status page in a real browser: it draws what `/v1/status` says, in light and dark, at the width of a phone."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import pytest
 
+from boki_common.cluster_token import parse
 from boki_common.errors import MetadataUnavailable
+from boki_gateway.testing import running_gateway
+from itests.support.chromium import LIVE, NO_CHROMIUM, PHONE, Browser, browsing, chromium
 
 if TYPE_CHECKING:
+    from boki.testing import MemoryCluster
     from boki_gateway.testing import Asker
-
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
-FLAGS: Final = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-)  # fmt: skip
-PHONE: Final = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-DESK: Final = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 pytestmark = pytest.mark.chromium
 
 
-class Browser:
-    """One window. `run` runs JavaScript in it, `until` waits for a condition there."""
-
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
-        self._http = http
-        self._url = url
-
-    async def _ask(self, path: str, body: object) -> Any:
-        async with self._http.post(self._url + path, json=body) as answer:
-            value = (await answer.json())["value"]
-            assert answer.status == 200, value
-            return value
-
-    async def open(self, url: str) -> None:
-        await self._ask("/url", {"url": url})
-
-    async def run(self, script: str) -> Any:
-        return await self._ask("/execute/sync", {"script": f"return {script}", "args": []})
-
-    async def until(self, condition: str) -> None:
-        script = (
-            "const done = arguments[0]; const look = setInterval(() => {"
-            f"if ({condition}) {{ clearInterval(look); done(true); }} }}, 20);"
-        )
-        await self._ask("/execute/async", {"script": script, "args": []})
-
-    async def soon(self, condition: str) -> None:
-        """As `until`, on a page that does not wait two seconds before it asks again."""
-        await self.until(f"document.dispatchEvent(new Event('visibilitychange')) && ({condition})")
-
-    async def tool(self, command: str, **params: Any) -> None:
-        """A command of the DevTools."""
-        await self._ask("/goog/cdp/execute", {"cmd": command, "params": params})
-
-    async def complaints(self) -> list[str]:
-        """What the console says since the last time: errors of scripts, of loading, of the policy."""
-        return [line["message"] for line in await self._ask("/se/log", {"type": "browser"})]
-
-
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of one window, which the tests share: opening a browser takes seconds."""
-    found = shutil.which("chromedriver")
-    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None or binary is None:
-        pytest.skip("needs Chromium and chromedriver on PATH; on Debian: apt-get install chromium chromium-driver")
-    directory = tmp_path_factory.mktemp("chromium")
-    options = {"args": [*FLAGS, f"--user-data-dir={directory / 'profile'}"], "binary": binary}
-    wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}, "timeouts": {"script": 30_000}}
-    with subprocess.Popen(
-        [found, "--port=0", f"--log-path={directory / 'log'}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            driver = _driver_url(process.stdout)
-            url = asyncio.run(_open_window(driver, wanted))
-            yield url
-            asyncio.run(_close_window(url))
-        finally:
-            process.terminate()
-
-
-def _driver_url(said: IO[str] | None) -> str:
-    assert said is not None
-    for line in said:
-        if port := re.search(r"successfully on port (\d+)", line):
-            return f"http://127.0.0.1:{port[1]}"
-    pytest.fail("chromedriver ended before it listened")
-
-
-async def _open_window(driver: str, wanted: dict[str, Any]) -> str:
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{driver}/session", json={"capabilities": {"alwaysMatch": wanted}}) as answer,
-    ):
-        value = (await answer.json())["value"]
-        assert answer.status == 200, value
-        return f"{driver}/session/{value['sessionId']}"
-
-
-async def _close_window(url: str) -> None:
-    async with aiohttp.ClientSession() as http, http.delete(url) as answer:
-        assert answer.status == 200
+    """One window, which the tests share."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as url:
+        if url is None:
+            pytest.skip(NO_CHROMIUM)
+        yield url
 
 
 @pytest.fixture
 async def browser(window: str) -> AsyncIterator[Browser]:
     """The window, wide and light."""
-    async with aiohttp.ClientSession() as http:
-        one = Browser(http, window)
-        await one.tool("Emulation.setDeviceMetricsOverride", **DESK)
-        await one.tool("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
-        await one.complaints()
+    async with browsing(window) as one:
         yield one
-        await one.open("about:blank")
-
-
-LIVE: Final = "document.documentElement.dataset.state === 'live'"
-
-
-async def text_of(browser: Browser, selector: str) -> list[str]:
-    found: list[str] = await browser.run(f"[...document.querySelectorAll('{selector}')].map((one) => one.innerText)")
-    return found
 
 
 async def test_it_draws_the_cluster(asker: Asker, browser: Browser) -> None:
     await browser.open(asker.url)
     await browser.until(LIVE)
-    assert await text_of(browser, "#summary") == ["1 of 9 down"]
+    cards = dict(zip(await browser.texts(".card h3"), await browser.texts(".card .value"), strict=True))
+    assert cards["Records ordered"] not in ("", "–/s"), "there are rates from the first answer on"
+    assert cards["Ack latency"].replace(" ", "").startswith("0.75msmedian")
+    assert (await browser.texts(".card .levels"))[0].split()[1] == "0"
+    assert (await browser.texts(".card .times"))[0].split() == ["20", "s", "ago", "now"]
+    assert await browser.texts("#faults li") == asker.facts.state.faults
+    assert await browser.texts("#summary") == ["1 of 9 down"]
     assert await browser.run("document.title") == "(1 of 9 down) Boki"
     widths = "[...document.querySelectorAll('#slots rect')].map((one) => [one.dataset.log, one.getAttribute('width')])"
     assert await browser.run(widths) == [["0", "512"], ["1", "320"], ["0", "192"]]
@@ -150,15 +53,17 @@ async def test_it_draws_the_cluster(asker: Asker, browser: Browser) -> None:
         "[...document.querySelectorAll('#slots rect')].map((one) => getComputedStyle(one).fill)"
     )
     assert colours[0] == colours[2] != colours[1]
-    logs = await text_of(browser, "#logs tbody tr")
+    logs = await browser.texts("#logs tbody tr")
     assert [re.split(r"\s+", row)[:4] for row in logs] == [["Log", "0", "704", "7"], ["Log", "1", "320", "6"]]
-    assert "1,203,990" in (await text_of(browser, "#engines tbody tr"))[1]
-    assert (await text_of(browser, "#sequencers-note"))[0] == "3 of 3 up, 1 standing by"
-    bookies = await text_of(browser, "#bookies tbody tr")
-    assert "takes writes" in bookies[0]
+    assert "1,203,990" in (await browser.texts("#engines tbody tr"))[1]
+    assert (await browser.texts("#sequencers-note"))[0] == "3 of 3 up, 1 standing by"
+    bookies = await browser.texts("#bookies tbody tr")
+    assert re.split(r"\s+", bookies[0]) == [
+        *["127.0.0.1:3181", "b1b1b1b1", "412", "GB", "548", "GB", "held", "takes", "writes"]
+    ]
     assert "read only" in bookies[1]
     assert "refused; is it up?" in bookies[2]
-    assert "leads" in (await text_of(browser, "#controllers tbody tr"))[0]
+    assert "leads" in (await browser.texts("#controllers tbody tr"))[0]
     await browser.until("document.querySelector('.spark-line').getAttribute('d').includes('L')")
     assert await browser.complaints() == []
 
@@ -167,14 +72,18 @@ async def test_what_changes_is_drawn_again(asker: Asker, browser: Browser) -> No
     await browser.open(asker.url)
     await browser.until(LIVE)
     asker.facts.state.bookies[2].up = True
+    asker.facts.state.faults.pop()
+    await browser.soon("document.getElementById('summary').textContent === '2 faults'")
+    asker.facts.state.faults = []
     await browser.soon("document.getElementById('summary').textContent === 'all 9 up'")
+    assert await browser.run("document.getElementById('faults').hidden")
     asker.facts.state.sequencers[1].up = False
     await browser.soon("document.getElementById('summary').textContent === '1 log without a sequencer, 1 of 9 down'")
     asker.facts.error = MetadataUnavailable("no ZooKeeper answers")
     await browser.soon("document.getElementById('problem').textContent.includes('no ZooKeeper answers')")
     await asker.gateway.close()
     await browser.soon("document.documentElement.dataset.state === 'stale'")
-    assert await text_of(browser, "#summary") == ["gateway away"]
+    assert await browser.texts("#summary") == ["gateway away"]
 
 
 async def test_names_are_text_and_never_markup(asker: Asker, browser: Browser) -> None:
@@ -184,8 +93,8 @@ async def test_names_are_text_and_never_markup(asker: Asker, browser: Browser) -
     await browser.open(asker.url)
     await browser.until(LIVE)
     assert await browser.run("document.querySelectorAll('main img').length") == 0
-    assert (await text_of(browser, "#problem"))[0] == evil
-    assert evil in (await text_of(browser, "#bookies tbody tr"))[2]
+    assert (await browser.texts("#problem"))[0] == evil
+    assert evil in (await browser.texts("#bookies tbody tr"))[2]
 
 
 async def test_light_and_dark(asker: Asker, browser: Browser) -> None:
@@ -204,6 +113,56 @@ async def test_light_and_dark(asker: Asker, browser: Browser) -> None:
     assert await browser.run(ground) == seen["light"], "and the choice stays"
 
 
+TOKEN: Final = "0123456789abcdef-of-the-test"
+FIRST_EVENT: Final = """new Promise((done) => {
+  const source = new EventSource(`${location.origin}/v1/books/b/events?start=0&encoding=text`);
+  source.addEventListener("record", (event) => { source.close(); done(JSON.parse(event.data).text); });
+  source.onerror = () => { source.close(); done("failed"); };
+})"""
+
+
+async def test_the_page_and_its_streams_work_under_the_token_that_the_browser_asked_a_person_for(
+    cluster: MemoryCluster, browser: Browser
+) -> None:
+    async with running_gateway(cluster, token=parse(TOKEN, "the test")) as asker:
+        await asker.client.book("b").append(b"hello")
+        await browser.open(asker.url.replace("http://", f"http://anybody:{TOKEN}@"))
+        await browser.until(LIVE)
+        assert await browser.answer(FIRST_EVENT) == "hello"
+        await browser.open(f"{asker.url}/reference")
+        await browser.until(LIVE)
+        assert await browser.complaints() == []
+
+
+async def test_a_page_of_another_origin_changes_nothing_although_the_browser_knows_the_token(
+    cluster: MemoryCluster, asker: Asker, browser: Browser
+) -> None:
+    """The browser sends the token by itself; that a page wants it to is told by headers no page can change."""
+    async with running_gateway(cluster, token=parse(TOKEN, "the test")) as victim:
+        await browser.open(victim.url.replace("http://", f"http://anybody:{TOKEN}@"))
+        await browser.until(LIVE)
+        path = f"{victim.url}/v1/books/b"
+        body = 'method: "POST", credentials: "include", body: JSON.stringify({text: "evil"})'
+        json = 'headers: {"Content-Type": "application/json"}'
+        own = f'fetch("{path}/records", {{{body}, {json}}}).then((answer) => answer.status)'
+        assert await browser.answer(own) == 201, "of its own page it is wanted"
+        await browser.open(f"{asker.url}/health")  # another origin, and without a policy of its own
+        for options in (f"{body}, {json}", f'{body}, mode: "no-cors"'):
+            await browser.answer(f'fetch("{path}/records", {{{options}}})')
+        await browser.answer(f'fetch("{path}/trim", {{{body}, mode: "no-cors"}})')
+        await browser.answer(
+            f'new Promise((done) => {{ const one = new EventSource("{path}/events"); one.onerror = () => done(0); }})'
+        )
+        image = f'const one = new Image(); one.onload = one.onerror = () => done(0); one.src = "{path}/records/next?wait=60"'
+        await browser.answer(f"new Promise((done) => {{ {image}; }})")
+        metrics = (await victim.ask("GET", "/metrics", headers={"Authorization": f"Bearer {TOKEN}"})).body.decode()
+        assert 'requests_total{route="append",status="201"} 1.0' in metrics
+        assert 'requests_total{route="append",status="403"}' in metrics
+        assert 'requests_total{route="follow",status="403"}' in metrics
+        assert 'requests_total{route="read_next",status="403"}' in metrics
+        assert 'requests_total{route="trim",status="200"}' not in metrics
+
+
 @pytest.mark.parametrize("path", ["/", "/reference#append"])
 async def test_it_fits_a_phone(asker: Asker, browser: Browser, path: str) -> None:
     await browser.tool("Emulation.setDeviceMetricsOverride", **PHONE)
@@ -217,10 +176,13 @@ async def test_a_cluster_of_which_nothing_is_known(asker: Asker, browser: Browse
     state = asker.facts.state
     state.sequencers, state.bookies, state.controllers, state.logs, state.slots = [], [], [], [], []
     state.engines[0].up = state.engines[1].up = False
+    state.engines[0].name, state.faults = "", []
     await browser.open(asker.url)
     await browser.until(LIVE)
-    assert "No bookie is known." in await text_of(browser, ".empty")
-    assert await text_of(browser, "#summary") == ["2 of 2 down"]
+    assert "No bookie is known." in await browser.texts(".empty")
+    assert await browser.texts("#summary") == ["2 of 2 down"]
+    engines = await browser.texts("#engines td.main")
+    assert [re.split(r"\s+", row.strip()) for row in engines] == [["127.0.0.1:7040"], ["127.0.0.1:7140", "e2e2e2e2"]]
     assert await browser.complaints() == []
 
 

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from yarl import URL
 
+from boki.testing import MemoryCluster
+from boki_common.engine_protocol import encode_answers
 from boki_common.errors import SettingsError
+from boki_common.intake import Intake
 from boki_common.net.connection import Address
-from boki_gateway.server import Gateway
+from boki_gateway.server import ROUTES, Gateway, _has_head
 from boki_gateway.table import SMALL_BODY
+from boki_gateway.testing import running_gateway
 
 if TYPE_CHECKING:
-    from boki.testing import MemoryCluster
     from boki_gateway.testing import Asker
 
 SHAPE = {"error", "message", "facts", "retryable", "definite"}
 RECORDS = "/v1/books/b/records"
+ENCODED = {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(
@@ -30,24 +34,61 @@ RECORDS = "/v1/books/b/records"
         ("GET", RECORDS, {"params": {"limt": "1"}}, 400, "InvalidArgument"),
         ("GET", RECORDS, {"headers": {"Host": "evil.example"}}, 403, "HostRefused"),
         ("POST", RECORDS, {"body": {"text": "x"}, "headers": {"Origin": "http://evil.example"}}, 403, "OriginRefused"),
+        ("GET", "/v1/books/b/events", {"headers": {"Origin": "http://evil.example"}}, 403, "OriginRefused"),
+        ("GET", "/metrics", {"headers": {"Origin": "null"}}, 403, "OriginRefused"),
         ("POST", RECORDS, {"data": b"{}", "headers": {"Content-Type": "text/plain"}}, 415, "UnsupportedBody"),
         ("POST", RECORDS, {"data": b"x" * (SMALL_BODY + 1), "headers": {"Content-Type": "application/json"}}, 413, "BodyTooLarge"),
-        ("POST", RECORDS, {"body": {"text": "x" * 2**20}}, 413, "RecordTooLarge"),
+        ("POST", RECORDS, {"data": b'{"text":"x"}', "headers": ENCODED | {"Content-Encoding": "gzip"}}, 400, "InvalidArgument"),
+        ("POST", RECORDS, {"data": b'{"text":"x"}', "headers": ENCODED | {"Content-Encoding": "br"}}, 415, "UnsupportedEncoding"),
+        ("POST", RECORDS, {"data": b'{"text":"x"}', "headers": ENCODED | {"Content-Encoding": "x"}}, 415, "UnsupportedEncoding"),
+        ("POST", RECORDS, {"body": {"text": "x"}, "headers": {"Expect": "tea"}}, 417, "ExpectationRefused"),
+        ("GET", RECORDS, {"headers": {"X-Long": "x" * 20_000}}, 431, "HeadersTooLarge"),
+        ("GET", RECORDS, {"params": {"tag": "x" * 9_000}}, 414, "TargetTooLong"),
+        ("POST", RECORDS, {"body": {"text": "x" * (2**20 + 1)}}, 413, "RecordTooLarge"),
     ],
 )  # fmt: skip
 async def test_what_is_refused(
-    asker: Asker, method: str, path: str, options: dict[str, Any], status: int, error: str
+    asker: Asker,
+    method: str,
+    path: str,
+    options: dict[str, Any],
+    status: int,
+    error: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     reply = await asker.ask(method, path, **options)
     assert (reply.status, reply.body["error"], set(reply.body)) == (status, error, SHAPE)
     assert "expected" in reply.body["message"]
+    assert (reply.headers.get("Accept-Encoding") == "gzip, deflate") == (error == "UnsupportedEncoding")
+    assert "Traceback" not in capsys.readouterr().err
     assert "Access-Control-Allow-Origin" not in reply.headers
     assert (await asker.get(f"{RECORDS}/tail")).body["record"] is None, "nothing was appended"
 
 
+@pytest.mark.parametrize("address", [Address("127.0.0.1", 0), Address("0.0.0.0", 0)], ids=str)
+async def test_a_name_that_was_made_to_mean_this_address_is_refused_however_wide_the_bind(
+    cluster: MemoryCluster, address: Address
+) -> None:
+    rebound = {"Host": "evil.example:7080", "Origin": "http://evil.example:7080"}
+    async with running_gateway(cluster, address, allowed_hosts=["log.example"]) as asker:
+        for route in ROUTES:
+            reply = await asker.ask(route.method, route.path, {} if route.body else None, headers=rebound)
+            assert (reply.status, reply.body["error"]) == (403, "HostRefused"), route
+        for host in ("log.example:7080", "10.0.0.5:7080", "localhost"):
+            assert (await asker.ask("GET", "/v1/books/b/records", headers={"Host": host})).status == 200
+
+
 async def test_the_methods_of_a_path_are_told(asker: Asker) -> None:
-    assert (await asker.ask("DELETE", RECORDS)).headers["Allow"] == "GET, HEAD, POST"
-    assert (await asker.ask("DELETE", "/v1/books/b/events")).headers["Allow"] == "GET"
+    """Of every path exactly those that the table has: what is a path by itself is no value of a variable."""
+    methods: dict[str, set[str]] = {}
+    for route in ROUTES:
+        methods.setdefault(route.path, set()).update([route.method, *(["HEAD"] if _has_head(route) else [])])
+    for path, allowed in methods.items():
+        filled = path.format(book="b", seqnum="7", writer="w", time_ms="0")
+        for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - allowed:
+            reply = await asker.ask(method, filled)
+            assert (reply.status, reply.headers.get("Allow")) == (405, ", ".join(sorted(allowed))), (method, path)
+    assert methods[f"{RECORDS.replace('/b/', '/{book}/')}/batch"] == {"POST"}
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", RECORDS, f"{RECORDS}/7"])
@@ -86,6 +127,17 @@ async def test_answers_carry_the_session_errors_too(asker: Asker) -> None:
     assert "Boki-Session" not in (await asker.get("/health")).headers
 
 
+async def test_a_session_of_another_cluster_is_named_at_once(asker: Asker) -> None:
+    async with MemoryCluster() as elsewhere:
+        client = await elsewhere.connect()
+        await client.book("b").append(b"x")
+        token = client.session_token()
+    for method, path, body in (("GET", f"{RECORDS}/tail", None), ("POST", RECORDS, {"text": "x"})):
+        reply = await asker.ask(method, path, body, headers={"Boki-Session": token})
+        assert (reply.status, reply.body["error"], reply.body["definite"]) == (400, "WrongCluster", True)
+        assert "expected a session token of the cluster that this client is connected to" in reply.body["message"]
+
+
 async def test_a_lost_cluster_is_503_and_to_be_tried_again(cluster: MemoryCluster, asker: Asker) -> None:
     assert (await asker.get("/health")).body == {"status": "ok", "reasons": []}
     await asker.client.close()
@@ -94,6 +146,19 @@ async def test_a_lost_cluster_is_503_and_to_be_tried_again(cluster: MemoryCluste
     health = await asker.get("/health")
     assert (health.status, health.body["status"]) == (503, "failing")
     assert "no engine answers" in health.body["reasons"][0]
+
+
+async def test_appends_that_are_refused_are_503_and_health_says_why(asker: Asker) -> None:
+    refusal = Intake(1, 2, 2)
+    appends = asker.client._appends
+    assert appends is not None
+    appends.answers(memoryview(b"".join(encode_answers({}, [refusal.row()]))))
+    reply = await asker.ask("POST", RECORDS, {"text": "x"})
+    assert (reply.status, reply.body["error"], reply.headers["Retry-After"]) == (503, "DiskFull", "1")
+    assert (reply.body["definite"], reply.body["retryable"]) == (True, True)
+    health = await asker.get("/health")
+    assert (health.status, health.body) == (200, {"status": "ok", "reasons": [str(refusal.error())]})
+    assert (await asker.get(RECORDS)).status == 200, "reads go on"
 
 
 async def test_requests_are_counted_by_route_and_status(asker: Asker) -> None:

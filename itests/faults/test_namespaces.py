@@ -18,9 +18,16 @@ from boki_cli.local_cluster import LocalCluster, Place
 from itests.faults.rounds import last, round_under
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Hosts, HostsMissing
+from itests.support.tokens import write_token
 from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
 
-pytestmark = [pytest.mark.processes, pytest.mark.namespaces, pytest.mark.zookeeper, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.namespaces,
+    pytest.mark.alone,
+    pytest.mark.zookeeper,
+    pytest.mark.timeout(300),
+]
 
 ROLES = ("bookie-1", "bookie-2", "bookie-3", "bookie-4", "sequencer-1", "sequencer-2", "engine-1", "engine-2")
 
@@ -90,6 +97,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
                     sequencers=2,
                     engines=2,
                     places=places,
+                    token_file=write_token(tmp_path / "token"),
                 )
             ),
             hosts,

@@ -47,7 +47,7 @@ METALOG_ENTRIES = {
             Close(0),
             Trim(2**64 - 1, ((0, 2**35 + 4), (2**64 - 2, 2**63 - 1)), True),
             Trim(11, ((7, 9),), False),
-            Expire(12, bytes(range(16)), 1_024),
+            Expire(12, bytes(range(16)), 1_024, for_good=False),
             Lost(6, 2, 40, 44, b'{"why":"all copies are gone"}'),
         ),
     ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import boki
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.process import SystemRandom
+from boki_common.runtime.token_file import token_of
 from boki_ledger.client import LedgerClient
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import read_view
@@ -29,14 +31,17 @@ class Administrator:
 
 
 @asynccontextmanager
-async def administrator(metadata_uri: str, *, patience_s: float = 30.0) -> AsyncIterator[Administrator]:
+async def administrator(
+    metadata_uri: str, *, patience_s: float = 30.0, token_file: Path | str = ""
+) -> AsyncIterator[Administrator]:
+    token = await token_of(str(token_file))
     store = open_store(metadata_uri)
     await store.start()
     rng = SystemRandom()
-    ledgers = LedgerClient(metadata=store, rng=rng)
+    ledgers = LedgerClient(metadata=store, rng=rng, token=token)
     try:
         await ledgers.start()
-        yield Administrator(LogChanges(store, ledgers, rng, patience_s=patience_s), store)
+        yield Administrator(LogChanges(store, ledgers, rng, patience_s=patience_s, token=token), store)
     finally:
         await ledgers.close()
         await store.close()

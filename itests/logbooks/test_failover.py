@@ -26,9 +26,16 @@ from itests.faults.rounds import Strike, last, round_under
 from itests.logbooks.administration import administrator
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Hosts, HostsMissing
+from itests.support.tokens import write_token
 from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
 
-pytestmark = [pytest.mark.processes, pytest.mark.namespaces, pytest.mark.zookeeper, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.namespaces,
+    pytest.mark.alone,
+    pytest.mark.zookeeper,
+    pytest.mark.timeout(600),
+]
 
 BOOKIES, SEQUENCERS, ENGINES, CONTROLLERS = 4, 4, 2, 2
 KINDS: Final = ("bookie", "sequencer", "engine", "controller")
@@ -97,7 +104,9 @@ class Faults:
     async def describe(self) -> str:
         """What `boki status` says."""
         command = (sys.executable, "-m", "boki_cli.main", "status", "--json", "--metadata", self.cluster.metadata_uri)
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            *command, "--url", self.cluster.url, stdout=asyncio.subprocess.PIPE
+        )
         said, _ = await process.communicate()
         return said.decode()
 
@@ -139,6 +148,7 @@ async def faults(tmp_path: Path) -> AsyncIterator[Faults]:
         except ZookeeperMissing as error:
             skip_or_fail("zookeeper", str(error))
         stack.callback(zookeeper.stop)
+        token_file = write_token(tmp_path / "token")
         cluster = LocalCluster(
             tmp_path,
             f"zk://{zookeeper.hosts}/boki",
@@ -147,9 +157,10 @@ async def faults(tmp_path: Path) -> AsyncIterator[Faults]:
             engines=ENGINES,
             controllers=CONTROLLERS,
             places={role: Place(f"{hosts[role].address}:0", hosts[role].command(())) for role in ROLES},
+            token_file=token_file,
         )
         await stack.enter_async_context(cluster)
-        admin = await stack.enter_async_context(administrator(cluster.metadata_uri))
+        admin = await stack.enter_async_context(administrator(cluster.metadata_uri, token_file=token_file))
         await admin.changes.add(1)
         await admin.changes.spread({0: 1, 1: 1})
         yield Faults(cluster, hosts, zookeeper)

@@ -117,6 +117,7 @@ async def check(directory: Path, seconds: float) -> None:
                 assert left == [RECORD]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 async def test_disk_and_memory_stay_flat(tmp_path: Path) -> None:
     await check(tmp_path, 10.0)

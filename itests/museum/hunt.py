@@ -17,8 +17,9 @@ from typing import Final
 
 from boki_sim.campaign import rules_of
 from boki_sim.faults import Fault, unaware
+from boki_sim.outcome import WORK_S
 from boki_sim.randomness import stream
-from boki_sim.run import WORK_S, run_seed
+from boki_sim.run import run_seed
 from boki_sim.shape import draw_shape
 from itests.museum.exhibit import CLUSTER, LEDGERS
 from itests.museum.fence_race import FenceRace

@@ -83,7 +83,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     '        assert submitted == expected, f"metalog entry',
                     '        self._push(expected, data)\n        assert submitted == expected, f"metalog entry',
                 ),
-                ("        self._push(first, data)\n        if self._first_s", "        if self._first_s"),
+                ("        self._push(first, data)\n        rolling = self", "        rolling = self"),
             ),
             "metalog/tests/test_term_server_carried.py::test_what_is_carried_is_pushed_once_its_entry_is_acknowledged",
         ),

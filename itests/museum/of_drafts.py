@@ -52,7 +52,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     '        assert submitted == expected, f"metalog entry',
                     '        self._push(expected, data)\n        assert submitted == expected, f"metalog entry',
                 ),
-                ("        self._push(first, data)\n        if self._first_s", "        if self._first_s"),
+                ("        self._push(first, data)\n        rolling = self", "        rolling = self"),
             ),
             "",
         ),
@@ -73,14 +73,14 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             (
                 (
                     (
-                        "        if len(self._proving) < limits.BARRIERS_WAITING and self._writer.ask_unfenced(\n"
+                        "        if len(self._waiters.proving) < limits.BARRIERS_WAITING and self._writer.ask_unfenced(\n"
                         "            partial(self._proven, waiter, self.recent.end)\n"
                         "        ):\n"
-                        "            self._proving[waiter] = None\n"
+                        "            self._waiters.prove(waiter)\n"
                         "        else:\n"
                         "            self._prove_by_entry(waiter)\n"
                     ),
-                    "        self._proving[waiter] = None\n        self._proven(waiter, self.recent.end, True)\n",
+                    "        self._waiters.prove(waiter)\n        self._proven(waiter, self.recent.end, True)\n",
                 ),
             ),
             "metalog/tests/test_term_server.py::test_a_fenced_sequencer_answers_no_order_and_no_barrier",

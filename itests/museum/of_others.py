@@ -187,7 +187,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     ),
                 ),
                 (
-                    "        if run.first == 1 and run.count:  # else nothing is decided, and nothing is kept\n",
+                    "        if begins:  # else nothing is decided, and nothing is kept\n",
                     "        state.last, state.floor = run.first - 1, run.first\n        if run.count:\n",
                 ),
             ),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from itests.mutations.disks import DISK_MUTATIONS
+from itests.mutations.expiry import EXPIRY_MUTATIONS
+from itests.mutations.http import HTTP_MUTATIONS
+from itests.mutations.hygiene import HYGIENE_MUTATIONS
 from itests.mutations.mutation import Mutation
+from itests.mutations.poison import POISON_MUTATIONS
+from itests.mutations.store import STORE_MUTATIONS
+from itests.mutations.tokens import TOKEN_MUTATIONS
+from itests.mutations.users import USERS_MUTATIONS
 
 _RECOVERY: Final = "ledger/tests/test_recovery.py"
 _PLAN: Final = "ledger/tests/test_recovery_plan.py"
@@ -79,7 +87,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         (
             (
                 "fragments = change_ensemble(current.ensembles, first_entry=first_entry, replacements=replacements)",
-                "fragments = change_ensemble(self._seen.metadata.ensembles, first_entry=first_entry, replacements=replacements)",
+                "fragments = change_ensemble(self.seen.metadata.ensembles, first_entry=first_entry, replacements=replacements)",
             ),
         ),
         f"{_CONFLICTS}::test_a_repair_and_an_ensemble_change_of_one_ledger_both_land",
@@ -111,9 +119,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             (
                 '        _log.info("ensemble of a recovery changed"',
                 (
-                    "        fragments = self._fragments\n"
+                    "        fragments = self.fragments\n"
                     "        self._writing = self._loop.create_task(\n"
-                    "            self._updates.change(self._ledger_id, lambda now: replace(now, ensembles=fragments))\n"
+                    "            self._ports.updates.change(\n"
+                    '                self._ledger_id, lambda now: __import__("dataclasses").replace(now, ensembles=fragments)\n'
+                    "            )\n"
                     "        )\n"
                     '        _log.info("ensemble of a recovery changed"'
                 ),
@@ -182,7 +192,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "who listens at a bookie's address is taken for it",
         "ledger",
-        (("if not _INCARNATION.fullmatch(self._bookie):", "if self._bookie:"),),
+        (("if not _INCARNATION.fullmatch(bookie):", "if bookie:"),),
         "ledger/tests/test_link_life.py::test_another_bookie_at_the_address_is_left_before_it_is_sent_anything",
     ),
     Mutation(
@@ -201,7 +211,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ledger",
         (
             (
-                "if current.state is not LedgerState.OPEN or current.ensembles[-1] != last_fragment:",
+                "if current.state is not LedgerState.OPEN or current.ensembles[-1] != mine:",
                 "if current.state is LedgerState.CLOSED:",
             ),
         ),
@@ -394,4 +404,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         ),
         f"{_PROMISES}::test_keys_are_in_no_log_line",
     ),
+    *DISK_MUTATIONS,
+    *EXPIRY_MUTATIONS,
+    *HYGIENE_MUTATIONS,
+    *HTTP_MUTATIONS,
+    *TOKEN_MUTATIONS,
+    *POISON_MUTATIONS,
+    *STORE_MUTATIONS,
+    *USERS_MUTATIONS,
 )

@@ -19,11 +19,14 @@ COPIED: Final = (
     "bookie",
     "cli",
     "common",
+    "gateway",
     "ledger",
+    "libs",
     "logbook",
     "metalog",
     "sim",
     "itests/support",
+    "itests/sdk",
     "conftest.py",
     "pyproject.toml",
 )
@@ -35,6 +38,10 @@ PACKAGES: Final = {
     "metalog": "metalog/boki_metalog",
     "logbook": "logbook/boki_logbook",
     "sdk": "logbook/boki",
+    "gateway": "gateway/boki_gateway",
+    "cli": "cli/boki_cli",
+    "bokilib": "libs/bokilib/bokilib",
+    "bokistore": "libs/bokistore/bokistore",
 }
 TEST_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 90
@@ -112,7 +119,8 @@ def run_tests(root: Path, *tests: str, timeout_s: float = RUN_TIMEOUT_S) -> tupl
 
     The code is FAILED only if a test failed, or hung, by itself: what cannot be imported or set up is another matter.
     """
-    path = os.pathsep.join(str(root / name) for name in COPIED if (root / name).is_dir())
+    folders = [*COPIED, *(str(Path(package).parent) for package in PACKAGES.values())]
+    path = os.pathsep.join(str(root / name) for name in dict.fromkeys(folders) if (root / name).is_dir())
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly"]
     try:
         done = subprocess.run(

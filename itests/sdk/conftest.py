@@ -32,6 +32,7 @@ from boki_cli.local_cluster import LocalCluster, Place
 from boki_common.errors import ConnectionLost
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.process import SystemClock
 from itests.support.fixtures import zookeeper  # noqa: F401 - a fixture
 from itests.support.zookeeper import ZookeeperServer
@@ -70,7 +71,9 @@ async def memory(_folder: Path) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def socket(folder: Path) -> AsyncIterator[Cluster]:
     engine = ModelEngine(Model(), SystemClock())
-    server = await MessageServer.start(Address.parse(f"unix://{folder}/engine"), lambda _: engine)
+    server = await MessageServer.start(
+        Address.parse(f"unix://{folder}/engine"), lambda _: engine, strangers=BEFORE_FIRST_FRAME
+    )
     yield ClusterAt(str(server.address))
     engine.close()
     await server.close()
@@ -179,8 +182,8 @@ def cut() -> Cut:
 
     def now(client: boki.Client) -> None:
         connection = client._connection
-        assert connection is not None and connection._peer is not None
-        connection._peer.connection.abort(ConnectionLost("cut by the test"))
+        assert connection is not None and connection.peer is not None
+        connection.peer.connection.abort(ConnectionLost("cut by the test"))
 
     return now
 

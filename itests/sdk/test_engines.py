@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import boki
-from boki._lane import Lane
 from boki_cli.local_cluster import LocalCluster, Place
 from boki_common.ids import slot_of
 
@@ -60,7 +59,7 @@ async def test_a_client_moves_to_an_engine_that_it_was_told_of(engines: LocalClu
         connection = client._connection
         assert connection is not None
         while connection._dialer.engines < 2:  # engine-2 may have come later: who connects again hears of it
-            peer = connection._peer
+            peer = connection.peer
             assert peer is not None
             peer.connection.abort(boki.ConnectionLost("again"))
             await client.book("b").read_next()
@@ -69,10 +68,10 @@ async def test_a_client_moves_to_an_engine_that_it_was_told_of(engines: LocalClu
         position = book.position
         tickets = [book.submit(b"%d" % number) for number in range(10, 20)]
         await asyncio.sleep(0)
-        given_up = client.session().book("b").submit(b"given up")
+        another = client.session().book("b")
+        given_up = another.submit(b"given up")
         await asyncio.sleep(0)
-        assert isinstance(given_up.owner, Lane)
-        given_up.owner.give_up("for a test")
+        another._appends.give_up(another._numbers, "for a test")
         await engines.kill("engine-1")
         seqnums += [await ticket for ticket in tickets]
         outcome = await given_up.outcome(settle=True)

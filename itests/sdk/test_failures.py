@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,3 +142,33 @@ async def test_a_client_is_used_after_it_is_opened(cluster: Cluster) -> None:
     async with boki.connect(cluster.url) as client:
         with pytest.raises(boki.ClosedError, match="opened before"):
             _ = await client
+
+
+async def test_each_who_waits_when_the_client_is_closed_gets_an_exception_of_its_own(
+    cluster: Cluster, name: str
+) -> None:
+    client = await cluster.connect()
+    book = client.book(name)
+    ticket = book.submit(b"x", tags=["another"])
+    waits = [asyncio.ensure_future(book.read_next("t", wait=60)) for _ in range(300)]
+    await ticket
+    await client.close()
+    errors = await asyncio.gather(*waits, return_exceptions=True)
+    closed = [error for error in errors if isinstance(error, boki.ClosedError)]
+    assert len({id(error) for error in closed}) == len(closed) > 200
+    assert max(len(traceback.extract_tb(error.__traceback__)) for error in closed) < 30
+
+
+async def test_each_who_awaits_a_ticket_gets_an_exception_of_its_own(book: boki.Book) -> None:
+    await book.append(b"first", tags=["t"])
+    ticket = book.submit(b"second", tags=["t"], expect={"t": None})
+
+    async def refused() -> boki.Conflict:
+        with pytest.raises(boki.Conflict) as caught:
+            await ticket
+        return caught.value
+
+    errors = [*await asyncio.gather(*(refused() for _ in range(50))), *[await refused() for _ in range(50)]]
+    assert len({id(error) for error in errors}) == 100
+    assert len({(str(error), error.position) for error in errors}) == 1
+    assert max(len(traceback.extract_tb(error.__traceback__)) for error in errors) < 10

@@ -13,25 +13,33 @@ from boki_common import limits
 if TYPE_CHECKING:
     from itests.sdk.conftest import Collect
 
-LARGEST = limits.RECORD_BYTES - 2
-"""Data of a record without tag names: two bytes say that there are none."""
+LARGEST_TAGS = [f"{number:03}" + "n" * 252 for number in range(255)]
 
 
-async def test_a_record_of_the_largest_size(book: boki.Book) -> None:
+@pytest.mark.parametrize("tags", [[], [1, 2], LARGEST_TAGS], ids=["none", "numbers", "all names"])
+async def test_a_mebibyte_of_data_fits_whatever_its_tags(book: boki.Book, tags: list[str | int]) -> None:
     data = bytes(range(256)) * 4096
-    seqnum = await book.append(data[:LARGEST], tags=[1, 2])
-    record = await book.read_at(seqnum)
-    assert record is not None
-    assert record.data == data[:LARGEST]
+    assert len(data) == 1024 * 1024
+    seqnums = [await book.append(data, tags=tags), *await book.append_many([(data, tags), (b"x", ["t"])])]
+    for seqnum in seqnums[:2]:
+        record = await book.read_at(seqnum)
+        assert record is not None
+        assert (record.data, list(record.tags)) == (data, tags)
+        assert await book.set_aux_data(seqnum, data)
+    found = await book.read_prev_many([(None, seqnum) for seqnum in seqnums[1:]])
+    assert [len(record.data) for record in found if record] == [len(data), 1]
+    assert [len(item.data) async for item in book.read() if isinstance(item, boki.Record)] == [len(data), len(data), 1]
 
 
-async def test_tag_names_count(book: boki.Book) -> None:
-    name = "n" * 255
-    room = LARGEST - 257
-    await book.append(bytes(room), tags=[name])
-    with pytest.raises(boki.RecordTooLarge, match="at most 1048576 bytes") as caught:
-        await book.append(bytes(room + 1), tags=[name])
-    assert caught.value.found == limits.RECORD_BYTES + 1
+async def test_a_byte_more_is_refused(book: boki.Book) -> None:
+    data = bytes(limits.RECORD_BYTES + 1)
+    for append in (lambda: book.append(data), lambda: book.append_many([(b"x", []), (data, [])])):
+        with pytest.raises(
+            boki.RecordTooLarge, match="at most 1048576 bytes of data in a record, found 1048577"
+        ) as caught:
+            await append()
+        assert caught.value.found == limits.RECORD_BYTES + 1
+    assert await book.check_tail() is None
 
 
 async def test_pages_of_large_records(book: boki.Book, collect: Collect) -> None:
@@ -165,13 +173,13 @@ async def test_wrong_arguments_of_the_other_reads(book: boki.Book) -> None:
     with pytest.raises(boki.InvalidArgument, match="seqnum from 1"):
         await book.read_at(2**63)
     with pytest.raises(boki.InvalidArgument, match="follow"):
-        book.read(follow=1)  # type: ignore[arg-type]
+        book.read(follow=1)  # type: ignore[call-overload]
     with pytest.raises(boki.InvalidArgument, match="start"):
-        book.read(start="x")  # type: ignore[arg-type]
+        book.read(start="x")  # type: ignore[call-overload]
     with pytest.raises(boki.InvalidArgument, match="stop"):
         book.read(stop=-5)
     with pytest.raises(boki.InvalidArgument, match="consistency"):
-        book.read(consistency="strong")  # type: ignore[arg-type]
+        book.read(consistency="strong")  # type: ignore[call-overload]
     with pytest.raises(boki.InvalidArgument, match="at most 4096 queries"):
         await book.read_prev_many([("a", None)] * 4097)
     with pytest.raises(boki.InvalidArgument, match="pairs"):

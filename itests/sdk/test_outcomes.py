@@ -19,14 +19,14 @@ async def given_up(client: boki.Client, book: boki.Book, cut: Cut, tickets: list
     connection = client._connection
     assert connection is not None
     if sent:
-        connection._flush()  # at once: a turn of the loop may bring the verdict already
-    elif isinstance(connection._peer, MessagePeer):
+        book._appends.flush()  # at once: a turn of the loop may bring the verdict already
+    elif isinstance(connection.peer, MessagePeer):
         cut(client)
-        connection._flush()  # into a socket that is closed
+        book._appends.flush()  # into a socket that is closed
     else:
-        connection._flush()
+        book._appends.flush()
         cut(client)
-    book._appender.give_up("nobody answered in time")
+    book._appends.give_up(book._numbers, "nobody answered in time")
     for ticket in tickets:
         with pytest.raises(boki.OutcomeUnknown):
             await ticket
@@ -106,8 +106,8 @@ async def test_of_a_named_writer(client: boki.Client, book: boki.Book, cut: Cut)
     await writer.append(b"1")
     ticket = writer.submit(b"2")
     assert client._connection is not None
-    client._connection._flush()
-    writer._appender.give_up("nobody answered in time")
+    writer._appends.flush()
+    writer._appends.give_up(writer._numbers, "nobody answered in time")
     with pytest.raises(boki.OutcomeUnknown):
         await ticket
     with pytest.raises(boki.WindowFull, match="ready"):
@@ -119,7 +119,7 @@ async def test_of_a_named_writer(client: boki.Client, book: boki.Book, cut: Cut)
 
 async def test_too_late_to_ask(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     ticket = book.submit(b"x")
-    book._appender.progressed_at -= 1_801
+    book._numbers.progressed_at -= 1_801
     await given_up(client, book, cut, [ticket], sent=True)
     with pytest.raises(boki.WriterForgotten, match="1800 s ago"):
         await ticket.outcome()

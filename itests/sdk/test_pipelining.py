@@ -129,7 +129,7 @@ async def test_append_many_beside_others_keeps_each_order(book: boki.Book, colle
         (("x", []), "as bytes"),
         ((b"x",), "pair"),
         (b"x", "pair"),
-        ((bytes(limits.RECORD_BYTES), []), "at most"),
+        ((bytes(limits.RECORD_BYTES + 1), []), "at most"),
     ],
 )
 async def test_append_many_checks_all_before_it_sends_any(book: boki.Book, record: object, message: str) -> None:

@@ -52,6 +52,11 @@ async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: in
             expected = next((record for record in stream if record[0] >= bound), None)
             assert plain(await book.read_next(tag, at_least=bound)) == expected
         case 5:
+            seen = await book.now()
+            if bound > seen:
+                with pytest.raises(boki.InvalidArgument):
+                    await book.read_prev(tag, at_most=bound)
+            bound = min(bound, seen)
             expected = next((record for record in reversed(stream) if record[0] <= bound), None)
             assert plain(await book.read_prev(tag, at_most=bound)) == expected
         case 6:
@@ -59,6 +64,7 @@ async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: in
             found = [plain(record) for record in await collect(book.read(tag, start=bound, stop=stop))]
             assert found == [record for record in stream if bound <= record[0] < stop]
         case _:
+            bound = min(bound, await book.now())
             queries = [(tag, bound) for tag in (None, *TAGS)]
             expected_many = [
                 next((record for record in reversed(model.stream(tag)) if record[0] <= bound), None)

@@ -155,3 +155,36 @@ async def test_a_read_ends_at_its_limit(book: boki.Book, collect: Collect) -> No
     assert [record.seqnum for record in await collect(book.read("a", limit=2))] == seqnums[:2]
     assert [record.seqnum for record in await collect(book.read("a", start=seqnums[3], limit=9))] == seqnums[3:]
     assert [record.seqnum for record in await collect(book.read("a", limit=2, follow=True))] == seqnums[:2]
+
+
+async def test_an_iterator_has_one_reader_at_a_time_as_a_generator(book: boki.Book) -> None:
+    seqnums = await book.append_many([(b"%d" % number, ["t"]) for number in range(20)])
+    records = book.read("t")
+    found: list[int] = []
+
+    async def drain() -> str:
+        try:
+            async for record in records:
+                assert isinstance(record, boki.Record)
+                found.append(record.seqnum)
+        except RuntimeError as error:
+            return str(error)
+        return "to the end"
+
+    said = await asyncio.gather(*(drain() for _ in range(4)))
+    assert sorted(said)[-1] == "to the end"
+    assert sum(text.startswith("another task or thread waits") for text in said) == 3
+    assert found == seqnums  # each once
+
+
+async def test_a_follower_that_was_cancelled_is_not_busy(book: boki.Book) -> None:
+    records = book.read("t", follow=True)
+    waiting = asyncio.ensure_future(anext(records))
+    await asyncio.sleep(0)
+    with pytest.raises(boki.IteratorBusy):
+        await anext(records)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    seqnum = await book.append(b"x", tags=["t"])
+    record = await anext(records)
+    assert isinstance(record, boki.Record) and record.seqnum == seqnum

@@ -105,3 +105,14 @@ async def test_the_position_never_goes_back(book: boki.Book) -> None:
         await book.read_next(consistency="any")
         positions.append(book.position or 0)
     assert positions == sorted(positions)
+
+
+async def test_a_token_of_another_cluster_is_named_at_once(client: boki.Client, name: str) -> None:
+    async with boki.testing.MemoryCluster() as elsewhere:
+        other = await elsewhere.connect()
+        await other.book(name).append(b"x")
+        token = other.session_token()
+    for use in (client.session, client.merge):
+        with pytest.raises(boki.WrongCluster, match="found one of another"):
+            use(token)
+    assert await client.book(name).check_tail() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -97,7 +98,7 @@ async def test_sessions(run: RunScript, client: boki.Client, name: str) -> None:
         with continued:
             pass
         assert blocking.book(name).read_next() == record
-        assert blocking.session_token().startswith("boki1.")
+        assert blocking.session_token().startswith("boki2.")
 
     await run(script)
 
@@ -116,7 +117,7 @@ async def test_errors_come_as_they_are(run: RunScript, name: str) -> None:
         with pytest.raises(boki.InvalidTag, match="from 1"):
             client.book(name).append(b"x", tags=[0])
         with pytest.raises(boki.InvalidArgument, match="consistency"):
-            client.book(name).read(consistency="linear")  # type: ignore[arg-type]
+            client.book(name).read(consistency="linear")  # type: ignore[call-overload]
         client.close()
         client.close()
         with pytest.raises(boki.ClosedError):
@@ -151,5 +152,63 @@ async def test_everything_else(run: RunScript, name: str) -> None:
         assert [item.seqnum for item in items[1:]] == [second, third.result()]
         other = client.session(client.session_token())
         client.merge(other.session_token())
+
+    await run(script)
+
+
+async def test_threads_that_share_an_iterator_have_each_record_once_or_an_error(run: RunScript, name: str) -> None:
+    def script(client: boki.sync.Client) -> None:
+        book = client.book(name)
+        seqnums = book.append_many([(b"%d" % number, ["t"]) for number in range(2_000)])
+        records = book.read("t")
+        found: list[int] = []
+        ends: list[str] = []
+        begin = threading.Barrier(4)
+
+        def drain() -> None:
+            begin.wait()
+            try:
+                for record in records:
+                    assert isinstance(record, boki.Record)
+                    found.append(record.seqnum)
+                ends.append("end")
+            except boki.IteratorBusy:
+                ends.append("busy")
+
+        threads = [threading.Thread(target=drain) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(ends) == 4 and "end" in ends
+        assert sorted(found) == seqnums
+
+    await run(script)
+
+
+async def test_a_thread_is_refused_while_another_waits_for_the_next_record(run: RunScript, name: str) -> None:
+    def script(client: boki.sync.Client) -> None:
+        records = client.book(name).read("t", follow=True)
+        first: list[boki.Record | boki.Gap] = []
+        waiting = threading.Thread(target=lambda: first.append(next(records)))
+        waiting.start()
+        while not records._asking.locked():
+            pass
+        with pytest.raises(boki.IteratorBusy):
+            next(records)
+        client.book(name).append(b"x", tags=["t"])
+        waiting.join()
+        assert [record.seqnum for record in first if isinstance(record, boki.Record)] == [client.book(name).position]
+
+    await run(script)
+
+
+async def test_a_coroutine_of_a_library_runs_in_the_clients_loop(run: RunScript, name: str) -> None:
+    async def appended(book: boki.Book) -> int:
+        return await book.append(b"1")
+
+    def script(client: boki.sync.Client) -> None:
+        book = client.book(name)
+        assert book.using(appended) == book.position
 
     await run(script)

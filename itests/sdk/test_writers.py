@@ -26,6 +26,21 @@ async def test_numbers_go_on_after_a_restart(cluster: Cluster, name: str, collec
         assert [record.seqnum for record in await collect(client.book(name).read("t"))] == seqnums
 
 
+async def test_a_batch_that_must_begin_at_a_number_begins_nowhere_else(cluster: Cluster, name: str) -> None:
+    async with await cluster.connect() as one, await cluster.connect() as other:
+        writer = await one.book(name).writer("w")
+        assert len(await writer.append_many([(b"1", []), (b"2", [])], first=1)) == 2
+        for first in (2, 4):
+            with pytest.raises(
+                boki.InvalidArgument, match=f"expected {first} as the next number of writer 'w', found 3"
+            ):
+                await writer.append_many([(b"x", [])], first=first)
+        assert len(await writer.append_many([(b"3", [])], first=3)) == 1
+        theirs = await other.book(name).writer("w")
+        assert theirs.last == 3
+        assert await theirs.append_many([], first=4) == []
+
+
 async def test_a_number_is_applied_once_whoever_sends_it(cluster: Cluster, name: str, collect: Collect) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         first = await one.book(name).append(b"1", tags=["t"], writer=("w1", 1))
@@ -124,3 +139,42 @@ async def test_what_is_no_writer(book: boki.Book, writer: object, message: str) 
     with pytest.raises(boki.InvalidArgument, match=message):
         await book.append(b"x", writer=writer)  # type: ignore[arg-type]
     assert await book.check_tail() is None
+
+
+async def test_two_users_of_one_name_with_equal_records_can_tell(cluster: Cluster, name: str, collect: Collect) -> None:
+    async with await cluster.connect() as one, await cluster.connect() as other:
+        mine, theirs = await one.book(name).writer("w"), await other.book(name).writer("w")
+        first = await mine.append(b"equal", tags=["t"])
+        second = await theirs.append(b"equal", tags=["t"])
+        assert first == second
+        assert not isinstance(first, boki.Duplicate)
+        assert isinstance(second, boki.Duplicate)
+        many = await mine.append_many([(b"%d" % number, []) for number in range(100)])
+        again = await theirs.append_many([(b"%d" % number, []) for number in range(120)])
+        assert again[:100] == many
+        assert [isinstance(seqnum, boki.Duplicate) for seqnum in again] == [True] * 100 + [False] * 20
+        assert not any(isinstance(seqnum, boki.Duplicate) for seqnum in many)
+        ticket = mine.submit(b"100")
+        found = await ticket.outcome()
+        assert isinstance(found, boki.Committed) and isinstance(found.seqnum, boki.Duplicate)
+        assert len(await collect(one.book(name).read())) == 121
+
+
+async def test_a_number_that_was_decided_before_is_told_as_a_duplicate(cluster: Cluster, name: str) -> None:
+    async with await cluster.connect() as one, await cluster.connect() as other:
+        fresh = await one.book(name).append(b"1", writer=("w", 1))
+        assert type(fresh) is int
+        for client in (one, other):
+            again = await client.book(name).append(b"1", writer=("w", 1))
+            assert isinstance(again, boki.Duplicate) and again == fresh
+
+
+async def test_who_sent_a_record_twice_is_not_told_that_it_was_somebody_elses(
+    cluster: Cluster, name: str, cut: Cut
+) -> None:
+    async with await cluster.connect() as client:
+        writer = await client.book(name).writer("w")
+        tickets = [writer.submit(b"%d" % number) for number in range(500)]
+        await asyncio.sleep(0)
+        cut(client)
+        assert not any([isinstance(await ticket, boki.Duplicate) for ticket in tickets])

@@ -11,7 +11,7 @@ import pytest
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Host, Hosts, HostsMissing
 
-pytestmark = pytest.mark.namespaces
+pytestmark = [pytest.mark.namespaces, pytest.mark.alone]
 
 SERVER = """
 import socket, sys

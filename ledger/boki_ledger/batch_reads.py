@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from boki_common import limits
+from boki_common.backoff import Backoff
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.ids import BookieId
@@ -30,9 +31,6 @@ from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BatchAnswer, BookieTransport
 from boki_ledger.write_set import write_set
-
-FRAGMENTS_KEPT: Final = 1_024
-"""Fragments of one ledger of which the replica that is kept to is remembered."""
 
 AHEAD_BYTES: Final = 1 * limits.MIB
 """What one reader has in memory at most that nobody asked it for yet."""
@@ -168,7 +166,7 @@ class BatchReads(Generic[T]):
         if begun is not None and serving[:1] != replicas[:1]:
             serving.insert(0, replicas[0])
         asked: dict[asyncio.Future[BatchAnswer], int] = {}
-        pause = settings.speculative_read_s
+        speculation = Backoff(min(settings.speculative_read_s, settings.answer_timeout_s), settings.answer_timeout_s)
         try:
             for turn, bookie in enumerate(serving):
                 if asked:
@@ -178,10 +176,7 @@ class BatchReads(Generic[T]):
                 )
                 asked[future] = turn
                 last = turn == len(serving) - 1
-                give_up_at = loop.time() + (
-                    settings.answer_timeout_s if last else min(pause, settings.answer_timeout_s)
-                )
-                pause *= 2
+                give_up_at = loop.time() + (settings.answer_timeout_s if last else speculation.next())
                 while asked:
                     left = max(0.0, give_up_at - loop.time())
                     done_already = future in asked and future.done()
@@ -201,7 +196,7 @@ class BatchReads(Generic[T]):
                 future.cancel()
 
     def _keep(self, fragment: Fragment, bookie: BookieId) -> None:
-        if len(self._kept) > FRAGMENTS_KEPT:
+        if len(self._kept) > limits.LEDGER_FRAGMENTS_KEPT:
             self._kept.clear()
         self._kept[fragment[0]] = bookie
 

@@ -10,8 +10,10 @@ writer and a recovery in one process, a slot that changed away and back), see `b
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
+from boki_common import limits
+from boki_common.background_tasks import BackgroundTasks
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import Overloaded
 from boki_common.ids import BookieId
 from boki_ledger.bookie_directory import BookieDirectory
@@ -30,19 +32,18 @@ from boki_ledger.transport import (
 )
 from boki_ledger.v3_link import V3Link
 
-LINKS_PER_BOOKIE: Final = 16
-
 
 class BookieNetwork:
     """See `transport.BookieTransport`."""
 
-    def __init__(self, directory: BookieDirectory, settings: LedgerSettings) -> None:
+    def __init__(self, directory: BookieDirectory, settings: LedgerSettings, token: ClusterToken = NO_TOKEN) -> None:
+        self._token = token
         self._directory = directory
         self._settings = settings
         self._speaks_v3 = settings.wire_protocol == WIRE_V3
         self._links: dict[BookieId, list[BookieLink]] = {}
         self._v3_links: dict[BookieId, V3Link] = {}
-        self._closing: dict[asyncio.Task[None], None] = {}
+        self._closing = BackgroundTasks()
 
     def open_lane(
         self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
@@ -53,9 +54,9 @@ class BookieNetwork:
         for link in links:
             if link.can_carry(ledger_id):
                 return link.open_lane(ledger_id, listener)
-        if len(links) >= LINKS_PER_BOOKIE:
+        if len(links) >= limits.LEDGER_LINKS_PER_BOOKIE:
             raise Overloaded(
-                f"{LINKS_PER_BOOKIE} connections to bookie {bookie} carry adds of ledger {ledger_id} already; "
+                f"{limits.LEDGER_LINKS_PER_BOOKIE} connections to bookie {bookie} carry adds of ledger {ledger_id} already; "
                 "too many recoveries of one ledger run at once",
                 bookie_id=bookie,
             )
@@ -115,8 +116,7 @@ class BookieNetwork:
             await link.close()
         for v3_link in v3_links:
             await v3_link.close()
-        if self._closing:
-            await asyncio.wait(tuple(self._closing))
+        await self._closing.finish()
 
     def _first_link(self, bookie: BookieId) -> BookieLink:
         links = self._links.get(bookie)
@@ -125,11 +125,11 @@ class BookieNetwork:
     def _v3_link(self, bookie: BookieId) -> V3Link:
         link = self._v3_links.get(bookie)
         if link is None:
-            link = self._v3_links[bookie] = V3Link(bookie, self._directory, self._settings)
+            link = self._v3_links[bookie] = V3Link(bookie, self._directory, self._settings, self._token)
         return link
 
     def _new_link(self, bookie: BookieId) -> BookieLink:
-        link = BookieLink(bookie, self._directory, self._settings, self._idle)
+        link = BookieLink(bookie, self._directory, self._settings, self._idle, self._token)
         self._links.setdefault(bookie, []).append(link)
         return link
 
@@ -137,6 +137,4 @@ class BookieNetwork:
         links = self._links.get(link.bookie, [])
         if link in links[1:]:
             links.remove(link)
-            task = asyncio.create_task(link.close(), name=f"closing a link to bookie {link.bookie}")
-            self._closing[task] = None
-            task.add_done_callback(lambda done: self._closing.pop(done, None) and None)
+            self._closing.spawn(link.close(), f"closing a link to bookie {link.bookie}")

@@ -27,6 +27,7 @@ from boki_common import limits
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError
 from boki_common.ids import BookieId
 from boki_common.net.connection import FrameConnection
@@ -128,10 +129,11 @@ class BookieLink:
         directory: BookieDirectory,
         settings: LedgerSettings,
         on_idle: Callable[[BookieLink], None],
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
         self.bookie = bookie
         self.connection: FrameConnection | None = None
-        self.life = LinkLife(bookie, self, directory, settings)
+        self.life = LinkLife(bookie, self, directory, settings, token)
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, Lane] = {}

@@ -126,4 +126,4 @@ class CallerIdWriter:
         sent, self._sent = self._sent, deque()
         for future in (*(future for _, future in sent), *(held.future for held in self._ids.items())):
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(error.again())

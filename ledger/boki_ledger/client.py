@@ -11,11 +11,12 @@ One client serves a whole process; it holds one connection to each bookie it tal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, overload
+from typing import Final, Literal, overload
 
 from boki_common.bookkeeper import layout, ledger_ids
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import ClosedError, InvalidArgument, NotEnoughBookies, Unauthorized
 from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
@@ -26,11 +27,15 @@ from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.caller_writer import CallerIdWriter
+from boki_ledger.end_search import check_floor
+from boki_ledger.introduction import check_admitted
 from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.ports import LedgerPorts
 from boki_ledger.reader import LedgerReader
-from boki_ledger.recovery import LedgerRecovery, check_floor
+from boki_ledger.recovery import LedgerRecovery
 from boki_ledger.replica_copies import ReplicaCopies
+from boki_ledger.replica_words import words_of_replicas
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import Bookies, BookieTransport
 from boki_ledger.writer import LedgerWriter
@@ -48,11 +53,14 @@ class LedgerClient:
         metrics: Metrics | None = None,
         bookies: Bookies | None = None,
         clock: Clock | None = None,
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
         """`bookies` stands in for the network and the registrations; without it they are the real ones.
 
-        With a clock new ledgers say in their metadata when they were made.
+        With a clock new ledgers say in their metadata when they were made. `token`: shown to the bookies.
         """
+        self.token: Final = token
+        """Shown to the bookies, and by whoever else acts for the owner of this client."""
         self._clock = clock
         self._store = metadata
         self._rng = rng
@@ -69,7 +77,15 @@ class LedgerClient:
         """Reads which bookies are up. Raises MetadataUnavailable."""
         if self._transport is None:
             await self._directory.start()
-            self._transport = self._network = BookieNetwork(self._directory, self._settings)
+            self._transport = self._network = BookieNetwork(self._directory, self._settings, self.token)
+
+    async def check_admitted(self) -> None:
+        """Asks bookies whether they let this client in: for whoever wants to hear it at once, and not when patience ends.
+
+        Raises:
+            Unauthenticated: none of those that answered does, or asks for the token as it should.
+        """
+        await check_admitted(self._directory.writable(), self._directory, self._settings, self.token)
 
     async def close(self) -> None:
         """Abandons open writers and ends all connections. Idempotent."""
@@ -161,17 +177,12 @@ class LedgerClient:
             ctime=self._clock.now_ms() if self._clock is not None else None,
         )
         if ledger_id is None:
-            ledger_id = await self._updates.patiently(lambda: ledger_ids.next_ledger_id(self._store))
+            ledger_id = await self._updates.retry(lambda: ledger_ids.next_ledger_id(self._store))
         seen = await self._updates.create(ledger_id, metadata)
         writer = LedgerWriter(
             ledger_id,
             seen,
-            transport=transport,
-            chooser=self._chooser,
-            updates=self._updates,
-            rng=self._rng,
-            settings=self._settings,
-            metrics=self._metrics,
+            self._ports(transport),
             on_end=lambda ended: self._writers.pop(ended, None),
             deferred_sync=deferred_sync,
         )
@@ -252,13 +263,18 @@ class LedgerClient:
             metrics=self._metrics,
         )
 
+    async def words_of_replicas(self, ledger_id: int, entry: int) -> dict[BookieId, str]:
+        """What each bookie that may have an entry says of it, for people. Raises as `metadata_of`."""
+        metadata = await self.metadata_of(ledger_id)
+        return await words_of_replicas(ledger_id, metadata, entry, self._connected(), self._settings)
+
     async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedger, CorruptData, MetadataUnavailable."""
         return (await self._updates.read(ledger_id)).metadata
 
     async def list(self) -> list[int]:
         """Ids of all ledgers, ascending. Raises MetadataUnavailable."""
-        return sorted(await self._updates.patiently(lambda: layout.list_ledgers(self._store)))
+        return sorted(await self._updates.retry(lambda: layout.list_ledgers(self._store)))
 
     def _candidates(self, replicas: int) -> tuple[BookieId, ...]:
         """Bookies for a new ledger, in random order; those in quarantine last, and only if there are too few others."""
@@ -275,19 +291,12 @@ class LedgerClient:
         carried: Mapping[int, Buffer],
         transport: BookieTransport,
     ) -> SeenMetadata:
-        recovery = LedgerRecovery(
-            ledger_id,
-            floor=floor,
-            carried=carried,
-            transport=transport,
-            chooser=self._chooser,
-            updates=self._updates,
-            rng=self._rng,
-            settings=self._settings,
-            metrics=self._metrics,
-            known=known,
-        )
+        ports = self._ports(transport)
+        recovery = LedgerRecovery(ledger_id, ports, floor=floor, carried=carried, known=known)
         return await recovery.run()
+
+    def _ports(self, transport: BookieTransport) -> LedgerPorts:
+        return LedgerPorts(transport, self._chooser, self._updates, self._rng, self._settings, self._metrics)
 
     def _connected(self) -> BookieTransport:
         if self._transport is None:

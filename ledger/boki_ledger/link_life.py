@@ -4,34 +4,34 @@
   that failed or brought no frame, the next attempt follows after growing pauses, for as long as somebody wants the link (`LinkUser.idle`);
   `poke` ends a pause.
 - Requests outstanding and no frame for `answer_timeout_s`: the connection is dropped.
-- A bookie whose id is an incarnation is asked for it before anything else: another one may listen at its address by now,
-  whose acknowledgements would count as copies of the first. Bookies whose id is their address, Apache's, are not asked.
+- Who is at the other end, and whether it lets us in, is made sure of before anything is sent: see `introduction`.
 - It knows nothing of what frames mean; its user does, gets them from the connection, and says what is outstanding.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import Final, Protocol
+from typing import Protocol
 
-from boki_common.bookkeeper import auth
-from boki_common.bookkeeper.auth import AuthMessage
-from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolError, Unreachable
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import (
+    AccessError,
+    BokiError,
+    CallTimeout,
+    ConnectionLost,
+)
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
-from boki_common.net.connection import Address, FrameConnection, FrameHandler, connect
-from boki_common.runtime.ports import Buffer
+from boki_common.net.connection import FrameConnection
+from boki_common.retry import event_or_timeout
 from boki_ledger.bookie_directory import BookieDirectory
+from boki_ledger.introduction import Newcomer, introduce
 from boki_ledger.settings import LedgerSettings
-
-_INCARNATION: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Ids of our bookies."""
 
 _log = get_logger("ledger")
 
 
-class LinkUser(FrameHandler, Protocol):
+class LinkUser(Newcomer, Protocol):
     """Who sends requests over the link, and handles its frames: each read counts in `reads_seen`, a ProtocolError that one
     raises goes to `drop`, and the end of the connection to `connection_lost`.
     """
@@ -45,12 +45,6 @@ class LinkUser(FrameHandler, Protocol):
     def outstanding(self) -> bool:
         """Whether the bookie owes an answer by now."""
 
-    def greeting(self, message: AuthMessage) -> Buffer:
-        """The frame of the first request of a connection."""
-
-    def welcome(self, frame: memoryview) -> AuthMessage:
-        """What was answered to it. Raises ProtocolError."""
-
     def link_up(self) -> None:
         """Frames can be sent now."""
 
@@ -58,27 +52,18 @@ class LinkUser(FrameHandler, Protocol):
         """The connection ended, or an attempt to make one failed; `known`: after one that failed before. Not after `close`."""
 
 
-class _Greeter:
-    """Has a connection until it is known who is there. A `FrameHandler`."""
-
-    def __init__(self, answer: asyncio.Future[memoryview]) -> None:
-        self.answer = answer
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        if self.answer.done() or len(frames) != 1:
-            raise ProtocolError(f"expected one answer to a greeting, found {len(frames)} frames")
-        self.answer.set_result(frames[0])
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error or ConnectionLost("closed before an answer to the greeting came"))
-            self.answer.exception()  # who gave up needs no warning
-
-
 class LinkLife:
     """See the module."""
 
-    def __init__(self, bookie: BookieId, user: LinkUser, directory: BookieDirectory, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        bookie: BookieId,
+        user: LinkUser,
+        directory: BookieDirectory,
+        settings: LedgerSettings,
+        token: ClusterToken = NO_TOKEN,
+    ) -> None:
+        self._token = token
         self.error: BokiError | None = None
         self.closed = False
         self.reads_seen = 0
@@ -152,30 +137,31 @@ class LinkLife:
 
     async def _run(self) -> None:
         """Connects, waits for the loss, connects again: while somebody wants the link."""
-        pause = self._settings.retry_least_s
+        backoff = self._settings.backoff()
+        pause_s = backoff.next()
         while not self._user.idle:
             reads_seen = self.reads_seen
             if await self._connect():
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
                 if self.reads_seen != reads_seen:  # else it was no better than a refused one: a proxy's, say
-                    pause = self._settings.retry_least_s
+                    backoff.reset()
+                    pause_s = backoff.next()
             self._poked.clear()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._poked.wait()
-            except TimeoutError:
-                pause = min(2 * pause, self._settings.retry_most_s)
+            if not await event_or_timeout(self._poked, pause_s):
+                pause_s = backoff.next()
         self._task = None
 
     async def _connect(self) -> bool:
         try:
             address = await self._directory.address(self._bookie)
-            connection = await self._introduced(address)
+            connection = await introduce(self._bookie, address, self._user, self._settings, self._token)
         except BokiError as error:
             known = self.error is not None
             self.error = error
-            if not known:
+            if not known and isinstance(error, AccessError):
+                _log.warning("bookie not used", bookie_id=self._bookie, error=error)
+            elif not known:
                 _log.info("bookie unreachable", bookie_id=self._bookie, error=error)
             self._user.link_down(error, known=known)
             return False
@@ -186,37 +172,6 @@ class LinkLife:
         _log.info("bookie connected", bookie_id=self._bookie, peer=connection.peer)
         self._user.link_up()
         return True
-
-    async def _introduced(self, address: Address) -> FrameConnection:
-        """A connection to the bookie that is meant. Raises Unreachable, NetworkError, ProtocolError."""
-        timeout_s = self._settings.connect_timeout_s
-        if not _INCARNATION.fullmatch(self._bookie):
-            return await connect(address, lambda _: self._user, timeout_s=timeout_s)
-        greeter = _Greeter(asyncio.get_running_loop().create_future())
-        connection = await connect(address, lambda _: greeter, timeout_s=timeout_s)
-        try:
-            connection.send(self._user.greeting(auth.greeting(self._bookie)))
-            async with asyncio.timeout(timeout_s):
-                answered = self._user.welcome(await greeter.answer)
-            if auth.is_other(answered, self._bookie):
-                raise Unreachable(
-                    f"expected bookie {self._bookie} at {address}, found {answered.token.decode(errors='replace')}: "
-                    "it was replaced, or its registration is out of date",
-                    bookie_id=self._bookie,
-                )
-            if connection.closed:
-                raise ConnectionLost(f"bookie {self._bookie} hung up after its greeting", bookie_id=self._bookie)
-        except TimeoutError as error:
-            fault = CallTimeout(
-                f"bookie {self._bookie} did not say who it is within {timeout_s} s", bookie_id=self._bookie
-            )
-            connection.abort(fault)
-            raise fault from error
-        except BaseException:
-            connection.abort(ConnectionLost(f"bookie {self._bookie} was not made sure of", bookie_id=self._bookie))
-            raise
-        connection.handler = self._user
-        return connection
 
     def _stop_ticking(self) -> None:
         if self.ticking is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
 
+from boki_common import limits
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import CorruptData, NoNode
@@ -19,9 +19,6 @@ from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_ledger import member_trust
 from boki_ledger.member_trust import Member
-
-OURS_KNOWN: Final = 65_536
-"""Bound of the bookies that are remembered as ours; beyond, they are looked up again."""
 
 _log = get_logger("ledger")
 
@@ -60,7 +57,7 @@ class Members:
         try:
             value = (await self._store.get(path)).value
             if layout.decode_cookie(value).ours:
-                if len(self._ours) < OURS_KNOWN:
+                if len(self._ours) < limits.LEDGER_BOOKIES_KNOWN:
                     self._ours[bookie] = None
                 return Member(ours=True, made=None)
         except NoNode:

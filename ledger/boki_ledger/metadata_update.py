@@ -26,6 +26,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import BadVersion, MetadataUnavailable, NoNode, NoSuchLedger, Overloaded
 from boki_common.metadata.settle import Superseded, compare_and_set
 from boki_common.metadata.store import MetadataStore, Watch
+from boki_common.retry import retry
 from boki_common.runtime.ports import Random
 from boki_ledger.members import Members
 from boki_ledger.settings import LedgerSettings
@@ -72,7 +73,7 @@ class LedgerUpdates:
         Raises:
             NoSuchLedger, CorruptData. MetadataUnavailable: the store stayed away for `patience_s`.
         """
-        return await self.patiently(lambda: self.read_now(ledger_id))
+        return await self.retry(lambda: self.read_now(ledger_id))
 
     async def read_now(self, ledger_id: int) -> SeenMetadata:
         """`read`, without waiting for the store."""
@@ -95,13 +96,13 @@ class LedgerUpdates:
         Raises:
             NodeExists: the id was taken. MetadataUnavailable: nothing was made. MetadataUnknown: it may have been.
         """
-        known = await self.patiently(lambda: self.members.remember(None, metadata))
+        known = await self.retry(lambda: self.members.remember(None, metadata))
         wanted = replace(known, ctoken=self._token())
         value = ledger_metadata.encode(wanted)
-        await self.patiently(lambda: self.path(ledger_id))
+        await self.retry(lambda: self.path(ledger_id))
         assert self._layout is not None
         made = self._layout
-        await self.patiently(lambda: layout.create_ledger(self._store, ledger_id, value, made))
+        await self.retry(lambda: layout.create_ledger(self._store, ledger_id, value, made))
         return SeenMetadata(wanted, 0)
 
     async def change(
@@ -158,25 +159,20 @@ class LedgerUpdates:
                 raise _no_such_ledger(ledger_id) from None
         raise _too_many_races(ledger_id)
 
-    async def patiently(self, call: Callable[[], Awaitable[T]], *, patience_s: float | None = None) -> T:
+    async def retry(self, call: Callable[[], Awaitable[T]], *, patience_s: float | None = None) -> T:
         """Repeats a call that was not sent, until `patience_s` (default: the settings') is over."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + (self._settings.patience_s if patience_s is None else patience_s)
-        pause = self._settings.retry_least_s
-        while True:
-            try:
-                return await call()
-            except MetadataUnavailable:
-                if loop.time() >= give_up_at:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, self._settings.retry_most_s)
+        return await retry(
+            call,
+            self._settings.backoff(),
+            retryable=lambda error: isinstance(error, MetadataUnavailable),
+            timeout_s=self._settings.patience_s if patience_s is None else patience_s,
+        )
 
     async def _remembering(self, before: LedgerMetadata, after: LedgerMetadata, patience_s: float) -> LedgerMetadata:
-        return await self.patiently(lambda: self.members.remember(before, after), patience_s=patience_s)
+        return await self.retry(lambda: self.members.remember(before, after), patience_s=patience_s)
 
     async def _swap(self, path: str, value: bytes, version: int, patience_s: float) -> int:
-        return await self.patiently(
+        return await self.retry(
             lambda: compare_and_set(self._store, path, value, version=version, deadline_s=math.inf),
             patience_s=patience_s,
         )

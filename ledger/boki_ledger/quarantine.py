@@ -4,17 +4,15 @@ A bookie that fails `failures` times within `window_s` is in quarantine for `qua
 One failure is no reason: connections break. Failures during a quarantine do not lengthen it, since whoever was on the bookie
 before goes on trying.
 
-Times are the caller's, in seconds, and never go back. At most `BOOKIES` are remembered, those that failed last.
+Times are the caller's, in seconds, and never go back. At most `limits.LEDGER_BOOKIES_WATCHED` are remembered, those that failed last.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
+from boki_common import limits
 from boki_common.ids import BookieId
-
-BOOKIES: Final = 4_096
 
 
 class Quarantine:
@@ -58,5 +56,5 @@ class Quarantine:
 
     @staticmethod
     def _drop_oldest(of: dict[BookieId, deque[float]] | dict[BookieId, float]) -> None:
-        if len(of) > BOOKIES:
+        if len(of) > limits.LEDGER_BOOKIES_WATCHED:
             del of[next(iter(of))]

@@ -13,8 +13,8 @@ Rules:
 - A copy counts when the bookie acknowledged it, so when it is durable. Whoever stops in between begins again: what arrived is
   there.
 - Metadata is neither written nor read again: what a closed ledger holds never changes.
-- `COPIES_AT_ONCE` entries are under way, and `COPY_BYTES` of adds. A peer is asked once for an entry; the bookie is sent an
-  entry again when the connection breaks, or when it refuses for a while.
+- `limits.LEDGER_COPIES_AT_ONCE` entries are under way, and `limits.LEDGER_COPY_BYTES` of adds. A peer is asked once for an entry; the
+  bookie is sent an entry again when the connection breaks, or when it refuses for a while.
 
 It does not know which entries the bookie owes: the caller names them.
 """
@@ -25,6 +25,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from boki_common import limits
 from boki_common.bookkeeper import availability, v2
 from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.bookkeeper.entry_body import verify_body
@@ -32,7 +33,6 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, DigestMismatch, LedgerError, ProtocolError, Unauthorized, Unreachable
 from boki_common.ids import BookieId
-from boki_common.limits import MIB
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer
 from boki_ledger.answers import Answer, answer_of
@@ -41,10 +41,6 @@ from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import AddLane, BookieTransport, ReadAnswer
 from boki_ledger.write_set import write_set
 
-COPIES_AT_ONCE: Final = 32
-"""Entries that are read or sent at the same time: so many are in memory."""
-COPY_BYTES: Final = 16 * MIB
-"""Adds that wait for the bookie: half of what its journal lets wait by default. One entry may always go."""
 NAMED_LIMIT: Final = 10_000
 """Entries of each kind of failure that are named; further ones are only counted."""
 
@@ -119,7 +115,7 @@ class ReplicaCopies:
         wanted = self._without(held, entries, looked_at)
         workers = [
             asyncio.create_task(self._work(wanted, looked_at, probe=held is None), name="copying entries")
-            for _ in range(COPIES_AT_ONCE)
+            for _ in range(limits.LEDGER_COPIES_AT_ONCE)
         ]
         try:
             await asyncio.gather(*workers)
@@ -248,7 +244,7 @@ class ReplicaCopies:
 
     async def _send(self, entry_id: int, body: memoryview) -> None:
         """Until the bookie has it durably."""
-        while self._waiting_bytes and self._waiting_bytes + len(body) > COPY_BYTES:
+        while self._waiting_bytes and self._waiting_bytes + len(body) > limits.LEDGER_COPY_BYTES:
             self._room.clear()
             await self._room.wait()
         self._waiting_bytes += len(body)
@@ -260,7 +256,7 @@ class ReplicaCopies:
 
     async def _send_until_taken(self, entry_id: int, frame: Sequence[Buffer]) -> None:
         settings = self._settings
-        pause_s, paused_s = settings.retry_least_s, 0.0
+        backoff, paused_s = settings.backoff(), 0.0
         while True:
             status = await self._add(entry_id, frame)
             if status is V2Status.OK:
@@ -278,9 +274,9 @@ class ReplicaCopies:
                     status=int(status),
                     **facts,
                 )
+            pause_s = backoff.next()
             await asyncio.sleep(pause_s)
             paused_s += pause_s
-            pause_s = min(2 * pause_s, settings.retry_most_s)
 
     async def _add(self, entry_id: int, frame: Sequence[Buffer]) -> V2Status:
         """Sends one copy; what the bookie says to it. Over a broken connection it is sent again."""

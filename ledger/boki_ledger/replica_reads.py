@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
+from boki_common.backoff import Backoff
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import Digest
 from boki_common.bookkeeper.entry_body import is_sound, payloads_of_run, verify_body
@@ -26,11 +28,11 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, DigestMismatch, EntryUnknown, NoSuchEntry, Overloaded
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
+from boki_common.net.deadlines import Deadlines
 from boki_ledger.answers import Answer, answer_of
 from boki_ledger.batch_reads import BatchReads
 from boki_ledger.ensemble_change import fragment_of
 from boki_ledger.metric_definitions import LedgerMetrics
-from boki_ledger.patience import Patience
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieChooser, BookieTransport, ReadAnswer
 from boki_ledger.write_set import write_set
@@ -47,6 +49,11 @@ _log = get_logger("ledger")
 
 async def _nothing_newer() -> None:
     """The caller's metadata is a snapshot that must not be renewed."""
+
+
+def _end(wait: asyncio.Future[None], _: object) -> None:
+    if not wait.done():
+        wait.set_result(None)
 
 
 class ReplicaReads:
@@ -68,7 +75,9 @@ class ReplicaReads:
         self._metrics = metrics
         self._chooser = chooser
         self._payload_start = v2.ENTRY_HEADER_BYTES + digest.size
-        self._patience = Patience(min(settings.speculative_read_s, settings.answer_timeout_s))
+        self._first_wait_s = min(settings.speculative_read_s, settings.answer_timeout_s)
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
         self._batches = BatchReads(ledger_id, self._take_run, transport, settings, metrics)
 
     async def read(
@@ -128,14 +137,21 @@ class ReplicaReads:
             bookie = self._order(entry_id, known)[0]
         future = self._transport.read(bookie, self._ledger_id, entry_id)
         if not future.done():
-            enough = self._patience.begin(future)
+            enough: asyncio.Future[None] = self._loop.create_future()
+            future.add_done_callback(partial(_end, enough))
+            at = self._loop.time() + self._first_wait_s
+            self._deadlines.due[enough] = at
+            if at < self._deadlines.timer_at:
+                self._deadlines.set_timer(at)
             try:
                 await enough
+            except TimeoutError:
+                pass  # it may come still
             except asyncio.CancelledError:
                 future.cancel()
                 raise
             finally:
-                self._patience.end(enough)
+                del self._deadlines.due[enough]
         if future.done():
             status, body, _, _ = future.result()
             if status is V2Status.OK and body is not None and is_sound(body, self._ledger_id, entry_id, self._digest):
@@ -154,7 +170,7 @@ class ReplicaReads:
     ) -> None:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._settings.patience_s
-        pause = self._settings.retry_least_s
+        backoff = self._settings.backoff()
         refreshed = False
         while True:
             faults = await self._ask_replicas(wanted, metadata(), found, begun)
@@ -167,8 +183,7 @@ class ReplicaReads:
                 raise error
             await refresh()
             if refreshed:
-                await asyncio.sleep(min(pause, max(0.0, give_up_at - loop.time())))
-                pause = min(2 * pause, self._settings.retry_most_s)
+                await asyncio.sleep(min(backoff.next(), max(0.0, give_up_at - loop.time())))
             refreshed = True
 
     async def _ask_replicas(
@@ -183,7 +198,7 @@ class ReplicaReads:
         asked: Asked = begun or {}
         for entry_id, bookie in asked.values():
             orders[entry_id] = [bookie, *(one for one in orders[entry_id] if one != bookie)]
-        pause = self._settings.speculative_read_s
+        speculation = Backoff(self._first_wait_s, self._settings.answer_timeout_s)
         for turn in range(metadata.write_quorum):
             missing = [entry_id for entry_id in orders if entry_id not in found]
             if not missing:
@@ -195,11 +210,10 @@ class ReplicaReads:
                 bookie = orders[entry_id][turn]
                 asked[self._transport.read(bookie, self._ledger_id, entry_id)] = entry_id, bookie
             last = turn == metadata.write_quorum - 1
-            timeout_s = self._settings.answer_timeout_s if last else min(pause, self._settings.answer_timeout_s)
+            timeout_s = self._settings.answer_timeout_s if last else speculation.next()
             if begun and turn == 0 and not last:
                 timeout_s = 0.0
             await self._take_answers(asked, len(missing), found, faults, timeout_s)
-            pause *= 2
         for future, (entry_id, bookie) in asked.items():
             future.cancel()
             if self._chooser is not None:

@@ -27,9 +27,8 @@ from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer
 from boki_ledger.acks import AckTracker
-from boki_ledger.metric_definitions import LedgerMetrics
-from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import AddLane, BookieTransport
+from boki_ledger.ports import LedgerPorts
+from boki_ledger.transport import AddLane
 from boki_ledger.unfenced import Mark, Told, UnfencedChecks
 from boki_ledger.write_set import write_sets
 
@@ -70,18 +69,14 @@ class ReplicatedAdds:
         ack_quorum: int,
         lac: int,
         owner: AddsOwner,
-        transport: BookieTransport,
-        settings: LedgerSettings,
-        metrics: LedgerMetrics,
+        ports: LedgerPorts,
         deferred_sync: bool = False,
     ) -> None:
         self.acks = AckTracker(ensemble_size=len(ensemble), write_quorum=write_quorum, ack_quorum=ack_quorum, lac=lac)
         self.bytes_in_flight = 0
         self.ledger_id = ledger_id
         self.owner = owner
-        self.transport = transport
-        self.settings = settings
-        self.metrics = metrics
+        self.ports = ports
         self.deferred_sync = deferred_sync
         self.loop = asyncio.get_running_loop()
         self.closed = False
@@ -179,7 +174,7 @@ class ReplicatedAdds:
             frame, size = self._entries.popleft()
             self.bytes_in_flight -= size
             self._last_complete = frame if size <= JOINED_BYTES else None
-            self.metrics.entries_acked.value += done
+            self.ports.metrics.entries_acked.value += done
         return done
 
     def failing_slots(self) -> list[int]:
@@ -235,13 +230,13 @@ class ReplicatedAdds:
                 resent += 1
                 entry_id = next(pending, None)
         if resent:
-            self.metrics.entries_resent.inc(resent)
+            self.ports.metrics.entries_resent.inc(resent)
 
     def _begin(self) -> None:
         """The first entry in flight, and nobody looks after it, or the owner is to hear of what failed while it was idle."""
         if self._tick is None:
             self._head, self._head_since = self.acks.lac + 1, self.loop.time()
-            self._tick = self.loop.call_later(self.settings.answer_timeout_s / 4, self._check_head)
+            self._tick = self.loop.call_later(self.ports.settings.answer_timeout_s / 4, self._check_head)
         if self.some_fail:
             self.loop.call_soon(self._tell_failing)
 
@@ -254,7 +249,7 @@ class ReplicatedAdds:
         self._tick = None
         if self.closed or not self.acks.in_flight:
             return
-        now, limit, head = self.loop.time(), self.settings.answer_timeout_s, self.acks.lac + 1
+        now, limit, head = self.loop.time(), self.ports.settings.answer_timeout_s, self.acks.lac + 1
         if head != self._head or self.acks.frozen:
             self._head, self._head_since = head, now
         elif now - self._head_since >= limit:
@@ -287,12 +282,12 @@ class _Slot:
         self._adds = adds
         self._generation = adds.acks.generation(index)
         self._retry: asyncio.TimerHandle | None = None
-        self._pause = adds.settings.retry_least_s
+        self._backoff = adds.ports.settings.backoff()
 
     def open(self) -> None:
         self._retry = None
         adds = self._adds
-        self.lane = adds.transport.open_lane(self.bookie, adds.ledger_id, self, deferred_sync=adds.deferred_sync)
+        self.lane = adds.ports.transport.open_lane(self.bookie, adds.ledger_id, self, deferred_sync=adds.deferred_sync)
         if self.lane.up:
             self.lane_up()
 
@@ -332,7 +327,7 @@ class _Slot:
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
         adds = self._adds
         if acked:
-            self._pause = adds.settings.retry_least_s
+            self._backoff.reset()
             some_complete = False
             try:
                 for first, count in acked:
@@ -365,8 +360,7 @@ class _Slot:
             )
             return
         self.close()
-        self._retry = adds.loop.call_later(self._pause, self.open)
-        self._pause = min(2 * self._pause, adds.settings.retry_most_s)
+        self._retry = adds.loop.call_later(self._backoff.next(), self.open)
         self._failed(
             LedgerError(f"bookie {self.bookie} answered {status.name} to entry {entry_id}", status=int(status), **facts)
         )
@@ -374,7 +368,7 @@ class _Slot:
     def _failed(self, error: BokiError) -> None:
         adds = self._adds
         if self.failure is None:
-            adds.metrics.slot_failures.inc()
+            adds.ports.metrics.slot_failures.inc()
             adds.owner.bookie_failed(self.bookie)
             _log.info("bookie of a ledger fails", ledger_id=adds.ledger_id, bookie_id=self.bookie, error=error)
         self.failure = error

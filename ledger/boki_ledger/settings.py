@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from boki_common import limits
+from boki_common.backoff import Backoff
 from boki_common.settings import setting
 
 WINDOW_ENTRIES: Final = 8_192
@@ -94,12 +95,22 @@ class LedgerSettings:
     read_ahead_bytes: int = setting(
         8 * limits.MIB, unit="bytes", help="The same in bytes, estimated while they are under way.", minimum=1
     )
+    bookies_without_token: bool = setting(
+        False,
+        unit="",
+        help="Where the cluster has a token, also use bookies that do not ask for it, such as Apache's: whoever reaches them may "
+        "write to them.",
+    )
     patience_s: float = setting(
         10.0,
         unit="seconds",
         help="How long reads, recovery and metadata changes wait for bookies and the store to come back.",
         minimum=0.0,
     )
+
+    def backoff(self) -> Backoff:
+        """The pauses of one series of attempts."""
+        return Backoff(self.retry_least_s, self.retry_most_s)
 
     def faults(self) -> Iterable[str]:
         if self.wire_protocol not in (WIRE_V2, WIRE_V3):

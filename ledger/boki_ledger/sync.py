@@ -26,6 +26,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.runtime.token_file import read_token
 from boki_ledger.client import LedgerClient
 from boki_ledger.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
@@ -276,32 +277,36 @@ class Client:
     def close(self) -> None:
         """Idempotent."""
 
-        async def end() -> None:
-            await self._client.close()
-            await self._store.close()
-
         try:
-            self._thread.run(end())
+            self._thread.run(_end(self._client, self._store))
         except ClosedError:
             pass  # closed before
         finally:
             self._thread.stop()
 
 
-def connect(uri: str, *, settings: LedgerSettings | None = None) -> Client:
+def connect(uri: str, *, settings: LedgerSettings | None = None, token_file: str = "") -> Client:
     """Connects to the metadata store of a cluster, `zk://host:port/chroot` or `sqlite:///absolute/path.db`.
 
+    Args:
+        uri: of the store.
+        settings: of the client.
+        token_file: with the cluster token, if the cluster has one: it is shown to the bookies.
+
     Raises:
-        SettingsError: no such address. MetadataUnavailable: nothing answers there.
+        SettingsError: no such address, or no token in the file. MetadataUnavailable: nothing answers there.
+        Unauthenticated: the bookies ask for another token, or for none.
     """
+    token = read_token(token_file)
     thread = LoopThread("boki_ledger.sync")
 
     async def start() -> tuple[LedgerClient, MetadataStore]:
         store = open_store(uri)
-        client = LedgerClient(metadata=store, rng=SystemRandom(), clock=SystemClock(), settings=settings)
+        client = LedgerClient(metadata=store, rng=SystemRandom(), clock=SystemClock(), settings=settings, token=token)
         try:
             await store.start()
             await client.start()
+            await client.check_admitted()
         except BaseException:
             await client.close()
             await store.close()
@@ -313,4 +318,11 @@ def connect(uri: str, *, settings: LedgerSettings | None = None) -> Client:
     except BaseException:
         thread.stop()
         raise
+    thread.closes(lambda: _end(client, store))
     return Client(thread, client, store)
+
+
+async def _end(client: LedgerClient, store: MetadataStore) -> None:
+    """Closes both. Idempotent."""
+    await client.close()
+    await store.close()

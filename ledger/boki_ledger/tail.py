@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from boki_common.backoff import Backoff
 from boki_common.bookkeeper.digests import Digest
 from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
@@ -31,7 +32,7 @@ from boki_ledger.transport import BookieTransport, PollAnswer
 
 ENTRIES_AT_ONCE: Final = 128
 """Entries that are read together when the follower is behind."""
-NOTHING_TOLD: Final = -1
+NO_LAC: Final = -1
 
 _log = get_logger("ledger")
 
@@ -83,10 +84,10 @@ class Tail:
         self._wait_s = wait_s
         self._loop = asyncio.get_running_loop()
         self._polls: dict[asyncio.Future[PollAnswer], _Poll] = {}
-        self._told: dict[BookieId, int] = {}
+        self._known_lacs: dict[BookieId, int] = {}
         """The highest LAC that each told in a long poll; trusted for nothing but the next poll."""
         self._resting: dict[BookieId, float] = {}
-        self._pauses: dict[BookieId, float] = {}
+        self._backoffs: dict[BookieId, Backoff] = {}
 
     async def entries(self, start: int) -> AsyncIterator[tuple[int, memoryview]]:
         """(entry id, payload) from `start` on, in order; ends after the last entry of a closed ledger."""
@@ -139,25 +140,24 @@ class Tail:
         asked = {poll.bookie for poll in self._polls.values()}
         for bookie in bookies:
             if bookie not in asked and bookie not in self._resting:
-                previous_lac = min(self._told.get(bookie, NOTHING_TOLD), entry_id - 1)
+                previous_lac = min(self._known_lacs.get(bookie, NO_LAC), entry_id - 1)
                 future = self._transport.wait_for_lac(bookie, self._reader.ledger_id, previous_lac, wait_s=self._wait_s)
                 self._polls[future] = _Poll(bookie, previous_lac, now)
 
     async def _answered(self, poll: _Poll, answer: PollAnswer, entry_id: int) -> memoryview | None:
         reader = self._reader
         if answer.status is V2Status.OK and answer.lac is not None and answer.lac > poll.previous_lac:
-            self._told[poll.bookie] = max(answer.lac, self._told.get(poll.bookie, NOTHING_TOLD))
+            self._known_lacs[poll.bookie] = max(answer.lac, self._known_lacs.get(poll.bookie, NO_LAC))
             if reader.last_entry < min(entry_id, answer.lac):
                 _, lac = self._lacs.take(await self._transport.read_lac(poll.bookie, reader.ledger_id))
                 reader.confirm(lac)
             if reader.last_entry > poll.previous_lac:
-                self._pauses.pop(poll.bookie, None)
+                self._backoffs.pop(poll.bookie, None)
                 return self._brought(poll, answer, entry_id)
         elif answer.status is V2Status.OK and self._loop.time() - poll.asked_at >= self._wait_s / 2:
             return None  # its time was over: it may be asked again at once
-        pause = self._pauses.get(poll.bookie, self._settings.retry_least_s)
-        self._pauses[poll.bookie] = min(2 * pause, self._settings.retry_most_s)
-        self._resting[poll.bookie] = self._loop.time() + pause
+        backoff = self._backoffs.setdefault(poll.bookie, self._settings.backoff())
+        self._resting[poll.bookie] = self._loop.time() + backoff.next()
         return None
 
     def _brought(self, poll: _Poll, answer: PollAnswer, entry_id: int) -> memoryview | None:

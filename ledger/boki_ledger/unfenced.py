@@ -11,7 +11,8 @@ Rules:
 - What counts is the number of answers: a bookie that has acknowledged more adds than were sent to it before the question
   has acknowledged one that was sent after, whichever it was and in whatever order answers come.
 - A proof of a moment is one of all moments before, so all that asked before are answered.
-- Repeats are in flight for at most `CHECKS` questions; who asks meanwhile shares the next one, which leaves later than all asked.
+- Repeats are in flight for at most `limits.LEDGER_FENCE_CHECKS` questions; who asks meanwhile shares the next one, which leaves later than
+  all asked.
 - An answer on another connection proves nothing about what was sent on the last. Whenever a bookie comes, goes or is replaced, and
   when they leave a question unanswered for `UNPROVEN_S`, whoever waits is told that nothing is proven: an entry has to tell.
 
@@ -24,8 +25,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-CHECKS: Final = 4
-"""Questions in flight: as many groups of readers hear without waiting for each other."""
+from boki_common import limits
+
 UNPROVEN_S: Final = 0.1
 
 Told: TypeAlias = Callable[[bool], None]
@@ -81,7 +82,7 @@ class UnfencedChecks:
 
     def ask(self, told: Told) -> bool:
         """Calls back, unless it returns False: it cannot be asked now."""
-        if len(self._checks) >= CHECKS:
+        if len(self._checks) >= limits.LEDGER_FENCE_CHECKS:
             self._waiting.append(told)
             return True
         return self._leave([told])

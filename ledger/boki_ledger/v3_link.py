@@ -24,6 +24,7 @@ from boki_common import limits
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError
 from boki_common.ids import BookieId
 from boki_common.net.connection import FrameConnection
@@ -46,8 +47,6 @@ HIGH_PRIORITY: Final = 100
 _GREETING: Final = 0
 """Transaction of the handshake: nothing else is under way then."""
 """Of fencing reads and recovery adds, as Apache's client has it: a bookie that is full still takes them."""
-LATE_ANSWERS: Final = 1_024
-"""Requests that were given up and may still be answered; with more the connection is dropped."""
 
 Answer = ReadAnswer | LacAnswer | Outcome | PollAnswer | SpaceAnswer | EntriesAnswer
 _Taken = Callable[[Any], Answer]
@@ -121,11 +120,17 @@ class _Call:
 class V3Link:
     """See the module. A `link_life.LinkUser`."""
 
-    def __init__(self, bookie: BookieId, directory: BookieDirectory, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        bookie: BookieId,
+        directory: BookieDirectory,
+        settings: LedgerSettings,
+        token: ClusterToken = NO_TOKEN,
+    ) -> None:
         self.bookie = bookie
         self.connection: FrameConnection | None = None
         self._settings = settings
-        self._life = LinkLife(bookie, self, directory, settings)
+        self._life = LinkLife(bookie, self, directory, settings, token)
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[V3Lane, None] = {}
         self._adds: dict[int, tuple[V3Lane, int]] = {}
@@ -346,7 +351,9 @@ class V3Link:
             return
         if not call.frame:
             self._late[txn_id] = None
-        if (not call.frame and call.reads_at_send == self._life.reads_seen) or len(self._late) > LATE_ANSWERS:
+        if (not call.frame and call.reads_at_send == self._life.reads_seen) or len(
+            self._late
+        ) > limits.LEDGER_LATE_ANSWERS:
             self.drop(error)
 
     # -- what the life of the connection calls

@@ -8,12 +8,8 @@
 Rules:
 - Entries complete in order; `last_acked` is the LAC and rides in the header of every later entry. An idle writer tells it
   to bookies by itself (`explicit_lac`).
-- Bookies that are down never fail the writer. If another bookie is free it takes the place: freeze completing, commit the
-  new fragment from LAC + 1 by compare-and-swap, clear the acks, send again, complete. One change at a time; what fails
-  meanwhile is taken by the next. Without a free bookie the ensemble stays, and the failed bookie gets what it lacks when
-  it returns. An idle writer changes nothing.
-- The metadata store being away fails nobody either: a change that was not sent is put off and tried again after
-  growing pauses, one that may have been sent keeps completion frozen until it is settled.
+- Bookies that are down never fail the writer. If another bookie is free it takes the place (`ensemble_changes`); otherwise
+  the ensemble stays, and the failed bookie gets what it lacks when it returns. The metadata store being away fails nobody either.
 - With *deferred sync* bookies may acknowledge entries before they are durable. LAC then moves by `force` alone, and close
   ends the ledger there. No ensemble change is possible, and a bookie that fails while entries are not forced fails the
   writer: nobody can tell whether it still has what it acknowledged.
@@ -27,13 +23,10 @@ Nothing is allocated per entry but its frame and a place in a queue.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for, master_key
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import (
     BokiError,
     ClosedError,
@@ -47,15 +40,15 @@ from boki_common.errors import (
 from boki_common.ids import BookieId
 from boki_common.limits import ENTRY_BYTES
 from boki_common.logs import get_logger
-from boki_common.runtime.ports import Buffer, Random
-from boki_ledger.ensemble_change import Fragment, change_ensemble, choose_replacements
+from boki_common.runtime.ports import Buffer
+from boki_ledger.ack_waiters import AckWaiters
+from boki_ledger.ensemble_changes import EnsembleChanges
 from boki_ledger.explicit_lac import ExplicitLac
 from boki_ledger.force import force_all
-from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
-from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.metadata_update import SeenMetadata
+from boki_ledger.own_metadata import OwnMetadata
+from boki_ledger.ports import LedgerPorts
 from boki_ledger.replicated_adds import JOINED_BYTES, ReplicatedAdds
-from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieChooser, BookieTransport
 
 _log = get_logger("ledger")
 
@@ -64,55 +57,33 @@ class LedgerWriter:
     """See the module. Made by `LedgerClient.create`; belongs to one event loop."""
 
     __slots__ = (
-        "_adds", "_change", "_change_pause", "_change_retry", "_chooser", "_closing",
-        "_deferred_sync", "_digest", "_end_listeners", "_explicit_lac", "_fence_met", "_key", "_lac", "_lac_length",
-        "_length", "_listeners", "_loop", "_metrics", "_on_end", "_refusal", "_rng", "_seen",
-        "_settings", "_stop_watching", "_suspects", "_transport", "_updates", "_waiting", "failed",
+        "_adds", "_changes", "_closing", "_deferred_sync", "_digest", "_explicit_lac", "_fence_met", "_key", "_lac",
+        "_lac_length", "_length", "_metadata", "_on_end", "_ports", "_refusal", "_stop_watching", "_waiters", "failed",
         "ledger_id",
     )  # fmt: skip
-    # Slots, because an object with more than 30 attributes is slow without: two per cent of an add.
 
     def __init__(
         self,
         ledger_id: int,
         seen: SeenMetadata,
+        ports: LedgerPorts,
         *,
-        transport: BookieTransport,
-        chooser: BookieChooser,
-        updates: LedgerUpdates,
-        rng: Random,
-        settings: LedgerSettings,
-        metrics: LedgerMetrics,
         on_end: Callable[[LedgerWriter], object] = lambda _: None,
         deferred_sync: bool = False,
     ) -> None:
         metadata = seen.metadata
         self.ledger_id = ledger_id
         self.failed: BokiError | None = None
-        self._seen = seen
-        self._transport = transport
+        self._ports = ports
         self._deferred_sync = deferred_sync
-        self._chooser = chooser
-        self._updates = updates
-        self._rng = rng
-        self._settings = settings
-        self._metrics = metrics
         self._on_end = on_end
-        self._end_listeners: list[Callable[[BokiError], None]] = []
-        self._loop = asyncio.get_running_loop()
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
         self._length = 0
         self._lac = -1
         self._lac_length = 0
         self._refusal: BokiError | None = None
-        self._listeners: list[tuple[Callable[[int], None], Callable[[BokiError], None]]] = []
-        self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
-        """By entry, ascending."""
-        self._suspects: dict[BookieId, float] = {}
-        self._change: asyncio.Task[None] | None = None
-        self._change_retry: asyncio.TimerHandle | None = None
-        self._change_pause = settings.retry_least_s
+        self._waiters = AckWaiters()
         self._closing: asyncio.Task[int] | None = None
         self._fence_met: LedgerFenced | None = None
         """What a bookie said while the ledger was being closed."""
@@ -123,22 +94,22 @@ class LedgerWriter:
             ack_quorum=metadata.ack_quorum,
             lac=-1,
             owner=self,
-            transport=transport,
-            settings=settings,
-            metrics=metrics,
+            ports=ports,
             deferred_sync=deferred_sync,
         )
+        self._metadata = OwnMetadata(ledger_id, seen, ports.updates)
+        self._changes = EnsembleChanges(ledger_id, self._adds, self._metadata, ports, self)
         self._explicit_lac = ExplicitLac(
             ledger_id,
             self._digest,
             self._key,
             lac=lambda: self._lac,
             replicas=self._adds.replicas,
-            transport=transport,
-            metrics=metrics,
-            pause_ms=settings.explicit_lac_ms,
+            transport=ports.transport,
+            metrics=ports.metrics,
+            pause_ms=ports.settings.explicit_lac_ms,
         )
-        self._stop_watching = chooser.on_change(self._consider_change)
+        self._stop_watching = ports.chooser.on_change(self._bookies_changed)
 
     # -- the caller's side
 
@@ -182,7 +153,7 @@ class LedgerWriter:
             size += len(part)
         if size > ENTRY_BYTES:
             raise RecordTooLarge(f"expected an entry of at most {ENTRY_BYTES} bytes, found {size}", found=size)
-        acks, settings = adds.acks, self._settings
+        acks, settings = adds.acks, self._ports.settings
         in_flight = acks.last - acks.lac
         if in_flight >= settings.window_entries or (in_flight and adds.bytes_in_flight + size > settings.window_bytes):
             raise Overloaded(
@@ -208,28 +179,18 @@ class LedgerWriter:
 
         Both are called synchronously from the network's callback: they must be short and must not raise.
         """
-        self._listeners.append((acked, failed))
+        self._waiters.listen(acked, failed)
 
     async def append(self, *payload: Buffer) -> int:
         """`submit`, and waits for the acknowledgement. Cancelling withdraws nothing. Raises what `submit` and failing do."""
-        return await self._acked(self.submit(*payload))
+        return await self._waiters.wait(self.submit(*payload))
 
     async def acknowledged(self, entry_id: int) -> None:
         """Waits until entries up to this one are submitted and acknowledged. Raises what fails or ends the writer before."""
         if entry_id > self.last_acked:
             if self._refusal is not None:
                 raise self._refusal
-            await self._acked(entry_id)
-
-    def _acked(self, entry_id: int) -> asyncio.Future[int]:
-        """Is done when entries up to this one are acknowledged."""
-        future: asyncio.Future[int] = self._loop.create_future()
-        waiting = self._waiting
-        at = len(waiting)
-        while at and waiting[at - 1][0] > entry_id:
-            at -= 1
-        waiting.insert(at, (entry_id, future))
-        return future
+            await self._waiters.wait(entry_id)
 
     def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
         """Asks the bookies for proof that nobody had fenced the ledger when this was called: nobody has recovered it then, and
@@ -256,7 +217,7 @@ class LedgerWriter:
             raise self._refusal
         covered, length = self.last_acked, self._length - self._adds.bytes_in_flight
         if covered > self._lac:
-            await force_all(self._transport, self.ledger_id, self._adds.ensemble)
+            await force_all(self._ports.transport, self.ledger_id, self._adds.ensemble)
             if self._refusal is not None:
                 raise self._refusal
             if covered > self._lac:
@@ -268,7 +229,7 @@ class LedgerWriter:
 
     def when_ended(self, callback: Callable[[BokiError], None]) -> None:
         """Calls back once when the writer fails, is closed or abandoned, with what entries in flight fail with."""
-        self._end_listeners.append(callback)
+        self._waiters.when_ended(callback)
 
     async def close(self) -> int:
         """Closes the ledger at its LAC; entries in flight fail with LedgerClosed and are not part of it.
@@ -315,25 +276,16 @@ class LedgerWriter:
             self._lac = lac
             if not self._explicit_lac.waiting:
                 self._explicit_lac.moved()
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= lac:
-            entry_id, future = waiting.popleft()
-            if not future.done():
-                future.set_result(entry_id)
-        for acked, _ in self._listeners:
-            acked(lac)
+        self._waiters.acked(lac)
 
     def slots_failed(self) -> None:
         if self._deferred_sync:
             self._fail_unforced()
             return
-        now = self._loop.time()
-        for index in self._adds.failing_slots():
-            self._suspects[self._adds.ensemble[index]] = now + self._settings.suspect_s
-        self._consider_change()
+        self._changes.slots_failed()
 
     def bookie_failed(self, bookie: BookieId) -> None:
-        self._chooser.failed(bookie)
+        self._ports.chooser.failed(bookie)
 
     def adds_refused(self, error: BokiError) -> None:
         if self._closing is not None and isinstance(error, LedgerFenced):
@@ -356,93 +308,22 @@ class LedgerWriter:
 
     # -- ensemble changes
 
-    def _consider_change(self) -> None:
-        """Starts a change if a slot fails, an entry waits, and a bookie is free; otherwise this is called again later."""
-        if (
-            not self._deferred_sync
-            and self._change is None
-            and self._change_retry is None
-            and self._refusal is None
-            and self._adds.acks.in_flight
-            and self._replacements()
-        ):
-            self._change = asyncio.create_task(self._change_ensemble(), name=f"ensemble of ledger {self.ledger_id}")
+    @property
+    def writes(self) -> bool:
+        """Whether entries are taken: neither closing nor ended."""
+        return self._refusal is None
 
-    def _replacements(self) -> dict[int, BookieId]:
-        failing = self._adds.failing_slots()
-        if not failing:
-            return {}
-        now = self._loop.time()
-        self._suspects = {bookie: until for bookie, until in self._suspects.items() if until > now}
-        healthy = self._rng.shuffled(self._chooser.writable())
-        last_resort = self._rng.shuffled(self._chooser.quarantined())
-        spares = [bookie for bookie in (*healthy, *last_resort) if bookie not in self._suspects]
-        return choose_replacements(self._adds.ensemble, failing, spares)
+    def change_failed(self, error: BokiError) -> None:
+        self._fail(error)
 
-    async def _change_ensemble(self) -> None:
-        """Commits one change after another while there are failing slots and free bookies."""
-        acks = self._adds.acks
-        acks.frozen = True
-        try:
-            while self._refusal is None and (replacements := self._replacements()):
-                await self._commit_change(replacements)
-        except MetadataUnavailable as error:
-            _log.warning("ensemble change put off", ledger_id=self.ledger_id, error=error)
-            self._change_retry = self._loop.call_later(self._change_pause, self._retry_change)
-            self._change_pause = min(2 * self._change_pause, self._settings.retry_most_s)
-        except BokiError as error:
-            self._fail(error)
-            return
-        finally:
-            self._change = None
-        if self._closing is None and not self._adds.closed:
-            acks.frozen = False
-            self.acks_arrived()
-
-    def _retry_change(self) -> None:
-        self._change_retry = None
-        self._consider_change()
-
-    async def _commit_change(self, replacements: dict[int, BookieId]) -> None:
-        ensemble, first_entry = self._adds.ensemble, self._adds.acks.lac + 1
-        mine = self._seen.metadata.ensembles[-1]
-        wanted = change_ensemble([mine], first_entry=first_entry, replacements=replacements)[-1]
-
-        def changed(current: LedgerMetadata) -> LedgerMetadata | None:
-            if current.state is LedgerState.OPEN and current.ensembles[-1] == wanted:
-                return None
-            self._check_mine(current, mine)
-            fragments = change_ensemble(current.ensembles, first_entry=first_entry, replacements=replacements)
-            return replace(current, ensembles=fragments)
-
-        self._seen = await self._updates.change(self.ledger_id, changed, known=self._seen)
-        self._change_pause = self._settings.retry_least_s
-        if self._adds.closed:
-            return
-        self._metrics.ensemble_changes.inc()
-        _log.info(
-            "ensemble changed",
-            ledger_id=self.ledger_id,
-            first_entry=first_entry,
-            replaced=[f"{ensemble[slot]} by {bookie}" for slot, bookie in sorted(replacements.items())],
-        )
-        self._adds.replace(replacements)
-
-    def _check_mine(self, current: LedgerMetadata, last_fragment: Fragment) -> None:
-        """Raises LedgerFenced unless the ledger is open and its last fragment the writer's."""
-        if current.state is not LedgerState.OPEN or current.ensembles[-1] != last_fragment:
-            raise LedgerFenced(
-                f"expected ledger {self.ledger_id} to be open with the ensemble {last_fragment[1]}, found it "
-                f"{current.state.name} with {current.ensembles[-1][1]}: someone recovers or closed it; open it to see what "
-                "it holds, and write to a new one",
-                ledger_id=self.ledger_id,
-            )
+    def _bookies_changed(self) -> None:
+        if not self._deferred_sync:
+            self._changes.consider()
 
     # -- the end
 
     async def _close(self) -> int:
-        if self._change is not None:
-            await asyncio.wait([self._change])
+        await self._changes.wait_until_idle()
         if self.failed is not None:
             raise self.failed
         acks = self._adds.acks
@@ -451,18 +332,8 @@ class LedgerWriter:
         acks.frozen = True
         last = self._lac
         length = self._lac_length if self._deferred_sync else self._length - self._adds.bytes_in_flight
-        mine = self._seen.metadata.ensembles[-1]
-
-        def closed(current: LedgerMetadata) -> LedgerMetadata | None:
-            if current.state is LedgerState.CLOSED and (current.last_entry, current.length) == (last, length):
-                return None
-            self._check_mine(current, mine)
-            return replace(current, state=LedgerState.CLOSED, last_entry=last, length=length)
-
         try:
-            self._seen = await self._updates.change(
-                self.ledger_id, closed, known=self._seen, patience_s=self._settings.patience_s
-            )
+            await self._metadata.close(last, length, patience_s=self._ports.settings.patience_s)
         except MetadataUnavailable:
             self._closing = self._refusal = None
             acks.frozen = False
@@ -491,8 +362,7 @@ class LedgerWriter:
         _log.info("ledger writer failed", ledger_id=self.ledger_id, last_acked=self.last_acked, error=error)
         self.failed = error
         self._end(error)
-        for _, failed in self._listeners:
-            failed(error)
+        self._waiters.failed(error)
 
     def _end(self, error: BokiError, *, refusal: BokiError | None = None) -> None:
         self._refusal = refusal or error
@@ -500,19 +370,11 @@ class LedgerWriter:
         self._on_end(self)
         self._adds.close()
         self._explicit_lac.close()
-        if self._change_retry is not None:
-            self._change_retry.cancel()
-        listeners, self._end_listeners = self._end_listeners, []
-        for ended in listeners:
-            ended(error)
-        waiting, self._waiting = self._waiting, deque()
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
-        current = asyncio.current_task(self._loop)
-        for task in (self._change, self._closing):
-            if task is not None and task is not current and not task.done():
-                task.cancel()
+        self._changes.close()
+        self._waiters.ended(error)
+        closing = self._closing
+        if closing is not None and closing is not asyncio.current_task(closing.get_loop()) and not closing.done():
+            closing.cancel()
 
 
 def _look_at(task: asyncio.Task[int]) -> None:

@@ -16,12 +16,14 @@ from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolE
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address, FrameConnection, FrameServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.ports import Buffer
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.bookie_link import Lane
 from boki_ledger.client import LedgerClient
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, make_cookie, turns, until
+from boki_ledger.testing.ledgers import QUICK, make_cookie, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
 from boki_ledger.transport import BatchAnswer, ReadAnswer
 
@@ -43,7 +45,9 @@ class WireBookie:
         self.connections: list[FrameConnection] = []
 
     async def start(self, port: int = 0) -> None:
-        self.server = await FrameServer.start(Address("127.0.0.1", port), lambda made: _Connection(self, made))
+        self.server = await FrameServer.start(
+            Address("127.0.0.1", port), lambda made: _Connection(self, made), strangers=BEFORE_FIRST_FRAME
+        )
 
     async def stop(self) -> None:
         await self.server.close()

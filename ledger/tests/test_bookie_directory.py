@@ -11,8 +11,9 @@ from boki_common.errors import MetadataUnavailable, Unreachable
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookie_directory import BookieDirectory
-from boki_ledger.testing.ledgers import CountingRandom, turns, until
+from boki_ledger.testing.ledgers import turns, until
 
 B1, B2 = BookieId("b1"), BookieId("b2")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from boki_common.bookkeeper.status import V2Status
 from boki_common.ids import BookieId
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
-from boki_ledger.testing.virtual_time import VirtualTimeLoop
 
 SETTINGS = replace(QUICK, quarantine_failures=2, quarantine_window_s=10.0, quarantine_s=100.0)
 

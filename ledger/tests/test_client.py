@@ -14,8 +14,9 @@ from boki_common.errors import (
     NotEnoughBookies,
 )
 from boki_common.metadata.memory import Fault, MemoryStore
+from boki_common.testing.machine import CountingRandom, ManualClock
 from boki_ledger.client import LedgerClient
-from boki_ledger.testing.ledgers import CountingRandom, Ledgers
+from boki_ledger.testing.ledgers import Ledgers
 
 
 async def test_a_ledger_takes_fewer_replicas_when_fewer_bookies_are_up_but_never_fewer_than_acks(
@@ -86,14 +87,11 @@ async def test_a_client_that_was_not_started_says_so() -> None:
     await client.close()
 
 
-class _Clock:
-    def now_ms(self) -> int:
-        return 1_700_000_000_123
-
-
 async def test_a_ledger_says_when_it_was_made_if_somebody_knows(ledgers: Ledgers) -> None:
     store = ledgers.store
-    client = LedgerClient(metadata=store, rng=CountingRandom(900), clock=_Clock(), bookies=ledgers.bookies)
+    client = LedgerClient(
+        metadata=store, rng=CountingRandom(900), clock=ManualClock(1_700_000_000_123), bookies=ledgers.bookies
+    )
     await client.start()
     made = await client.create()
     assert (await client.metadata_of(made.ledger_id)).ctime == 1_700_000_000_123

@@ -24,7 +24,7 @@ def written(ledgers: Ledgers, kind: str = "write_lac") -> list[str]:
 
 
 def counted(writer: LedgerWriter, outcome: str) -> float:
-    return float(writer._metrics.explicit_lacs.labels(outcome).value)
+    return float(writer._ports.metrics.explicit_lacs.labels(outcome).value)
 
 
 def all_know(ledgers: Ledgers, writer: LedgerWriter, lac: int) -> bool:

@@ -13,9 +13,11 @@ from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolE
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address, FrameConnection, FrameHandler, FrameServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.link_life import LinkLife
-from boki_ledger.testing.ledgers import QUICK, CountingRandom
+from boki_ledger.testing.ledgers import QUICK
 
 BOOKIE = BookieId("proxied")
 LEAST_S, MOST_S = 0.01, 0.08
@@ -127,7 +129,7 @@ class _Connection:
 async def greeted(answer: bytes | None, bookie: BookieId = ASKED_FOR, timeout_s: float = 10.0) -> BokiError | None:
     """What a link to the bookie hears first, when who listens there answers so."""
     answering = Answering(answer)
-    server = await FrameServer.start(Address("127.0.0.1", 0), answering.taking)
+    server = await FrameServer.start(Address("127.0.0.1", 0), answering.taking, strangers=BEFORE_FIRST_FRAME)
     store = MemoryStore()
     await store.start()
     await layout.init_cluster(store, rng=CountingRandom())

@@ -11,10 +11,11 @@ from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault, MemoryStore
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.member_trust import Member, remembered_in
 from boki_ledger.members import Members
 from boki_ledger.metadata_update import LedgerUpdates
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, Ledgers, make_cookie, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, make_cookie, turns
 
 B1, B2, B3 = (BookieId(f"b{number}") for number in (1, 2, 3))
 OURS = Member(ours=True, made=None)

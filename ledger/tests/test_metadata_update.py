@@ -14,8 +14,9 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import MetadataUnavailable, NodeExists, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault, MemoryStore
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.metadata_update import LedgerUpdates
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, until
+from boki_ledger.testing.ledgers import QUICK, until
 
 SLOTS = 100
 

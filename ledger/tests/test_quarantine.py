@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common import limits
 from boki_common.ids import BookieId
-from boki_ledger.quarantine import BOOKIES, Quarantine
+from boki_ledger.quarantine import Quarantine
 
 A, B = BookieId("a"), BookieId("b")
 
@@ -42,7 +43,7 @@ def test_no_quarantine_at_all() -> None:
 
 def test_the_memory_is_bounded() -> None:
     quarantine = Quarantine(failures=1, window_s=1.0, quarantine_s=1e9)
-    for number in range(BOOKIES + 10):
+    for number in range(limits.LEDGER_BOOKIES_WATCHED + 10):
         quarantine.failed(BookieId(f"b{number}"), 0.0)
     assert not quarantine.holds(BookieId("b9"), 0.0) and quarantine.holds(BookieId("b10"), 0.0)
 

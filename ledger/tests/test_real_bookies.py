@@ -172,7 +172,7 @@ async def test_a_spare_bookie_takes_the_place_of_a_stopped_one(cluster: Cluster)
     await cluster.processes[1].stop()
     for number in range(1, 20):
         await writer.append(b"%d" % number)
-    await until(lambda: writer._metrics.ensemble_changes.value == 1)
+    await until(lambda: writer._ports.metrics.ensemble_changes.value == 1)
     assert await writer.close() == 19
     await cluster.processes[0].stop()
     reader = await (await cluster.client()).open(writer.ledger_id, recover=False)

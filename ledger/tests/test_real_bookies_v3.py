@@ -19,10 +19,11 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.lac_body import encode_lac
 from boki_ledger.settings import WIRE_V2, WIRE_V3, LedgerSettings
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, until
+from boki_ledger.testing.ledgers import QUICK, until
 
 PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0, explicit_lac_ms=2.0)
 SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)

@@ -14,10 +14,10 @@ from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import CRC32C, master_key
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
-from boki_ledger import recovery
+from boki_common.testing.virtual_time import VirtualTimeLoop
+from boki_ledger import end_search
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import QUICK, Ledgers, make_cookie
-from boki_ledger.testing.virtual_time import VirtualTimeLoop
 
 NAMES = ("b1", "b2", "b3")
 GOOD, MISSING, DAMAGED, UNREADABLE = "good", "missing", "damaged", "unreadable"
@@ -178,6 +178,6 @@ async def test_a_long_tail_is_read_in_batches(ledgers: Ledgers) -> None:
     assert (await client.open(ledger_id, recover=True)).last_entry == 399
     reads = [message for message in made.bookies.seen if message.kind == "read" and not message.answer]
     singles = [message for message in reads if message.entries == 1]
-    assert len(singles) <= 3 * (4 * recovery.FIRST_READS + 2)
+    assert len(singles) <= 3 * (4 * end_search.FIRST_READS + 2)
     assert all(message.fence for message in singles if message.entry_id > 0)
     await made.close()

@@ -16,7 +16,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import LedgerDataMissing, LedgerFenced, NotEnoughBookies, RecoveryFailed
 from boki_common.runtime.ports import Buffer
 from boki_ledger.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns
 from boki_ledger.writer import LedgerWriter
 
 NAMES = ("b1", "b2", "b3")
@@ -292,7 +292,7 @@ async def test_a_second_recovery_may_run_whole_while_the_first_makes_its_entries
 async def test_a_writer_that_adds_it_meanwhile_changes_nothing(ledgers: Ledgers, arrives: tuple[str, ...]) -> None:
     """Its adds of the carried entry and of one more reach some bookies before the fence, and the others behind it."""
     writer = await written(ledgers, b"0", b"1")
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     late = ledgers.bookies.hold(kind="add", recovery=False)
     writer.submit(b"carried")
     writer.submit(b"not cut")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from boki_common import limits
 from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import encode
@@ -210,16 +211,16 @@ async def test_a_bookie_with_another_password_is_not_forced(ledgers: Ledgers) ->
 
 
 async def test_few_entries_and_bytes_are_under_way_at_once(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 3 * replica_copies.COPIES_AT_ONCE
+    count = 3 * limits.LEDGER_COPIES_AT_ONCE
     ledger_id = await closed_ledger(ledgers, count=count)
     lose(ledgers, ledger_id, B1, *range(count))
     reads = ledgers.bookies.hold(bookie="b2", kind="read")
     told: list[int] = []
     making = asyncio.ensure_future((await copies(ledgers, ledger_id)).make_whole(range(count), looked_at=told.append))
     await turns()
-    assert len(reads) == replica_copies.COPIES_AT_ONCE
+    assert len(reads) == limits.LEDGER_COPIES_AT_ONCE
     size = len(ledgers.bookies[B2].entries[ledger_id][0])
-    monkeypatch.setattr(replica_copies, "COPY_BYTES", 3 * size)
+    monkeypatch.setattr(limits, "LEDGER_COPY_BYTES", 3 * size)
     adds = ledgers.bookies.hold(bookie="b1", kind="add")
     reads.release()
     await turns()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, LedgerFenced, NotEnoughBookies, Overloaded, RecoveryFailed
 from boki_ledger.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, turns
 
 BOOKIES = ("b1", "b2", "b3", "b4", "b5")
 
@@ -52,7 +52,7 @@ class Run:
         client = await self.ledgers.other_client(replace(QUICK, suspect_s=0.0, window_entries=12))
         self.store = self.ledgers.stores[-1]
         self.writer = await client.create()
-        self.heard = Heard(self.writer)
+        self.heard = RecordedAcks(self.writer)
 
     def travel(self) -> None:
         """One message arrives, an early one more often than a late one."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_ledger.testing.ledgers import QUICK, Ledgers
-from boki_ledger.testing.virtual_time import VirtualTimeLoop
 
 PATIENT = replace(
     QUICK,

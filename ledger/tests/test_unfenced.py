@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common import limits
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.testing.ledgers import turns
-from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
-from boki_ledger.unfenced import CHECKS, UNPROVEN_S, Mark, UnfencedChecks
+from boki_ledger.unfenced import UNPROVEN_S, Mark, UnfencedChecks
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 
@@ -176,51 +177,53 @@ async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection()
 
 async def test_at_most_so_many_questions_are_in_flight_and_who_asks_meanwhile_shares_the_next() -> None:
     asked = Asked(3, 2)
-    for number in range(CHECKS):
+    for number in range(limits.LEDGER_FENCE_CHECKS):
         assert asked.ask(f"{number}")
-    assert asked.repeats == CHECKS
+    assert asked.repeats == limits.LEDGER_FENCE_CHECKS
     assert asked.ask("x") and asked.ask("y") and asked.ask("z")
     asked.answer(0)
-    assert asked.repeats == CHECKS, "they wait"
+    assert asked.repeats == limits.LEDGER_FENCE_CHECKS, "they wait"
     asked.answer(1)
     assert asked.told == [("0", True)]
-    assert asked.repeats == CHECKS + 1, "one question for all three, that left after all of them asked"
+    assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 1, (
+        "one question for all three, that left after all of them asked"
+    )
     assert asked.ask("w")
-    assert asked.repeats == CHECKS + 1, "as many as may be are in flight again"
-    asked.answer(0, 1, count=CHECKS - 1)
+    assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 1, "as many as may be are in flight again"
+    asked.answer(0, 1, count=limits.LEDGER_FENCE_CHECKS - 1)
     assert [name for name, _ in asked.told] == ["0", "1", "2", "3"]
-    assert asked.repeats == CHECKS + 2
+    assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 2
     asked.answer(0, 1)
-    assert asked.told[CHECKS:] == [("x", True), ("y", True), ("z", True)]
+    assert asked.told[limits.LEDGER_FENCE_CHECKS :] == [("x", True), ("y", True), ("z", True)]
     assert asked.checks.open, "w is not told by what left before it asked"
     asked.answer(0, 1)
-    assert asked.told[CHECKS + 3 :] == [("w", True)]
+    assert asked.told[limits.LEDGER_FENCE_CHECKS + 3 :] == [("w", True)]
     assert not asked.checks.open and {proven for _, proven in asked.told} == {True}
 
 
 async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_he_asked() -> None:
     asked = Asked(3, 2)
-    for number in range(CHECKS):
+    for number in range(limits.LEDGER_FENCE_CHECKS):
         asked.ask(f"{number}")
     asked.ask("late")
-    asked.answer(0, 1, 2, count=CHECKS)
-    assert ("late", True) not in asked.told and len(asked.told) == CHECKS
+    asked.answer(0, 1, 2, count=limits.LEDGER_FENCE_CHECKS)
+    assert ("late", True) not in asked.told and len(asked.told) == limits.LEDGER_FENCE_CHECKS
     asked.answer(0, 1)
     assert asked.told[-1] == ("late", True)
 
 
 async def test_who_waits_is_told_false_when_nothing_can_be_sent_any_more() -> None:
     asked = Asked(3, 2)
-    for number in range(CHECKS):
+    for number in range(limits.LEDGER_FENCE_CHECKS):
         asked.ask(f"{number}")
     asked.ask("x")
     asked.ask("y")
     asked.can_ask = False
     asked.answer(0, 1)
     assert asked.told == [("0", True), ("x", False), ("y", False)]
-    asked.answer(0, 1, count=CHECKS - 1)
-    assert len(asked.told) == CHECKS + 2 and not asked.checks.open
-    assert len({name for name, _ in asked.told}) == CHECKS + 2, "each once"
+    asked.answer(0, 1, count=limits.LEDGER_FENCE_CHECKS - 1)
+    assert len(asked.told) == limits.LEDGER_FENCE_CHECKS + 2 and not asked.checks.open
+    assert len({name for name, _ in asked.told}) == limits.LEDGER_FENCE_CHECKS + 2, "each once"
 
 
 async def test_who_cannot_be_asked_for_is_told_nothing() -> None:
@@ -235,15 +238,15 @@ async def test_who_cannot_be_asked_for_is_told_nothing() -> None:
 
 async def test_an_interruption_tells_all_that_nothing_is_proven_in_the_next_turn() -> None:
     asked = Asked()
-    for number in range(CHECKS + 2):
+    for number in range(limits.LEDGER_FENCE_CHECKS + 2):
         asked.ask(f"{number}")
     asked.checks.interrupted()
     assert asked.told == [], "who interrupts is in the midst of something"
     await turns(2)
-    assert asked.told == [(f"{number}", False) for number in range(CHECKS + 2)]
-    asked.answer(0, 1, 2, count=CHECKS)
+    assert asked.told == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
+    asked.answer(0, 1, 2, count=limits.LEDGER_FENCE_CHECKS)
     await turns()
-    assert len(asked.told) == CHECKS + 2 and not asked.checks.open
+    assert len(asked.told) == limits.LEDGER_FENCE_CHECKS + 2 and not asked.checks.open
     assert asked.ask("again")
     asked.answer(0, 1)
     assert asked.told[-1] == ("again", True)
@@ -330,11 +333,11 @@ def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
 def test_the_limit_tells_those_who_wait_for_their_question_too() -> None:
     async def main() -> None:
         asked = Asked()
-        for number in range(CHECKS + 2):
+        for number in range(limits.LEDGER_FENCE_CHECKS + 2):
             asked.ask(f"{number}")
         await let_pass(UNPROVEN_S * 1.1)
-        assert asked.told == [(f"{number}", False) for number in range(CHECKS + 2)]
-        assert asked.repeats == CHECKS
+        assert asked.told == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
+        assert asked.repeats == limits.LEDGER_FENCE_CHECKS
 
     virtually(main)
 
@@ -342,7 +345,7 @@ def test_the_limit_tells_those_who_wait_for_their_question_too() -> None:
 def test_nobody_is_told_after_the_end() -> None:
     async def main() -> None:
         asked = Asked()
-        for number in range(CHECKS + 2):
+        for number in range(limits.LEDGER_FENCE_CHECKS + 2):
             asked.ask(f"{number}")
         asked.checks.interrupted()
         asked.checks.close()

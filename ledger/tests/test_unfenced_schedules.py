@@ -27,13 +27,13 @@ from boki_common.bookkeeper import layout, ledger_metadata, v2
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, LedgerFenced, NotEnoughBookies, Overloaded, RecoveryFailed
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger import replicated_adds
 from boki_ledger.reader import LedgerReader
 from boki_ledger.replicated_adds import ReplicatedAdds
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import GatedStore, Ledgers, turns
 from boki_ledger.testing.scripted_bookies import Message, ScriptedBookie, ScriptedBookies, one_travels
-from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.unfenced import Mark, UnfencedChecks
 from boki_ledger.write_set import write_set
 

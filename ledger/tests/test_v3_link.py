@@ -16,13 +16,15 @@ from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloade
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address, FrameConnection, FrameServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.ports import Buffer
+from boki_common.testing.machine import CountingRandom
 from boki_ledger import v3_link
 from boki_ledger.bookie_client import BookieNetwork
 from boki_ledger.bookie_directory import BookieDirectory
 from boki_ledger.lac_body import encode_lac
 from boki_ledger.settings import WIRE_V3
-from boki_ledger.testing.ledgers import QUICK, CountingRandom, turns, until
+from boki_ledger.testing.ledgers import QUICK, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
 
 KEY = master_key(b"")
@@ -43,7 +45,9 @@ class Bookie:
         self.connections: list[FrameConnection] = []
 
     async def start(self, port: int = 0) -> None:
-        self.server = await FrameServer.start(Address("127.0.0.1", port), lambda made: _Connection(self, made))
+        self.server = await FrameServer.start(
+            Address("127.0.0.1", port), lambda made: _Connection(self, made), strangers=BEFORE_FIRST_FRAME
+        )
 
     def take(self, connection: FrameConnection, request: v3.Request) -> None:
         self.requests.append(request)
@@ -349,7 +353,7 @@ async def test_requests_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_answers_that_never_come_are_bounded(impatient: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(v3_link, "LATE_ANSWERS", 2)
+    monkeypatch.setattr(limits, "LEDGER_LATE_ANSWERS", 2)
     impatient.bookie.ignored = v3.ListEntriesRequest
     listings = [impatient.network.list_entries(B1, LEDGER) for _ in range(3)]
     while not all(one.done() for one in listings):

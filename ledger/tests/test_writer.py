@@ -26,8 +26,9 @@ from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.metadata_update import SeenMetadata
+from boki_ledger.ports import LedgerPorts
 from boki_ledger.replicated_adds import EARLY_SEND_BYTES
-from boki_ledger.testing.ledgers import QUICK, Heard, Ledgers, ensemble, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
 from boki_ledger.writer import LedgerWriter
 
 
@@ -58,7 +59,7 @@ async def test_appended_entries_are_stored_on_all_replicas_as_the_protocol_says(
 
 async def test_entries_complete_in_order_when_their_prefix_has_the_ack_quorum(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     held = ledgers.bookies.hold(kind="add", entry_id=0)
     for number in range(3):
         writer.submit(b"%d" % number)
@@ -287,7 +288,7 @@ async def test_nothing_is_acknowledged_while_the_change_is_not_committed(ledgers
 
 async def test_after_two_slots_are_replaced_acknowledged_entries_are_where_the_metadata_says(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     held = ledgers.bookies.hold(kind="add", entry_id=0, answer=True)
     for _ in range(3):
@@ -355,12 +356,14 @@ async def striped_writer(ledgers: Ledgers) -> tuple[LedgerWriter, int]:
     writer = LedgerWriter(
         ledger_id,
         seen,
-        transport=ledgers.bookies,
-        chooser=HealthyBookies(ledgers.bookies, QUICK),
-        updates=client._updates,
-        rng=client._rng,
-        settings=QUICK,
-        metrics=client._metrics,
+        LedgerPorts(
+            ledgers.bookies,
+            HealthyBookies(ledgers.bookies, QUICK),
+            client._updates,
+            client._rng,
+            QUICK,
+            client._metrics,
+        ),
     )
     return writer, ledger_id
 
@@ -413,7 +416,7 @@ async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
     ledgers: Ledgers, state: LedgerState
 ) -> None:
     writer = await ledgers.client.create()
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     await set_state(ledgers, writer.ledger_id, state)
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
@@ -458,7 +461,7 @@ async def test_a_writer_of_a_deleted_ledger_fails_at_the_next_change(ledgers: Le
 
 async def test_a_fenced_writer_fails_once_with_an_unknown_outcome(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     await writer.append(b"0")
     for bookie in ("b1", "b2"):
         ledgers.bookies[bookie].fenced[writer.ledger_id] = True

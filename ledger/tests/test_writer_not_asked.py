@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from boki_common import limits
 from boki_common.errors import ClosedError, LedgerFenced
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.replicated_adds import JOINED_BYTES
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
-from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
-from boki_ledger.unfenced import CHECKS, UNPROVEN_S
+from boki_ledger.unfenced import UNPROVEN_S
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 
@@ -116,16 +117,16 @@ async def test_whoever_waits_when_a_change_begins_is_told_that_nothing_is_proven
     ledgers.bookies.crash("b1")
     await turns()
     held = ledgers.bookies.hold(kind="add")
-    questions = [Question(writer) for _ in range(CHECKS + 1)]
+    questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
     assert all(one.taken for one in questions)
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     writer.submit(b"1")
     await turns()
     assert (await ledgers.metadata(writer.ledger_id)).ensembles[-1] == (1, ("b4", "b2", "b3"))
-    assert [one.heard for one in questions] == [[False]] * (CHECKS + 1)
+    assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
     held.release()
     await turns()
-    assert [one.heard for one in questions] == [[False]] * (CHECKS + 1)
+    assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
 
 
 async def test_bookies_that_a_recovery_left_out_prove_nothing_to_a_writer_whose_change_is_under_way(
@@ -221,7 +222,7 @@ def test_the_time_limit_tells_nobody_after_the_end(how: str) -> None:
         await ledgers.start()
         writer = await first_entry(ledgers)
         held = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
-        questions = [Question(writer) for _ in range(CHECKS + 1)]
+        questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
         await turns()
         if how == "closed":
             await writer.close()

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from boki_common import limits
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced
-from boki_ledger.testing.ledgers import Heard, Ledgers, turns, until
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
+from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns, until
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
-from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
-from boki_ledger.unfenced import CHECKS, UNPROVEN_S
+from boki_ledger.unfenced import UNPROVEN_S
 from boki_ledger.write_set import write_set
 
 pytestmark = pytest.mark.usefixtures("unhurried")
@@ -38,7 +39,7 @@ async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers) -> None:
 
 async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     stored = {name: dict(one.entries[writer.ledger_id]) for name, one in ledgers.bookies.bookies.items() if one.entries}
     questions = [Question(writer) for _ in range(3)]
     await turns()
@@ -70,11 +71,11 @@ async def test_the_last_acknowledged_entry_is_what_is_sent_again(ledgers: Ledger
 
 async def test_who_asks_while_many_questions_are_in_flight_shares_the_next(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    questions = [Question(writer) for _ in range(3 * CHECKS)]
+    questions = [Question(writer) for _ in range(3 * limits.LEDGER_FENCE_CHECKS)]
     assert all(one.taken for one in questions)
     await turns()
-    assert [one.heard for one in questions] == [[True]] * 3 * CHECKS
-    assert set(sent(ledgers).values()) == {CHECKS + 1}
+    assert [one.heard for one in questions] == [[True]] * 3 * limits.LEDGER_FENCE_CHECKS
+    assert set(sent(ledgers).values()) == {limits.LEDGER_FENCE_CHECKS + 1}
 
 
 @pytest.mark.parametrize("crashed", ["b1", "b2", "b3"])
@@ -172,7 +173,7 @@ async def test_entries_that_were_not_sent_yet_when_it_was_asked_prove_it_too(led
 
 async def test_entries_in_flight_complete_as_before(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     held = ledgers.bookies.hold(kind="add")
     questions = []
     for number in range(1, 6):
@@ -256,7 +257,7 @@ async def test_what_was_sent_again_after_a_reconnect_and_before_the_question_doe
 async def test_a_bookie_that_reconnects_in_between_leaves_it_unproven(ledgers: Ledgers, when: str) -> None:
     writer = await first_entry(ledgers)
     answers = ledgers.bookies.hold(kind="add", answer=True)
-    question, waiting = Question(writer), [Question(writer) for _ in range(CHECKS)]
+    question, waiting = Question(writer), [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS)]
     await turns()
     if when != "asked":
         next(go for one, go in answers.kept if one.bookie == "b2")()
@@ -264,7 +265,7 @@ async def test_a_bookie_that_reconnects_in_between_leaves_it_unproven(ledgers: L
     ledgers.bookies.restart("b1")
     assert question.heard == []
     await turns()
-    assert question.heard == [False] and [one.heard for one in waiting] == [[False]] * CHECKS
+    assert question.heard == [False] and [one.heard for one in waiting] == [[False]] * limits.LEDGER_FENCE_CHECKS
     answers.release()
     await turns()
     assert question.heard == [False]
@@ -340,15 +341,15 @@ def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second(
         await ledgers.start()
         writer = await first_entry(ledgers)
         held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b2")]
-        questions = [Question(writer) for _ in range(CHECKS + 1)]
+        questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
         await let_pass(UNPROVEN_S * 0.9)
         assert not any(one.heard for one in questions)
         await let_pass(UNPROVEN_S * 0.2)
-        assert [one.heard for one in questions] == [[False]] * (CHECKS + 1)
+        assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
         for one in held:
             one.release()
         await let_pass(UNPROVEN_S)
-        assert [one.heard for one in questions] == [[False]] * (CHECKS + 1)
+        assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
         again = Question(writer)
         await turns()
         assert again.heard == [True]
@@ -363,13 +364,13 @@ def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second(
 
 async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    heard = Heard(writer)
+    heard = RecordedAcks(writer)
     assert await recovered(ledgers, writer) == 0
-    question, more = Question(writer), [Question(writer) for _ in range(CHECKS)]
+    question, more = Question(writer), [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS)]
     assert question.taken
     await turns()
     assert isinstance(writer.failed, LedgerFenced) and len(heard.failed) == 1
-    assert [one.heard for one in (question, *more)] == [[]] * (CHECKS + 1)
+    assert [one.heard for one in (question, *more)] == [[]] * (limits.LEDGER_FENCE_CHECKS + 1)
     last = Question(writer)
     await turns()
     assert (last.taken, last.heard) == (False, [])

@@ -54,7 +54,7 @@ async def test_an_abandoned_writer_does_not_try_a_change_again(ledgers: Ledgers)
     writer.submit(b"x")
     await until(lambda: ledgers.store.swaps == 2)
     writer.abandon()
-    assert writer._change_retry is None or writer._change_retry.cancelled()
+    assert writer._changes._retry is None or writer._changes._retry.cancelled()
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.DELAYED])

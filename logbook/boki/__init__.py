@@ -17,10 +17,11 @@
 from boki import sync, testing
 from boki._book import Book
 from boki._client import Client, connect
+from boki._cursor import Cursor
 from boki._outcome import Committed, Never, Outcome, Why
-from boki._pending import Ticket
 from boki._reader import RecordIterator
 from boki._record import Gap, Record
+from boki._ticket import Duplicate, Ticket
 from boki._writer import Writer
 from boki_common.engine_protocol import GapKind
 from boki_common.errors import (
@@ -30,8 +31,10 @@ from boki_common.errors import (
     ClosedError,
     Conflict,
     ConnectionLost,
+    DiskFull,
     InvalidArgument,
     InvalidTag,
+    IteratorBusy,
     LogBookError,
     Lost,
     NetworkError,
@@ -48,7 +51,11 @@ from boki_common.errors import (
     VersionMismatch,
     WindowFull,
     WriterForgotten,
+    WrongCluster,
 )
+from boki_common.runtime.ports import MachineClock as Clock
+from boki_common.runtime.ports import Random
+from boki_common.runtime.process import SystemClock, SystemRandom
 
 __all__ = [
     "AnswerForgotten",
@@ -56,14 +63,19 @@ __all__ = [
     "Book",
     "CallTimeout",
     "Client",
+    "Clock",
     "ClosedError",
     "Committed",
     "Conflict",
     "ConnectionLost",
+    "DiskFull",
+    "Cursor",
+    "Duplicate",
     "Gap",
     "GapKind",
     "InvalidArgument",
     "InvalidTag",
+    "IteratorBusy",
     "LogBookError",
     "Lost",
     "NetworkError",
@@ -74,9 +86,12 @@ __all__ = [
     "Overloaded",
     "ProtocolError",
     "Record",
+    "Random",
     "RecordIterator",
     "RecordTooLarge",
     "RemoteError",
+    "SystemClock",
+    "SystemRandom",
     "Ticket",
     "TooManyWriters",
     "Trimmed",
@@ -87,6 +102,7 @@ __all__ = [
     "WindowFull",
     "Writer",
     "WriterForgotten",
+    "WrongCluster",
     "connect",
     "sync",
     "testing",

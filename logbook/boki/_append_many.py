@@ -8,37 +8,40 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki._appender import Appender
+from boki._appends import Appends
 from boki._arguments import EncodedTags
-from boki._pending import Chunk
-from boki._window import FRAME_TARGET_BYTES
+from boki._numbers import FRAME_TARGET_BYTES, Numbers
+from boki._ticket import Chunk
+from boki._verdicts import unknown
 from boki_common.errors import BokiError
 
 CHUNK_RECORDS: Final = 256
 """Records that are pending as one item; their places in the window become free together."""
 
 
-async def append_many(appender: Appender, encoded: list[tuple[EncodedTags, bytes]], timeout_s: float) -> list[int]:
+async def append_many(
+    appends: Appends, numbers: Numbers, encoded: list[tuple[EncodedTags, bytes]], timeout_s: float
+) -> list[int]:
     """Appends records in order; returns their seqnums. Errors tell the committed prefix: see `Book.append_many`."""
-    deadline = appender.connection.now() + timeout_s
+    deadline = appends.connection.now() + timeout_s
     chunks: list[Chunk] = []
     try:
-        await _submit_chunks(appender, encoded, chunks, deadline)
+        await _submit_chunks(appends, numbers, encoded, chunks, deadline)
         for chunk in chunks:
-            await appender.wait(chunk, deadline, timeout_s)
+            await appends.wait(numbers, chunk, deadline, timeout_s)
             if chunk.error is not None:
                 raise chunk.error
     except BokiError as error:
-        raise _prefix_error(appender, error, chunks, len(encoded)) from error
+        raise _prefix_error(appends, numbers, error, chunks, len(encoded)) from error
     return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
 
 
 async def _submit_chunks(
-    appender: Appender, encoded: list[tuple[EncodedTags, bytes]], chunks: list[Chunk], deadline: float
+    appends: Appends, numbers: Numbers, encoded: list[tuple[EncodedTags, bytes]], chunks: list[Chunk], deadline: float
 ) -> None:
     start = 0
     while start < len(encoded):
-        free = await appender.place(max(deadline - appender.connection.now(), 0.0))
+        free = await appends.place(numbers, max(deadline - appends.connection.now(), 0.0))
         failed = next((chunk.error for chunk in chunks if chunk.error is not None), None)
         if failed is not None:
             return
@@ -48,16 +51,18 @@ async def _submit_chunks(
             tags, data = encoded[stop]
             size += tags.overhead_bytes + len(data)
             stop += 1
-        chunks.append(appender.submit_many(encoded[start:stop], size))
+        chunk = Chunk(encoded[start:stop], size)
+        appends.queue(numbers, chunk)
+        chunks.append(chunk)
         start = stop
 
 
-def _prefix_error(appender: Appender, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
+def _prefix_error(appends: Appends, numbers: Numbers, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
     """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
     undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
-    stuck = [chunk for chunk in undecided if not appender.take_back(chunk, error)]
+    stuck = [chunk for chunk in undecided if not appends.take_back(numbers, chunk, error)]
     if stuck and error.definite:
-        error = appender.unknown(f"{error}", stuck[-1].first)
+        error = unknown(f"{error}", stuck[-1].first, numbers.writer, numbers.book)
     seqnums = _committed(chunks)
     facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums}
     return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log)", **facts)

@@ -21,6 +21,7 @@ from boki_common import limits
 from boki_common.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, U64_MAX, tag_id
+from boki_common.ids import seqnum as seqnum_of
 from boki_common.record_batch import pack_names
 
 Tag: TypeAlias = str | int
@@ -32,6 +33,8 @@ ConsistencyName: TypeAlias = Literal["session", "linearizable", "any"]
 TrimPairs: TypeAlias = Sequence[tuple[Tag | None, int]]
 """What to trim: (tag, first seqnum to keep); tag None or 0 is the whole book."""
 
+BEFORE_FIRST: Final = seqnum_of(1, 0) - 1
+"""Nothing ever lies at or below it: the first term is 1."""
 TAG_CACHE_COMBINATIONS: Final = 4_096
 """Combinations of tag names whose encoding a process keeps; and names expected something of whose numbers it keeps."""
 
@@ -130,16 +133,14 @@ def as_bytes(data: Data) -> bytes:
     raise InvalidArgument(f"expected the data of a record as bytes, found {type(data).__name__}{hint}")
 
 
-def check_size(data: bytes, tags: EncodedTags) -> None:
-    """Raises RecordTooLarge over 1 MiB of data, tag names and their framing."""
-    size = len(data) + len(tags.names)
-    if size > limits.RECORD_BYTES:
-        raise RecordTooLarge(
-            f"expected a record of at most {limits.RECORD_BYTES} bytes with {len(tags.names)} bytes for its tag names, "
-            f"found {size}; split it, or append a reference to where it is stored",
-            expected=limits.RECORD_BYTES,
-            found=size,
-        )
+def too_large(data: bytes) -> RecordTooLarge:
+    """The error of data over 1 MiB."""
+    return RecordTooLarge(
+        f"expected at most {limits.RECORD_BYTES} bytes of data in a record, found {len(data)}; split it, or append a reference "
+        "to where it is stored",
+        expected=limits.RECORD_BYTES,
+        found=len(data),
+    )
 
 
 class Expectations(NamedTuple):
@@ -214,6 +215,17 @@ def check_bound(value: int | None, name: str, default: int) -> int:
     return min(value, SEQNUM_MAX + 1)
 
 
+def check_reached(at_most: int, position: int) -> None:
+    """What is read at a place has one answer only where nothing more can come at or below it. Raises InvalidArgument."""
+    if max(position, BEFORE_FIRST) < at_most < SEQNUM_MAX:
+        raise InvalidArgument(
+            f"expected at_most in what this session has seen (up to {position}), found {at_most}: what lies below it may change; use "
+            "the seqnum of a record, `await book.now()`, or None for the newest there is",
+            expected=position,
+            found=at_most,
+        )
+
+
 def check_limit(value: int | None) -> int:
     """How many records are wanted, at most. Raises InvalidArgument."""
     if value is None:
@@ -221,6 +233,17 @@ def check_limit(value: int | None) -> int:
     if type(value) is not int or value < 1:
         raise InvalidArgument(f"expected limit to be a number of records from 1 on or None, found {value!r}")
     return value
+
+
+def check_read_tags(tags: Sequence[Tag], tag: Tag | None) -> Sequence[Tag]:
+    """The tags of a read of several; each is checked by whoever takes it. Raises InvalidArgument."""
+    if tag is not None:
+        raise InvalidArgument("expected read(tag) or read(tags=[…]), one of the two")
+    if isinstance(tags, (str, bytes)) or not isinstance(tags, Sequence):
+        raise InvalidArgument(f"expected a list or tuple of tags to read, found {type(tags).__name__}")
+    if len(tags) > limits.READ_TAGS:
+        raise InvalidArgument(f"expected at most {limits.READ_TAGS} tags to read, found {len(tags)}", found=len(tags))
+    return tags
 
 
 def check_consistency(name: str) -> Consistency:
@@ -331,7 +354,7 @@ def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[Enc
                     known = cached(record[1])  # the common case: tags that were used before
                 except TypeError:  # an unhashable tag: it gets its message below
                     known = None
-                if known is not None and len(record[0]) + len(known.names) <= limit:
+                if known is not None and len(record[0]) <= limit:
                     encoded.append((known, record[0]))
                     continue
             if not isinstance(record, (tuple, list)) or len(record) != 2:
@@ -339,8 +362,8 @@ def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[Enc
             data, given = record
             tags = encode_tags(given)
             checked = as_bytes(data)
-            if len(checked) + len(tags.names) > limits.RECORD_BYTES:
-                check_size(checked, tags)
+            if len(checked) > limit:
+                raise too_large(checked)
         except InvalidArgument as fault:
             facts = {**fault.facts, "index": index}
             raise type(fault)(f"in record {index}: {fault}", **facts) from fault

@@ -5,26 +5,30 @@ Every call checks its arguments first: what could be refused is refused before i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final, overload
 
 from boki import _arguments as arguments
+from boki._append import append, submit
 from boki._append_many import append_many
-from boki._appender import Appender
-from boki._arguments import ConsistencyName, Data, Expect, Expectations, Tag, TrimPairs
+from boki._appends import Appends
+from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
 from boki._connection import Connection
-from boki._lane import Lane
-from boki._pending import Ticket
+from boki._cursor import Cursor
+from boki._numbers import Numbers
+from boki._outcome import Why
 from boki._reader import Reader, RecordIterator, next_query, prev_query
 from boki._record import Record
 from boki._session import Session
+from boki._ticket import Ticket
 from boki._writer import Writer
 from boki_common import limits
 from boki_common.engine_protocol import Consistency
-from boki_common.errors import BokiError, InvalidArgument
-from boki_common.ids import SEQNUM_MAX, book_id
-from boki_common.record_batch import RUN_NAMED
+from boki_common.errors import InvalidArgument
+from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, book_id
 
+BEFORE_ALL: Final = 1
+"""A seqnum below every record's, since the first term is 1: the snapshot of a log that has none."""
 WRITERS: Final = 1_024
 """Named writers of one book in one session."""
 
@@ -36,33 +40,32 @@ class Book:
     None (or 0) is all of them.
     """
 
-    __slots__ = ("__weakref__", "_lane", "_named", "_own_reader", "_writers", "id", "name")
+    __slots__ = ("__weakref__", "_appends", "_numbers", "_own_reader", "_writers", "name")
 
-    def __init__(self, lane: Lane, name: str | int, named: Appender | None = None) -> None:
+    def __init__(self, appends: Appends, numbers: Numbers, name: str | int) -> None:
         self.name: Final = name
         """As given to `client.book`."""
-        self.id: Final = lane.book
-        """The number of the book: itself, or xxh3-64 of its name."""
-        self._lane = lane
-        self._named = named
-        """Of a named writer; else the lane says who appends."""
+        self._appends = appends
+        self._numbers = numbers
+        """Of the session's own writer; they are also what the session sees of the book."""
         self._own_reader: Reader | None = None
         self._writers: dict[str, Writer] | None = None
 
     @property
-    def _connection(self) -> Connection:
-        return self._lane.connection
+    def id(self) -> int:
+        """The number of the book: itself, or xxh3-64 of its name."""
+        return self._numbers.book
 
     @property
-    def _appender(self) -> Appender:
-        return self._named or self._lane.appender()
+    def _connection(self) -> Connection:
+        return self._appends.connection
 
     @property
     def _reader(self) -> Reader:
         """Made when the book is first read: a program may have 100,000 books that it only appends to."""
         reader = self._own_reader
         if reader is None:
-            reader = self._own_reader = Reader(self._connection, self._lane, self.name)
+            reader = self._own_reader = Reader(self._connection, self._numbers, self.name)
         return reader
 
     def __repr__(self) -> str:
@@ -74,16 +77,16 @@ class Book:
 
         Everything of the book at or below it is visible to the session. It may be used in `expect=`.
         """
-        return self._lane.position or None
+        return self._numbers.position or None
 
     @property
     def idle(self) -> bool:
         """Whether no append of this book and session is undecided, and it has no named writers."""
-        return self._lane.idle and not self._writers
+        return self._numbers.oldest is None and not self._writers
 
     # -- appending
 
-    async def append(
+    def append(
         self,
         data: Data,
         *,
@@ -91,14 +94,14 @@ class Book:
         expect: Expect | None = None,
         writer: tuple[str, int] | None = None,
         timeout: float | None = None,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Appends one record; returns its seqnum once it is durable and ordered.
 
         Waits for a place while `limits.WINDOW_RECORDS` records of this book are undecided. A lost connection is made
         again and the record sent again under its number: it is applied once.
 
         Args:
-            data: the record's bytes. With its tag names it may have 1 MiB less 2 bytes of framing.
+            data: the record's bytes, up to 1 MiB.
             tags: up to 255 names (1 to 255 bytes of UTF-8) or numbers (1 to 2**64-2), each once; the streams it joins.
             expect: {tag: s}: append only if the stream has no record newer than seqnum s, or none at all, ever, for
                 None. Up to 256; the tags need not be among `tags`; 0 is the whole book. A seqnum must lie in what the
@@ -110,90 +113,24 @@ class Book:
         Raises:
             Conflict: an expectation fails. The record joined no stream and never will.
             OutcomeUnknown: given up after it was sent: it may or may not be in the log.
-            Unreachable: given up before it was sent. WindowFull: no place became free in time.
+            Unreachable: given up before it was sent. WindowFull: no place became free in time. DiskFull: refused before it had a
+                number, because too few bookies take writes.
             InvalidArgument, InvalidTag, RecordTooLarge: nothing was sent. ClosedError.
             NumberReused, AnswerForgotten, WriterForgotten: of a named writer.
 
         Source: DESIGN §6; Boki (SOSP 2021) §3, `logAppend`, and Halfmoon's conditional append.
         """
         if writer is not None:
-            name, number = arguments.check_writer(writer)
-            known = None if self._writers is None else self._writers.get(name)
-            named = known or await self.writer(name, timeout=timeout)
-            return await named.append_at(number, data, tags=tags, expect=expect, timeout=timeout)
-        encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
-        if type(data) is not bytes:
-            data = arguments.as_bytes(data)
-        if len(data) + len(encoded.names) > limits.RECORD_BYTES:
-            arguments.check_size(data, encoded)
-        expectations = arguments.NO_EXPECTATIONS
-        if expect is not None:
-            expectations = arguments.encode_expectations(expect)
-            if expectations.highest > self._lane.position:
-                await self._see(expectations)
-        if timeout is not None:
-            return await self._append_in(
-                encoded, data, expectations, arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
-            )
-        outcome = await (
-            self._submit(encoded, data, expectations)
-            or await self._appender.submit_in(encoded, data, expectations, None)
-        ).wait()  # nothing here keeps the ticket, so it ends with its verdict, and not a turn later with hundreds of others
-        if type(outcome) is int:
-            return outcome
-        assert isinstance(outcome, BokiError)
-        raise outcome
+            return self._append_named(writer, data, tags, expect, timeout)
+        return append(self._appends, self._numbers, self, data, tags, expect, timeout)
 
-    def _submit(self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations) -> Ticket | None:
-        """None when the window is full."""
-        lane = self._lane
-        found = self._named or lane.undecided
-        if type(found) is Appender:
-            return found.submit(encoded, data, expectations)
-        if found is None and expectations is arguments.NO_EXPECTATIONS:
-            return lane.append(encoded, data)
-        appender = lane.appender()
-        appender.lasting = expectations is not arguments.NO_EXPECTATIONS
-        return appender.submit(encoded, data, expectations)
-
-    async def encoded(
-        self, data: Data, tags: Sequence[Tag], expect: Expect | None
-    ) -> tuple[arguments.EncodedTags, bytes, Expectations]:
-        """For the SDK: a record as it travels. Raises what `append` raises before anything is sent."""
-        encoded = arguments.encode_tags(tags)
-        if type(data) is not bytes:
-            data = arguments.as_bytes(data)
-        if len(data) + len(encoded.names) > limits.RECORD_BYTES:
-            arguments.check_size(data, encoded)
-        expectations = arguments.encode_expectations(expect)
-        if expectations.highest > self._lane.position:
-            await self._see(expectations)
-        return encoded, data, expectations
-
-    async def _append_in(
-        self, encoded: arguments.EncodedTags, data: bytes, expectations: Expectations, timeout_s: float
+    async def _append_named(
+        self, writer: tuple[str, int], data: Data, tags: Sequence[Tag], expect: Expect | None, timeout: float | None
     ) -> int:
-        deadline = self._connection.now() + timeout_s
-        appender = self._appender
-        ticket = await appender.submit_in(encoded, data, expectations, timeout_s)
-        await appender.wait(ticket, deadline, timeout_s)
-        return await ticket
-
-    async def _see(self, expectations: Expectations) -> None:
-        """Something newer than this session has seen is expected: looks again. Raises InvalidArgument."""
-        await self._reader.refresh(self._connection.give_up_s)
-        self._check_past(expectations)
-
-    def _check_past(self, expectations: Expectations, hint: str = "") -> None:
-        position = self._lane.position
-        for tag, seqnum in expectations.pairs:
-            if seqnum > position:
-                raise InvalidArgument(
-                    f"expected expect[{expectations.keys[tag]!r}] in what this session has seen (up to {position}), "
-                    f"found {seqnum}; use the seqnum of a record it read, or book.position{hint}",
-                    expected=position,
-                    found=seqnum,
-                )
+        name, number = arguments.check_writer(writer)
+        known = None if self._writers is None else self._writers.get(name)
+        named = known or await self.writer(name, timeout=timeout)
+        return await named.append_at(number, data, tags=tags, expect=expect, timeout=timeout)
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
         """Appends without waiting; the ticket can be awaited for the seqnum, or for what `append` raises.
@@ -205,23 +142,11 @@ class Book:
             InvalidArgument, InvalidTag, RecordTooLarge, ClosedError: nothing was sent. An expectation newer than
                 `position` is an InvalidArgument here, because nothing can be asked without waiting.
         """
-        encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
-        if type(data) is not bytes:
-            data = arguments.as_bytes(data)
-        if len(data) + len(encoded.names) > limits.RECORD_BYTES:
-            arguments.check_size(data, encoded)
-        expectations = arguments.NO_EXPECTATIONS
-        if expect is not None:
-            expectations = arguments.encode_expectations(expect)
-            self._check_past(expectations, "; read first, or use `await book.append(...)`")
-        ticket = self._submit(encoded, data, expectations)
-        if ticket is None:
-            raise self._appender.full()
-        return ticket
+        return submit(self._appends, self._numbers, self, data, tags, expect)
 
     async def ready(self) -> None:
         """Waits until `submit` finds a place."""
-        await self._appender.ready()
+        await self._appends.ready(self._numbers)
 
     async def append_many(
         self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None
@@ -240,9 +165,19 @@ class Book:
             InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
         """
         encoded = arguments.encode_many(records)
-        return await append_many(
-            self._appender, encoded, arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
-        )
+        timeout_s = arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
+        return await append_many(self._appends, self._numbers, encoded, timeout_s)
+
+    async def refresh_view(self) -> None:
+        """For the SDK: asks what the session may see of the book by now."""
+        await self._reader.refresh(self._connection.give_up_s)
+
+    async def why_undecided(self, ticket: Ticket) -> Why:
+        """For the SDK: what a record of this book waits for."""
+        return await self._appends.why(self._numbers, ticket)
+
+    def ask_outcome(self, ticket: Ticket, *, settle: bool) -> Ticket | None:
+        """For the SDK: nothing of this ticket was given up."""
 
     # -- named writers
 
@@ -264,9 +199,7 @@ class Book:
         if writer is None:
             if len(self._writers) >= WRITERS:
                 raise InvalidArgument(f"expected at most {WRITERS} named writers of one book in a session")
-            appender = Appender(self._connection, self._lane, writer_id, flags=RUN_NAMED)
-            appender.stale = True
-            writer = Writer(Book(self._lane, self.name, appender), appender, name)
+            writer = Writer(self, self._appends, self._appends.named(self._numbers, writer_id), name)
         await writer.refresh(timeout)
         return self._writers.setdefault(name, writer)
 
@@ -275,6 +208,28 @@ class Book:
         return await self._reader.writer_last(writer, self._timeout(timeout))
 
     # -- reading
+
+    async def now(self, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:
+        """A snapshot: a seqnum up to which the book can be read, and of which it can be expected that nothing is newer.
+
+        Taken *before* the first read that an append depends on, it is safe in `expect=` for whatever was read at or
+        below it: reads with `at_most=` of it have one answer, whichever engine gives it, or raise Trimmed. `position`
+        taken after reads is not: what came between would be expected without having been seen.
+
+        Args:
+            consistency: "session": at least all that this session has seen and appended. "linearizable": also all that
+                anybody's append had returned before this call began. "any": `position`, without asking anybody.
+            timeout: seconds until the call gives up, by default what `connect` was given.
+
+        Raises:
+            InvalidArgument. Unreachable, CallTimeout: given up. Overloaded. ClosedError.
+        """
+        chosen = arguments.check_consistency(consistency)
+        timeout_s = self._timeout(timeout)
+        if chosen is not Consistency.ANY:
+            await self._reader.now(chosen, timeout_s)
+        self._numbers.reached(BEFORE_ALL)
+        return self._numbers.position
 
     async def read_next(
         self,
@@ -320,15 +275,23 @@ class Book:
     ) -> Record | None:
         """The last record of a stream with a seqnum of at most `at_most` (default: the last there is), or None.
 
-        None when no record from the stream's trim mark to `at_most` is there. Arguments and errors as for `read_next`;
-        Trimmed when `at_most` itself lies below the mark.
+        None when no record from the stream's trim mark to `at_most` is there. An `at_most` above all that this session has
+        seen, with the answer, is an InvalidArgument: more may come below it. Other arguments and errors as for `read_next`;
+        Trimmed when `at_most` itself lies below the mark, or nothing is found and it lies below what the book has
+        forgotten: there may have been one. With an `at_most` that this session has seen, "any" too waits until the
+        engine has: the answer at a snapshot is the same everywhere.
         """
         start = SEQNUM_MAX if at_most is None else arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
         chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
+        if chosen is Consistency.ANY:
+            chosen = self._at_snapshot(chosen, start)
         query = prev_query(self.id, arguments.stream_number(tag), start, chosen)
         timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
         reader = self._own_reader or self._reader
-        return await reader.one(query, tag, wait_s=0.0, timeout_s=timeout_s, bounded=at_most is not None)
+        found = await reader.one(query, tag, wait_s=0.0, timeout_s=timeout_s, bounded=at_most is not None)
+        if start > self._numbers.position:
+            arguments.check_reached(start, self._numbers.position)
+        return found
 
     async def check_tail(
         self, tag: Tag | None = None, *, consistency: ConsistencyName = "session", timeout: float | None = None
@@ -386,19 +349,52 @@ class Book:
         timeout_s = self._timeout(timeout)
         if not pairs:
             return []
-        return await self._reader.prev_many(pairs, tags, consistency=chosen, timeout_s=timeout_s)
+        if chosen is Consistency.ANY:
+            given = [at_most for _, at_most in pairs if at_most <= self._numbers.position]
+            chosen = self._at_snapshot(chosen, max(given, default=SEQNUM_MAX))
+        found = await self._reader.prev_many(pairs, tags, consistency=chosen, timeout_s=timeout_s)
+        arguments.check_reached(max((one for _, one in pairs if one < SEQNUM_MAX), default=0), self._numbers.position)
+        return found
 
+    @overload
     def read(
         self,
         tag: Tag | None = None,
         *,
+        tags: None = None,
         start: int | None = None,
         stop: int | None = None,
         follow: bool = False,
         limit: int | None = None,
         consistency: ConsistencyName = "session",
         timeout: float | None = None,
-    ) -> RecordIterator:
+    ) -> RecordIterator: ...
+
+    @overload
+    def read(
+        self,
+        *,
+        tags: Sequence[Tag],
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+        limit: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Cursor: ...
+
+    def read(
+        self,
+        tag: Tag | None = None,
+        *,
+        tags: Sequence[Tag] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+        limit: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> RecordIterator | Cursor:
         """The records of a stream in order, for `async for`: batches of up to 4,096 records or 1 MiB underneath.
 
         Where records are missing, because they were trimmed or lost before this iterator got there, it gives one
@@ -406,6 +402,8 @@ class Book:
 
         Args:
             tag: as in `read_next`.
+            tags: instead of one: up to 255 names or numbers. A record that has any of them is given once, and a gap says of which
+                tag it is. The `boki.Cursor` that is returned tells how far it has read, and takes other tags on the way.
             start: first seqnum, inclusive; default: the beginning.
             stop: last seqnum, exclusive; default: what is there when the reading begins.
             follow: wait for new records and never end, or only at `stop`.
@@ -418,16 +416,19 @@ class Book:
         if type(follow) is not bool:
             raise InvalidArgument(f"expected follow to be True or False, found {follow!r}")
         left = arguments.check_limit(limit)
-        query = next_query(
-            self.id,
-            arguments.stream_number(tag),
-            arguments.check_bound(start, "start", 0),
-            arguments.check_bound(stop, "stop", SEQNUM_MAX + 1),
-            arguments.check_consistency(consistency),
-            max_records=min(left, limits.READ_RECORDS),
-        )
+        begin = arguments.check_bound(start, "start", 0)
+        end = arguments.check_bound(stop, "stop", SEQNUM_MAX + 1)
+        chosen = arguments.check_consistency(consistency)
+        if chosen is Consistency.ANY:
+            chosen = self._at_snapshot(chosen, end - 1)
+        number = arguments.stream_number(tag) if tags is None else ALL_RECORDS
+        query = next_query(self.id, number, begin, end, chosen, max_records=min(left, limits.READ_RECORDS))
+        timeout_s = self._timeout(timeout)
+        if tags is not None:
+            named = arguments.check_read_tags(tags, tag)
+            return Cursor(self._reader, query, named, start=begin, follow=follow, timeout_s=timeout_s, left=left)
         return RecordIterator(
-            self._reader, query, tag, follow=follow, timeout_s=self._timeout(timeout), bounded=bool(start), left=left
+            self._reader, query, tag, follow=follow, timeout_s=timeout_s, bounded=bool(start), left=left
         )
 
     async def seek(
@@ -469,8 +470,10 @@ class Book:
         Args:
             pairs: up to 4,096 of (tag, first seqnum to keep); tag None or 0 is the whole book.
             before: first seqnum to keep, of `tag`.
-            forget: also forget streams that are empty now and had their newest record over an hour ago: `expect={tag:
-                None}` holds for them again. Without it the newest seqnum of a stream outlives its records.
+            forget: also forget streams that are empty now and had their newest record over an hour ago (the engines' setting
+                `forget_age_s`): `expect={tag: None}` holds for them again. Without it the newest seqnum of a stream outlives
+                its records. All pairs of a call are judged at one place of the log: whoever knows something by several streams
+                names them together. An engine that has not run for so long forgets none; trim again later.
             timeout: seconds, as in `append`.
 
         Raises:
@@ -481,9 +484,9 @@ class Book:
         if type(forget) is not bool:
             raise InvalidArgument(f"expected forget to be True or False, found {forget!r}")
         timeout_s = self._timeout(timeout)
-        if max(marks.values()) > self._lane.position + 1:
+        if max(marks.values()) > self._numbers.position + 1:
             await self._reader.refresh(timeout_s)
-        seen = self._lane.position + 1
+        seen = self._numbers.position + 1
         clamped = [(number, min(mark, seen)) for number, mark in marks.items()]
         await self._reader.trim(clamped, forget=forget, timeout_s=timeout_s)
 
@@ -502,15 +505,19 @@ class Book:
         arguments.check_seqnum(seqnum, "seqnum")
         return await self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
 
+    def _at_snapshot(self, consistency: Consistency, at_most: int) -> Consistency:
+        """What is read at a snapshot of this session has to have reached the engine."""
+        return Consistency.SESSION if at_most <= self._numbers.position else consistency
+
     def _timeout(self, timeout: float | None) -> float:
         if timeout is None:
             return self._connection.give_up_s
         return arguments.check_seconds(timeout, "timeout", 0.0)
 
 
-def book_of(connection: Connection, session: Session, name: str | int) -> Book:
+def book_of(appends: Appends, session: Session, name: str | int) -> Book:
     """The book of a session. Raises InvalidArgument."""
-    return Book(Lane(connection, session, _book_number(name)), name)
+    return Book(appends, appends.numbers(session, _book_number(name)), name)
 
 
 def _book_number(name: str | int) -> int:

@@ -9,14 +9,17 @@ from types import TracebackType
 from typing import Any, Final
 
 from boki import _arguments as arguments
+from boki._appends import Appends
 from boki._book import Book, book_of
 from boki._connection import Connection
+from boki._credential import NOTHING, Credential, credential_of
 from boki._dial import Dialer, dialer_for
-from boki._session import Session, parse_token, token_text
+from boki._session import Session, positions_of, token_text
 from boki_common import limits
-from boki_common.errors import ClosedError, InvalidArgument
-from boki_common.runtime.ports import Random
-from boki_common.runtime.process import SystemRandom
+from boki_common.engine_url import EngineUrl, split_options
+from boki_common.errors import ClosedError, DiskFull, InvalidArgument
+from boki_common.runtime.ports import MachineClock, Random
+from boki_common.runtime.process import SystemClock, SystemRandom
 
 SESSION_BOOKS: Final = 16_384
 """Books that a session keeps; beyond that the longest unused one without undecided appends is dropped."""
@@ -32,11 +35,22 @@ class Client:
     Belongs to the event loop it was opened in. Any number of tasks may use it at once.
     """
 
-    def __init__(self, dialer: Dialer, *, timeout_s: float, rng: Random) -> None:
+    def __init__(
+        self,
+        dialer: Dialer,
+        *,
+        timeout_s: float,
+        rng: Random,
+        clock: MachineClock | None = None,
+        credential: Credential = NOTHING,
+    ) -> None:
         self._dialer = dialer
+        self._credential = credential
         self._timeout_s = timeout_s
         self._rng = rng
+        self._clock = SystemClock() if clock is None else clock
         self._connection: Connection | None = None
+        self._appends: Appends | None = None
         self._owner: Client = self
         self._session = Session()
         self._books: OrderedDict[str | int, Book] = OrderedDict()
@@ -48,12 +62,17 @@ class Client:
 
         Raises:
             Unreachable: none does; the message says why, for each. VersionMismatch. ClosedError: was open before.
+            Unauthenticated: the cluster asks for a token, and this client showed none, or another. SettingsError: the file
+                that should hold it cannot be used.
         """
         if self._connection is not None:
             raise ClosedError("this client was opened before; make a new one with boki.connect(...)")
-        connection = Connection(self._dialer, self._rng, give_up_s=self._timeout_s)
+        connection = Connection(
+            self._dialer, self._rng, self._clock, give_up_s=self._timeout_s, credential=self._credential
+        )
+        appends = Appends(connection)
         await connection.open()
-        self._connection = connection
+        self._connection, self._appends = connection, appends
         return self
 
     async def close(self) -> None:
@@ -86,7 +105,7 @@ class Client:
         books = self._books
         book = books.get(name) if type(name) in (str, int) else None
         if book is None:
-            book = book_of(self._open_connection(), self._session, name)
+            book = book_of(self._open(), self._session, name)
             books[name] = book
             self._drop_unused()
         else:
@@ -104,7 +123,7 @@ class Client:
 
         Whoever continues from it, in any process, sees at least all that this session has seen and appended.
         """
-        return token_text(self._session.positions)
+        return token_text(self._session.positions, self._cluster)
 
     def merge(self, token: str) -> None:
         """Takes note of what another session has seen, in addition to what this one has: its reads see both.
@@ -119,9 +138,9 @@ class Client:
             client.merge(await child(client.session_token()))   # and now the caller sees what the child has done
 
         Raises:
-            InvalidArgument: no token, or a damaged one.
+            InvalidArgument: no token, or a damaged one; WrongCluster: of another cluster.
         """
-        self._session.merge(parse_token(token))
+        self._session.merge(positions_of(token, self._cluster))
 
     def session(self, token: str | None = None) -> Client:
         """A session of its own on this client's connection: its own view and its own order of appends.
@@ -130,35 +149,63 @@ class Client:
             token: what `session_token()` of another session returned: this one continues from there.
 
         Raises:
-            InvalidArgument: no token, or a damaged one. ClosedError.
+            InvalidArgument: no token, or a damaged one; WrongCluster: of another cluster. ClosedError.
         """
-        other = Client(self._dialer, timeout_s=self._timeout_s, rng=self._rng)
-        other._connection = self._open_connection()
+        other = Client(self._dialer, timeout_s=self._timeout_s, rng=self._rng, clock=self._clock)
+        other._appends = self._open()
+        other._connection = self._connection
         other._owner = self._owner
-        other._session = Session(None if token is None else parse_token(token))
+        other._session = Session(None if token is None else positions_of(token, self._cluster))
         return other
 
-    def _open_connection(self) -> Connection:
-        if self._connection is None:
+    @property
+    def refusal(self) -> DiskFull | None:
+        """Why new appends are refused now: too few bookies take writes, the disks of others are full. None: they are not."""
+        return None if self._appends is None else self._appends.refusal
+
+    @property
+    def cluster(self) -> str | None:
+        """What stands for the cluster in session tokens, in hexadecimal; None before it is known."""
+        return None if self._cluster is None else f"{self._cluster:016x}"
+
+    @property
+    def _cluster(self) -> int | None:
+        return None if self._connection is None else self._connection.cluster
+
+    def _open(self) -> Appends:
+        if self._connection is None or self._appends is None:
             raise ClosedError("the client is not open yet: `async with boki.connect(...)`, or `await` it")
         self._connection.check_open()
-        return self._connection
+        return self._appends
 
 
-def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
+def connect(
+    url: str | None = None,
+    *,
+    timeout: float | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+) -> Client:
     """A client of the cluster at a URL; it connects when entered (`async with`) or awaited.
 
     Args:
         url: `boki://host:port` (port 7040 by default), `unix:///path`, or several engines of one cluster separated by
-            commas: the first that answers is used, the others when it fails. Default: the environment's BOKI_URL.
+            commas: the first that answers is used, the others when it fails. Default: the environment's BOKI_URL. It may end
+            with `?token_file=/path`.
         timeout: seconds a call keeps trying before it gives up, by default 540 (DESIGN §6.9).
+        token: the cluster token, if the cluster has one.
+        token_file: or the file that holds it, which is read at each connection. Default: what the URL names, else the
+            environment's BOKI_TOKEN_FILE.
 
     Raises:
-        InvalidArgument: no URL, or not one of these.
+        InvalidArgument: no URL, or not one of these; no token.
     """
     found = os.environ.get("BOKI_URL") if url is None else url  # noqa: TID251  # no setting: it says which cluster
     if found is None:
         raise InvalidArgument('expected boki.connect("boki://host:port"), or BOKI_URL in the environment')
+    engines = split_options(found) if isinstance(found, str) else EngineUrl(found)
+    named = engines.token_file or os.environ.get("BOKI_TOKEN_FILE", "")  # noqa: TID251  # as BOKI_URL
+    credential = credential_of(token, None if token_file is None else os.fspath(token_file), named)
     timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
     if timeout_s > limits.SDK_GIVE_UP_S:
         raise InvalidArgument(
@@ -166,4 +213,4 @@ def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
             f"found {timeout}",
             found=timeout,
         )
-    return Client(dialer_for(found), timeout_s=timeout_s, rng=SystemRandom())
+    return Client(dialer_for(engines.engines), timeout_s=timeout_s, rng=SystemRandom(), credential=credential)

@@ -1,4 +1,4 @@
-"""Appends on their way to the engine: what leaves together, one outbox for each physical log.
+"""Appends on their way to the engine: what leaves together, one outbox for each physical log. Pure.
 
 An engine cuts a frame into a part for each log, and of its part each log makes an entry of its own: entries of half the size
 cost bookies and sequencers twice as much a record. So books of one log leave in frames of their own. Which log has a book is
@@ -11,22 +11,16 @@ A book is in one outbox at a time, and stays until that was sent, so its records
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from boki._pending import Ticket
-from boki._window import FRAME_TARGET_BYTES, RUN_BYTES
+from boki._numbers import FRAME_TARGET_BYTES, Numbers
 from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.batch_builder import BatchBuilder, batch_of_one
+from boki_common.batch_builder import BatchBuilder
 from boki_common.engine_protocol import Token
 from boki_common.ids import Position
-from boki_common.run_column import RUN_KEY, RUN_OF_KEY
 from boki_common.runtime.ports import Buffer
-
-if TYPE_CHECKING:
-    from boki._appender import Appender
-    from boki._dial import EnginePeer
-    from boki._lane import Lane
 
 EARLY_FLUSH_BYTES: Final = limits.BATCH_FLUSH_BYTES
 """A full frame leaves before the end of the turn; smaller ones cost the bookies more than the wait is worth."""
@@ -38,41 +32,49 @@ class Outbox:
     """What a turn of the loop queues for the books of one log.
 
     Attributes:
-        alone: lanes of which each had a record that was alone.
-        dirty: who has something to send, and is marked so.
         bytes: how much, roughly.
     """
 
-    __slots__ = ("alone", "bytes", "dirty")
+    __slots__ = ("_waiting", "bytes")
 
     def __init__(self) -> None:
-        self.alone: list[Lane] = []
-        self.dirty: list[Appender] = []
+        self._waiting: dict[Numbers, None] = {}
+        """Whose records are queued, in the order in which they were first."""
         self.bytes = 0
 
-    def send(self, peer: EnginePeer | None) -> None:
-        """Sends it in one frame, or a few when it is large. Without a peer it stays queued in its appenders and
-        lanes: whoever connects asks them all."""
+    @property
+    def empty(self) -> bool:
+        """Whether nobody has something to send."""
+        return not self._waiting
+
+    def put(self, numbers: Numbers, size: int) -> bool:
+        """Takes note that a writer has something to send. Returns whether it is time to send it."""
+        self._waiting[numbers] = None
+        self.bytes += size
+        return self.bytes >= EARLY_FLUSH_BYTES
+
+    def holds(self, numbers: Numbers) -> bool:
+        """Whether it took note, and has not sent since."""
+        return numbers in self._waiting
+
+    def clear(self) -> None:
+        """Sends nothing: all stays queued where it is numbered, and whoever connects asks for it."""
+        self._waiting.clear()
         self.bytes = 0
-        dirty, self.dirty = self.dirty, []
-        alone, self.alone = self.alone, []
-        if peer is not None and len(dirty) + len(alone) == 1:
-            only = _batch_of_one(alone[0]) if alone else _batch_of(dirty[0])
-            if only is not None:
-                peer.push_now(wire.OP_APPEND, *only)
-                return
+
+    def frames(self) -> Iterator[list[Buffer]]:
+        """Empties it: bodies of APPEND, one, or a few when it is large."""
+        waiting, self._waiting = self._waiting, {}
+        self.bytes = 0
         builder, size = BatchBuilder(), 0
-        if alone and peer is not None:
-            size = _fill(builder, alone)
-        for appender in dirty:
-            appender.dirty = False
-            while appender.sent_items < len(appender.items) and not appender.stalled and peer is not None:
+        for numbers in waiting:
+            while numbers.queued is not None and not numbers.special.stalled:
                 if size >= FRAME_TARGET_BYTES:
-                    _send(peer, builder, dirty)
+                    yield _finished(builder, waiting)
                     builder, size = BatchBuilder(), 0
-                size = appender.fill(builder, appender.book, size)
-        if size and peer is not None:
-            _send(peer, builder, dirty)
+                size = numbers.fill(builder, size)
+        if size:
+            yield _finished(builder, waiting)
 
 
 class Outboxes:
@@ -90,7 +92,8 @@ class Outboxes:
         if len(token) != 1:
             return self.first  # of conflicts that were told early: of several logs, or of none
         (log,) = token
-        return self._by_log.get(log) or self._add(log)
+        found = self._by_log.get(log)
+        return self._add(log) if found is None else found
 
     def _add(self, log: int) -> Outbox:
         if len(self._by_log) >= OUTBOXES:
@@ -103,53 +106,12 @@ class Outboxes:
         return outbox
 
 
-def _batch_of(appender: Appender) -> list[Buffer] | None:
-    """The batch of who has a single plain record queued."""
-    batch = None if appender.stalled else appender.alone(appender.book, wire.NO_TOKEN)
-    if batch is not None:
-        appender.dirty = False
-    return batch
-
-
-def _batch_of_one(lane: Lane) -> list[Buffer] | None:
-    """The batch of a record that is alone, and the only one that is queued."""
-    ticket = lane.undecided
-    if type(ticket) is not Ticket or ticket.sent:
-        return None
-    ticket.sent = True
-    tags, tag_count, names, _ = ticket.tags
-    book, writer = RUN_KEY.unpack(lane.key)
-    return batch_of_one(book, writer, ticket.first, ticket.first, 0, tags, tag_count, names, ticket.data, wire.NO_TOKEN)
-
-
-def _fill(builder: BatchBuilder, lanes: list[Lane]) -> int:
-    """Moves the records that are alone into a batch; returns its size, roughly. Where there is an appender since, it has them."""
-    pack = RUN_OF_KEY.pack
-    runs: list[bytes] = []
-    tags: list[bytes] = []
-    tag_counts = bytearray()
-    payloads: list[Buffer] = []
-    for lane in lanes:
-        ticket = lane.undecided
-        if type(ticket) is Ticket and not ticket.sent:
-            ticket.sent = True
-            number = ticket.first
-            packed, tag_count, names, _ = ticket.tags
-            runs.append(pack(lane.key, number, number, 1, tag_count, 0, 0))
-            if tag_count:
-                tags.append(packed)
-            tag_counts.append(tag_count)
-            payloads += names, ticket.data
-    builder.add_runs_of_one(runs, tags, tag_counts, payloads)
-    return RUN_BYTES * len(runs) + builder.data_bytes
-
-
-def _send(peer: EnginePeer, builder: BatchBuilder, appenders: list[Appender]) -> None:
+def _finished(builder: BatchBuilder, senders: Iterable[Numbers]) -> list[Buffer]:
     """Who expects something says what its session has seen: a conflict is told early only by who shows as much."""
     token = wire.NO_TOKEN
     if builder.expects:
         seen: dict[int, Position] = {}
-        for session in dict.fromkeys(appender.view.session for appender in appenders):
+        for session in dict.fromkeys(numbers.session for numbers in senders):
             wire.merge_tokens(seen, session.positions)
         token = wire.encode_token(seen)
-    peer.push_now(wire.OP_APPEND, *builder.finish(token))
+    return builder.finish(token)

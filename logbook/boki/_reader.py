@@ -12,17 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki._arguments import Tag, carries
-from boki._record import Gap, Record, decode_columns, decode_gaps, open_payload
+from boki._followed import Answer
+from boki._record import Gap, Record, decode_columns, decode_gaps, gap_of, open_payload
 from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.engine_protocol import Consistency, Direction, GapKind, Query, make_query
-from boki_common.errors import BokiError, ClosedError, InvalidArgument, Trimmed
+from boki_common.errors import (
+    BokiError,
+    ClosedError,
+    CorruptData,
+    InvalidArgument,
+    IteratorBusy,
+    Trimmed,
+    VersionMismatch,
+)
+from boki_common.ids import SEQNUM_MAX
 from boki_common.read_reply import ReadReply, decode_point, decode_read_reply
 from boki_common.runtime.ports import Buffer
+from boki_common.tag_reads import TagRow, encode_tag_read
 
 if TYPE_CHECKING:
     from boki._connection import Connection
@@ -87,7 +98,10 @@ class Reader:
             if point is not None:
                 log, reached, position, seqnum, time_ms, numbers, payload = point
                 view.saw_one(log, reached, position)
-                tags, data = open_payload(seqnum, numbers, payload)
+                try:
+                    tags, data = open_payload(seqnum, numbers, payload)
+                except CorruptData as error:
+                    raise gap_of(seqnum, error, self.book).error() from error
                 if tag is None or type(tag) is int or tag in tags:
                     return Record(seqnum, tags, data, None, self.book, time_ms)
             page = self._page(decode_read_reply(answer), query, tag)
@@ -97,11 +111,48 @@ class Reader:
                     raise gap.error()
             if page.records:
                 return page.records[0]
-            query = query._replace(start=page.next, consistency=_later(query.consistency))
+            query = query._replace(start=page.next, consistency=later(query.consistency))
             if page.more:  # a record without the name: go on behind it
                 bounded = bounded and query.direction == Direction.NEXT
             elif not wait_s or connection.now() >= deadline or query.start >= query.stop:
                 return None
+
+    async def tag_page(self, query: Query, cursor: int, rows: Sequence[TagRow], *, timeout_s: float) -> memoryview:
+        """What answers a read of several tags. Raises VersionMismatch: the engine knows of no such read."""
+        connection = self._connection
+        while self._view.book not in connection.together.of_tags:
+            together = connection.together
+            probe = next_query(self._view.book, 0, SEQNUM_MAX, SEQNUM_MAX + 1, Consistency.ANY)
+            if not decode_read_reply(await connection.call(wire.OP_READ, self._encode(probe), timeout_s)).takes_tags:
+                raise VersionMismatch(
+                    "the engine of this book knows of no reads of several tags: upgrade it, or read one tag at a time"
+                )
+            together.of_tags.add(self._view.book)
+        body = encode_tag_read(self._view.session.packed(), query, cursor, rows)
+        return await connection.call(wire.OP_READ_TAGS, body, timeout_s + query.wait_ms / 1000)
+
+    def start_tag_page(self, query: Query, rows: Sequence[TagRow]) -> asyncio.Future[memoryview] | None:
+        """Requests one ahead of time; None when there is no connection."""
+        body = encode_tag_read(self._view.session.packed(), query, 0, rows)
+        return self._connection.start_call(wire.OP_READ_TAGS, body)
+
+    def new_cursor(self) -> int:
+        """The number of one who follows several tags."""
+        return self._connection.new_cursor()
+
+    def open_tag_page(self, body: memoryview) -> Answer:
+        """What the answer says. Raises ProtocolError."""
+        reply = decode_read_reply(body)
+        self._saw(reply)
+        found = decode_columns(reply.records, self.book, reply.aux)
+        return Answer(
+            [record for record in found if type(record) is Record],
+            reply.gaps,
+            [gap for gap in found if type(gap) is Gap],
+            reply.more,
+            reply.position,
+            int(reply.records.seqnums[len(found) - 1]) if found else 0,
+        )
 
     async def prev_many(
         self,
@@ -135,8 +186,10 @@ class Reader:
         found: list[Record | None] = []
         records = decode_columns(reply.records, self.book, reply.aux)
         for record, tag, (number, _) in zip(records, tags, queries, strict=True):
+            if isinstance(record, Gap):
+                raise record.error()
             if record is not None and not carries(tag, record.tags):
-                older = prev_query(view.book, number, record.seqnum - 1, _later(consistency))
+                older = prev_query(view.book, number, record.seqnum - 1, later(consistency))
                 record = await self.one(older, tag, wait_s=0, timeout_s=timeout_s, bounded=False)
             found.append(record)
         return found
@@ -147,6 +200,11 @@ class Reader:
         token, position = wire.decode_position(await self._connection.call(wire.OP_POSITION, body, timeout_s))
         self._view.saw(token, position)
         return position
+
+    async def now(self, consistency: Consistency, timeout_s: float) -> None:
+        """Has the session see the book as it is now, by a question that finds nothing and leaves with others of its turn."""
+        query = next_query(self._view.book, 0, SEQNUM_MAX, SEQNUM_MAX + 1, consistency)
+        await self.one(query, None, wait_s=0.0, timeout_s=timeout_s, bounded=False)
 
     async def seek(self, time_ms: int, consistency: Consistency, timeout_s: float) -> int:
         """The first place that was ordered at or after a time, or what follows all that there are."""
@@ -182,11 +240,12 @@ class Reader:
     def _page(self, reply: ReadReply, query: Query, tag: Tag | None) -> Page:
         self._saw(reply)
         found = decode_columns(reply.records, self.book, reply.aux)
-        records = [record for record in found if record is not None]
+        records = [record for record in found if type(record) is Record]
+        whole = len(records)
         following = query.start
-        if records:
+        if found:
             step = 1 if query.direction == Direction.NEXT else -1
-            following = records[-1].seqnum + step
+            following = int(reply.records.seqnums[len(found) - 1]) + step
         if query.direction == Direction.NEXT and reply.gaps:
             following = max(following, reply.gaps[-1].last + 1)
         if query.direction == Direction.NEXT and not reply.more:
@@ -194,10 +253,13 @@ class Reader:
         if isinstance(tag, str):
             records = [record for record in records if tag in record.tags]
         gaps = decode_gaps(reply.gaps, self.book) if reply.gaps else []
+        if whole < len(found):
+            unreadable = [gap for gap in found if type(gap) is Gap]
+            gaps = sorted(gaps + unreadable, key=lambda gap: gap.first)
         return Page(records, gaps, following, reply.more, reply.position)
 
 
-def _later(consistency: Consistency) -> Consistency:
+def later(consistency: Consistency) -> Consistency:
     """Of the requests after the first of a read: what was there when it began, a session's view includes."""
     return Consistency.SESSION if consistency == Consistency.LINEARIZABLE else consistency
 
@@ -212,11 +274,20 @@ def prev_query(book: int, tag: int, start: int, consistency: Consistency) -> Que
     return make_query((book, tag, start, 0, 1, limits.READ_BYTES, 0, Direction.PREV, consistency))
 
 
+def busy() -> IteratorBusy:
+    """The error of a second one who asks an iterator at once."""
+    return IteratorBusy(
+        "another task or thread waits for the next record of this iterator: each needs an iterator of its own, "
+        "`book.read(...)`, or one that hands out what it reads"
+    )
+
+
 class RecordIterator(AsyncIterator[Record | Gap]):
     """What `book.read(...)` returns: records in order, in batches underneath, one batch read ahead.
 
     Without `follow` it ends at what the first batch saw as the end of the book; records appended later do not make it
-    endless. It holds nothing that must be closed: dropping it in mid-course is fine.
+    endless. It holds nothing that must be closed: dropping it in mid-course is fine. One task at a time may wait for its next
+    record; another gets IteratorBusy.
     """
 
     def __init__(
@@ -243,6 +314,7 @@ class RecordIterator(AsyncIterator[Record | Gap]):
         self._first = True
         self._ended = False
         self._ahead: asyncio.Future[memoryview] | None = None
+        self._asking = False
 
     def __aiter__(self) -> RecordIterator:
         return self
@@ -258,10 +330,23 @@ class RecordIterator(AsyncIterator[Record | Gap]):
         return self._items[index]
 
     async def next_batch(self) -> list[Record | Gap]:
-        """The next records and gaps that are there, at least one; none at the end of the range. Waits when following."""
+        """The next records and gaps that are there, at least one; none at the end of the range. Waits when following.
+
+        Raises:
+            IteratorBusy: somebody else waits for them. Else as a read of one record.
+        """
+        if self._asking:
+            raise busy()
+        self._asking = True
+        try:
+            return await self._next_batch()
+        finally:
+            self._asking = False
+
+    async def _next_batch(self) -> list[Record | Gap]:
         while not self._ended:
             page = await self._next_page()
-            query = self._query._replace(start=page.next, consistency=_later(self._query.consistency))
+            query = self._query._replace(start=page.next, consistency=later(self._query.consistency))
             if self._first and not self._follow and page.position:
                 query = query._replace(stop=min(query.stop, page.position + 1))
             self._left -= len(page.records)

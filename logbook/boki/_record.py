@@ -47,21 +47,31 @@ class Gap(msgspec.Struct, frozen=True):
     the gap's error: `data`, `seqnum`, `tags` and the other fields of a record raise Trimmed or Lost.
 
     Attributes:
-        kind: GapKind.TRIMMED, or GapKind.LOST: given up by an administrator, with evidence.
+        kind: GapKind.TRIMMED, or GapKind.LOST: given up by an administrator, or stored so that nobody can read it.
         first, last: seqnums.
         book: as it was given to `client.book`.
+        evidence: of a record that cannot be read, what is wrong with it; else empty.
+        tag: of a read of several tags, the one whose records they are; None: of all that it names.
     """
 
     kind: GapKind
     first: int
     last: int
     book: str | int
+    evidence: str = ""
+    tag: str | int | None = None
 
     def error(self) -> LogBookError:
         """What a point read of these seqnums raises."""
         facts = {"book": self.book, "first": self.first, "last": self.last, "mark": self.last + 1}
+        if self.evidence:
+            return Lost(f"record {self.first} of book {self.book!r} cannot be read: {self.evidence}", **facts)
         if self.kind == GapKind.LOST:
-            return Lost(f"records {self.first} to {self.last} of book {self.book!r} were declared lost", **facts)
+            return Lost(
+                f"records {self.first} to {self.last} of book {self.book!r} were declared lost (`boki log show LOG --lost` tells "
+                "why), or are stored so that nobody can read them",
+                **facts,
+            )
         return Trimmed(
             f"book {self.book!r} is trimmed below {self.last + 1}: what was there from {self.first} on is not known any "
             f"more; read from {self.last + 1} on",
@@ -100,6 +110,11 @@ class Gap(msgspec.Struct, frozen=True):
 def decode_gaps(rows: tuple[GapRow, ...], book: str | int) -> list[Gap]:
     """The gaps of a reply, ascending."""
     return [Gap(row.kind, row.first, row.last, book) for row in rows]
+
+
+def gap_of(seqnum: int, error: CorruptData, book: str | int) -> Gap:
+    """What stands for a record whose payload cannot be opened: by no reader, since its bytes are what was appended."""
+    return Gap(GapKind.LOST, seqnum, seqnum, book, str(error))
 
 
 def open_payload(seqnum: int, numbers: Sequence[int], payload: memoryview) -> tuple[tuple[str | int, ...], bytes]:
@@ -146,26 +161,27 @@ def decode_columns(
     columns: RecordColumns,
     book: str | int,
     aux: Mapping[int, memoryview] = {},
-) -> list[Record | None]:
-    """The records of a reply, in its order; a row with seqnum 0 becomes None. `aux`: cached data of some rows.
-
-    Raises:
-        CorruptData: the names in a payload do not fit it.
-    """
+) -> list[Record | Gap | None]:
+    """The records of a reply, in its order; a row with seqnum 0 becomes None, one whose payload cannot be opened a Gap. `aux`:
+    cached data of some rows."""
     seqnums, times_ms = columns.seqnums.tolist(), columns.times_ms.tolist()
     tags = columns.tags.tolist()
     tag_counts = columns.tag_counts.tolist()
     lengths = columns.payload_lengths.tolist()
     payloads = columns.payloads
-    records: list[Record | None] = []
+    records: list[Record | Gap | None] = []
     start = tag_start = 0
     for seqnum, time_ms, tag_count, length in zip(seqnums, times_ms, tag_counts, lengths, strict=True):
         end = start + length
         if not seqnum:
             records.append(None)
         else:
-            named, data = open_payload(seqnum, tags[tag_start : tag_start + tag_count], payloads[start:end])
-            cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
-            records.append(Record(seqnum, named, data, cached, book, time_ms))
+            try:
+                named, data = open_payload(seqnum, tags[tag_start : tag_start + tag_count], payloads[start:end])
+            except CorruptData as error:
+                records.append(gap_of(seqnum, error, book))
+            else:
+                cached = bytes(aux[len(records)]) if aux and len(records) in aux else None
+                records.append(Record(seqnum, named, data, cached, book, time_ms))
         start, tag_start = end, tag_start + tag_count
     return records

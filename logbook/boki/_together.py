@@ -21,7 +21,7 @@ from boki_common.reads_together import READS_ROWS, asked_row, decode_told, of_ro
 class ReadsTogether:
     """Those of one connection. Invariant: while something waits, a callback of this turn sends it, or more is to be told."""
 
-    __slots__ = ("_asked", "_loop", "_more", "_peer", "_taken")
+    __slots__ = ("_asked", "_loop", "_more", "_peer", "_taken", "of_tags")
 
     def __init__(self, peer: EnginePeer, *, taken: bool) -> None:
         """`taken`: the engine takes READS; one that does not is asked for each."""
@@ -31,6 +31,8 @@ class ReadsTogether:
         self._asked: dict[bytes, list[bytes]] = {}
         """Token → rows that have not left. Sessions of one client have their own."""
         self._more = False
+        self.of_tags: Final[set[int]] = set()
+        """Books whose engine was found to take READ_TAGS, on this connection."""
 
     def ask(self, token: bytes, query: bytes) -> asyncio.Future[memoryview]:
         """Asks with others of this turn. Raises as `EnginePeer.request`."""

@@ -2,7 +2,9 @@
 
 The log decides each number of a writer once, whoever sends it and however often. So a program that was killed between
 sending a record and hearing of it asks for the last number, and knows; or sends the record again under the same number, and
-gets the answer of the first. A named writer has one user at a time: two that number apart get `NumberReused`.
+gets the answer of the first. A named writer has one user at a time: two that number apart get `NumberReused`,
+as long as their records differ. Equal records merge: both are told the seqnum of the one that is in the log, and who sent
+the second is told a `Duplicate`.
 
 The appends themselves are those of a `Book` under another writer.
 """
@@ -11,17 +13,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from boki import _arguments as arguments
+from boki._append import append, encode, submit
+from boki._append_many import append_many
+from boki._appends import Appends
 from boki._arguments import Data, Expect, Expectations, Tag
-from boki._pending import Ticket, checksum
+from boki._numbers import Numbers
+from boki._outcome import Why
+from boki._pending import checksum
+from boki._ticket import Duplicate, Ticket
+from boki._verdicts import unknown
 from boki_common.errors import InvalidArgument, NumberReused, WindowFull
-from boki_common.record_batch import RUN_NAMED
 
-if TYPE_CHECKING:
-    from boki._appender import Appender
-    from boki._book import Book
+
+class BookOfWriter(Protocol):
+    """The book."""
+
+    @property
+    def name(self) -> str | int: ...
+
+    async def refresh_view(self) -> None: ...
+
+    async def writer_last(self, writer: bytes, timeout: float | None) -> int: ...
 
 
 class Writer:
@@ -31,10 +46,11 @@ class Writer:
     numbers are kept by the log.
     """
 
-    def __init__(self, book: Book, appender: Appender, name: str) -> None:
+    def __init__(self, book: BookOfWriter, appends: Appends, numbers: Numbers, name: str) -> None:
         self.name: Final = name
         self._book = book
-        self._appender = appender
+        self._appends = appends
+        self._numbers = numbers
 
     def __repr__(self) -> str:
         return f"<boki.Writer {self.name!r} of {self._book.name!r}, last {self.last}>"
@@ -42,43 +58,64 @@ class Writer:
     @property
     def last(self) -> int:
         """The last number that certainly is decided; 0 before the first. What was lost on the way is numbered from here."""
-        appender = self._appender
-        return appender.ordered if appender.stale else max(appender.ordered, appender.low - 1)
+        numbers = self._numbers
+        return numbers.ordered if numbers.stale else max(numbers.ordered, numbers.low - 1)
 
     async def append(
         self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
     ) -> int:
         """Appends one record under the next number. Arguments and errors as `Book.append`; also NumberReused."""
         await self.ready()
-        return await self._book.append(data, tags=tags, expect=expect, timeout=timeout)
+        return await append(self._appends, self._numbers, self, data, tags, expect, timeout)
 
     async def append_many(
-        self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None
+        self, records: Iterable[tuple[Data, Sequence[Tag]]], *, first: int | None = None, timeout: float | None = None
     ) -> list[int]:
-        """Appends many under the next numbers, as `Book.append_many`."""
-        await self.ready()
-        return await self._book.append_many(records, timeout=timeout)
+        """Appends many under the next numbers, as `Book.append_many`.
+
+        Args:
+            records: as `Book.append_many`.
+            first: the number that the first of them must get. A program that hands over batches while others are undecided
+                says it, so that after a failure nothing goes on behind a hole.
+            timeout: as `Book.append_many`.
+
+        Raises:
+            InvalidArgument: the next number is not `first`, or is not known since something was given up: nothing was sent.
+            Else as `Book.append_many`; also NumberReused.
+        """
+        if first is None:
+            await self.ready()
+        elif self._numbers.stale or first != self._numbers.next_number:
+            found = "not known" if self._numbers.stale else str(self._numbers.next_number)
+            raise InvalidArgument(
+                f"expected {first} as the next number of writer {self.name!r}, found {found}; nothing was sent",
+                expected=first,
+                found=None if self._numbers.stale else self._numbers.next_number,
+            )
+        encoded = arguments.encode_many(records)
+        timeout_s = arguments.check_seconds(timeout, "timeout", self._appends.connection.give_up_s)
+        return await append_many(self._appends, self._numbers, encoded, timeout_s)
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
         """Appends without waiting, as `Book.submit`. After a failure WindowFull, until `ready` has asked for `last`."""
-        if self._appender.stale:
+        if self._numbers.stale:
             raise WindowFull(
                 f"writer {self.name!r} was given up; `await writer.ready()` asks the log for its last number"
             )
-        return self._book.submit(data, tags=tags, expect=expect)
+        return submit(self._appends, self._numbers, self, data, tags, expect)
 
     async def ready(self) -> None:
         """Waits until `submit` finds a place; after a failure, asks the log for the last number first."""
-        if self._appender.stale:
+        if self._numbers.stale:
             await self.refresh()
-        await self._book.ready()
+        await self._appends.ready(self._numbers)
 
     async def refresh(self, timeout: float | None = None) -> None:
         """Asks the log for the last number, unless something is undecided here."""
-        appender = self._appender
-        last = await self._book.writer_last(appender.writer, timeout)
-        if not appender.undecided and (appender.stale or appender.low - 1 != last):
-            appender.renew(last + 1)
+        numbers = self._numbers
+        last = await self._book.writer_last(numbers.writer, timeout)
+        if not numbers.undecided and (numbers.stale or numbers.low - 1 != last):
+            numbers.renew(last + 1)
 
     async def append_at(
         self,
@@ -91,40 +128,52 @@ class Writer:
     ) -> int:
         """Appends one record under a number, or tells what became of it when it was appended before.
 
+        Returns:
+            Its seqnum; a `Duplicate`, which is an int, if the log had the number before: the record there is equal.
+
         Raises:
             InvalidArgument: numbers have no holes: it is above the next one. NumberReused: it is another record already.
             AnswerForgotten: it was decided more than 1,024 numbers ago. Else as `Book.append`.
         """
-        if self._appender.stale or number > self._appender.next_number:
+        if self._numbers.stale or number > self._numbers.next_number:
             await self.refresh(timeout)
-        appender = self._appender
-        if number > appender.next_number:
+        numbers = self._numbers
+        if number > numbers.next_number:
             raise InvalidArgument(
-                f"expected at most {appender.next_number} as the next number of writer {self.name!r}, found {number}: its "
+                f"expected at most {numbers.next_number} as the next number of writer {self.name!r}, found {number}: its "
                 "numbers have no holes",
-                expected=appender.next_number,
+                expected=numbers.next_number,
                 found=number,
             )
-        if number == appender.next_number and appender.places:
-            return await self._book.append(data, tags=tags, expect=expect, timeout=timeout)
-        encoded, checked, expectations = await self._book.encoded(data, tags, expect)
-        pending = appender.find(number)
+        if number == numbers.next_number and self._appends.places.of(numbers):
+            return await append(self._appends, numbers, self, data, tags, expect, timeout)
+        encoded, checked, expectations = await encode(numbers, self, data, tags, expect)
+        pending = numbers.find(number)
         if isinstance(pending, Ticket):
             if pending.checksums() != (checksum(encoded, checked, expectations),):
                 raise NumberReused(f"number {number} of {self.name!r} is under way for another record", number=number)
             return await pending
-        if number >= appender.low:
+        if number >= numbers.low:
             raise WindowFull(f"number {number} of writer {self.name!r} cannot be taken yet; `await writer.ready()`")
         return await self._recall(number, Ticket(encoded, checked, expectations), expectations, timeout)
 
     async def _recall(self, number: int, ticket: Ticket, expectations: Expectations, timeout: float | None) -> int:
         """Sends a record again under a number that the log has decided."""
-        asking = self._appender.inquiry(self._appender.writer, number, RUN_NAMED)
-        asking.sent = asking.ordered = asking.sent_again = number
-        ticket.owner = asking
-        asking.queue(ticket)
+        asking = self._appends.recall(self._numbers, number, ticket)
         try:
-            async with asyncio.timeout(arguments.check_seconds(timeout, "timeout", asking.connection.give_up_s)):
-                return await ticket
+            give_up_s = self._appends.connection.give_up_s
+            async with asyncio.timeout(arguments.check_seconds(timeout, "timeout", give_up_s)):
+                return Duplicate(await ticket)
         except TimeoutError as error:
-            raise asking.unknown(f"no verdict within {timeout} s", number) from error
+            raise unknown(f"no verdict within {timeout} s", number, asking.writer, asking.book) from error
+
+    async def refresh_view(self) -> None:
+        """For the SDK: asks what the session may see of the book by now."""
+        await self._book.refresh_view()
+
+    async def why_undecided(self, ticket: Ticket) -> Why:
+        """For the SDK: what a record of this writer waits for."""
+        return await self._appends.why(self._numbers, ticket)
+
+    def ask_outcome(self, ticket: Ticket, *, settle: bool) -> Ticket | None:
+        """For the SDK: nothing of this ticket was given up."""

@@ -12,17 +12,23 @@ Ctrl-C while waiting cancels the wait, and as everywhere it withdraws no append.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, TypeVar, overload
 
 import boki
+from boki import _arguments as arguments
 from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
+from boki._reader import busy
 from boki._record import Gap, Record
-from boki_common.errors import ClosedError
+from boki_common.errors import ClosedError, DiskFull
 from boki_common.runtime.loop_thread import LoopThread
 
-__all__ = ["Book", "Client", "RecordIterator", "Ticket", "Writer", "connect"]
+T = TypeVar("T")
+
+__all__ = ["Book", "Client", "Cursor", "RecordIterator", "Ticket", "Writer", "connect"]
 
 
 class Ticket:
@@ -61,13 +67,63 @@ class RecordIterator(Iterator[Record | Gap]):
         self._thread = thread
         self._records = records
         self._batch: Iterator[Record | Gap] = iter(())
+        self._asking = threading.Lock()
 
     def __next__(self) -> Record | Gap:
         record = next(self._batch, None)
-        if record is None:
-            self._batch = iter(self._thread.run(self._records.next_batch()))
-            record = next(self._batch)
-        return record
+        return self._next_of_next_batch() if record is None else record
+
+    def _next_of_next_batch(self) -> Record | Gap:
+        if not self._asking.acquire(blocking=False):
+            raise busy()
+        try:
+            record = next(self._batch, None)  # another thread may have asked just before
+            if record is None:
+                self._batch = iter(self._thread.run(self._records.next_batch()))
+                record = next(self._batch)
+            return record
+        finally:
+            self._asking.release()
+
+
+class Cursor(Iterator[Record | Gap]):
+    """Records and gaps of several tags, as `boki.Cursor`; any thread may add and discard while another waits."""
+
+    def __init__(self, thread: LoopThread, cursor: boki.Cursor) -> None:
+        self._thread = thread
+        self._cursor = cursor
+
+    def __next__(self) -> Record | Gap:
+        item = self._thread.run(_next_of(self._cursor))
+        if item is None:
+            raise StopIteration
+        return item
+
+    @property
+    def position(self) -> int:
+        return self._thread.do(lambda: self._cursor.position)
+
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        return self._thread.do(lambda: self._cursor.tags)
+
+    @property
+    def behind(self) -> tuple[Tag, ...]:
+        return self._thread.do(lambda: self._cursor.behind)
+
+    def add(self, tag: Tag, start: int | None = None) -> None:
+        self._thread.do(lambda: self._cursor.add(tag, start))
+
+    def discard(self, tag: Tag) -> None:
+        self._thread.do(lambda: self._cursor.discard(tag))
+
+    def next_batch(self) -> list[Record | Gap]:
+        """The next that are there, at least one; none at the end. One crossing to the client's thread for all of them."""
+        return self._thread.run(self._cursor.next_batch())
+
+
+async def _next_of(cursor: boki.Cursor) -> Record | Gap | None:
+    return cursor.pop() if cursor.ready or await cursor.fill() else None
 
 
 class Writer:
@@ -98,8 +154,10 @@ class Writer:
     ) -> int:
         return self._thread.run(self._writer.append_at(number, data, tags=tags, expect=expect, timeout=timeout))
 
-    def append_many(self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None) -> list[int]:
-        return self._thread.run(self._writer.append_many(records, timeout=timeout))
+    def append_many(
+        self, records: Iterable[tuple[Data, Sequence[Tag]]], *, first: int | None = None, timeout: float | None = None
+    ) -> list[int]:
+        return self._thread.run(self._writer.append_many(records, first=first, timeout=timeout))
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
         return Ticket(self._thread, self._thread.do(lambda: self._writer.submit(data, tags=tags, expect=expect)))
@@ -127,6 +185,10 @@ class Book:
     def position(self) -> int | None:
         return self._book.position
 
+    def using(self, call: Callable[[boki.Book], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine on the asynchronous book, in the client's loop, and waits: for the blocking faces of libraries."""
+        return self._thread.run(call(self._book))
+
     def append(
         self,
         data: Data,
@@ -149,6 +211,9 @@ class Book:
 
     def writer(self, name: str, *, timeout: float | None = None) -> Writer:
         return Writer(self._thread, self._thread.run(self._book.writer(name, timeout=timeout)))
+
+    def now(self, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:
+        return self._thread.run(self._book.now(consistency=consistency, timeout=timeout))
 
     def read_next(
         self,
@@ -192,21 +257,51 @@ class Book:
     ) -> list[Record | None]:
         return self._thread.run(self._book.read_prev_many(queries, consistency=consistency, timeout=timeout))
 
+    @overload
     def read(
         self,
         tag: Tag | None = None,
         *,
+        tags: None = None,
         start: int | None = None,
         stop: int | None = None,
         follow: bool = False,
         limit: int | None = None,
         consistency: ConsistencyName = "session",
         timeout: float | None = None,
-    ) -> RecordIterator:
-        records = self._book.read(
-            tag, start=start, stop=stop, follow=follow, limit=limit, consistency=consistency, timeout=timeout
-        )
-        return RecordIterator(self._thread, records)
+    ) -> RecordIterator: ...
+
+    @overload
+    def read(
+        self,
+        *,
+        tags: Sequence[Tag],
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+        limit: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Cursor: ...
+
+    def read(
+        self,
+        tag: Tag | None = None,
+        *,
+        tags: Sequence[Tag] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        follow: bool = False,
+        limit: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> RecordIterator | Cursor:
+        how: dict[str, Any] = {"start": start, "stop": stop, "limit": limit, "timeout": timeout}
+        book, thread = self._book, self._thread
+        if tags is None:
+            return RecordIterator(thread, book.read(tag, follow=follow, consistency=consistency, **how))
+        arguments.check_read_tags(tags, tag)
+        return Cursor(thread, book.read(tags=tags, follow=follow, consistency=consistency, **how))
 
     def seek(self, time_ms: int, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:
         return self._thread.run(self._book.seek(time_ms, consistency=consistency, timeout=timeout))
@@ -243,7 +338,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        if self._owner:
+        if self._owner and not self._thread.elsewhere:
             try:
                 self._thread.run(self._client.close())
             except ClosedError:
@@ -253,6 +348,14 @@ class Client:
 
     def book(self, name: str | int) -> Book:
         return Book(self._thread, self._thread.do(lambda: self._client.book(name)))
+
+    @property
+    def refusal(self) -> DiskFull | None:
+        return self._client.refusal
+
+    @property
+    def cluster(self) -> str | None:
+        return self._client.cluster
 
     def session_token(self) -> str:
         return self._thread.do(self._client.session_token)
@@ -264,13 +367,26 @@ class Client:
         return Client(self._thread, self._thread.do(lambda: self._client.session(token)), owner=False)
 
 
-def connect(url: str | None = None, *, timeout: float | None = None) -> Client:
+def connect(
+    url: str | None = None,
+    *,
+    timeout: float | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+) -> Client:
     """Connects and returns the client. Arguments as for `boki.connect`; also raises what entering it raises."""
-    client = boki.connect(url, timeout=timeout)
+    client = boki.connect(url, timeout=timeout, token=token, token_file=token_file)
     thread = LoopThread("boki.sync")
     try:
         opened = thread.run(client.open())
     except BaseException:
         thread.stop()
         raise
+    thread.closes(lambda: _drop(opened))
     return Client(thread, opened, owner=True)
+
+
+async def _drop(client: boki.Client) -> None:
+    """Closes at once; what is undecided fails with OutcomeUnknown. Idempotent."""
+    if client._connection is not None:
+        await client._connection.close(0.0)

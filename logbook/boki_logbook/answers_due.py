@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from boki_common.engine_protocol import Answers, Token
+from boki_common.engine_protocol import ROW_DUPLICATE, Answers, Token
 from boki_common.record_batch import RecordBatch
 from boki_logbook.ports import AppendSource
 from boki_logbook.shard import OwnEntry
 from boki_logbook.verdict import Answer, Decision
-from boki_logbook.writers import GAP, NOBODY
+from boki_logbook.writers import DUPLICATE, GAP, NOBODY
 
 FEW_RUNS: Final = 32
 """Answers to more are made by columns; for fewer, calling numpy costs more."""
@@ -95,7 +95,10 @@ class AnswersDue:
             runs = batch.runs
             told[source].add(
                 [
-                    ((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual, 0)
+                    (
+                        *((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual),
+                        ROW_DUPLICATE if actual is DUPLICATE else 0,
+                    )
                     for at, first, count, seqnum, verdict, actual in answers
                 ]
             )

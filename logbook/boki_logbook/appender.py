@@ -18,30 +18,33 @@ A shard ends by its term's end, a CLOSE, the failure of its ledger, or its size 
 the front of the queue, in order, under the same numbers. The next shard is used only after that, so records of one engine
 are never ordered out of turn (FIFO).
 
-What waits too long for a shard is dropped, which ends the connection of its SDK: that resends all that is undecided.
+What waits too long for a shard is dropped, and a shard whose bookies take nothing for so long fails. That ends the connection of
+its SDK, which resends all that is undecided.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
 from boki_common import limits
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.record_batch import FEW_RUNS, Compress, RecordBatch, join
+from boki_common.retry import event_or_timeout
 from boki_common.runtime.ports import Buffer
-from boki_logbook import metric_definitions as definitions
-from boki_logbook.append_queue import AppendQueue
+from boki_ledger.ledgers import Ledgers, LedgerWriter
+from boki_logbook.append_queue import AppendQueue, age_check_s
 from boki_logbook.header_publisher import HeaderPublisher
-from boki_logbook.ports import DataLedgers, LedgerWriter, ShardLink
+from boki_logbook.metric_definitions import AppenderMetrics
+from boki_logbook.ports import ShardLink
 from boki_logbook.settings import EngineSettings
 from boki_logbook.shard import OwnEntry, Piece, Shard
 from boki_logbook.spare_ledger import SpareLedger
-from boki_metalog.patience import woken
 
 _log = get_logger("engine.appender")
 
@@ -60,7 +63,7 @@ class Backlog(Protocol):
     def release(self, cost: int) -> None:
         """Batches were applied."""
 
-    def let_go(self) -> None:
+    def resume_senders(self) -> None:
         """A shard ended."""
 
     def dropped(self, piece: Piece) -> None:
@@ -73,20 +76,21 @@ class Appender:
     def __init__(
         self,
         *,
-        ledgers: DataLedgers,
+        ledgers: Ledgers,
         incarnation: str,
         settings: EngineSettings,
         metrics: Metrics,
         backlog: Backlog,
         headers: HeaderPublisher,
         compress: Compress | None = None,
+        elapsed: Callable[[], float] | None = None,
     ) -> None:
+        """`elapsed`: a clock that runs on while the machine sleeps; the event loop's without one."""
         self._spare = SpareLedger(ledgers, incarnation=incarnation, settings=settings)
         self._headers = headers
         self._backlog = backlog
         self._settings = settings
         self._compress = compress
-        self._carried_entry_bytes = settings.carried_entry_bytes
         self._loop = asyncio.get_running_loop()
         self._link: ShardLink | None = None
         self._shard: Shard | None = None
@@ -97,17 +101,13 @@ class Appender:
         self._ended_term = 0
         self._slots: dict[int, int] = {}
         """Term → its slots as bits: of the terms that were told of and are not over, one at most."""
-        self._waiting = AppendQueue(settings.append_age_s, backlog.dropped)
-        self._queue = self._waiting.pieces
+        self._waiting = AppendQueue(settings.append_age_s, backlog.dropped, elapsed)
+        self._age_check = self._loop.call_later(age_check_s(settings.append_age_s), self._check_age)
         self._flush_due = False
         self._write_due: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
-        self._background: dict[asyncio.Task[None], None] = {}
-        self._entries_appended = metrics.counter(definitions.APPENDED_ENTRIES)
-        self._records_appended = metrics.counter(definitions.APPENDED_RECORDS)
-        self._entries_carried = metrics.counter(definitions.CARRIED_ENTRIES)
-        self._ack_seconds = metrics.histogram(definitions.ACK_SECONDS)
-        self._shards_opened = metrics.counter(definitions.SHARDS_OPENED)
+        self._background = BackgroundTasks()
+        self._metrics = AppenderMetrics(metrics)
 
     # -- what the rest of the engine asks
 
@@ -119,12 +119,18 @@ class Appender:
     @property
     def queued(self) -> int:
         """Batches that no active shard has yet."""
-        return len(self._queue)
+        return len(self._waiting.pieces)
 
     @property
     def oldest_s(self) -> float:
         """How long the oldest of them waits; 0 when there is none."""
         return self._waiting.oldest_s
+
+    @property
+    def unordered_s(self) -> float:
+        """How long the oldest append waits to be ordered, in the queue or in the shard; 0 when there is none."""
+        since_s = None if self._shard is None else self._shard.uncut_since_s
+        return max(self.oldest_s, 0.0 if since_s is None else self._waiting.elapsed() - since_s)
 
     def status(self) -> dict[str, Any] | None:
         """The active shard, as plain values."""
@@ -147,7 +153,7 @@ class Appender:
 
     def add(self, piece: Piece) -> None:
         """Queues a batch whose books belong to this log's term, or to the next one."""
-        shard, queue = self._shard, self._queue
+        shard, queue = self._shard, self._waiting.pieces
         if shard is not None and shard.accepting and not shard.in_flight and not queue and not shard.carrying:
             self._send(shard, (piece,))
             return
@@ -188,7 +194,9 @@ class Appender:
         """A sequencer takes reports: of the term of our shard, or of a later one."""
         self._link = link
         shard = self._shard
-        if shard is not None and shard.term == link.term and shard.acked_entries > shard.cut_entries:
+        if shard is not None and shard.term == link.term and self._is_old(shard):
+            self._fail_old(shard)
+        elif shard is not None and shard.term == link.term and shard.acked_entries > shard.cut_entries:
             link.report(shard.number, shard.acked_records, shard.acked_entries)
         if shard is not None and shard.term == link.term and shard.failed:
             self._end_failed(shard)
@@ -199,19 +207,16 @@ class Appender:
         self._write_carried()  # whether the sequencer has the newest is unknown: it will be reported
 
     def cut(self, term: int, number: int, entries_end: int) -> None:
-        """The metalog orders a shard up to `entries_end`."""
+        """The metalog orders a shard up to `entries_end`. Raises StateDisagrees: this engine never reported that."""
         shard = self.shards.get((term, number))
         if shard is not None and entries_end > shard.cut_entries:
-            assert entries_end <= max(shard.acked_entries, shard.carried_entries), (
-                "the sequencer ordered what this engine never reported"
-            )
-            shard.cut_entries = entries_end
+            shard.cut(entries_end)
             if not shard.accepting:
                 self._end_if_finished(shard)
 
     def cut_applied(self) -> None:
         """Whoever was to be answered was: what waited for an entry that was carried goes now."""
-        if self._queue:
+        if self._waiting.pieces:
             self._flush()
 
     def closed(self, term: int, number: int) -> None:
@@ -240,15 +245,16 @@ class Appender:
         shard = self._shard
         if shard is None:
             return
-        while self._queue and shard.in_flight < limits.BATCHES_IN_FLIGHT and shard.accepting:
-            if shard.carrying and self._is_small(self._queue):
+        self._waiting.drop_old()
+        while self._waiting.pieces and shard.in_flight < limits.BATCHES_IN_FLIGHT and shard.accepting:
+            if shard.carrying and self._is_small(self._waiting.pieces):
                 return  # it will be carried next, when the one that is on its way is cut
             if not self._send(shard, self._next_pieces()):
                 return
 
     def _is_small(self, pieces: Iterable[Piece]) -> bool:
         """Whether they would be carried together."""
-        room = self._carried_entry_bytes
+        room = self._settings.carried_entry_bytes
         for piece in pieces:
             room -= piece.batch.size
             if room < 0:
@@ -280,8 +286,8 @@ class Appender:
         shard.submitted(entry, batch, pieces, now_s)
         if link is not None:
             self._carry(link, shard, payload)
-        self._entries_appended.value += 1
-        self._records_appended.value += batch.record_count
+        self._metrics.entries.value += 1
+        self._metrics.records.value += batch.record_count
         if shard.bytes >= self._settings.shard_bytes or now_s - shard.opened_s >= self._settings.shard_age_s:
             shard.retire()
         return True
@@ -291,13 +297,13 @@ class Appender:
         link = self._link
         if link is None or link.term != shard.term or not link.carries:
             return None
-        return link if batch.size <= self._carried_entry_bytes and shard.may_carry else None
+        return link if batch.size <= self._settings.carried_entry_bytes and shard.may_carry else None
 
     def _carry(self, link: ShardLink, shard: Shard, payload: Sequence[Buffer]) -> None:
         """Has the sequencer order the entry that was submitted last; its ledger gets it later."""
         shard.carried(payload)
         link.carry(shard.number, shard.submitted_records, shard.submitted_entries, payload)
-        self._entries_carried.value += 1
+        self._metrics.carried.value += 1
         if self._write_due is None:
             self._write_due = self._loop.call_later(WRITE_AFTER_S, self._write_carried)
 
@@ -330,7 +336,7 @@ class Appender:
 
     def _next_pieces(self) -> list[Piece]:
         """What goes into the next entry: at least one batch, then as many as fit."""
-        queue = self._queue
+        queue = self._waiting.pieces
         pieces = [queue.popleft()]
         size, records = pieces[0].batch.size, pieces[0].batch.record_count
         while queue and size < limits.BATCH_FLUSH_BYTES:
@@ -374,11 +380,11 @@ class Appender:
         link = self._link
         if link is not None and link.term == shard.term:
             link.report(shard.number, shard.acked_records, shard.acked_entries, now=not shard.in_flight)
-        self._ack_seconds.observe(self._loop.time() - sent_s)
+        self._metrics.ack_seconds.observe(self._loop.time() - sent_s)
         if self._headers.subscribers:
             entries = shard.newly_acked(first)
             self._headers.acked(shard.writer.ledger_id, shard.term, shard.number, entries)
-        if self._queue:
+        if self._waiting.pieces:
             self._flush()
 
     def _failed(self, shard: Shard, error: BokiError) -> None:
@@ -392,6 +398,25 @@ class Appender:
         shard.writer.abandon()  # closing it takes recovery now
         self._end_failed(shard)
 
+    def _is_old(self, shard: Shard) -> bool:
+        """Whether something of it arrived so long ago that it may not be ordered any more, unless it was reported."""
+        since_s = shard.uncut_since_s
+        return since_s is not None and self._waiting.is_old(since_s)
+
+    def _check_age(self) -> None:
+        """What bookies do not take in time is never ordered."""
+        self._age_check = self._loop.call_later(age_check_s(self._settings.append_age_s), self._check_age)
+        shard = self._shard
+        if shard is not None and shard.in_flight and self._is_old(shard):
+            self._fail_old(shard)
+
+    def _fail_old(self, shard: Shard) -> None:
+        """Nothing more of the shard is ordered, whatever was not reported yet."""
+        self._failed(shard, Overloaded(f"an append was not ordered within {self._settings.append_age_s} s"))
+        link = self._link
+        if shard is self._shard and link is not None and link.term == shard.term:
+            self._background.spawn(self._close_shard(link, shard.number))
+
     # -- the end of a shard
 
     def _end_failed(self, shard: Shard) -> None:
@@ -400,13 +425,13 @@ class Appender:
         link = self._link
         untold = shard.carried_entries > max(shard.cut_entries, shard.acked_entries)
         if shard is self._shard and untold and link is not None and link.term == shard.term:
-            self._in_background(self._close_shard(link, shard.number))
+            self._background.spawn(self._close_shard(link, shard.number))
 
     def _end_if_finished(self, shard: Shard) -> None:
         if shard is self._shard and shard.finished:
             link = self._link
             if link is not None and link.term == shard.term:
-                self._in_background(self._close_shard(link, shard.number))
+                self._background.spawn(self._close_shard(link, shard.number))
             self._end(shard, "its data ledger failed" if shard.failed else "rolled")
 
     def _end(self, shard: Shard, reason: str) -> None:
@@ -419,7 +444,7 @@ class Appender:
             _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
             self._shard = None
             self._write_last(shard)
-            self._backlog.let_go()
+            self._backlog.resume_senders()
             self._wake.set()
 
     def _write_last(self, shard: Shard) -> None:
@@ -432,29 +457,36 @@ class Appender:
             shard.writer.abandon()
 
     async def _close_shard(self, link: ShardLink, number: int) -> None:
-        try:
-            await link.close_shard(number)
-        except BokiError as error:  # the sequencer closes it when the term ends, at the latest
-            _log.info("shard not closed at the sequencer", term=link.term, shard=number, error=error)
+        backoff = self._settings.backoff()
+        while True:
+            try:
+                await link.close_shard(number)
+                return
+            except Overloaded as error:  # what waits for it to close would wait for the term's end
+                _log.info("shard not closed yet", term=link.term, shard=number, error=error)
+            except BokiError as error:  # the sequencer closes it when the term ends, at the latest
+                _log.info("shard not closed at the sequencer", term=link.term, shard=number, error=error)
+                return
+            await asyncio.sleep(backoff.next())
 
     # -- the beginning of a shard
 
     async def run(self) -> None:
         """Opens a shard whenever there is none and a sequencer to open it at. Ends only when cancelled."""
-        pause_s = self._settings.retry_first_s
+        backoff = self._settings.backoff()
         while True:
             await self._wake.wait()
             self._wake.clear()
             while (link := self._opening_link()) is not None:
                 try:
                     await self._open_shard(link)
-                    pause_s = self._settings.retry_first_s
+                    backoff.reset()
                 except BokiError as error:
                     _log.info("no shard yet", term=link.term, error=error)
-                    await woken(self._wake, pause_s)  # the next term's sequencer is not kept waiting
-                    pause_s = min(2 * pause_s, self._settings.retry_limit_s)
+                    # The next term's sequencer is not kept waiting.
+                    await event_or_timeout(self._wake, backoff.next())
                     if self._link is not link:
-                        pause_s = self._settings.retry_first_s
+                        backoff.reset()
 
     def _opening_link(self) -> ShardLink | None:
         link = self._link
@@ -473,17 +505,12 @@ class Appender:
         )
         self._writers[key] = writer
         writer.listen(partial(self._acked, shard), partial(self._failed, shard))
-        self._shards_opened.inc()
+        self._metrics.shards_opened.inc()
         _log.info("shard opened", term=shard.term, shard=number, ledger_id=writer.ledger_id)
         self._spare.make()
         self._flush()
 
     # -- end
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background[task] = None
-        task.add_done_callback(lambda done: self._background.pop(done, None))
 
     async def close(self) -> None:
         """Tells the sequencer that the shard ends, as far as it listens in time, and deletes the spare ledger."""
@@ -491,6 +518,7 @@ class Appender:
         shard, link = self._shard, self._link
         self._shard = self._link = None
         self._waiting.close()
+        self._age_check.cancel()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 if shard is not None and link is not None and link.term == shard.term:
@@ -498,8 +526,5 @@ class Appender:
                 await self._spare.delete()
         except (BokiError, TimeoutError) as error:
             _log.info("engine left without saying so", error=error)
-        for task in list(self._background):
-            task.cancel()
-        while self._background:
-            await asyncio.wait(list(self._background))
+        await self._background.close()
         await self._spare.close()

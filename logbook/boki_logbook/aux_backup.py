@@ -19,12 +19,12 @@ from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.ledgers import LedgerReader, Ledgers
 from boki_logbook import aux_rules
 from boki_logbook.aux_rules import AUX_PATH, AuxNode, BackupRow
 from boki_logbook.cache import BatchCache
 from boki_logbook.settings import EngineSettings
-from boki_logbook.snapshots import INCARNATION_KEY, ROLE_KEY, UNUSABLE, SnapshotLedgers, Upload
-from boki_metalog.ledgers import LedgerReader
+from boki_logbook.snapshots import INCARNATION_KEY, ROLE_KEY, UNUSABLE, Upload
 
 ROLE: Final = b"aux"
 CACHE_SHARE: Final = 2
@@ -42,7 +42,7 @@ class AuxBackup:
         cache: BatchCache,
         incarnation: str,
         metadata: MetadataStore,
-        ledgers: SnapshotLedgers,
+        ledgers: Ledgers,
         settings: EngineSettings,
         role: str,
     ) -> None:

@@ -23,7 +23,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.errors import DECODE_FAULTS, CorruptData, VersionMismatch
 
 AUX_PATH: Final = "/boki/aux"
 VERSION: Final = 1
@@ -65,7 +65,7 @@ def decode_node(value: bytes) -> AuxNode:
     """Raises CorruptData, VersionMismatch."""
     try:
         node = msgspec.json.decode(value, type=AuxNode)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_FAULTS as error:
         raise CorruptData(f"{AUX_PATH}: expected ledgers of aux data as JSON, found something else: {error}") from error
     if node.version != VERSION:
         raise VersionMismatch(

@@ -53,6 +53,12 @@ class BatchCache:
         """Keeps a batch; one that alone is over the limit is not kept."""
         self._put((ledger_id, entry), batch, batch.kept_bytes)
 
+    def drop(self, ledger_id: int, entry: int) -> None:
+        """Keeps it no longer, if it did: it turned out not to be what its ledger holds."""
+        found = self._kept.pop((ledger_id, entry), None)
+        if found is not None:
+            self._dropped((ledger_id, entry), found[1])
+
     # -- aux data
 
     def put_aux(self, seqnum: int, data: bytes) -> bool:

@@ -53,18 +53,18 @@ class ClockReading(NamedTuple):
         }
 
 
-def warning(reading: ClockReading, bound_ms: int) -> str | None:
-    """What a person should know and do; None when the clocks agree as far as is certain."""
+def warning(reading: ClockReading, bound_ms: int, *, whose: str = "this engine's") -> str | None:
+    """What a person should know and do; None when the clocks agree as far as is certain. `whose`: who read the other clock."""
     ahead_ms = reading.ahead_ms
     if abs(ahead_ms) - reading.uncertain_ms > bound_ms:
         which = "ahead of" if ahead_ms > 0 else "behind"
         return (
-            f"the sequencer's clock is {abs(ahead_ms) / 1000:.1f} s {which} this engine's, expected at most {bound_ms / 1000:g} s: "
+            f"the sequencer's clock is {abs(ahead_ms) / 1000:.1f} s {which} {whose}, expected at most {bound_ms / 1000:g} s: "
             "times of records are the sequencer's; set both clocks (NTP)"
         )
     if reading.log_ahead_ms > bound_ms:
         return (
-            f"the log's time is {reading.log_ahead_ms / 1000:.1f} s ahead of this engine's clock, expected at most "
+            f"the log's time is {reading.log_ahead_ms / 1000:.1f} s ahead of {whose} clock, expected at most "
             f"{bound_ms / 1000:g} s: an earlier sequencer's clock was in the future, and time stands still until then"
         )
     return None

@@ -10,17 +10,18 @@ its appender and indexer, is in `engine_log`; one that stands still holds up no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from boki_common import limits
 from boki_common.engine_protocol import Token
-from boki_common.errors import BokiError, NetworkError, NoSequencer, OrderUnknown, SlotNotInTerm, TermOver
+from boki_common.errors import BokiError, CorruptData, NetworkError, NoSequencer, OrderUnknown, SlotNotInTerm, TermOver
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.record_batch import RecordBatch
-from boki_common.runtime.ports import Clock
+from boki_common.runtime.ports import MachineClock
+from boki_ledger.ledgers import Ledgers
 from boki_logbook import metric_definitions as definitions
 from boki_logbook.appender import Appender
 from boki_logbook.cache import BatchCache
@@ -35,7 +36,8 @@ from boki_logbook.frontier import Frontier
 from boki_logbook.given_up import GivenUp
 from boki_logbook.header_publisher import HeaderPublisher
 from boki_logbook.indexer import Indexer
-from boki_logbook.ports import DataLedgers, ShardLink
+from boki_logbook.parked_reads import Arrival
+from boki_logbook.ports import ShardLink
 from boki_logbook.pushed_headers import PushedHeaders
 from boki_logbook.reader import Reader
 from boki_logbook.router import AppendRouter
@@ -43,7 +45,7 @@ from boki_logbook.sealer import Sealer
 from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshot_format import LogPoint, Snapshot
 from boki_logbook.snapshot_rules import as_applied
-from boki_logbook.state import DecisionState
+from boki_logbook.state import DecisionState, checked_state
 from boki_metalog.index_slots import index_slots_text, parse_index_slots
 from boki_metalog.metalog_entry import Lost
 from boki_metalog.progress import Order
@@ -53,6 +55,8 @@ from boki_metalog.view import FIRST_LOG, View
 
 ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
 """A command or a barrier waits so long for a sequencer that takes it, through as many terms as there are."""
+FAULT_AFTER_S: Final = 10.0
+"""An entry that cannot be read for so long is a fault, and not only bookies that are away for a moment."""
 HOLD_S: Final = 1.0
 """For a snapshot all logs stop behind a metalog entry, for so long at most: then another time."""
 
@@ -63,15 +67,23 @@ class EngineCore:
     """See the module. Implements `Serving`. `failed` gets what ends the engine; the other attributes are for the server,
     for the simulator and for tests."""
 
+    waits_for_snapshot: str = ""
+    """Why it cannot begin yet, when the index snapshot that it would begin with is of no use."""
+    _prepared: tuple[Snapshot, DecisionState] | None = None
+    """The state of a snapshot that was found to be usable, until it is restored."""
+
+    cluster = ""
+    """Of a core alone; an engine has a name of its cluster from the metadata store."""
+
     def __init__(
         self,
         *,
-        ledgers: DataLedgers,
+        ledgers: Ledgers,
         incarnation: str,
         settings: EngineSettings,
         metrics: Metrics,
         given_up: GivenUp | None = None,
-        clock: Clock | None = None,
+        clock: MachineClock | None = None,
     ) -> None:
         self.incarnation = incarnation
         self.given_up = GivenUp() if given_up is None else given_up
@@ -84,6 +96,8 @@ class EngineCore:
         self._ledgers = ledgers
         self._settings = settings
         self._metrics = metrics
+        self._clock = clock
+        self._elapsed = self._loop.time if clock is None else clock.elapsed_s
         self._compress = compressor() if settings.compress else None
         self.slots: Final = parse_index_slots(settings.index_slots)
         """What this engine indexes, as the bits of a number; calls about other books do not come here."""
@@ -98,7 +112,7 @@ class EngineCore:
         self.pushed = PushedHeaders(taken=metrics.counter(definitions.PUSHED_HEADERS))
         """Of other engines' entries."""
         self.headers = HeaderPublisher()
-        self.appender = AppendRouter(settings=settings, metrics=metrics)
+        self.appender = AppendRouter(settings=settings, metrics=metrics, elapsed=self._elapsed)
         carried = CarriedEntries(
             ledgers, metalog=self._metalog, shards=lambda term: self.state.places.terms[term].shards
         )
@@ -130,17 +144,18 @@ class EngineCore:
         self.reads = metrics.counter(definitions.READS)
         self._early = metrics.counter(definitions.EARLY_CONFLICTS)
         self._tasks: list[asyncio.Task[None]] = []
-        self._clock_watch = None if clock is None else ClockWatch(clock, self._links, settings, metrics)
         self._start_works()
 
     def _start_works(self) -> None:
         """What is measured now and then, and what goes on beside the logs."""
-        metrics = self._metrics
+        metrics, clock, settings = self._metrics, self._clock, self._settings
+        self._expiry = Expiry(lambda: self.state, self.order, settings, log_of=self.log_of, elapsed=self._elapsed)
+        self._clock_watch = None if clock is None else ClockWatch(clock, self._links, settings, metrics)
+        self._acks = metrics.histogram(definitions.ACK_SECONDS)
         metrics.gauge(definitions.INDEX_BYTES).set_function(lambda: self.state.index.bytes)
         metrics.gauge(definitions.CACHE_BYTES).set_function(lambda: self.cache.used_bytes)
         metrics.gauge(definitions.QUEUE_BYTES).set_function(lambda: self.appender.queued_bytes)
-        expiry = Expiry(lambda: self.state, self.order, self._settings)
-        works = [self.sealer.run, expiry.run]
+        works = [self.sealer.run, self._expiry.run]
         if self._clock_watch is not None:
             works.append(self._clock_watch.run)
         self._tasks += [self._loop.create_task(self._run(work)) for work in works]
@@ -177,7 +192,13 @@ class EngineCore:
     def restore(self, snapshot: Snapshot) -> None:
         """Goes on from a snapshot; before any log is found."""
         assert not self.logs, "a snapshot is restored before anything is applied"
-        state = self.state = DecisionState.from_snapshot(snapshot.state, slots=self.slots)
+        prepared, self._prepared = self._prepared, None
+        state = (
+            prepared[1]
+            if prepared is not None and prepared[0] is snapshot
+            else checked_state(snapshot.state, slots=self.slots)
+        )
+        self.state = state
         self.reader.use(state)
         self._points = {point.log: point for point in snapshot.logs}
         self.frontier.restore(
@@ -193,10 +214,13 @@ class EngineCore:
                 if shard.closed and state.live(term):
                     self.sealer.seal(shard, None)
 
-    def agrees(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot has nothing that was given up as never indexed."""
-        state = DecisionState.from_snapshot(snapshot.state) if self.given_up.commands else self.state
-        return all(state.agrees(lost) for lost in self.given_up.commands)
+    def check_usable(self, snapshot: Snapshot) -> None:
+        """Whether this engine can begin with it. Raises CorruptData: nothing can be made of it, or it has something that was given
+        up as never indexed."""
+        state = checked_state(snapshot.state, slots=self.slots)
+        if not all(state.agrees(lost) for lost in self.given_up.commands):
+            raise CorruptData("the index snapshot has entries that a LOST command gave up as never indexed")
+        self._prepared = snapshot, state
 
     def starts(self) -> dict[int, Position]:
         """Where each log goes on; a log that is not named begins at its beginning."""
@@ -254,6 +278,7 @@ class EngineCore:
             backlog=self.appender,
             headers=self.headers,
             compress=self._compress,
+            elapsed=self._elapsed,
         )
 
     def _make_indexer(self, log: int, appender: Appender) -> Indexer:
@@ -298,11 +323,11 @@ class EngineCore:
 
     # -- what indexers tell
 
-    def _advanced(self, books: Iterable[int]) -> None:
+    def _advanced(self, arrived: Sequence[Arrival]) -> None:
         records = self.state.records
         self._indexed.value += records - self._counted_records
         self._counted_records = records
-        self.reader.advanced(books)
+        self.reader.advanced(arrived)
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -317,8 +342,22 @@ class EngineCore:
         return {
             number: self.frontier.positions.get(number, nowhere)
             for number, log in sorted(self.logs.items())
-            if log.indexer.needs_snapshot
+            if log.indexer.needs_snapshot or log.stop is not None
         }
+
+    def faults(self) -> list[str]:
+        """What keeps something of the logs from being served, for people, and will hardly mend itself."""
+        found = [self.waits_for_snapshot] if self.waits_for_snapshot else []
+        for number, log in sorted(self.logs.items()):
+            if log.stop is not None:
+                (term, entry), error = log.stop
+                found.append(f"log {number} stops at entry {entry} of the metalog of term {term}: {error}")
+            found += [
+                f"log {number} waits for entry {one['first']} of data ledger {one['ledger_id']}, which cannot be read: {one['error']}"
+                for one in log.indexer.unreadable
+                if one["for_s"] >= FAULT_AFTER_S
+            ]
+        return found
 
     @property
     def pending(self) -> int:
@@ -370,6 +409,9 @@ class EngineCore:
     async def order(self, book: int, command: Order) -> tuple[int, Position]:
         return await self._ask(book, lambda link: link.order(command))
 
+    def forget_before_ms(self, book: int) -> int:
+        return self._expiry.forget_before_ms(book)
+
     async def barrier(self, book: int) -> tuple[int, Position]:
         return await self._ask(book, lambda link: link.barrier())
 
@@ -407,12 +449,22 @@ class EngineCore:
     def engines(self) -> list[str]:
         return self.known_engines
 
+    def now_ms(self) -> int:
+        """Wall clock; the time of the newest cut where there is none."""
+        return self.state.places.last_time_ms if self._clock is None else self._clock.now_ms()
+
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of an appended batch that have lost already; the caller orders `batch` and tells `rows`."""
         found = early_conflicts(batch, token, self.state, self)
         if found is not None:
             self._early.inc(len(found.rows))
         return found
+
+    @property
+    def unordered_s(self) -> float:
+        """How long the oldest append of this engine waits to be ordered; 0 when none does."""
+        waits = [log.appender.unordered_s for log in self.logs.values()]
+        return max(waits + [float(self.appender.waiting()["oldest_s"])])
 
     def status(self) -> dict[str, Any]:
         """What there is to say about this engine; values are plain. The first log's facts are also the engine's."""
@@ -435,7 +487,7 @@ class EngineCore:
             "shard": first["shard"],
             "logs": logs,
             "records": self.state.records,
-            "books": index.book_count,
+            "books": index.count_books(),
             "writers": len(self.state.verdicts),
             "index": {
                 "rows": len(index),
@@ -450,10 +502,13 @@ class EngineCore:
                 "misses": self.cache.misses,
             },
             "append_queue": {"bytes": appender.queued_bytes, "batches": appender.queued},
+            "ack_seconds": {"bounds": self._acks.bounds, "counts": self._acks.counts},
             "between_terms": appender.waiting(),
             "waiting_reads": self.reader.parked,
+            "unreadable_data": self.reader.unreadable,
             "reads": {"positions": {str(log): one._asdict() for log, one in self.reader.awaited().items()}},
             "ledgers_to_close": self.sealer.waiting,
+            "faults": self.faults(),
         }
 
     async def close(self) -> None:

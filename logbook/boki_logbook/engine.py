@@ -17,8 +17,11 @@ from typing import Any
 
 import msgspec
 
+from boki_common.bookkeeper.layout import instance_id
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine_protocol import Token
-from boki_common.errors import BokiError, NoSuchLedger
+from boki_common.errors import BokiError, NoNode, NoSuchLedger
+from boki_common.intake import Intake
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
@@ -26,7 +29,7 @@ from boki_common.metrics import Counter, Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.record_batch import RecordBatch
-from boki_common.runtime.ports import Clock, Random
+from boki_common.runtime.ports import MachineClock, Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.aux_backup import AuxBackup
 from boki_logbook.core import EngineCore
@@ -36,6 +39,7 @@ from boki_logbook.forwarding import Neighbours
 from boki_logbook.given_up import GivenUp
 from boki_logbook.header_subscriptions import HeaderSubscriptions
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
+from boki_logbook.intake_watch import IntakeWatch
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state import StateDisagrees
@@ -56,9 +60,11 @@ class Engine:
         ledgers: LedgerClient,
         settings: EngineSettings,
         metadata_uri: str = "",
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
-        self.core = make_core()
+        self.token = token
         self._make_core = make_core
+        self.core = self._new_core()
         self._settings = settings
         self.metadata_uri = metadata_uri
         self._metadata = metadata
@@ -66,15 +72,23 @@ class Engine:
         self._ledgers = ledgers
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         slots = self.core.slots
-        self._neighbours = None if slots == ALL_SLOTS else Neighbours(slots, lambda: self.incarnation)
+        self._neighbours = None if slots == ALL_SLOTS else Neighbours(slots, lambda: self.incarnation, token)
         self._subscriptions = HeaderSubscriptions(
-            lambda: self.incarnation, lambda ledger_id, entry, header: self.core.pushed.add(ledger_id, entry, header)
+            lambda: self.incarnation,
+            lambda ledger_id, entry, header: self.core.pushed.add(ledger_id, entry, header),
+            token,
         )
+        self.cluster = ""
+        """INSTANCEID of the cluster, for session tokens: those of another one mean nothing here."""
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
         self._following: asyncio.Task[None] | None = None
         self._listing: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._intake = IntakeWatch(
+            metadata, needed=settings.acks, waiting_s=lambda: self.core.unordered_s, tell=self._tell_intake
+        )
         self._closing = False
 
     @classmethod
@@ -88,13 +102,16 @@ class Engine:
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
         metadata_uri: str = "",
-        clock: Clock | None = None,
+        clock: MachineClock | None = None,
+        token: ClusterToken = NO_TOKEN,
     ) -> Engine:
         """Listens, lists itself, and begins to follow the logs; `ready` tells when it has caught up.
 
         Args:
             metadata_uri: told to whoever asks for the status, so that people find the rest of the cluster.
-            clock: compared with those of the sequencers, which people are warned of if they differ; nothing else reads it.
+            clock: compared with those of the sequencers, which people are warned of if they differ; told to SDKs, whose writers
+                are born by it; and ages are judged by how it goes on. Without one, by the event loop's.
+            token: asked of those who connect, and shown to sequencers and other engines.
 
         Raises:
             SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.
@@ -114,7 +131,8 @@ class Engine:
                 clock=clock,
             )
 
-        self = cls(make_core, metadata, ledgers, settings, metadata_uri)
+        self = cls(make_core, metadata, ledgers, settings, metadata_uri, token)
+        self.cluster = await _name_of_cluster(metadata)
         try:
             for address in addresses:
                 server = await MessageServer.start(address, self._connected)
@@ -127,7 +145,18 @@ class Engine:
         loop = asyncio.get_running_loop()
         self._following = loop.create_task(self._follow(), name="engine follows its logs")
         self._listing = loop.create_task(self._list(), name="engine lists engines")
+        self._looking = loop.create_task(self._intake.run(), name="engine looks for room")
         return self
+
+    def _new_core(self) -> EngineCore:
+        core = self._make_core()
+        core.appender.stopped = self._was_stopped
+        return core
+
+    def _was_stopped(self) -> None:
+        """Nobody knows how old is what waits in connections; who sent it sends it again."""
+        for connection in list(self._connections):
+            connection.end()
 
     async def _join(self) -> None:
         listed = {
@@ -166,7 +195,25 @@ class Engine:
             "addresses": [str(address) for address in self.addresses],
             "connections": len(self._connections) - len(self.core.headers.subscribers),
             "metadata": self.metadata_uri,
+            "replicas": self._settings.replicas,
+            "acks": self._settings.acks,
+            "asks_for_token": self.token.asks,
+            "appends_refused": None if self.intake.taken else self.intake._asdict(),
         }
+
+    def faults(self) -> list[str]:
+        """What `/healthz` says of this engine: what keeps something of the logs from being served."""
+        refused = [] if self.intake.taken else [str(self.intake.error())]
+        return refused + self.core.faults()
+
+    @property
+    def intake(self) -> Intake:
+        """Whether new appends are taken."""
+        return self._intake.now
+
+    def _tell_intake(self, intake: Intake) -> None:
+        for connection in list(self._connections):
+            connection.tell_intake(intake)
 
     @property
     def reads(self) -> Counter:
@@ -179,6 +226,10 @@ class Engine:
         """Addresses of the engines of this cluster, as far as this one knows."""
         return self.core.engines()
 
+    def now_ms(self) -> int:
+        """Wall clock: writers that SDKs make are born then."""
+        return self.core.now_ms()
+
     def _connected(self, peer: MessagePeer) -> SdkConnection:
         connection = SdkConnection(
             peer,
@@ -188,6 +239,7 @@ class Engine:
             headers=self.core.headers,
             lost=lambda one: self._connections.pop(one, None),
             neighbours=self._neighbours,
+            token=self.token,
         )
         self._connections[connection] = None
         return connection
@@ -213,7 +265,12 @@ class Engine:
         )
         await keeping.load()
         followers = LogFollowers(
-            metadata=self._metadata, ledgers=self._ledgers, listener=core, starts=core.starts(), slots=core.slots
+            metadata=self._metadata,
+            ledgers=self._ledgers,
+            listener=core,
+            starts=core.starts(),
+            slots=core.slots,
+            token=self.token,
         )
         core.foreign, core.record_of = followers.foreign, followers.record
         works = [followers.run(), keeping.run(), _raised(core.failed)]
@@ -244,7 +301,7 @@ class Engine:
 
     async def _begin_anew(self) -> None:
         """As if the process had been started again: SDKs connect again, and send again what is undecided."""
-        before, self.core = self.core, self._make_core()
+        before, self.core = self.core, self._new_core()
         for connection in list(self._connections):
             await connection.close()
         await before.close()
@@ -282,7 +339,7 @@ class Engine:
             await connection.close()
         core = self.core
         await core.close()
-        for task in (self._following, self._listing):
+        for task in (self._following, self._listing, self._looking):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
@@ -294,3 +351,11 @@ class Engine:
 async def _raised(failed: asyncio.Future[None]) -> None:
     """Raises what a future gets, without cancelling it with us."""
     await asyncio.shield(failed)
+
+
+async def _name_of_cluster(metadata: MetadataStore) -> str:
+    """ "" of one that nobody has given a name, as tests do."""
+    try:
+        return await instance_id(metadata)
+    except NoNode:
+        return ""

@@ -5,6 +5,9 @@ The order of steps on a metalog entry matters:
     2. the appender hears how far its shard is cut, then that it was closed: what is beyond goes to the next shard;
     3. what can be applied is: verdicts, rows, answers, readers; then the appender goes on.
 
+A metalog entry that cannot follow those before it is refused, with all behind it, before anything is made of it: the follower says
+that the log stops there (`stopped`).
+
 When a term is over, the appender's rest goes by way of the router to whoever has its books next; the indexer may still be
 behind, and nothing waits for it but terms that come after (`frontier`).
 """
@@ -13,18 +16,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from boki_common.errors import BokiError, CorruptData
+from boki_common.ids import Position
 from boki_logbook.appender import Appender
 from boki_logbook.frontier import Frontier
 from boki_logbook.indexer import Indexer
 from boki_logbook.ports import ShardLink
 from boki_logbook.router import AppendRouter
 from boki_logbook.sealer import Sealer
-from boki_metalog.follower import TermInfo
+from boki_metalog.follower import EntryRefused, TermInfo
 from boki_metalog.metalog_entry import Close, Lost, MetalogEntry
 from boki_metalog.term_order import slot_mask
 from boki_metalog.term_record import TermRecord
+
+
+class Stop(NamedTuple):
+    """The metalog position behind which nothing of a log can be applied."""
+
+    at: Position
+    error: str
 
 
 class LogOwner(Protocol):
@@ -58,6 +70,8 @@ class EngineLog:
         """Of the newest term."""
         self.link: ShardLink | None = None
         """The connection to the sequencer of the current term, while there is one."""
+        self.stop: Stop | None = None
+        """Where the log cannot be followed beyond, and why."""
         self._loop = asyncio.get_running_loop()
         self._away_since_s = self._loop.time()
         self._sealed = self._over = self._idle = False
@@ -80,8 +94,13 @@ class EngineLog:
 
     def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
         indexer, appender = self.indexer, self.appender
+        refused: EntryRefused | None = None
         for entry, metalog_entry in enumerate(entries, first_entry):
-            indexer.ordered(term, entry, metalog_entry)
+            try:
+                indexer.ordered(term, entry, metalog_entry)
+            except CorruptData as error:
+                refused = EntryRefused(str(error), entry=entry)
+                break
             for number, _, entries_end in metalog_entry.shards:
                 appender.cut(term, number, entries_end)
             for command in metalog_entry.commands:
@@ -92,6 +111,8 @@ class EngineLog:
                     self._owner.lost(command)
         indexer.apply()
         appender.cut_applied()
+        if refused is not None:
+            raise refused
 
     async def caught_up(self) -> None:
         await self.indexer.room()
@@ -122,6 +143,12 @@ class EngineLog:
         self._idle = True
         self.indexer.idle()
 
+    def complete(self) -> None:
+        self.indexer.complete()
+
+    def stopped(self, position: Position, error: BokiError | None) -> None:
+        self.stop = None if error is None else Stop(position, str(error))
+
     def _seal(self, term: int, number: int) -> None:
         self._sealer.seal(self.indexer.shards[number], self.appender.writer_of(term, number))
 
@@ -131,7 +158,7 @@ class EngineLog:
         """What there is to say about this log; values are plain."""
         received = self._frontier.received.get(self.log, (0, 0))
         applied = self._frontier.positions.get(self.log, (0, 0))
-        appender = self.appender
+        appender, stop = self.appender, self.stop
         return {
             "log": self.log,
             "ready": self.indexer.ready,
@@ -147,4 +174,6 @@ class EngineLog:
             "queued": {"batches": appender.queued, "oldest_s": appender.oldest_s},
             "waits_for_terms": self.indexer.waits_for_terms,
             "unreadable": self.indexer.unreadable,
+            "foreign": self.indexer.foreign,
+            "stopped": None if stop is None else {"term": stop.at.term, "entry": stop.at.entry, "error": stop.error},
         }

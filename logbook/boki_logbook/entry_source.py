@@ -13,10 +13,11 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.errors import BokiError, CorruptData, ProtocolError
 from boki_common.metrics import Counter
 from boki_common.record_batch import RecordBatch
-from boki_logbook.ports import DataLedgers, LedgerReader
+from boki_ledger.ledgers import LedgerReader, Ledgers
 
 OPEN_READERS: Final = 256
 """Ledgers kept open for reading by one engine."""
@@ -36,14 +37,12 @@ class _Opened:
 class EntrySource:
     """See the module. Close it before the ledgers."""
 
-    def __init__(
-        self, ledgers: DataLedgers, *, fetched: Counter | None = None, readers_limit: int = OPEN_READERS
-    ) -> None:
+    def __init__(self, ledgers: Ledgers, *, fetched: Counter | None = None, readers_limit: int = OPEN_READERS) -> None:
         self._ledgers = ledgers
         self._fetched = fetched
         self._readers_limit = readers_limit
         self._opened: OrderedDict[int, _Opened] = OrderedDict()
-        self._closing: dict[asyncio.Task[None], None] = {}
+        self._closing = BackgroundTasks()
 
     async def read(self, ledger_id: int, first: int, last: int) -> list[RecordBatch]:
         """The batches of entries first … last, inclusive.
@@ -79,14 +78,18 @@ class EntrySource:
             )
         if self._fetched is not None:
             self._fetched.inc(len(payloads))
+        batches: list[RecordBatch] = []
         try:
-            return [RecordBatch.parse(memoryview(payload)) for payload in payloads]
+            for payload in payloads:
+                batches.append(RecordBatch.parse(memoryview(payload)))
         except ProtocolError as error:
+            entry = first + len(batches)
             raise CorruptData(
-                f"an entry from {first} to {last} of data ledger {ledger_id} holds no record batch: {error}",
+                f"entry {entry} of data ledger {ledger_id} holds no record batch: {error}",
                 ledger_id=ledger_id,
-                entry=first,
+                entry=entry,
             ) from error
+        return batches
 
     def over(self, ledger_id: int) -> None:
         """The ledger will hardly be read on: its reader is closed, once nobody uses it."""
@@ -103,8 +106,7 @@ class EntrySource:
             opened.stale = True
             if not opened.users:
                 self._close_one(opened.opening)
-        while self._closing:
-            await asyncio.wait(list(self._closing))
+        await self._closing.finish()
 
     def _let_go(self) -> None:
         """Closes the readers that were not used for longest, beyond the limit."""
@@ -114,9 +116,7 @@ class EntrySource:
             self._close_one(self._opened.pop(ledger_id).opening)
 
     def _close_one(self, opening: asyncio.Task[LedgerReader]) -> None:
-        task = asyncio.ensure_future(_close_reader(opening))
-        self._closing[task] = None
-        task.add_done_callback(lambda done: self._closing.pop(done, None))
+        self._closing.spawn(_close_reader(opening))
 
 
 def _look_at_error(opening: asyncio.Task[LedgerReader]) -> None:

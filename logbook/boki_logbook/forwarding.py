@@ -21,6 +21,8 @@ from typing import Final, Protocol
 
 from boki_common import engine_protocol as wire
 from boki_common import limits
+from boki_common.backoff import Backoff
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
     BokiError,
     CallTimeout,
@@ -75,8 +77,10 @@ def book_of(opcode: int, body: memoryview) -> int:
 class Neighbours:
     """The engines of the cluster, as one that indexes some slots looks at them. `slots`: its own."""
 
-    def __init__(self, slots: int, incarnation: Callable[[], str]) -> None:
+    def __init__(self, slots: int, incarnation: Callable[[], str], token: ClusterToken = NO_TOKEN) -> None:
         self.slots: Final = slots
+        self.token: Final = token
+        """Shown to other engines."""
         self._incarnation = incarnation
         self._engines: list[EngineMember] = []
         self._changed: asyncio.Future[None] | None = None
@@ -167,7 +171,7 @@ class _Way:
     async def _open(self) -> MessagePeer:
         neighbours = self._forwarder.neighbours
         fault: BokiError | None = None
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S)
         try:
             async with asyncio.timeout(FORWARD_WAIT_S):
                 while True:
@@ -178,8 +182,7 @@ class _Way:
                             except BokiError as error:
                                 fault = error
                                 _log.info("cannot forward", engine=engine.incarnation, address=address, error=error)
-                    await neighbours.changed(pause_s)
-                    pause_s = min(2 * pause_s, RETRY_LIMIT_S)
+                    await neighbours.changed(backoff.next())
         except TimeoutError:
             slot = (self.slots & -self.slots).bit_length() - 1
             raise Unreachable(
@@ -188,7 +191,7 @@ class _Way:
             ) from fault
 
     async def _connect(self, engine: EngineMember, text: str) -> MessagePeer:
-        peer, _ = await dial_engine(engine, text, self, FORWARDED)
+        peer, _ = await dial_engine(engine, text, self, FORWARDED, token=self._forwarder.neighbours.token)
         self.engine, self._peer = engine, peer
         queue, self._queue, self._queued_bytes = self._queue, [], 0
         for parts in queue:

@@ -12,20 +12,23 @@ from collections.abc import Iterable, Sequence
 from boki_common.engine_protocol import Direction, GapKind, GapRow, Query
 
 
-def gaps_of(query: Query, looked: int, mark: int, lost: Iterable[tuple[int, int]] = ()) -> list[GapRow]:
+def gaps_of(
+    query: Query, looked: int, mark: int, lost: Iterable[tuple[int, int]] = (), *, lost_from: int | None = None
+) -> list[GapRow]:
     """The gaps of one range read, ascending.
 
     Args:
         looked: not below the start of a read upwards.
         mark: what lies below is trimmed; 0 for nothing.
         lost: spans of lost seqnums [first, stop), ascending, not touching.
+        lost_from: as `looked`, for what was lost; by default the same.
     """
     rows: list[GapRow] = []
     if query.direction is Direction.NEXT:
         begin = min(mark, query.stop)
         if looked < begin:
             rows.append(GapRow(looked, begin - 1, GapKind.TRIMMED))
-        low, stop = max(looked, mark), query.stop
+        low, stop = max(looked if lost_from is None else lost_from, mark), query.stop
     else:
         if query.start < mark:
             rows.append(GapRow(query.stop, mark - 1, GapKind.TRIMMED))

@@ -6,19 +6,22 @@ indexing never needs a later chunk before an earlier one, so bringing them in or
 
 What other engines pushed in time is not read. What a cut covers is there. So "no such entry" is never believed, nor is
 anything else: a read that fails is repeated, with a pause that doubles, until it works. Only for an entry that an ordered
-LOST command gave up is one more failure enough: then it is `take_lost`.
+LOST command gave up is one more failure enough: then it is `take_lost`. An entry that can be had and is no record batch, or
+not the one that its cut means (`entry_fit`), is one that cannot be read, wherever it comes from.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, CorruptData, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.record_batch import RecordBatch
+from boki_logbook.entry_fit import Fit
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.pushed_headers import PushedHeaders
 
@@ -66,16 +69,30 @@ class HeaderFeed:
         """Ledger → spans [first, stop) of entries that LOST commands named. One item per command."""
         self._reading: dict[asyncio.Task[None], int] = {}
         self._closed = False
-        self._failing: dict[_Chunk, str] = {}
-        """Reads that failed, and are tried again → why."""
+        self._failing: dict[tuple[int, int], tuple[str, float]] = {}
+        """Entries that could not be read, and are tried again → why, and since when."""
+        self._loop = asyncio.get_running_loop()
+        self._unfit_carried: dict[tuple[int, int], str] = {}
+        """Those that the metalog carries so that nobody can read them → why, until they are taken."""
 
     @property
     def unreadable(self) -> list[dict[str, Any]]:
         """Entries that are ordered and cannot be read now, as plain values."""
         return [
-            {"ledger_id": chunk.ledger_id, "first": chunk.first, "last": chunk.last, "error": error}
-            for chunk, error in self._failing.items()
+            {
+                "ledger_id": ledger_id,
+                "first": entry,
+                "last": entry,
+                "error": error,
+                "for_s": self._loop.time() - since_s,
+            }
+            for (ledger_id, entry), (error, since_s) in self._failing.items()
         ]
+
+    @property
+    def waits(self) -> bool:
+        """Whether an entry cannot be read now."""
+        return bool(self._failing)
 
     def want(self, ledger_id: int, first: int, count: int) -> None:
         """Entries first … first + count - 1 will be taken, after all that were wanted before."""
@@ -92,30 +109,47 @@ class HeaderFeed:
             else:
                 chunk.last = entry
 
-    def carried(self, ledger_id: int, entry: int, body: bytes) -> RecordBatch:
-        """An entry that came with the metalog; to be told before it is wanted. Raises CorruptData."""
+    def carried(self, ledger_id: int, entry: int, body: bytes) -> RecordBatch | None:
+        """An entry that came with the metalog; to be told before it is wanted. None: that holds no record batch, so the entry is
+        looked for in its data ledger, as others are."""
         try:
-            batch = self._ready[ledger_id, entry] = RecordBatch.parse(memoryview(body))
+            batch = RecordBatch.parse(memoryview(body))
         except ProtocolError as error:
-            raise CorruptData(
-                f"the metalog carries entry {entry} of data ledger {ledger_id}, which holds no record batch: {error}",
+            _log.error(
+                "the metalog carries what is no record batch: its data ledger is read",
                 ledger_id=ledger_id,
                 entry=entry,
-            ) from error
+                error=error,
+            )
+            self._unfit_carried[ledger_id, entry] = f"is no record batch: {error}"
+            return None
+        self._ready[ledger_id, entry] = batch
         return batch
+
+    def unfit(self, ledger_id: int, entry: int, fit: Fit, why: str) -> None:
+        """What was taken is not the entry that its cut means: it is read from its data ledger, until it is."""
+        _log.error(
+            "an entry is not what its cut means: its data ledger is read", ledger_id=ledger_id, entry=entry, error=why
+        )
+        self._start(self._read_one(ledger_id, entry, fit, None), 1)
 
     def take(self, ledger_id: int, entry: int) -> RecordBatch | None:
         """The entry, if it is here; it is not kept any longer. One that was pushed has no data."""
         batch = self._ready.get((ledger_id, entry))
         if batch is not None:
-            del self._ready[ledger_id, entry]
+            self._took(ledger_id, entry)
         return batch
+
+    def _took(self, ledger_id: int, entry: int) -> None:
+        del self._ready[ledger_id, entry]
+        if self._unfit_carried:
+            self._unfit_carried.pop((ledger_id, entry), None)
 
     def take_lost(self, ledger_id: int, entry: int) -> bool:
         """Whether the entry was given up, and cannot be had; asked when it is its turn."""
         lost = self._ready.get((ledger_id, entry), self) is None
         if lost:
-            del self._ready[ledger_id, entry]
+            self._took(ledger_id, entry)
         return lost
 
     def over(self, ledger_id: int) -> None:
@@ -140,60 +174,71 @@ class HeaderFeed:
             chunk = self.wanted.popleft()
             if self._open_chunks.get(chunk.ledger_id) is chunk:
                 del self._open_chunks[chunk.ledger_id]
-            task = asyncio.ensure_future(self._read(chunk))
-            self._reading[task] = chunk.last - chunk.first + 1
-            task.add_done_callback(self._read_ended)
+            self._start(self._read(chunk), chunk.last - chunk.first + 1)
+
+    def _start(self, reading: Coroutine[Any, Any, None], entries: int) -> None:
+        task = asyncio.ensure_future(reading)
+        self._reading[task] = entries
+        task.add_done_callback(self._read_ended)
 
     async def _read(self, chunk: _Chunk) -> None:
-        pause_s = self._retry_first_s
-        while True:
-            try:
-                batches = await self._source.read(chunk.ledger_id, chunk.first, chunk.last)
-            except BokiError as error:
-                if self._lost_of(chunk):
-                    self._failing.pop(chunk, None)
-                    await self._read_what_is_left(chunk)
-                    return
-                _log.warning(
-                    "entries that are ordered cannot be read: the index waits for them",
-                    ledger_id=chunk.ledger_id,
-                    first=chunk.first,
-                    last=chunk.last,
-                    error=error,
-                )
-                self._failing[chunk] = str(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, self._retry_limit_s)
-                continue
-            self._failing.pop(chunk, None)
-            for entry, batch in enumerate(batches, chunk.first):
-                self._ready[chunk.ledger_id, entry] = batch
+        """All at once; when that fails one by one, so that it is known which cannot be read."""
+        ledger_id, first, last = chunk.ledger_id, chunk.first, chunk.last
+        error: BokiError | None = None
+        try:
+            batches = await self._source.read(ledger_id, first, last)
+        except BokiError as failed:
+            error = failed if first == last else None
+        else:
+            for entry, batch in enumerate(batches, first):
+                self._ready[ledger_id, entry] = batch
             return
+        for entry in range(first, last + 1):
+            await self._read_one(ledger_id, entry, None, error)
+            self._arrived()
 
-    def _lost_of(self, chunk: _Chunk) -> bool:
-        """Whether an entry of the chunk was given up."""
-        return any(self._is_given_up(chunk.ledger_id, entry) for entry in range(chunk.first, chunk.last + 1))
+    async def _read_one(self, ledger_id: int, entry: int, fit: Fit | None, error: BokiError | None) -> None:
+        """Until it is here, or a LOST command gave it up. `error`: it was tried already."""
+        key, backoff = (ledger_id, entry), Backoff(self._retry_first_s, self._retry_limit_s)
+        try:
+            while True:
+                if error is None:
+                    try:
+                        (batch,) = await self._source.read(ledger_id, entry, entry)
+                        _check(batch, fit, ledger_id, entry)
+                    except BokiError as failed:
+                        error = failed
+                    else:
+                        self._ready[key] = batch
+                        return
+                if self._is_given_up(ledger_id, entry):
+                    _log.error("lost entry passed over", ledger_id=ledger_id, entry=entry, error=error)
+                    self._ready[key] = None
+                    return
+                self._fails(ledger_id, entry, error)
+                error = None
+                await asyncio.sleep(backoff.next())
+        finally:
+            self._failing.pop(key, None)
+
+    def _fails(self, ledger_id: int, entry: int, error: BokiError) -> None:
+        carried = self._unfit_carried.get((ledger_id, entry))
+        why = str(error) if carried is None else f"{error}; the metalog carries it, but what it carries {carried}"
+        before, since_s = self._failing.get((ledger_id, entry), (None, self._loop.time()))
+        if why == before:
+            return
+        _log.warning(
+            "an entry that is ordered cannot be read: the index waits for it",
+            ledger_id=ledger_id,
+            entry=entry,
+            error=why,
+        )
+        self._failing[ledger_id, entry] = why, since_s
+        if before is None:
+            self._arrived()  # whoever waits for it should know that it may take long
 
     def _is_given_up(self, ledger_id: int, entry: int) -> bool:
         return any(first <= entry < stop for first, stop in self._given_up.get(ledger_id, ()))
-
-    async def _read_what_is_left(self, chunk: _Chunk) -> None:
-        """One by one: of the entries given up there may still be some."""
-        pause_s = self._retry_first_s
-        for entry in range(chunk.first, chunk.last + 1):
-            while True:
-                try:
-                    (batch,) = await self._source.read(chunk.ledger_id, entry, entry)
-                except BokiError as error:
-                    if self._is_given_up(chunk.ledger_id, entry):
-                        _log.error("lost entry passed over", ledger_id=chunk.ledger_id, entry=entry, error=error)
-                        self._ready[chunk.ledger_id, entry] = None
-                        break
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, self._retry_limit_s)
-                else:
-                    self._ready[chunk.ledger_id, entry] = batch
-                    break
 
     def _read_ended(self, task: asyncio.Task[None]) -> None:
         del self._reading[task]
@@ -208,3 +253,10 @@ class HeaderFeed:
             task.cancel()
         while self._reading:
             await asyncio.wait(list(self._reading))
+
+
+def _check(batch: RecordBatch, fit: Fit | None, ledger_id: int, entry: int) -> None:
+    """Raises CorruptData."""
+    fault = None if fit is None else fit.fault_of(batch)
+    if fault is not None:
+        raise CorruptData(f"entry {entry} of data ledger {ledger_id}: {fault}", ledger_id=ledger_id, entry=entry)

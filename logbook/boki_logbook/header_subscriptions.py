@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from boki_common import engine_protocol as wire
-from boki_common.errors import BokiError, ProtocolError
+from boki_common.background_tasks import BackgroundTasks
+from boki_common.backoff import Backoff
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import AccessError, BokiError, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.net.messages import MessagePeer
 from boki_common.record_batch import RecordBatch
@@ -49,11 +52,12 @@ class _Subscription:
 class HeaderSubscriptions:
     """See the module. Close it when nobody tells it of engines any more."""
 
-    def __init__(self, incarnation: Callable[[], str], took: Took) -> None:
+    def __init__(self, incarnation: Callable[[], str], took: Took, token: ClusterToken = NO_TOKEN) -> None:
+        self._token = token
         self._incarnation = incarnation
         self._took = took
         self._following: dict[str, asyncio.Task[None]] = {}
-        self._ending: dict[asyncio.Task[None], None] = {}
+        self._ending = BackgroundTasks()
 
     def told(self, engines: Sequence[EngineMember]) -> None:
         """Engines came or went."""
@@ -68,31 +72,32 @@ class HeaderSubscriptions:
         """Ends all connections. Idempotent."""
         while self._following:
             self._end(self._following.popitem()[1])
-        while self._ending:
-            await asyncio.wait(list(self._ending))
+        await self._ending.finish()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         task.cancel()
-        self._ending[task] = None
-        task.add_done_callback(lambda done: self._ending.pop(done, None))
+        self._ending.add(task)
 
     async def _follow(self, engine: EngineMember) -> None:
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S)
         while True:
             for address in engine.addresses:
                 try:
                     if await self._subscribe(engine, address):
-                        pause_s = RETRY_FIRST_S
+                        backoff.reset()
                         break
+                except AccessError as error:
+                    _log.warning(
+                        "an engine gives us no headers", engine=engine.incarnation, address=address, error=error
+                    )
                 except BokiError as error:
                     _log.info("no headers from an engine", engine=engine.incarnation, address=address, error=error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_LIMIT_S)
+            await asyncio.sleep(backoff.next())
 
     async def _subscribe(self, engine: EngineMember, address: str) -> bool:
         """Takes what an engine pushes until the connection ends; False when it pushes nothing. Raises BokiError."""
         subscription = _Subscription(self._took)
-        peer, welcome = await dial_engine(engine, address, subscription)
+        peer, welcome = await dial_engine(engine, address, subscription, token=self._token)
         try:
             if HEADERS not in welcome.features:
                 return False  # of an earlier version

@@ -1,14 +1,16 @@
 """What an engine does beside serving: it begins with the newest snapshot, writes new ones, and reclaims storage (DESIGN §7, §8).
 
 Every engine decides by itself when there is something to do. The one with the lowest incarnation among those that are listed
-and index all slots does it: one that indexes some has no whole snapshot to write, and cannot say what nobody needs. Two at
-once, or none for a while, do no harm: a snapshot is named by one swap, terms are reclaimed by another.
+and index all slots does it: one that indexes some has no whole snapshot to write, and cannot say what nobody needs. When it does
+not for long, because one of its logs stands still, the next one does. Two at once, or none for a while, do no harm: a snapshot is
+named by one swap, terms are reclaimed by another.
 
     round: index in order? → are we behind what was reclaimed? → snapshot due? → reclaim terms → delete old snapshots → leftovers
 
 A round that fails is told in the log and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
 So does one that lacks entries which only the snapshot has, by a LOST command; a snapshot that has what such a command took
-from the log is not begun with, and superseded (docs/adr/0013).
+from the log, or that cannot be used, is not begun with, and superseded (docs/adr/0013): the index is rebuilt from the logs, or the
+engine waits for another engine's snapshot, where terms were reclaimed. No snapshot replaces one that is further in any log.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from boki_common.errors import BokiError, CorruptData
+from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.ledgers import Ledgers
 from boki_logbook.core import EngineCore
 from boki_logbook.reclaim import Reclaimer, first_missed
 from boki_logbook.settings import EngineSettings
-from boki_logbook.snapshot_rules import NO_SNAPSHOT, SnapshotNode, snapshot_due
-from boki_logbook.snapshots import SnapshotLedgers, SnapshotStore, snapshot_to_start_from
+from boki_logbook.snapshot_rules import NO_SNAPSHOT, SnapshotNode, behind, snapshot_due
+from boki_logbook.snapshots import SnapshotStore, snapshot_to_start_from
 from boki_metalog.index_slots import engine_members
 from boki_metalog.metadata_tree import ensure_view, read_record
 from boki_metalog.term_history import TermHistory
@@ -32,6 +35,9 @@ from boki_metalog.term_order import ALL_SLOTS
 
 LOOKS_PER_ROUND: Final = 64
 """Ledgers looked at in one round, for snapshots that were never named."""
+
+PATIENCE_ROUNDS: Final = 60
+"""A snapshot that was due for so many rounds, times its place in the list, is written by another engine than the first."""
 
 _log = get_logger("housekeeping")
 
@@ -48,7 +54,7 @@ class Housekeeping:
         *,
         core: EngineCore,
         metadata: MetadataStore,
-        ledgers: SnapshotLedgers,
+        ledgers: Ledgers,
         settings: EngineSettings,
         role: str,
     ) -> None:
@@ -71,18 +77,30 @@ class Housekeeping:
         """Ledgers of earlier snapshots → when they may be deleted."""
         self._unseen: list[int] = []
         self._next_scan_s = 0.0
+        self._waited = 0
+        """Rounds for which a snapshot was due, and nobody wrote one."""
         self._supersede = False
-        """The snapshot that is named has what was given up."""
+        """The snapshot that is named has what was given up, or cannot be used."""
 
     async def load(self) -> None:
-        """Brings the engine to the newest snapshot, if there is one; before its logs are followed. Raises CorruptData."""
-        snapshot = await snapshot_to_start_from(
-            self._store, whole=self._nothing_reclaimed, retry_s=self._settings.retry_limit_s
+        """Brings the engine to the newest snapshot, if there is one that can be used; before its logs are followed. Waits for the
+        next one where it cannot, and the logs do not tell everything."""
+        core = self._core
+
+        def waits(why: str) -> None:
+            core.waits_for_snapshot = why
+
+        snapshot, fault = await snapshot_to_start_from(
+            self._store,
+            whole=self._nothing_reclaimed,
+            usable=core.check_usable,
+            waits=waits,
+            retry_s=self._settings.retry_limit_s,
         )
-        if snapshot is not None and not self._core.agrees(snapshot):
-            await self._refuse()
-        elif snapshot is not None:
-            self._core.restore(snapshot)
+        core.waits_for_snapshot = ""
+        self._supersede = fault is not None
+        if snapshot is not None:
+            core.restore(snapshot)
             _log.info("snapshot loaded", records=snapshot.state.records, terms=len(snapshot.state.terms))
         self._reclaimer = Reclaimer(
             state=self._core.state,
@@ -91,15 +109,6 @@ class Housekeeping:
             ledgers=self._ledgers,
             grace_s=self._settings.reclaim_grace_s,
         )
-
-    async def _refuse(self) -> None:
-        if not await self._nothing_reclaimed():
-            raise CorruptData(
-                "the index snapshot has entries that a LOST command gave up as never indexed, and terms were reclaimed behind "
-                "it, so the index cannot be built without them: restore the metalogs of those terms, or the entries"
-            )
-        _log.warning("the index snapshot has entries that were given up: the index is rebuilt from the metalogs")
-        self._supersede = True
 
     async def _nothing_reclaimed(self) -> bool:
         await ensure_view(self._metadata)
@@ -147,17 +156,22 @@ class Housekeeping:
 
     async def _round(self) -> None:
         core = self._core
-        if core.pending or not core.ready:
+        if core.pending or not core.ready or core.needing_snapshot():
             await self.check_behind()
         if core.slots != ALL_SLOTS or not core.ready or not self._anything_due():
             return
         listed = engine_members(await members(self._metadata, self._role))
-        leads = next((one.incarnation for one in listed if one.slots == ALL_SLOTS), "") == core.incarnation
-        self._node, version = await self._store.newest(make=leads)
-        if not leads:
+        able = [one.incarnation for one in listed if one.slots == ALL_SLOTS]
+        rank = able.index(core.incarnation) if core.incarnation in able else len(able)
+        before = self._node
+        self._node, version = await self._store.newest(make=not rank)
+        self._waited = self._waited + 1 if rank and self._snapshot_due() and self._node == before else 0
+        if self._waited < rank * PATIENCE_ROUNDS:
             return
         if self._snapshot_due():
             await self._snapshot(version)
+        if self._supersede:
+            return  # nothing may be reclaimed on the word of a snapshot that cannot be used
         await self._reclaimer.run(self._node)
         await self._delete_retired()
         await self._look_for_leftovers()
@@ -189,6 +203,10 @@ class Housekeeping:
     async def _snapshot(self, version: int) -> None:
         snapshot = await self._core.snapshot()
         before = self._node
+        late = behind(before, snapshot.logs)
+        if late:
+            _log.info("no snapshot yet: the one that is named is further", logs=late)
+            return
         saved = await self._store.save(snapshot, version=version)
         self._supersede = False
         if saved is None:

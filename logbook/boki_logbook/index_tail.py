@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS
 from boki_common.record_batch import FEW_RUNS, RecordBatch
-from boki_logbook.known_books import KnownBooks
 from boki_logbook.sorted_run import LIVE, NO_ROWS, U8, U64, SortedRun
 from boki_logbook.trim_marks import TrimMarks
 
@@ -87,13 +86,11 @@ class IndexTail:
     `wide_rows` those of `_wide`.
     """
 
-    def __init__(self, known: KnownBooks) -> None:
-        """`known`: gets every book that a record joins."""
+    def __init__(self) -> None:
         self.rows = 0
         self.holes = 0
         self.wide_rows = 0
         self._wide: list[_WideRows] = []
-        self._known = known
         self._books: dict[int, _TailBook] = {}
         self._lone: dict[int, tuple[int, ...]] = {}
 
@@ -143,7 +140,6 @@ class IndexTail:
         here = self._books.get(book)
         if here is None and book not in self._lone:
             self._lone[book] = alone = (seqnum, *dict.fromkeys(tags))
-            self._known.books[book] = None
             self.rows += len(alone)
         else:
             streams, held = here or self._spread(book)
@@ -161,7 +157,6 @@ class IndexTail:
         runs = batch.run_columns
         books = np.repeat(runs["book"], runs["count"])
         self._wide.append(_WideRows(books, tag_counts, tags, first_seqnum))
-        self._known.add_many(books)
         rows = len(books) + len(tags)
         self.rows += rows
         self.wide_rows += rows
@@ -191,7 +186,6 @@ class IndexTail:
                 here = self._spread(book)
             else:
                 here = self._books[book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
-                self._known.books[book] = None
         _extend(here.streams[ALL_RECORDS], seqnum, seqnum + count)
         self.rows += count
         if tags:
@@ -390,6 +384,11 @@ class IndexTail:
         if alone is None or (tag and tag not in alone[1:]):
             return None
         return array("Q", alone[:1]), bytes((len(alone) - 1 or 1,))
+
+    def books(self) -> U64:
+        """Those that have rows, some of them several times."""
+        named = np.fromiter((*self._books, *self._lone), np.uint64, len(self._books) + len(self._lone))
+        return np.concatenate([named, *(wide.books for wide in self._wide)])
 
     def streams(self) -> Iterator[tuple[int, int]]:
         """Book and tag of each stream."""

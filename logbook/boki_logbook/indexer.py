@@ -15,6 +15,8 @@ Rules:
 - Answers leave as soon as the verdicts are there; rows of the last entry are made after that, in the same callback: nobody
   who heard an answer can ask before it ends.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
+- An entry that is not what its cut means is one that cannot be read (`entry_fit`): it blocks, is reported, and may be given up.
+- What an entry has of books that its term does not order joins nothing, is reported, and holds up nobody (`foreign_runs`).
 - Entries that LOST commands gave up, and that no snapshot has, are passed over, also when they can be had: so do all engines.
   Their records keep their positions; who sent them is told of a gap (`answers_due`), and sends them again.
 
@@ -25,24 +27,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from boki_common.errors import CorruptData
 from boki_common.ids import Position, make_position
+from boki_common.logs import get_logger
 from boki_common.record_batch import RecordBatch
 from boki_logbook.answers_due import AnswersDue
 from boki_logbook.cache import BatchCache
+from boki_logbook.entry_fit import Fit, fits
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.frontier import Frontier
 from boki_logbook.given_up import GivenUp
 from boki_logbook.header_feed import HeaderFeed
+from boki_logbook.parked_reads import Arrival
 from boki_logbook.places import ShardPlace, TermPlaces
 from boki_logbook.pushed_headers import PushedHeaders
 from boki_logbook.shard import OwnEntry
 from boki_logbook.snapshot_format import LogPoint
-from boki_logbook.state import DecisionState
+from boki_logbook.state import DecisionState, StateDisagrees
 from boki_metalog.follower import TermInfo
 from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd
 from boki_metalog.progress import Order, ProgressVector, ShardRange
@@ -52,10 +55,7 @@ TURN_RECORDS: Final = 4_096
 PENDING_CUTS: Final = 1_024
 """Metalog entries received and not applied, above which catching up waits."""
 
-
-def _books_of(batch: RecordBatch) -> Iterator[int]:
-    """Its books, when somebody asks for them."""
-    yield from batch.books()
+_log = get_logger("engine.indexer")
 
 
 class OwnEntries(Protocol):
@@ -110,7 +110,7 @@ class _End(NamedTuple):
 
 
 class Indexer:
-    """See the module. `advanced` is told which books have new records, and of each new position; `term_applied`, that a
+    """See the module. `advanced` is told which batches are new, and of each new position; `term_applied`, that a
     term is applied to its end; `failed`, once, why nothing more can be applied.
 
     Invariant: `frontier.positions[log]` is the metalog position up to which everything is applied.
@@ -128,7 +128,7 @@ class Indexer:
         source: EntrySource,
         pushed: PushedHeaders,
         cache: BatchCache,
-        advanced: Callable[[Iterable[int]], None],
+        advanced: Callable[[Sequence[Arrival]], None],
         term_applied: Callable[[], None],
         failed: Callable[[Exception], None],
         retry_first_s: float,
@@ -162,9 +162,9 @@ class Indexer:
         self._entry = 0
         self._skipped: int | None = None
         """The first of the entries just passed over as lost; how many records they had is not known yet."""
-        self._touched: list[Iterable[int]] = []
-        """Books of what was applied since the last telling, and of the cut that is being applied. One item an entry."""
-        self._touched_by_cut: list[Iterable[int]] = []
+        self._arrived: list[Arrival] = []
+        """What was applied since the last telling, and of the cut that is being applied. One item an entry."""
+        self._arrived_by_cut: list[Arrival] = []
         self._answers = AnswersDue()
         self._turn_due = False
         self._closed = False
@@ -253,6 +253,11 @@ class Indexer:
         self._cuts.append(_End(0))
         self.apply()
 
+    def complete(self) -> None:
+        """All that was ever ordered has come: who waited to have it has it once it is applied."""
+        if not self.ready:
+            self.idle()
+
     def ordered(self, term: int, entry: int, metalog_entry: MetalogEntry) -> None:
         """Takes the next metalog entry; `apply` does the rest. Raises CorruptData when it cannot follow."""
         receiving, received = self._term, self._frontier.received
@@ -270,7 +275,9 @@ class Indexer:
         for number, body in metalog_entry.carried:
             if (term, number) not in self._own.shards:
                 ledger_id, carried = shards[number].ledger_id, shards[number].entries_end - 1
-                self._cache.put(ledger_id, carried, self._feed.carried(ledger_id, carried, body))
+                batch = self._feed.carried(ledger_id, carried, body)
+                if batch is not None:
+                    self._cache.put(ledger_id, carried, batch)
         for one in cut.ranges:
             if (term, one.shard) not in self._own.shards:
                 self._feed.want(shards[one.shard].ledger_id, one.first_entry, one.entry_count)
@@ -310,6 +317,12 @@ class Indexer:
         return self._feed.unreadable
 
     @property
+    def foreign(self) -> list[str]:
+        """The newest entries that had what their terms do not order, in words."""
+        terms = self._state.places.terms
+        return [str(one) for one in self._state.foreign if terms[one.term].log == self.log]
+
+    @property
     def waits_for_terms(self) -> list[int]:
         """Terms of other logs that have to be applied to their ends before anything here is."""
         mark = self._cuts[0] if self._cuts else None
@@ -326,8 +339,9 @@ class Indexer:
         return self._given_up.in_snapshot_only(cut.term.info.term, one.shard, one.first_entry + self._entry)
 
     async def room(self, cuts: int = PENDING_CUTS) -> None:
-        """Waits until at most so many metalog entries are not applied."""
-        if len(self._cuts) > cuts:
+        """Waits until at most so many metalog entries are not applied. While an entry cannot be read nobody waits: what gives
+        it up may be ordered long after it."""
+        if len(self._cuts) > cuts and not self._feed.waits:
             future: asyncio.Future[None] = self._loop.create_future()
             self._room.append((cuts, future))
             await future
@@ -338,7 +352,7 @@ class Indexer:
         """Applies what can be, for one turn; answers as soon as it is decided, then wakes.
 
         Raises:
-            CorruptData: the log and the entries disagree; nothing more is ever applied.
+            StateDisagrees: this engine has applied, or written, what the log says otherwise; nothing more is ever applied.
         """
         if self._closed:
             return
@@ -363,6 +377,8 @@ class Indexer:
             self._state.settle()
             if advanced:
                 self._tell()
+            elif self._room:
+                self._let_in()
         except BaseException:
             self._closed = True
             raise
@@ -421,17 +437,19 @@ class Indexer:
                     if own is not None:
                         self._answers.passed_over(own, self._state.writer_last)
                 else:
-                    if own is None:
-                        self._check(batch, places, one, entry)
+                    if not self._is_meant(batch, own, places, one, entry):
+                        return False
                     if self._skipped is not None:
                         end_pos = batch.first_local_id - one.first_record + one.first_pos
                         self._pass_over(cut, places, one, entry, end_pos)
                     if own is not None or (self.caching and batch.has_data):
                         self._cache.put(ledger_id, entry, batch)
+                    self._arrived_by_cut.append(Arrival(batch, places.first_seqnum + places.end_pos))
                     decision = self._state.decide_entry(
                         places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms
                     )
-                    self._touched_by_cut.append(_books_of(batch))
+                    if decision.foreign is not None:
+                        _log.error("what the term does not order joined nothing", log=self.log, found=decision.foreign)
                     if own is not None:
                         self._answers.decided(own, decision)
                 self._entry += 1
@@ -440,15 +458,9 @@ class Indexer:
             self._range += 1
             self._entry = 0
         self._range = 0
-        if places.end_pos != cut.end_pos:
-            raise CorruptData(
-                f"metalog entry {cut.entry} of term {term} ends at position {cut.end_pos}, but the entries it "
-                f"covers end at {places.end_pos}",
-                expected=cut.end_pos,
-                found=places.end_pos,
-            )
+        assert places.end_pos == cut.end_pos, "each entry was where its cut means it to be"
         for command in cut.commands:
-            self._touched_by_cut.append(sorted(self._state.apply_command(places, command, time_ms=cut.time_ms)))
+            self._state.apply_command(places, command, time_ms=cut.time_ms)
         self._passed(cut, places)
         return True
 
@@ -457,25 +469,43 @@ class Indexer:
         entry, self._skipped = self._skipped, None
         assert entry is not None
         records = end_pos - places.end_pos
-        if not 0 <= records <= one.record_count:
-            raise CorruptData(
-                f"lost entries from {entry} on of shard {one.shard} of term {places.term} cannot have {records} records",
-                shard=one.shard,
-            )
+        assert 0 <= records <= one.record_count, "what follows lost entries begins behind what was before them"
         self._state.pass_over(
             places, records, shard=one.shard, first_entry=entry, stop_entry=stop_entry, time_ms=cut.time_ms
         )
 
-    def _check(self, batch: RecordBatch, places: TermPlaces, one: ShardRange, entry: int) -> None:
-        """An entry must be the one that the cut means, and begin where the one before it ended."""
-        found = batch.term, batch.shard
-        if found != (places.term, one.shard):
-            raise CorruptData(
-                f"expected entry {entry} of shard {one.shard} of term {places.term}, found one of shard {batch.shard} of "
-                f"term {batch.term}",
-                expected=[places.term, one.shard],
-                found=list(found),
+    def _is_meant(
+        self, batch: RecordBatch, own: OwnEntry | None, places: TermPlaces, one: ShardRange, entry: int
+    ) -> bool:
+        """Whether an entry is the one that the cut means, and begins where the one before it ended; else it is looked for.
+
+        Raises:
+            StateDisagrees: it is our own.
+        """
+        first = batch.first_local_id if own is None else own.records_end - batch.record_count
+        fit = Fit(
+            places.term,
+            one.shard,
+            places.end_pos - one.first_pos + one.first_record,
+            one.first_record + one.record_count,
+            entry == one.first_entry + one.entry_count - 1,
+            self._skipped is not None,
+        )
+        if fits(fit, first, first + batch.record_count) and (
+            own is not None or (batch.term == places.term and batch.shard == one.shard)
+        ):
+            return True
+        if own is not None:
+            raise StateDisagrees(
+                f"records {first} to below {first + batch.record_count} of shard {one.shard} of term {places.term}, as this engine "
+                f"wrote them, are ordered as {fit}: beginning anew",
+                term=places.term,
+                shard=one.shard,
             )
+        ledger_id = places.shards[one.shard].ledger_id
+        self._cache.drop(ledger_id, entry)
+        self._feed.unfit(ledger_id, entry, fit, fit.fault_of(batch) or "")
+        return False
 
     # -- telling
 
@@ -486,16 +516,20 @@ class Indexer:
         if self._ready_at is not None and not self.ready:
             self.ready = position >= self._ready_at
         self._answers.cut_passed()
-        self._touched += self._touched_by_cut
-        self._touched_by_cut = []
+        self._arrived += self._arrived_by_cut
+        self._arrived_by_cut = []
 
     def _tell(self) -> None:
         """Wakes those who waited for the new position."""
-        touched, self._touched = self._touched, []
-        self._advanced(chain.from_iterable(touched))
+        arrived, self._arrived = self._arrived, []
+        self._advanced(arrived)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Wakes those who waited for room."""
         if self._room:
             for cuts, future in self._room:
-                if len(self._cuts) <= cuts and not future.done():
+                if (len(self._cuts) <= cuts or self._feed.waits) and not future.done():
                     future.set_result(None)
             self._room = [one for one in self._room if not one[1].done()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition
+from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition, Metrics
 
 APPENDED_ENTRIES: Final = MetricDefinition(
     "boki_engine_appended_entries_total", COUNTER, "", "Entries sent to data ledgers."
@@ -53,3 +53,14 @@ CLOCK_AHEAD_SECONDS: Final = MetricDefinition(
     ("log",),
 )
 READS: Final = MetricDefinition("boki_engine_reads_total", COUNTER, "", "Read requests answered.")
+
+
+class AppenderMetrics:
+    """What an appender counts, bound to the metrics of the process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.entries = metrics.counter(APPENDED_ENTRIES)
+        self.records = metrics.counter(APPENDED_RECORDS)
+        self.carried = metrics.counter(CARRIED_ENTRIES)
+        self.ack_seconds = metrics.histogram(ACK_SECONDS)
+        self.shards_opened = metrics.counter(SHARDS_OPENED)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from boki_common.errors import BadVersion, NoNode, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.ledgers import Ledgers
 from boki_logbook.frontier import Frontier
 from boki_logbook.snapshot_rules import SnapshotNode
 from boki_logbook.state import DecisionState
@@ -35,13 +36,6 @@ TERMS_PER_ROUND: Final = 64
 _log = get_logger("reclaim")
 
 
-class DeletedLedgers(Protocol):
-    """The ledger layer, as far as it deletes."""
-
-    async def delete(self, ledger_id: int) -> None:
-        """Raises NoSuchLedger."""
-
-
 class Reclaimer:
     """See the module. Memory: one item per term that was found dead, and nothing of it once it is deleted but its number."""
 
@@ -51,7 +45,7 @@ class Reclaimer:
         state: DecisionState,
         frontier: Frontier,
         metadata: MetadataStore,
-        ledgers: DeletedLedgers,
+        ledgers: Ledgers,
         grace_s: float,
     ) -> None:
         self._state = state

@@ -5,6 +5,9 @@ also where the engine knows one log because it indexes some slots, for these may
 because its slot moves, waits here, in order, and goes on when a term that has the slot begins; what a term that is over did not
 cut comes back here first, under the same numbers.
 
+A process that was stopped for long (SIGSTOP, a machine that slept) does not know how old is what waits in its connections: it ends
+them, and SDKs judge what they send again.
+
 Memory is bounded: batches count from their arrival until they are applied; above the bound appends are refused as
 Overloaded. Either all of a batch is taken, or nothing of it.
 """
@@ -13,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from boki_common.errors import Overloaded
+from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.record_batch import RecordBatch
 from boki_logbook import metric_definitions as definitions
@@ -29,6 +33,12 @@ from boki_metalog.index_slots import parse_index_slots
 from boki_metalog.term_order import ALL_SLOTS
 from boki_metalog.view import SlotRange
 
+_BEATS: Final = 8
+"""How often, within the longest age of an append, it is looked whether this process was stopped; or else every:"""
+_BEAT_S: Final = 5.0
+
+_log = get_logger("engine.router")
+
 
 class AppendRouter:
     """See the module. Everything is synchronous and called on the event loop.
@@ -36,7 +46,10 @@ class AppendRouter:
     Invariant: `queued_bytes` is the cost of all batches that are in this engine and not applied.
     """
 
-    def __init__(self, *, settings: EngineSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, *, settings: EngineSettings, metrics: Metrics, elapsed: Callable[[], float] | None = None
+    ) -> None:
+        """`elapsed`: a clock that runs on while the machine sleeps; the event loop's without one."""
         self.queued_bytes = 0
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -45,7 +58,13 @@ class AppendRouter:
         """Who gets everything, unseen."""
         self._knows_all_logs = parse_index_slots(settings.index_slots) == ALL_SLOTS
         self._routes = Routes()
-        self._waiting = AppendQueue(settings.append_age_s, self.dropped)
+        self._elapsed: Final = self._loop.time if elapsed is None else elapsed
+        self._waiting = AppendQueue(settings.append_age_s, self.dropped, self._elapsed)
+        self.stopped: Callable[[], object] = lambda: None
+        """Called when this process did not run for so long that what waits in its connections may be old."""
+        self._ran_s = self._elapsed()
+        self._stopped_s: Final = settings.append_age_s / 2
+        self._beat = self._loop.call_later(min(settings.append_age_s / _BEATS, _BEAT_S), self._beats)
         self._held_back: list[Callable[[], None]] = []
         self._batches_refused = metrics.counter(definitions.REFUSED_BATCHES)
 
@@ -72,7 +91,10 @@ class AppendRouter:
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
         """Queues a batch. Raises Overloaded."""
-        piece = make_piece((batch, source, request_id, self._loop.time(), ALL_SLOTS))
+        now_s = self._elapsed()
+        if now_s - self._ran_s > self._stopped_s:
+            raise Overloaded(self._has_stopped(now_s))
+        piece = make_piece((batch, source, request_id, now_s, ALL_SLOTS))
         cost = batch.kept_bytes
         if self.queued_bytes + cost > self._settings.append_queue_bytes:
             self._batches_refused.inc()
@@ -87,6 +109,27 @@ class AppendRouter:
             self._only.add(piece)
         else:
             self._give((piece,))
+
+    def check_running(self) -> None:
+        """Raises Overloaded when this process has just been stopped for long."""
+        now_s = self._elapsed()
+        if now_s - self._ran_s > self._stopped_s:
+            raise Overloaded(self._has_stopped(now_s))
+
+    def _beats(self) -> None:
+        now_s = self._elapsed()
+        if now_s - self._ran_s > self._stopped_s:
+            self._has_stopped(now_s)
+        self._ran_s = now_s
+        self._beat = self._loop.call_later(min(self._settings.append_age_s / _BEATS, _BEAT_S), self._beats)
+
+    def _has_stopped(self, now_s: float) -> str:
+        """What was sent to this process before may have waited for as long as it was stopped: everybody sends again."""
+        text = f"this engine was stopped for up to {now_s - self._ran_s:.0f} s, what it was sent before may be old: send it again"
+        _log.warning("engine was stopped", seconds=round(now_s - self._ran_s))
+        self._ran_s = now_s
+        self.stopped()
+        return text
 
     @property
     def crowded(self) -> bool:
@@ -105,9 +148,9 @@ class AppendRouter:
         """Batches were applied."""
         self.queued_bytes -= cost
         if self._held_back and self.queued_bytes <= self._settings.append_queue_bytes // 4:
-            self.let_go()
+            self.resume_senders()
 
-    def let_go(self) -> None:
+    def resume_senders(self) -> None:
         """A shard ended."""
         held_back, self._held_back = self._held_back, []
         for go_on in held_back:
@@ -159,4 +202,5 @@ class AppendRouter:
                     self._appenders[log].add(part)
 
     def close(self) -> None:
+        self._beat.cancel()
         self._waiting.close()

@@ -25,8 +25,6 @@ NOWHERE: Final = -1
 _NO_TERM: Final = 0
 _NO_SLOTS: Final = b"0" * limits.SLOTS
 _ONE: Final = ord("1")
-BOOKS: Final = 131_072
-"""Books whose slots are kept; above it all are forgotten."""
 
 
 class Part(NamedTuple):
@@ -87,7 +85,7 @@ class Routes:
         Nearly always all go to one: clients send the books of each log by themselves, as far as they know.
         """
         known = self._slot_of
-        if len(known) > BOOKS:
+        if len(known) > limits.ENGINE_BOOKS_ROUTED:
             known.clear()
         for book in books:
             if book not in known:

@@ -21,12 +21,13 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from boki_common import limits
+from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, LedgerDataMissing, NoSuchLedger, RecoveryFailed
 from boki_common.logs import get_logger
+from boki_common.retry import event_or_timeout
+from boki_ledger.ledgers import Ledgers, LedgerWriter
 from boki_logbook.carried_entries import CarriedEntries
 from boki_logbook.places import ShardPlace
-from boki_logbook.ports import DataLedgers, LedgerWriter
-from boki_metalog.patience import woken
 
 _log = get_logger("engine.sealer")
 
@@ -37,8 +38,8 @@ class _Ended(NamedTuple):
     """Decides between those due at the same time."""
     shard: ShardPlace
     writer: LedgerWriter | None
-    pause_s: float
-    """After the next failure."""
+    backoff: Backoff
+    """After failures."""
 
 
 class Sealer:
@@ -46,7 +47,7 @@ class Sealer:
 
     def __init__(
         self,
-        ledgers: DataLedgers,
+        ledgers: Ledgers,
         carried: CarriedEntries,
         *,
         incarnation: str,
@@ -76,29 +77,29 @@ class Sealer:
     def seal(self, shard: ShardPlace, writer: LedgerWriter | None) -> None:
         """Has the data ledger of a shard that ended closed, with all that is ordered of it. `writer`: if this engine wrote it."""
         wait_s = 0.0 if writer is not None else self._others_s * (1 + _turn(self._incarnation, shard.ledger_id))
-        self._push(wait_s, shard, writer, self._retry_first_s)
+        self._push(wait_s, shard, writer, Backoff(self._retry_first_s, self._retry_limit_s))
 
     async def run(self) -> None:
         while True:
             now_s = self._loop.time()
             if not self._ended or self._ended[0].due_s > now_s:
-                await woken(self._wake, self._ended[0].due_s - now_s if self._ended else None)
+                await event_or_timeout(self._wake, self._ended[0].due_s - now_s if self._ended else None)
                 continue
             ended = heappop(self._ended)
             self._busy = True
             try:
                 await self._close(ended)
             except (BokiError, TimeoutError) as error:
-                _, _, shard, _, pause_s = ended
+                _, _, shard, _, backoff = ended
                 log = _log.error if isinstance(error, LedgerDataMissing) else _log.info
                 log("data ledger not closed yet", ledger_id=shard.ledger_id, floor=shard.entries_end, error=error)
-                self._push(pause_s, shard, None, min(2 * pause_s, self._retry_limit_s))
+                self._push(backoff.next(), shard, None, backoff)
             finally:
                 self._busy = False
 
-    def _push(self, wait_s: float, shard: ShardPlace, writer: LedgerWriter | None, pause_s: float) -> None:
+    def _push(self, wait_s: float, shard: ShardPlace, writer: LedgerWriter | None, backoff: Backoff) -> None:
         self._given += 1
-        heappush(self._ended, _Ended(self._loop.time() + wait_s, self._given, shard, writer, pause_s))
+        heappush(self._ended, _Ended(self._loop.time() + wait_s, self._given, shard, writer, backoff))
         self._wake.set()
 
     async def _close(self, ended: _Ended) -> None:

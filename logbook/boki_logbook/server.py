@@ -1,7 +1,9 @@
 """The SDKs' side of an engine: connections, HELLO first, appends, reads, status (boki_common.engine_protocol).
 
 Rules:
-- The first message is HELLO with a version both sides know; anything else ends the connection.
+- The first message is HELLO with a version both sides know, and the cluster token if there is one; anything else ends the
+  connection.
+- Only an engine asks for headers, and has calls forwarded; an SDK is refused, and its connection ends.
 - Bytes that cannot be right raise ProtocolError: the peer is told, and its connection ends. What is right but not possible
   (a batch over a limit, a full queue) is refused by name, for that request only.
 - An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
@@ -25,9 +27,13 @@ import msgspec
 
 from boki_common import engine_protocol as wire
 from boki_common import limits
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine_protocol import Answers, Consistency, Query, Token
 from boki_common.errors import (
+    DECODE_FAULTS,
     BokiError,
+    ConnectionLost,
+    NotPermitted,
     Overloaded,
     ProtocolError,
     RecordTooLarge,
@@ -35,12 +41,15 @@ from boki_common.errors import (
     VersionMismatch,
 )
 from boki_common.ids import slot_of
+from boki_common.intake import Intake
 from boki_common.logs import get_logger
 from boki_common.metrics import Counter
 from boki_common.net.messages import MessagePeer
+from boki_common.payload_check import check_payloads
 from boki_common.reads_together import decode_reads, encode_told
 from boki_common.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
+from boki_common.tag_reads import TagRead, decode_tag_read
 from boki_logbook.barrier_reads import Answer
 from boki_logbook.early_conflicts import EarlyConflicts
 from boki_logbook.forwarding import FORWARDED, Forwarder, Neighbours, book_of
@@ -65,6 +74,7 @@ _ABOUT_A_BOOK: Final = frozenset(
         wire.OP_SET_AUX,
         wire.OP_WRITER,
         wire.OP_SEEK,
+        wire.OP_READ_TAGS,
     )
 )
 """Requests that another engine may answer."""
@@ -73,11 +83,16 @@ _log = get_logger("engine.server")
 
 
 class Hello(msgspec.Struct):
-    """The first message of an SDK."""
+    """The first message of an SDK, or of an engine. `role`: None in versions that had none."""
 
     versions: list[int]
     features: list[str] = []
     auth: Any = None
+    role: Any = None
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"Hello(versions={self.versions}, features={self.features}, role={self.role!r})"
 
 
 class EngineState(Protocol):
@@ -92,8 +107,19 @@ class EngineState(Protocol):
     def reads(self) -> Counter:
         """Counts range reads."""
 
+    @property
+    def cluster(self) -> str:
+        """What the cluster calls itself; "": it has no name."""
+
     def engines(self) -> list[str]:
         """Addresses of the engines of this cluster, as far as this one knows."""
+
+    def now_ms(self) -> int:
+        """Wall clock: writers that SDKs make are born then."""
+
+    @property
+    def intake(self) -> Intake:
+        """Whether new appends are taken."""
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of a batch that have lost already."""
@@ -108,6 +134,9 @@ class AppendTarget(Protocol):
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
         """Raises Overloaded."""
+
+    def check_running(self) -> None:
+        """Raises Overloaded when this process has just been stopped for long: what it reads now may be old."""
 
     def when_room(self, go_on: Callable[[], None]) -> None:
         """Calls back, once, when there is room again."""
@@ -127,8 +156,10 @@ class SdkConnection:
         headers: HeaderPublisher,
         lost: Callable[[SdkConnection], None],
         neighbours: Neighbours | None = None,
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
-        """`neighbours`: of an engine that does not index all slots."""
+        """`neighbours`: of an engine that does not index all slots. `token`: asked of who connects."""
+        self._token = token
         self._peer = peer
         self._connection = peer.connection
         self._neighbours = neighbours
@@ -140,12 +171,16 @@ class SdkConnection:
         self._reads = engine.reads
         self._lost = lost
         self._greeted = False
+        self._is_engine = False
+        self._is_sdk = False
         self._held_back = False
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._takes_reads = False
         """Whether it said that it takes READS."""
         self._told_more = False
         """Whether what it was told last in a READS said that others follow."""
+        self._cursors: dict[int, tuple[int, asyncio.Task[None]]] = {}
+        """The request of each that waits."""
         self._in_groups = 0
         """Reads that wait for a barrier together with others."""
 
@@ -157,6 +192,7 @@ class SdkConnection:
         elif opcode == wire.OP_APPEND:
             self._append(request_id, body)
         elif opcode == wire.OP_HEADERS:
+            self._check_engine("HEADERS")
             self._headers.subscribe(peer)
             peer.respond(request_id, opcode)
         elif opcode == wire.OP_STATUS:
@@ -180,16 +216,19 @@ class SdkConnection:
             work = reader.position(*wire.decode_position(body))
         elif opcode == wire.OP_TRIM:
             _, book, pairs, forget = wire.decode_trim(body)
-            work = reader.trim(book, pairs, forget=forget)
+            work = reader.changes.trim(book, pairs, forget=forget)
         elif opcode == wire.OP_WRITER:
             work = reader.writer_last(*wire.decode_writer(body))
         elif opcode == wire.OP_SEEK:
             work = reader.seek(*wire.decode_seek(body))
+        elif opcode == wire.OP_READ_TAGS:
+            self._read_tags(request_id, *decode_tag_read(body))
+            return
         elif opcode == wire.OP_SET_AUX:
-            self._peer.respond(request_id, opcode, bytes([reader.set_aux(*wire.decode_set_aux(body))]))
+            self._peer.respond(request_id, opcode, bytes([reader.changes.set_aux(*wire.decode_set_aux(body))]))
             return
         else:
-            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_READS}, found {opcode}")
+            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_READ_TAGS}, found {opcode}")
         self._later(opcode, request_id, work)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -230,7 +269,7 @@ class SdkConnection:
             raise ProtocolError(f"expected HELLO ({wire.OP_HELLO}) as the first message, found opcode {opcode}")
         try:
             hello = msgspec.msgpack.decode(body, type=Hello)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_FAULTS as error:
             raise ProtocolError(
                 f"expected a HELLO of versions, features and auth, found something else: {error}"
             ) from error
@@ -241,7 +280,13 @@ class SdkConnection:
                 expected=wire.PROTOCOL_VERSION,
                 found=list(hello.versions),
             )
+        self._token.admit(hello.auth, "this engine")
+        earlier = hello.role is None and not self._token.asks
+        self._is_engine = hello.role == wire.ROLE_ENGINE or earlier
+        if FORWARDED in hello.features:
+            self._check_engine("calls that were forwarded")
         self._greeted = True
+        self._peer.introduced()
         self._takes_reads = wire.READS in hello.features
         if self._neighbours is not None and FORWARDED not in hello.features:
             self._forwarder = self._neighbours.forwarder(self)
@@ -250,8 +295,25 @@ class SdkConnection:
             "features": [HEADERS, wire.READS],
             "engine": self._engine.incarnation,
             "engines": self._engine.engines(),
+            "cluster": self._engine.cluster,
+            "now_ms": self._engine.now_ms(),
         }
         self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
+        self._is_sdk = hello.role == wire.ROLE_SDK
+        if not self._engine.intake.taken:
+            self.tell_intake(self._engine.intake)
+
+    def tell_intake(self, intake: Intake) -> None:
+        """Says whether new appends are taken; earlier versions pass it over, and wait."""
+        if self._is_sdk and not self._peer.closed:
+            self._push(*wire.encode_answers({}, [intake.row()]))
+
+    def _check_engine(self, what: str) -> None:
+        """Raises NotPermitted; before HELLO was accepted nothing else is taken from such a connection."""
+        if not self._is_engine:
+            raise NotPermitted(
+                f"expected {what} from an engine, whose HELLO says so, found an SDK: connect without asking for it"
+            )
 
     def _append(self, request_id: int, body: memoryview) -> None:
         token, view = wire.decode_token(body)
@@ -267,7 +329,9 @@ class SdkConnection:
         batch = RecordBatch.parse(view)
         if view[_FLAGS_OFFSET] & FLAG_ZSTD:
             raise ProtocolError("expected an uncompressed batch from an SDK: the engine compresses")
+        check_payloads(batch)
         if batch.run_count and self._neighbours is not None:
+            self._appender.check_running()
             rest = self._forward(body[: len(body) - size], batch, request_id)
             if rest is None:
                 return
@@ -341,6 +405,24 @@ class SdkConnection:
             self._peer.respond(request_id, wire.OP_READ, *reply)
             return
         self._later(wire.OP_READ, request_id, self._reader.answer(token, query))
+
+    def _read_tags(self, request_id: int, token: Token, read: TagRead) -> None:
+        """The request of a cursor ends the one of it that still waits."""
+        self._reads.value += 1
+        earlier = self._cursors.pop(read.cursor, None)
+        if earlier is not None:
+            waits, task = earlier
+            task.cancel()
+            self._peer.respond_error(waits, Overloaded("the cursor has asked for something else since"))
+        self._later(wire.OP_READ_TAGS, request_id, self._reader.tags(token, read))
+        if read.cursor:
+            task = next(reversed(self._waiting))
+            self._cursors[read.cursor] = request_id, task
+            task.add_done_callback(partial(self._cursor_told, read.cursor))
+
+    def _cursor_told(self, cursor: int, task: asyncio.Task[None]) -> None:
+        if self._cursors.get(cursor, (0, None))[1] is task:
+            del self._cursors[cursor]
 
     def _read_together(self, token: Token, reads: list[tuple[int, Query]]) -> None:
         """Reads that an SDK sent as one message: what is refused of them is told to each that asked."""
@@ -440,6 +522,10 @@ class SdkConnection:
             self._peer.respond_error(request_id, error)
         else:
             self._peer.respond(request_id, opcode, *reply)
+
+    def end(self) -> None:
+        """Ends the connection; nothing that waits in it is looked at."""
+        self._connection.abort(ConnectionLost(f"{self._connection.peer} may have sent long ago what would be read now"))
 
     async def close(self) -> None:
         """Ends the connection and what still works for it."""

@@ -59,6 +59,9 @@ class Serving(Protocol):
             InvalidArgument, Overloaded: it was refused.
         """
 
+    def forget_before_ms(self, book: int) -> int:
+        """What was ordered in the book's log before this time may be forgotten by a trim; 0: nothing."""
+
     async def barrier(self, book: int) -> tuple[int, Position]:
         """A position of the book's log that was acknowledged by an entry started after this call; calls share entries.
 

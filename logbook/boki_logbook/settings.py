@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boki_common import limits
+from boki_common.backoff import Backoff
 from boki_common.errors import InvalidArgument
 from boki_common.settings import setting
 from boki_metalog.index_slots import EVERY_SLOT, parse_index_slots
@@ -53,11 +54,22 @@ class EngineSettings:
     session_writer_age_s: float = setting(
         3_600.0,
         unit="s",
-        help="Session writers not heard of for longer are forgotten; SDKs renew theirs well before.",
+        help="Session writers not heard of for longer are forgotten, by the log's time and by this engine's; SDKs renew theirs well "
+        "before. 0: never.",
         minimum=0.0,
     )
     writer_retention_s: float = setting(
-        0.0, unit="s", help="Named writers not heard of for longer are forgotten; 0: never.", minimum=0.0
+        0.0,
+        unit="s",
+        help="Named writers not heard of for longer are forgotten, by engines that ran for so long; 0: never.",
+        minimum=0.0,
+    )
+    forget_age_s: float = setting(
+        3_600.0,
+        unit="s",
+        help="A trim that is to forget takes streams whose newest record is older, by the log's time and by this engine's, which has to "
+        "run for so long. Whole minutes count.",
+        minimum=2 * limits.TRANSACTION_AGE_S,
     )
     expiry_period_s: float = setting(60.0, unit="s", help="How often idle writers are looked for.", minimum=0.01)
 
@@ -105,6 +117,10 @@ class EngineSettings:
         3_600.0, unit="s", minimum=0.01,
         help="How often all ledgers are looked at for index snapshots that were never named.",
     )  # fmt: skip
+
+    def backoff(self) -> Backoff:
+        """The pauses of one series of attempts."""
+        return Backoff(self.retry_first_s, self.retry_limit_s)
 
     def faults(self) -> Iterable[str]:
         if self.acks > self.replicas:

@@ -21,8 +21,10 @@ from typing import Final, NamedTuple, cast
 from boki_common import limits
 from boki_common.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
-from boki_logbook.ports import AppendSource, LedgerWriter
+from boki_ledger.ledgers import LedgerWriter
+from boki_logbook.ports import AppendSource
 from boki_logbook.pushed_headers import AckedEntry
+from boki_logbook.state import StateDisagrees
 from boki_metalog.term_order import ALL_SLOTS
 
 
@@ -112,6 +114,14 @@ class Shard:
         self._entries: deque[OwnEntry] = deque()
 
     @property
+    def uncut_since_s(self) -> float | None:
+        """When the oldest batch arrived here that is not ordered yet; None when all are, or nothing is kept."""
+        entries = self._entries
+        if self.submitted_entries == self.cut_entries or not entries:
+            return None
+        return entries[max(self.cut_entries - entries[0].entry, 0)].pieces[0].arrived_s
+
+    @property
     def unacked_since_s(self) -> float | None:
         """When the oldest of those in flight was sent; None when all are acknowledged."""
         return self._entries[-self.in_flight].sent_s if self.in_flight else None
@@ -184,6 +194,17 @@ class Shard:
         )
         self.acked_records = newest.records_end
         return newest.sent_s
+
+    def cut(self, entries_end: int) -> None:
+        """The metalog orders it up to `entries_end`, more than before. Raises StateDisagrees: nobody here reported that."""
+        if entries_end > max(self.acked_entries, self.carried_entries):
+            raise StateDisagrees(
+                f"{entries_end} entries of shard {self.number} of term {self.term} are ordered, and this engine, which writes "
+                f"it, reported {self.acked_entries}: somebody else did; beginning anew, with what is in its data ledger",
+                term=self.term,
+                shard=self.number,
+            )
+        self.cut_entries = entries_end
 
     def newly_acked(self, first: int) -> list[AckedEntry]:
         """The acked entries from `first` on that are not cut: those that were carried, others have from the metalog."""

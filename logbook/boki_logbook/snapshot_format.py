@@ -3,7 +3,7 @@
     chunk, little-endian
     offset  size
     0       4     magic "BKSN"
-    4       1     version 1
+    4       1     version: 2, or 1 where no writer was forgotten, so that who reads no other goes on until one is
     5       3     0
     8       4     number of the chunk, from 0
     12      4     bytes of the piece before compression, 1 … CHUNK_BYTES
@@ -13,7 +13,7 @@
     the pieces, one after another
     u32           bytes of the head
     head          msgpack: positions of the logs, scalars of the terms, items of each column (`_Head`)
-    columns       in the order of `_COLUMNS`, as they lie in memory; u64 as differences to the item before, which are small
+    columns       in the order of `_columns`, as they lie in memory; u64 as differences to the item before, which are small
 
 Rules:
 - Both sides go on in steps of one chunk, so that whoever drives them can let others have their turn in between.
@@ -39,10 +39,12 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from boki_common import limits
-from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.errors import DECODE_FAULTS, CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.places import Counts, LostEntries, PassedOver
+from boki_logbook.sorted_run import NO_ROWS
 from boki_logbook.state_snapshot import (
+    NO_PAIRS,
     PairColumns,
     RowColumns,
     ShardColumns,
@@ -54,7 +56,9 @@ from boki_logbook.trim_marks import MarkColumns
 
 Column = NDArray[Any]
 
-VERSION: Final = 1
+VERSION: Final = 2
+_PLAIN: Final = 1
+"""The version of a snapshot without floors of writers, whose columns come last."""
 MAGIC: Final = b"BKSN"
 CHUNK_BYTES: Final = limits.MIB
 """Bytes of a piece before compression, at most. Compressing one takes some milliseconds."""
@@ -67,12 +71,14 @@ _COVERED: Final = _CHUNK.size - 4
 _LENGTH: Final = Struct("<I")
 _SLICE_ITEMS: Final = CHUNK_BYTES // 8
 _SUM_ITEMS: Final = limits.MIB
+_U32_MAX: Final = 2**32 - 1
+_I63_MAX: Final = 2**63 - 1
 
 _U64, _I64, _U32, _U8 = np.dtype("<u8"), np.dtype("<i8"), np.dtype("<u4"), np.dtype("u1")
 _TERM: Final = (_U64, _U32, _U64, _I64, _U64, _U64, _U64)
 _ROWS: Final = (_U64, _U64, _U32, _U64, _U8)
 _REST: Final = (
-    _U64,  # books
+    _U64,  # once every book: written without items, and not looked at
     *(_U64, _U64, _U64),  # marks
     *(_U64, _U64),  # marks of books
     *(_U64, _U64),  # floors
@@ -80,6 +86,8 @@ _REST: Final = (
     *(_U64, _U64, _U64, _U8, _U32),  # answers: first, count, seqnum, verdict, pairs
     *(_U64, _U64, _U32),  # pairs: tag, newest; checksums
 )
+_FLOORS: Final = (_U64, _U64)
+"""Floors of writers: slot, birth."""
 _WRITER_IDS: Final = 16
 
 
@@ -153,8 +161,12 @@ def encode(snapshot: Snapshot) -> Iterator[bytes]:
     context = zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
     for number, piece in enumerate(_whole_pieces(_pieces(snapshot))):
         frame = context.compress(piece)
-        head = _CHUNK.pack(MAGIC, VERSION, number, len(piece), 0)[:_COVERED]
+        head = _CHUNK.pack(MAGIC, _version(snapshot), number, len(piece), 0)[:_COVERED]
         yield head + _LENGTH.pack(crc32c(frame, crc32c(head))) + frame
+
+
+def _version(snapshot: Snapshot) -> int:
+    return VERSION if len(snapshot.state.writer_floors.books) else _PLAIN
 
 
 def raw_bytes(snapshot: Snapshot) -> int:
@@ -170,8 +182,10 @@ def _columns(state: StateSnapshot) -> Iterator[tuple[Column, np.dtype[Any]]]:
         yield from zip(rows, _ROWS, strict=True)
     writers: list[Any] = list(state.writers)
     writers[1] = np.frombuffer(state.writers.ids, np.uint8)
-    rest = (state.books, *state.marks, *state.book_marks, *state.floors, *writers)
+    rest = (NO_ROWS, *state.marks, *state.book_marks, *state.floors, *writers)
     yield from zip(rest, _REST, strict=True)
+    if len(state.writer_floors.books):
+        yield from zip(state.writer_floors, _FLOORS, strict=True)
 
 
 def _head(snapshot: Snapshot) -> bytes:
@@ -185,7 +199,7 @@ def _head(snapshot: Snapshot) -> bytes:
     )
     counts = tuple(len(column) for column, _ in _columns(state))
     return msgspec.msgpack.encode(
-        _Head(VERSION, state.records, snapshot.logs, snapshot.ended, terms, len(state.rows), counts)
+        _Head(_version(snapshot), state.records, snapshot.logs, snapshot.ended, terms, len(state.rows), counts)
     )
 
 
@@ -227,6 +241,8 @@ class Decoder:
         """`raw_bytes`: of the whole snapshot before compression, as its node says."""
         self._raw_bytes = raw_bytes
         self._chunks = 0
+        self._version = 0
+        """Of the chunks."""
         self._taken = 0
         self._begin = bytearray()
         self._head: _Head | None = None
@@ -258,12 +274,16 @@ class Decoder:
         magic, version, number, length, crc = _CHUNK.unpack_from(chunk)
         if magic != MAGIC:
             raise CorruptData(f"chunk {self._chunks} of a snapshot begins with {magic!r}, expected {MAGIC!r}")
-        if version != VERSION:
+        if version not in (_PLAIN, VERSION):
             raise _newer(version)
+        self._version = version
         frame = chunk[_CHUNK.size :]
         if crc != crc32c(frame, crc32c(chunk[:_COVERED])):
             raise CorruptData(f"chunk {self._chunks} of a snapshot does not match its checksum")
-        declared = zstandard.frame_content_size(frame)
+        try:
+            declared = zstandard.frame_content_size(frame)
+        except zstandard.ZstdError as error:
+            raise CorruptData(f"chunk {number} of a snapshot holds no frame: {error}") from error
         if number != self._chunks or not 0 < length <= CHUNK_BYTES or declared != length:
             raise CorruptData(
                 f"expected chunk {self._chunks} of at most {CHUNK_BYTES} bytes, found chunk {number} of {length}, whose "
@@ -290,12 +310,14 @@ class Decoder:
         data = bytes(begin[_LENGTH.size : end])
         try:
             version = msgspec.msgpack.decode(data, type=_Version).version
-            if version != VERSION:
+            if version not in (_PLAIN, VERSION):
                 raise _newer(version)
             head = msgspec.msgpack.decode(data, type=_Head)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_FAULTS as error:
             raise CorruptData(f"the head of a snapshot does not hold what it should: {error}") from error
-        kinds = _TERM * len(head.terms) + _ROWS * head.runs + _REST
+        if head.version != self._version:
+            raise CorruptData(f"a snapshot in chunks of version {self._version} has a head of version {head.version}")
+        kinds = _TERM * len(head.terms) + _ROWS * head.runs + _REST + (_FLOORS if version == VERSION else ())
         if len(head.counts) != len(kinds) or min(head.counts) < 0:
             raise CorruptData(f"the head of a snapshot names {len(head.counts)} columns, expected {len(kinds)}")
         columns_bytes = sum(count * kind.itemsize for count, kind in zip(head.counts, kinds, strict=True))
@@ -362,16 +384,17 @@ class Decoder:
             for one in head.terms
         )
         rows = tuple(RowColumns(*_take(columns, len(_ROWS))) for _ in range(head.runs))
-        books = next(columns)
+        next(columns)
         marks, book_marks, floors = (
             MarkColumns(*_take(columns, 3)),
             PairColumns(*_take(columns, 2)),
             PairColumns(*_take(columns, 2)),
         )
-        of_writers: list[Any] = list(columns)
+        of_writers: list[Any] = list(_take(columns, len(WriterColumns._fields)))
         of_writers[1] = of_writers[1].tobytes()
         writers = WriterColumns(*of_writers)
-        state = StateSnapshot(head.records, terms, rows, books, marks, book_marks, floors, writers)
+        writer_floors = PairColumns(*_take(columns, 2)) if head.version == VERSION else NO_PAIRS
+        state = StateSnapshot(head.records, terms, rows, marks, book_marks, floors, writers, writer_floors)
         _check(state)
         return Snapshot(state, head.logs, head.ended)
 
@@ -382,7 +405,7 @@ def _take(columns: Iterator[Column], count: int) -> Sequence[Column]:
 
 def _newer(version: int) -> VersionMismatch:
     return VersionMismatch(
-        f"expected version {VERSION} of index snapshots, found {version}: upgrade this program",
+        f"expected version {VERSION} or {_PLAIN} of index snapshots, found {version}: upgrade this program",
         expected=version,
         found=VERSION,
     )
@@ -398,7 +421,7 @@ def _check(state: StateSnapshot) -> None:
         *(f"writers: {fault}" for fault in _faults_of_writers(state.writers)),
         *(
             "marks are not of one length"
-            for columns in (state.marks, state.book_marks, state.floors)
+            for columns in (state.marks, state.book_marks, state.floors, state.writer_floors)
             if _uneven(columns)
         ),
     ]
@@ -415,7 +438,16 @@ def _faults_of_term(term: TermColumns) -> Iterator[str]:
         yield "its rows are not of one length"
     if len(term.minutes) != len(term.minute_positions) or len(term.losers) % 2:
         yield "its spans do not end"
-    known = np.array([shard.number for shard in term.shards], np.uint32)
+    numbers = [shard.number for shard in term.shards]
+    ends = [number for shard in term.shards for number in (shard.ledger_id, shard.records_end, shard.entries_end)]
+    if not (
+        0 < term.term <= limits.TERM_MAX and 0 <= term.end_pos <= limits.POSITION_MAX and 0 <= term.live <= term.end_pos
+    ):
+        yield "its number or its records cannot be"
+    if min([*numbers, *ends], default=0) < 0 or max(numbers, default=0) > _U32_MAX or max(ends, default=0) > _I63_MAX:
+        yield "it has shards that cannot be"
+        return
+    known = np.array(numbers, np.uint32)
     if len(term.entry_shards) and not np.isin(np.unique(term.entry_shards), known).all():
         yield "it has entries of a shard that it does not name"
 

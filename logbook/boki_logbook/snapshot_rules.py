@@ -5,6 +5,7 @@ Rules:
   least half of that one's rows. Bytes written stay a constant factor of what is appended (docs/adr/0012).
 - It holds each log at one metalog position that is applied whole, with the progress vector there. What was received beyond
   is no part of it: two engines at equal positions write equal terms.
+- No snapshot replaces one that is further in any log.
 - A term may be reclaimed when it is over, no record of it is live, and the snapshot that is named lies at or behind its end:
   whoever starts anew needs neither its entries nor its metalog.
 - A snapshot's ledger says at which version of the node it wants to be named. Once the version has moved without naming it,
@@ -101,6 +102,16 @@ def snapshot_due(node: SnapshotNode, *, records: int, ended: Mapping[int, int], 
     if applied >= least_records:
         return enough
     return (enough or node.rows <= SMALL_ROWS) and any(not node.covers(term, log) for term, log in ended.items())
+
+
+def behind(node: SnapshotNode, logs: Iterable[LogPoint]) -> list[int]:
+    """The logs in which a snapshot at these points would be behind the one that is named, ascending: it must not replace that one,
+    on whose word terms were reclaimed."""
+    points = {point.log: (point.term, point.ended, point.entry) for point in logs}
+    nowhere = (0, False, 0)
+    return sorted(
+        point.log for point in node.logs if points.get(point.log, nowhere) < (point.term, point.ended, point.entry)
+    )
 
 
 def as_applied(state: StateSnapshot, logs: Iterable[LogPoint]) -> StateSnapshot:

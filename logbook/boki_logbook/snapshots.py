@@ -16,11 +16,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64
 
+from boki_common import limits
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import (
     BadVersion,
@@ -36,8 +37,8 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import Superseded, compare_and_set
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.ledgers import LedgerReader, Ledgers, LedgerWriter
 from boki_logbook import snapshot_format
-from boki_logbook.ports import LedgerWriter
 from boki_logbook.snapshot_format import Decoder, Snapshot
 from boki_logbook.snapshot_rules import (
     NO_SNAPSHOT,
@@ -49,41 +50,16 @@ from boki_logbook.snapshot_rules import (
     encode_node,
     never_named,
 )
-from boki_metalog.ledgers import LedgerReader
 
 ROLE_KEY: Final = "boki.role"
 ROLE: Final = b"snapshot"
 INCARNATION_KEY: Final = "boki.incarnation"
 VERSION_KEY: Final = "boki.snapshot-version"
-CHUNKS_IN_FLIGHT: Final = 8
 CHUNKS_PER_READ: Final = 4
-LEDGER_CHUNKS: Final = 1_024
-"""A snapshot of more goes on in another ledger."""
 UNUSABLE: Final = (CorruptData, VersionMismatch, NoSuchLedger, NoSuchEntry, DigestMismatch)
 """What says that a snapshot cannot be had, now or ever; anything else may pass."""
 
 _log = get_logger("snapshots")
-
-
-class SnapshotLedgers(Protocol):
-    """The ledger layer as snapshots need it; `boki_ledger.LedgerClient` fulfils it as it is."""
-
-    async def create(
-        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
-    ) -> LedgerWriter:
-        """A new ledger. Raises NotEnoughBookies, MetadataUnavailable."""
-
-    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
-        """Opens for reading. Raises NoSuchLedger."""
-
-    async def delete(self, ledger_id: int) -> None:
-        """Raises NoSuchLedger."""
-
-    async def list(self) -> list[int]:
-        """Ids of all ledgers, ascending."""
-
-    async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
-        """Raises NoSuchLedger."""
 
 
 class Upload:
@@ -105,7 +81,7 @@ class Upload:
         self._moved.set()
 
     async def put(self, chunk: bytes) -> None:
-        await self._until(CHUNKS_IN_FLIGHT - 1)
+        await self._until(limits.SNAPSHOT_CHUNKS_IN_FLIGHT - 1)
         self.writer.submit(chunk)
         self._sent += 1
 
@@ -118,7 +94,7 @@ class Upload:
 
     @property
     def full(self) -> bool:
-        return self._sent >= LEDGER_CHUNKS
+        return self._sent >= limits.SNAPSHOT_LEDGER_CHUNKS
 
     async def end(self) -> None:
         """Closes the ledger, once all of it is durable."""
@@ -134,7 +110,7 @@ class SnapshotStore:
         self,
         *,
         metadata: MetadataStore,
-        ledgers: SnapshotLedgers,
+        ledgers: Ledgers,
         incarnation: str,
         replicas: int = 3,
         acks: int = 2,
@@ -290,44 +266,74 @@ class SnapshotStore:
         return custom.get(ROLE_KEY) == ROLE and wanted.isdigit() and never_named(ledger_id, int(wanted), node, version)
 
 
-async def snapshot_to_start_from(
-    store: SnapshotStore, *, whole: Callable[[], Awaitable[bool]], retry_s: float
-) -> Snapshot | None:
-    """The newest snapshot; None: start from the metalogs, all of which are still there.
+class Start(NamedTuple):
+    """What an engine begins with. `fault`: why that is not the newest snapshot; nobody should rely on that one."""
 
-    What merely cannot be read now is tried again, for as long as it takes: bookies that are away come back.
+    snapshot: Snapshot | None
+    fault: BokiError | None = None
+
+
+async def snapshot_to_start_from(
+    store: SnapshotStore,
+    *,
+    whole: Callable[[], Awaitable[bool]],
+    usable: Callable[[Snapshot], None],
+    waits: Callable[[str], None],
+    retry_s: float,
+) -> Start:
+    """The newest snapshot, or none: then to start from the metalogs, all of which are still there.
+
+    What merely cannot be read now is tried again, for as long as it takes: bookies that are away come back. So is what can never be
+    used while the metalogs do not tell everything: an engine that runs writes the next snapshot.
 
     Args:
         whole: whether no sealed term was reclaimed, so that the metalogs tell everything.
-
-    Raises:
-        CorruptData: neither the snapshot nor all metalogs can be had.
+        usable: raises one of `UNUSABLE` when nothing can be made of a snapshot.
+        waits: told why this takes longer.
     """
-    fault: BokiError | None = None
-    refused: tuple[int, ...] = ()
+    said = ""
     while True:
         try:
-            try:
-                node, _ = await store.newest()
-            except (CorruptData, VersionMismatch) as error:
-                fault = error
-                break
-            if not node.ledgers:
-                return None
-            if node.ledgers == refused:
-                break
-            try:
-                return await store.load(node)
-            except UNUSABLE as error:
-                fault, refused = error, node.ledgers  # unless another one is named by now
+            fault, ledgers = await _tried(store, usable)
+            if not isinstance(fault, BokiError):
+                return Start(fault)
+            if await whole():
+                _log.error(
+                    "the index snapshot cannot be used: the index is rebuilt from the metalogs",
+                    ledgers=ledgers,
+                    error=fault,
+                )
+                return Start(None, fault)
+            text = (
+                f"the index snapshot cannot be used ({fault}), and terms were reclaimed behind it, so their metalogs are gone: "
+                f"restore its ledgers {list(ledgers)}, or keep an engine running, which writes the next one"
+            )
+            if text != said:
+                _log.error(text)
+                waits(said := text)
         except BokiError as error:
             _log.warning("snapshot cannot be read now: trying again", error=error)
-            await asyncio.sleep(retry_s)
-    _log.error("the index snapshot cannot be used", ledgers=refused, error=fault)
-    if await whole():
-        _log.warning("the index is rebuilt from the metalogs")
-        return None
-    raise CorruptData(
-        f"the index snapshot cannot be used ({fault}), and terms were reclaimed behind it, so their metalogs are gone: "
-        f"restore its ledgers {list(refused)}, or start an engine that reads it"
-    ) from fault
+        await asyncio.sleep(retry_s)
+
+
+async def _tried(
+    store: SnapshotStore, usable: Callable[[Snapshot], None]
+) -> tuple[Snapshot | BokiError | None, tuple[int, ...]]:
+    """The newest snapshot, None if there is none, or why it can never be used; and its ledgers."""
+    refused: tuple[int, ...] = ()
+    fault: BokiError | None = None
+    while True:
+        try:
+            node, _ = await store.newest()
+        except (CorruptData, VersionMismatch) as error:
+            return error, ()
+        if not node.ledgers:
+            return None, ()
+        if fault is not None and node.ledgers == refused:
+            return fault, refused
+        try:
+            snapshot = await store.load(node)
+            usable(snapshot)
+            return snapshot, node.ledgers
+        except UNUSABLE as error:
+            fault, refused = error, node.ledgers  # unless another one is named by now

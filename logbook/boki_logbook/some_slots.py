@@ -1,41 +1,27 @@
-"""What an engine that indexes some slots leaves out of what the logs say: runs of entries, rows of a snapshot. Pure.
+"""What an engine that indexes some slots leaves out of what the logs say: rows of a snapshot. Pure.
 
-Entries hold books of all slots of their term, and positions count all records. So a foreign run keeps its positions and joins
-nothing, as if it had lost; it is decided by engines that index its slot. A snapshot is of all slots: what is foreign of it is
+Entries hold books of all slots of their term, and positions count all records. So a run of another slot keeps its positions and
+joins nothing (`foreign_runs`); it is decided by engines that index its slot. A snapshot is of all slots: what is foreign of it is
 dropped when it is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boki_common.ids import slot_of
-from boki_common.record_batch import Run
 from boki_logbook.sorted_run import U64
 from boki_logbook.state_snapshot import PairColumns, RowColumns, StateSnapshot
 from boki_logbook.trim_marks import MarkColumns
 from boki_logbook.verdict import Verdicts
 
-_NO_FIRST: Final = 2
-"""A number that cannot be the first of a writer nobody knows, and of foreign books nobody knows any: such a run is a gap, decides
-nothing and leaves nothing behind."""
-
 
 def indexed(book: int, slots: int) -> bool:
     """Whether a book's slot is one of `slots`, the bits of a number."""
     return bool(slots >> slot_of(book) & 1)
-
-
-def own_runs(runs: Sequence[Run], slots: int) -> Sequence[Run]:
-    """The runs, with each foreign one changed so that `Verdicts.decide` passes over it: it is a gap of nobody's."""
-    if all(slots >> slot_of(run.book) & 1 for run in runs):
-        return runs
-    return [run if slots >> slot_of(run.book) & 1 else run._replace(first=_NO_FIRST) for run in runs]
 
 
 def own_columns(snapshot: StateSnapshot, slots: int) -> StateSnapshot:
@@ -46,7 +32,6 @@ def own_columns(snapshot: StateSnapshot, slots: int) -> StateSnapshot:
     return replace(
         snapshot,
         rows=tuple(run for run in rows if len(run.seqnums)),
-        books=snapshot.books[_own(snapshot.books, slots)],
         marks=MarkColumns(*(column[kept] for column in marks)),
         book_marks=PairColumns(*(column[kept_marks] for column in book_marks)),
     )
@@ -55,6 +40,7 @@ def own_columns(snapshot: StateSnapshot, slots: int) -> StateSnapshot:
 def keep_own(verdicts: Verdicts, slots: int) -> None:
     """Forgets writers and floors of other slots."""
     verdicts.writers.keep(lambda book: indexed(book, slots))
+    verdicts.writers.past.keep(lambda slot: bool(slots >> slot & 1))
     verdicts.restore(
         verdicts.writers,
         {book: floor for book, floor in verdicts.floors.items() if indexed(book, slots)},

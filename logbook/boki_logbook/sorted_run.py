@@ -115,6 +115,12 @@ class SortedRun:
         """Whether streams are forgotten that are still here."""
         return self._gone is not None
 
+    def books_with_rows(self) -> U64:
+        """Each once, ascending."""
+        books = self.books if self._gone is None else self.books[np.frombuffer(self._gone, np.uint8) == 0]
+        distinct: U64 = books[np.diff(books, prepend=~books[:1]) != 0]
+        return distinct
+
     def key(self, at: int) -> tuple[int, int]:
         """Book and tag of a stream."""
         return self._books[at], self._tags[at]

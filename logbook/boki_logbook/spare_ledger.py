@@ -6,13 +6,13 @@ one that the sequencer refuses. What is made ahead and never offered is deleted 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
-from boki_logbook.ports import DataLedgers, LedgerWriter, ShardLink
+from boki_ledger.ledgers import Ledgers, LedgerWriter
+from boki_logbook.ports import ShardLink
 from boki_logbook.settings import EngineSettings
 from boki_metalog.errors import ShardNotOpen
 
@@ -27,14 +27,14 @@ INCARNATION: Final = "boki.incarnation"
 class SpareLedger:
     """See the module. One `open_shard` at a time."""
 
-    def __init__(self, ledgers: DataLedgers, *, incarnation: str, settings: EngineSettings) -> None:
+    def __init__(self, ledgers: Ledgers, *, incarnation: str, settings: EngineSettings) -> None:
         self._ledgers = ledgers
         self._incarnation = incarnation
         self._settings = settings
         self._spare: LedgerWriter | None = None
         self._offered_in = 0
         """The term in which the spare was offered as a shard with unknown outcome."""
-        self._background: dict[asyncio.Task[None], None] = {}
+        self._background = BackgroundTasks()
 
     @property
     def ledger_id(self) -> int | None:
@@ -63,11 +63,11 @@ class SpareLedger:
 
     def make(self) -> None:
         """Makes the next one, in the background."""
-        self._in_background(self._make())
+        self._background.spawn(self._make())
 
     def close_unused(self, writer: LedgerWriter) -> None:
         """Closes a ledger that will have no entry, in the background."""
-        self._in_background(self._close_unused(writer))
+        self._background.spawn(self._close_unused(writer))
 
     async def delete(self) -> None:
         """Deletes the one made ahead. Raises BokiError."""
@@ -78,10 +78,7 @@ class SpareLedger:
 
     async def close(self) -> None:
         """Ends what goes on in the background."""
-        for task in list(self._background):
-            task.cancel()
-        while self._background:
-            await asyncio.wait(list(self._background))
+        await self._background.close()
 
     async def _create(self) -> LedgerWriter:
         return await self._ledgers.create(
@@ -106,8 +103,3 @@ class SpareLedger:
             await writer.close()
         except BokiError as error:
             _log.info("unused data ledger not closed", ledger_id=writer.ledger_id, error=error)
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background[task] = None
-        task.add_done_callback(lambda done: self._background.pop(done, None))

@@ -5,6 +5,7 @@
 
 Rules:
 - It follows from the log alone: two engines that applied the same entries have equal states, also after a rebuild.
+- What a log says of books that its term does not order changes nothing (`foreign_runs`).
 - Nothing here runs per record, except appends to arrays in `index`.
 - The caller feeds it in order: a term after all terms below it that share slots with it, entries as the cuts say.
 
@@ -13,18 +14,20 @@ It does not know where entries come from, who asked, and when an answer may leav
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from boki_common import ids, limits
-from boki_common.errors import BokiError
-from boki_common.record_batch import FEW_RUNS, NO_EXPECTATIONS, RecordBatch
+from boki_common.errors import BokiError, CorruptData
+from boki_common.record_batch import FEW_RUNS, NO_EXPECTATIONS, RecordBatch, Run
 from boki_logbook.batch_streams import BatchStreams
+from boki_logbook.foreign_runs import ForeignRuns, SlotGuard, passed_over
 from boki_logbook.index import TAIL_ROWS, Index
 from boki_logbook.places import MINUTE_MS, LostEntries, Places, TermPlaces
-from boki_logbook.some_slots import indexed, keep_own, own_columns, own_runs
+from boki_logbook.some_slots import indexed, keep_own, own_columns
 from boki_logbook.sorted_run import U64
 from boki_logbook.state_snapshot import (
     StateSnapshot,
@@ -39,14 +42,16 @@ from boki_logbook.state_snapshot import (
 from boki_logbook.verdict import Decision, Span, Verdicts
 from boki_logbook.writers import Actual
 from boki_metalog.metalog_entry import Command, Expire, Lost, Trim
-from boki_metalog.term_order import ALL_SLOTS
+from boki_metalog.term_order import ALL_SLOTS, slot_mask
 
-FORGET_MINUTES: Final = 60
-"""`forget` drops an emptied stream when more whole minutes of cut time lie between its newest record and the command."""
+FOREIGN_TOLD: Final = 16
+FORGET_AGE_S: Final = 3_600.0
+"""A trim with `forget` of an earlier version, which says no time, drops an emptied stream whose newest record is older. Whole minutes
+count."""
 
 
 class StateDisagrees(BokiError):
-    """Entries are applied that a LOST command gave up: the state has to be built anew, without them."""
+    """What this engine applied, or wrote, is not what the log says: the state has to be built anew, of what others can read."""
 
 
 class ShardSummary(NamedTuple):
@@ -91,7 +96,11 @@ class DecisionState:
         self.verdicts = Verdicts()
         self.places = Places()
         self.records = 0
+        self.foreign: deque[ForeignRuns] = deque(maxlen=FOREIGN_TOLD)
+        """The newest entries that had what their terms do not order, for people."""
         self._current: dict[int, TermPlaces] = {}
+        self._guards: dict[int, SlotGuard | None] = {}
+        """Of terms that are applied now; None: everything that may come belongs there."""
         self._streams = BatchStreams(self.index)
         self._unsettled: tuple[TermPlaces, int, int, RecordBatch, Sequence[Span]] | None = None
         """The entry decided last, and the spans of its losers, while its records have not joined their streams."""
@@ -113,9 +122,17 @@ class DecisionState:
     def end_term(self, term: int) -> None:
         """All of a term is applied: it is over."""
         self.settle()
+        self._guards.pop(term, None)
         places = self.places.terms[term]
         places.over = True
         places.shrink()
+
+    def log_times(self) -> dict[int, int]:
+        """The time of the newest cut of each log, in ms."""
+        times: dict[int, int] = {}
+        for places in self.places.terms.values():
+            times[places.log] = max(times.get(places.log, 0), places.last_time_ms)
+        return times
 
     def live(self, term: int) -> bool:
         """Whether the term is needed: it goes on, or has a live record, or is not known here. Else it may be reclaimed."""
@@ -160,16 +177,38 @@ class DecisionState:
         streams.begin(batch, first_seqnum)
         decision = None
         expectations = batch.expectations if batch.expectation_count else NO_EXPECTATIONS
-        if batch.run_count > FEW_RUNS and self._slots == ALL_SLOTS:
+        guard = self._guard(places)
+        foreign = () if guard is None else guard.foreign(batch)
+        if batch.run_count > FEW_RUNS and not foreign:
             decision = self.verdicts.decide_plain(batch.run_columns, expectations, first_seqnum, streams, time_ms)
         if decision is None:
-            runs = batch.runs if self._slots == ALL_SLOTS else own_runs(batch.runs, self._slots)
+            runs = passed_over(batch.runs, foreign) if foreign else batch.runs
             crcs = batch.crc_values if batch.crc_count else ()
             decision = self.verdicts.decide(runs, expectations, first_seqnum, streams, time_ms, crcs)
+        if foreign:
+            decision.foreign = self._foreign(places, shard, entry, [batch.runs[at] for at in foreign])
         places.add_entry(shard, entry, batch.record_count, time_ms)
         self.records += batch.record_count
         self._unsettled = places, shard, entry, batch, decision.losers
         return decision
+
+    def _guard(self, places: TermPlaces) -> SlotGuard | None:
+        """What of a term's entries is to be decided here; None: all of them, unseen."""
+        term = places.term
+        if term not in self._guards:
+            slots = slot_mask(places.slots) & self._slots
+            self._guards[term] = None if slots == ALL_SLOTS else SlotGuard(slots)
+        return self._guards[term]
+
+    def _foreign(self, places: TermPlaces, shard: int, entry: int, runs: Sequence[Run]) -> ForeignRuns | None:
+        """What the term does not order, and not what is merely not indexed here."""
+        slots = slot_mask(places.slots)
+        found = [run for run in runs if not indexed(run.book, slots)]
+        if not found:
+            return None
+        told = ForeignRuns(places.term, shard, entry, sum(run.count for run in found), found[0].book)
+        self.foreign.append(told)
+        return told
 
     def settle(self) -> None:
         """All that was decided can be looked up."""
@@ -207,13 +246,15 @@ class DecisionState:
             StateDisagrees: entries were applied that a Lost gives up.
         """
         self.settle()
-        if self._slots != ALL_SLOTS and isinstance(command, (Trim, Expire)) and not indexed(command.book, self._slots):
+        guard = self._guard(places)
+        if guard is not None and isinstance(command, (Trim, Expire)) and not indexed(command.book, guard.slots):
             return set()
         if isinstance(command, Trim):
             self._trim(command, time_ms)
             return {command.book}
         if isinstance(command, Expire):
-            return {command.book} if self.verdicts.expire(command.book, command.writer, command.last) else set()
+            book, writer, last, for_good = command
+            return {book} if self.verdicts.expire(book, writer, last, for_good=for_good) else set()
         if isinstance(command, Lost):
             self._lose(command)
         return set()
@@ -235,10 +276,12 @@ class DecisionState:
         assert len(pairs) <= limits.TRIM_PAIRS, f"{len(pairs)} pairs in one Trim"
         self._died(self.index.trim(command.book, pairs))
         if command.forget:
-            now = time_ms // MINUTE_MS
-            minute = self.places.minute
+            before_ms = command.forget_before_ms
+            if before_ms is None:  # of an earlier version: it goes by the time of the log alone
+                before_ms = time_ms - round(FORGET_AGE_S * 1000)
+            before, minute = before_ms // MINUTE_MS, self.places.minute
             tags = list(dict.fromkeys(tag for tag, _ in pairs))
-            floor = self.index.forget(command.book, tags, lambda seqnum: now - minute(seqnum) > FORGET_MINUTES)
+            floor = self.index.forget(command.book, tags, lambda seqnum: minute(seqnum) < before)
             self.verdicts.raise_floor(command.book, floor)
 
     def _died(self, seqnums: U64) -> None:
@@ -259,10 +302,10 @@ class DecisionState:
             records=self.records,
             terms=tuple(term_columns_of(self.places.terms[term]) for term in sorted(self.places.terms)),
             rows=rows_of(index),
-            books=np.fromiter(index.books, np.uint64, index.book_count),
             marks=index.marks.columns(),
             book_marks=pairs_of(index.book_marks),
             floors=pairs_of(verdicts.floors),
+            writer_floors=pairs_of(verdicts.writers.past.by_slot),
             writers=writer_columns_of(verdicts.writers),
         )
 
@@ -323,3 +366,15 @@ class DecisionState:
     def writer_last(self, book: int, writer: bytes) -> int:
         """The last decided number of a writer in a book, 0 if none."""
         return self.verdicts.last(book, writer)
+
+
+def checked_state(snapshot: StateSnapshot, *, slots: int = ALL_SLOTS) -> DecisionState:
+    """The state of a snapshot that was read. Its digests may be right and its content not.
+
+    Raises:
+        CorruptData: no state can be made of it.
+    """
+    try:
+        return DecisionState.from_snapshot(snapshot, slots=slots)
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise CorruptData(f"no state can be made of an index snapshot: {type(error).__name__}: {error}") from error

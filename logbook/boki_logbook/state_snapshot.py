@@ -5,10 +5,10 @@
       terms        per term: its rows of entries, its losers, its shards, its counts
       rows         runs of the index, oldest first: of one stream, earlier runs have the lower seqnums. A start takes them as
                    they are, merging nothing; what is indexed later are further runs behind them. Some rows may be dead
-      books        u64, every book with a row
       marks        (book, tag) → up to where a tag is trimmed
       book_marks   book → up to where it is trimmed, 0 for one that was only trimmed by tags
       floors       book → the newest record of its forgotten streams
+      writer_floors  slot → the birth of its youngest writer that was forgotten
       writers      one row per (book, writer); their answers and checksums one after another, counted per writer
 
 Columns are little-endian numpy arrays that never change; the rest are small tuples. Rows are not copied; writers and terms are
@@ -20,7 +20,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from boki_logbook.places import Counts, LostEntries, PassedOver, ShardPlace, Ter
 from boki_logbook.sorted_run import NO_ROWS, U8, U64, SortedRun
 from boki_logbook.trim_marks import MarkColumns, TrimMarks
 from boki_logbook.verdict import Verdicts
+from boki_logbook.writer_floors import WriterFloors
 from boki_logbook.writer_table import FLOOR, LAST, ROW_WORDS, SEQNUM, TIME, WriterTable
 from boki_logbook.writers import COMMITTED, Kept, WriterState
 
@@ -83,7 +84,7 @@ class RowColumns(NamedTuple):
 
 
 class PairColumns(NamedTuple):
-    """Numbers of books."""
+    """Numbers of books, or of slots."""
 
     books: U64
     values: U64
@@ -111,6 +112,9 @@ class WriterColumns(NamedTuple):
     crcs: U32
 
 
+NO_PAIRS: Final = PairColumns(NO_ROWS, NO_ROWS)
+
+
 @dataclass(frozen=True, slots=True)
 class StateSnapshot:
     """See the module."""
@@ -118,11 +122,11 @@ class StateSnapshot:
     records: int
     terms: tuple[TermColumns, ...]
     rows: tuple[RowColumns, ...]
-    books: U64
     marks: MarkColumns
     book_marks: PairColumns
     floors: PairColumns
     writers: WriterColumns
+    writer_floors: PairColumns = NO_PAIRS
 
 
 # -- the index
@@ -139,7 +143,7 @@ def index_of(snapshot: StateSnapshot, *, tail_rows: int) -> Index:
     runs = [SortedRun.of_columns(*rows) for rows in snapshot.rows]
     for run in runs:
         run.share()
-    index.restore(runs, snapshot.books.tolist())
+    index.restore(runs)
     index.marks = TrimMarks(snapshot.marks)
     index.book_marks = mapping_of(snapshot.book_marks)
     return index
@@ -307,6 +311,7 @@ def verdicts_of(snapshot: StateSnapshot) -> Verdicts:
     rows[:, SEQNUM], rows[:, TIME] = columns.kept_seqnums[begins[plain]], columns.times[plain].astype(np.uint64)
     verdicts, writers = Verdicts(), WriterTable()
     writers.restore(rows, _states_of(columns, np.flatnonzero(~plain).tolist(), begins))
+    writers.past = WriterFloors(mapping_of(snapshot.writer_floors))
     verdicts.restore(writers, mapping_of(snapshot.floors))
     return verdicts
 

@@ -1,6 +1,6 @@
-"""Models of what an engine depends on, for tests: data ledgers and a log whose acks, cuts and failures are given by hand.
+"""Models of what an engine depends on, for tests: a log whose cuts and failures are given by hand, over model ledgers.
 
-    ledgers = ScriptedLedgers()                 # entries in memory; `ack_by_itself = False` holds acknowledgements
+    ledgers = model_ledgers()                   # data ledgers, in memory
     log = ScriptedLog()                         # see testing_logs, for several logs too
     core = EngineCore(ledgers=ledgers, incarnation="…", …)
     await log.join(core)                        # replays the past, as a follower would, then is live
@@ -11,7 +11,7 @@ Nothing sleeps, nothing is random; what happens by itself happens in the next tu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from boki_common.batch_builder import BatchBuilder
@@ -27,19 +27,11 @@ from boki_common.engine_protocol import (
 )
 from boki_common.errors import (
     BokiError,
-    ClosedError,
-    DigestMismatch,
-    EntryUnknown,
-    LedgerDataMissing,
-    LedgerFenced,
-    NoSuchEntry,
-    NoSuchLedger,
-    NotEnoughBookies,
 )
 from boki_common.ids import Position
 from boki_common.read_reply import ReadReply, decode_read_reply
 from boki_common.record_batch import NO_NAMES, RUN_NAMED, RecordBatch, split_payload
-from boki_common.runtime.ports import Buffer
+from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
 from boki_logbook.core import EngineCore
 from boki_logbook.places import TermPlaces
 from boki_logbook.shard import Shard
@@ -48,182 +40,14 @@ from boki_logbook.testing_logs import ScriptedLogs as ScriptedLogs
 from boki_logbook.verdict import Span
 
 
-class ScriptedLedger:
-    """One data ledger and its writer."""
-
-    def __init__(self, ledgers: ScriptedLedgers, ledger_id: int) -> None:
-        self.ledger_id = ledger_id
-        self.entries: list[bytes] = []
-        self.acked_end = 0
-        self.closed_at: int | None = None
-        self.fault: BokiError | None = None
-        self.abandoned = False
-        self._ledgers = ledgers
-        self._acked: Callable[[int], None] = lambda _: None
-        self._failed: Callable[[BokiError], None] = lambda _: None
-        self._ack_due = False
-        self._news = asyncio.Event()
-
-    # -- LedgerWriter
-
-    @property
-    def failing_bookies(self) -> list[str]:
-        return []
-
-    def submit(self, *payload: Buffer) -> int:
-        if self.fault is not None:
-            raise self.fault
-        if self.closed_at is not None or self.abandoned:
-            raise ClosedError(f"ledger {self.ledger_id} is closed")
-        self.entries.append(b"".join(payload))
-        if self._ledgers.ack_by_itself and not self._ack_due:
-            self._ack_due = True
-            asyncio.get_running_loop().call_soon(self._ack_all)
-        return len(self.entries) - 1
-
-    def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
-        self._acked, self._failed = acked, failed
-
-    async def acknowledged(self, entry_id: int) -> None:
-        assert entry_id < len(self.entries)
-        while self.acked_end <= entry_id:
-            if self.fault is not None:
-                raise self.fault
-            self._news.clear()
-            await self._news.wait()
-
-    async def close(self) -> int:
-        if self.fault is not None:
-            raise self.fault
-        if self.closed_at is None:
-            self.closed_at = self.acked_end
-        return self.closed_at - 1
-
-    def abandon(self) -> None:
-        self.abandoned = True
-
-    # -- the test's hand
-
-    def ack(self, end: int | None = None) -> None:
-        """Entries below `end` have their quorum; all without it."""
-        end = len(self.entries) if end is None else end
-        assert self.acked_end <= end <= len(self.entries)
-        if end > self.acked_end and self.fault is None:
-            self.acked_end = end
-            self._news.set()
-            self._acked(end - 1)
-
-    def fail(self) -> None:
-        """Somebody fenced the ledger."""
-        if self.fault is None:
-            self.fault = LedgerFenced(f"ledger {self.ledger_id} was fenced", ledger_id=self.ledger_id)
-            self._news.set()
-            self._failed(self.fault)
-
-    def _ack_all(self) -> None:
-        self._ack_due = False
-        self.ack()
+def model_ledgers() -> ModelLedgers:
+    """Data ledgers whose recovery keeps everything that was sent."""
+    return ModelLedgers(keep_unacked=1_000_000)
 
 
-class ScriptedReader:
-    """Reads what a ledger has; acknowledged or not is the reader's business, as it is with real bookies."""
-
-    def __init__(self, ledgers: ScriptedLedgers, ledger: ScriptedLedger) -> None:
-        self._ledgers = ledgers
-        self._ledger = ledger
-        self.closed = False
-        self._confirmed = -1
-
-    def confirm(self, entry_id: int) -> None:
-        self._confirmed = max(self._confirmed, entry_id)
-
-    async def read(self, first: int, last: int) -> list[memoryview]:
-        assert not self.closed
-        assert last <= self._confirmed, "an entry is read that nobody said is acknowledged"
-        ledgers, ledger = self._ledgers, self._ledger
-        ledgers.reads.append((ledger.ledger_id, first, last))
-        gate = ledgers.gates.get((ledger.ledger_id, first))
-        if gate is not None:
-            await gate.wait()
-        else:
-            await asyncio.sleep(0)
-        for entry in range(first, last + 1):
-            if (ledger.ledger_id, entry) in ledgers.missing or entry >= len(ledger.entries):
-                raise NoSuchEntry(f"ledger {ledger.ledger_id} has no entry {entry}")
-            if (ledger.ledger_id, entry) in ledgers.damaged:
-                raise DigestMismatch(f"all copies of entry {entry} of ledger {ledger.ledger_id} are damaged")
-            if (ledger.ledger_id, entry) in ledgers.unknown:
-                raise EntryUnknown(f"entry {entry} of ledger {ledger.ledger_id}: bookies are away")
-        return [memoryview(payload) for payload in ledger.entries[first : last + 1]]
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-class ScriptedLedgers:
-    """All data ledgers. `missing`, `unknown` and `damaged` entries cannot be read; a `gate` holds reads that begin at an entry."""
-
-    def __init__(self) -> None:
-        self.ack_by_itself = True
-        self.up = True
-        self.ledgers: dict[int, ScriptedLedger] = {}
-        self.reads: list[tuple[int, int, int]] = []
-        self.readers: list[ScriptedReader] = []
-        self.recovered: list[tuple[int, int]] = []
-        self.refusals = 0
-        """How often a ledger could not be made, or not be closed."""
-        self.missing: dict[tuple[int, int], None] = {}
-        self.unknown: dict[tuple[int, int], None] = {}
-        self.damaged: dict[tuple[int, int], None] = {}
-        self.gates: dict[tuple[int, int], asyncio.Event] = {}
-        self.metalog: Callable[[int], list[bytes] | None] = lambda ledger_id: None
-        """The entries of a metalog ledger; a ScriptedLog has such a method."""
-        self._next_id = 0
-
-    def __getitem__(self, ledger_id: int) -> ScriptedLedger:
-        return self.ledgers[ledger_id]
-
-    async def create(
-        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
-    ) -> ScriptedLedger:
-        await asyncio.sleep(0)
-        if not self.up:
-            self.refusals += 1
-            raise NotEnoughBookies(f"expected {acks} bookies, found none")
-        ledger = self.ledgers[self._next_id] = ScriptedLedger(self, self._next_id)
-        self._next_id += 1  # an id is never used again, though its ledger was deleted
-        return ledger
-
-    async def open(
-        self, ledger_id: int, *, recover: bool, floor: int = 0, carried: Mapping[int, Buffer] | None = None
-    ) -> ScriptedReader:
-        await asyncio.sleep(0)
-        ledger = self.ledgers.get(ledger_id)
-        metalog = self.metalog(ledger_id)
-        if ledger is None and metalog is not None:
-            ledger = ScriptedLedger(self, ledger_id)
-            ledger.entries = metalog
-        if ledger is None:
-            raise NoSuchLedger(f"there is no ledger {ledger_id}")
-        if recover and ledger.closed_at is None:
-            while carried and len(ledger.entries) in carried:
-                ledger.entries.append(bytes(carried[len(ledger.entries)]))
-            if len(ledger.entries) < floor:
-                self.refusals += 1
-                raise LedgerDataMissing(f"ledger {ledger_id} has {len(ledger.entries)} entries, expected {floor}")
-            ledger.fail()
-            ledger.closed_at = len(ledger.entries)
-            self.recovered.append((ledger_id, floor))
-        reader = ScriptedReader(self, ledger)
-        self.readers.append(reader)
-        return reader
-
-    async def delete(self, ledger_id: int) -> None:
-        del self.ledgers[ledger_id]
-
-    def batches(self, ledger_id: int) -> list[RecordBatch]:
-        """What the entries of a ledger hold."""
-        return [RecordBatch.parse(memoryview(payload)) for payload in self.ledgers[ledger_id].entries]
+def batches(ledgers: ModelLedgers, ledger_id: int) -> list[RecordBatch]:
+    """What the entries of a ledger hold."""
+    return [RecordBatch.parse(memoryview(payload)) for payload in ledgers[ledger_id].entries]
 
 
 class RecordingSource:
@@ -293,14 +117,14 @@ def send(core: EngineCore, source: RecordingSource, first: int, *, count: int = 
     core.appender.append(make_batch(RunSpec(1, bytes(15) + b"w", first, records)), source, 0)
 
 
-def numbers(ledgers: ScriptedLedgers, ledger_id: int) -> list[list[tuple[int, int]]]:
+def numbers(ledgers: ModelLedgers, ledger_id: int) -> list[list[tuple[int, int]]]:
     """(first number, count) of the runs of each entry."""
-    return [[(run.first, run.count) for run in batch.runs] for batch in ledgers.batches(ledger_id)]
+    return [[(run.first, run.count) for run in batch.runs] for batch in batches(ledgers, ledger_id)]
 
 
-def ledger_of(shard: Shard) -> ScriptedLedger:
+def ledger_of(shard: Shard) -> ModelLedger:
     """The data ledger that a shard writes."""
-    assert isinstance(shard.writer, ScriptedLedger)
+    assert isinstance(shard.writer, ModelLedger)
     return shard.writer
 
 
@@ -373,6 +197,7 @@ def same_state(one: EngineCore, other: EngineCore) -> bool:
         and one.frontier.covered == other.frontier.covered
         and a.index.streams() == b.index.streams()
         and a.verdicts.state() == b.verdicts.state()
+        and a.verdicts.writers.past.by_slot == b.verdicts.writers.past.by_slot
         and a.places.terms.keys() == b.places.terms.keys()
         and all(_same_places(places, b.places.terms[term]) for term, places in a.places.terms.items())
     )

@@ -43,6 +43,7 @@ class ScriptedLink:
         self.carries = True
         self.up = True
         self.open_faults: list[BokiError] = []
+        self.close_faults: list[BokiError] = []
         self.order_faults: list[BokiError] = []
         """What the next orders meet instead of an answer; the command is ordered all the same if the fault leaves that open."""
         self.reports: list[tuple[int, bool]] = []
@@ -74,6 +75,8 @@ class ScriptedLink:
 
     async def close_shard(self, shard: int) -> None:
         await asyncio.sleep(0)
+        if self.close_faults:
+            raise self.close_faults.pop(0)
         self._check()
         self._log.builder.close(shard)
         self._log.cut()

@@ -10,6 +10,9 @@ a writer whose last decided number in the book is `last`:
                      VOID run                        NEVER
                      an expectation does not hold    CONFLICT, with the newest seqnum of each expected tag
                      else                            COMMITTED
+    n = 1, and the writer is not known and as old as one that was forgotten (writer_floors.py)
+                   TOO_OLD: not decided, nothing changes; the answer carries the floor
+    FOREIGN run    gap: not decided, nothing changes (foreign_runs.py)
 
 An expectation (tag, s) holds iff the stream has no record newer than s; s = 0 expects that it never had one. The records
 committed before it, in the same batch too, count. Of a stream that nothing is known of, s below the book's floor may have
@@ -19,7 +22,7 @@ A run without expectations costs O(1), however many records it has. The expectat
 all hold by what was decided before the batch, and no record of the batch before theirs joined one of their streams, the run is
 as one that has none; else they are looked at record by record. Many runs that are all of different writers, in turn and
 without conditions that may fail are decided together (`decide_plain`). What is known of writers, and for how long, is in writers.py and
-writer_table.py. An END run drops a session writer, an ordered EXPIRE any.
+writer_table.py. An ordered EXPIRE forgets a writer, and nothing else does: END runs of DESIGN §6.9 are as any other (ADR 23).
 """
 
 from __future__ import annotations
@@ -35,9 +38,10 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN
-from boki_common.record_batch import NO_EXPECTATIONS, RUN_END, RUN_NAMED, RUN_VOID, Expectations, Run
+from boki_common.record_batch import NO_EXPECTATIONS, RUN_NAMED, RUN_VOID, Expectations, Run
+from boki_logbook.foreign_runs import RUN_FOREIGN, ForeignRuns
 from boki_logbook.writer_table import FLOOR, LAST, SEQNUM, TIME, WRITER_KEY, WriterTable
-from boki_logbook.writers import COMMITTED, CONFLICT, GAP, NEVER, WriterState, make_answer
+from boki_logbook.writers import COMMITTED, CONFLICT, DUPLICATE, GAP, NEVER, TOO_OLD, WriterState, make_answer
 from boki_logbook.writers import NOBODY as _NOBODY
 from boki_logbook.writers import Answer as Answer
 
@@ -70,13 +74,15 @@ class Streams(Protocol):
 class Decision:
     """The verdicts on one batch: answers in order of the runs, and the records that join no stream."""
 
-    __slots__ = ("_answers", "_committed", "_joined", "_streams", "first_seqnum", "losers")
+    __slots__ = ("_answers", "_committed", "_joined", "_streams", "first_seqnum", "foreign", "losers")
 
     def __init__(self, streams: Streams, first_seqnum: int, committed: NDArray[np.void] | None = None) -> None:
         """`committed`: many runs (`RecordBatch.run_columns`) that are all committed, one after another."""
         self.first_seqnum = first_seqnum
         """Of the first record of the batch."""
         self.losers: list[Span] = []
+        self.foreign: ForeignRuns | None = None
+        """What the batch has of books that its term does not order."""
         self._answers: list[Answer] = []
         self._committed = committed
         """Runs whose answers nobody asked for yet."""
@@ -160,8 +166,8 @@ class Verdicts:
         """Whether a named writer may begin, or go on, in a book; asked before its append is numbered."""
         return self._named.get(book, 0) < BOOK_NAMED_WRITERS or (book, writer) in self.writers
 
-    def expire(self, book: int, writer: bytes, last: int) -> bool:
-        """Forgets a writer, unless it went on: False."""
+    def expire(self, book: int, writer: bytes, last: int, *, for_good: bool = True) -> bool:
+        """Forgets a writer, unless it went on: False. `for_good`: a session writer does not begin anew, nor one as old."""
         if last != self.writers.last(book, writer) or not last:
             return False
         state = self.writers.pop(WRITER_KEY.pack(book, writer))
@@ -169,6 +175,8 @@ class Verdicts:
             self._named[book] -= 1
             if not self._named[book]:
                 del self._named[book]
+        elif for_good:
+            self.writers.past.forgotten(book, writer)
         return True
 
     def idle_writers(self, before_ms: int, limit: int, *, named: bool = False) -> list[IdleWriter]:
@@ -221,9 +229,8 @@ class Verdicts:
         """
         decision = Decision(streams, first_seqnum)
         answers, writers = decision.answers, self.writers
-        rows, words = writers.rows, writers.words
-        start = 0  # record of the batch where the run begins
-        expected = checked = 0
+        rows, words, refuses = writers.rows, writers.words, writers.past.refuses
+        start = expected = checked = 0  # where the run begins: its records, expectations, checksums
         for at, run in enumerate(runs):
             book, writer, first, low, count, _, expectation_count, flags = run
             key, seqnum = _pack_key(book, writer), first_seqnum + start
@@ -236,7 +243,7 @@ class Verdicts:
             if plain:
                 # Of a writer that has a row, or is new, that is nearly always all there is to look at.
                 row = rows.get(key)
-                if row is None and first == 1 and key not in writers.states:
+                if row is None and first == 1 and key not in writers.states and not refuses(book, writer):
                     row, words = writers.add_row(key), writers.words
                 if row is not None and words[row + LAST] == first - 1:
                     words[row + LAST] = first + count - 1
@@ -246,7 +253,11 @@ class Verdicts:
                     answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
                     start += count
                     continue
-            state = writers.state(key) or self._begin(run, key)
+            state = None if flags & RUN_FOREIGN else writers.state(key) or self._begin(run, key)
+            if state is None:
+                self._refuse(at, run, start, decision)
+                start, checked = start + count, checked + (count if flags & RUN_NAMED else 0)
+                continue
             state.time_ms = time_ms
             if plain and first == state.last + 1 and not state.named:
                 state.committed_last(first, count, seqnum)
@@ -264,8 +275,6 @@ class Verdicts:
                 checked += count
             if low > state.floor or state.last - state.floor >= limits.WINDOW_RECORDS:
                 state.forget(low)
-            if flags & RUN_END and not state.named and state.last == first + count - 1:
-                writers.pop(key)
             start += count
         if decision._joined < start:
             streams.commit(decision._joined, start)
@@ -293,10 +302,23 @@ class Verdicts:
         streams.commit(0, int(runs["count"].sum()))
         return decision
 
-    def _begin(self, run: Run, key: bytes) -> WriterState:
-        """A writer that is not known."""
+    def _refuse(self, at: int, run: Run, start: int, decision: Decision) -> None:
+        """The run is of a writer that may have been forgotten, or of a book that is not here."""
+        if run.flags & RUN_FOREIGN:
+            answer = at, run.first, run.count, 0, GAP, _NOBODY
+        else:
+            answer = at, run.first, run.count, self.writers.past.of(run.book), TOO_OLD, _NOBODY
+        if run.count:
+            decision.answers.append(make_answer(answer))
+            decision.lose(start, start + run.count)
+
+    def _begin(self, run: Run, key: bytes) -> WriterState | None:
+        """A writer that is not known; None if it may be one that was forgotten."""
+        begins = run.first == 1 and run.count
+        if begins and not run.flags & RUN_NAMED and self.writers.past.refuses(run.book, run.writer):
+            return None
         state = WriterState(bool(run.flags & RUN_NAMED))
-        if run.first == 1 and run.count:  # else nothing is decided, and nothing is kept
+        if begins:  # else nothing is decided, and nothing is kept
             self.writers.states[key] = state
             if state.named:
                 self._named[run.book] = self._named.get(run.book, 0) + 1
@@ -326,6 +348,9 @@ class Verdicts:
             decision.answers.extend(state.recall(at, first, known))
             if crcs and state.named and not run.flags & RUN_VOID:
                 decision.answers[before:] = list(state.checked(decision.answers[before:], first, crcs))
+            decision.answers[before:] = [
+                one._replace(actual=DUPLICATE) if one.verdict == COMMITTED else one for one in decision.answers[before:]
+            ]
             decision.lose(start, start + known - first)
         if fresh >= stop:
             return

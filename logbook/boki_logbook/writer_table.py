@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.record_batch import RUN_ROW
+from boki_logbook.writer_floors import WriterFloors
 from boki_logbook.writers import WriterState
 
 WRITER_KEY: Final = Struct("<Q16s")
@@ -55,6 +56,8 @@ class WriterTable:
         self.rows: dict[bytes, int] = {}
         """Key → where its row begins in `words`."""
         self.states: dict[bytes, WriterState] = {}
+        self.past = WriterFloors()
+        """What is kept of writers that were forgotten."""
         self._free: list[int] = []
         self._used = 0
         """Rows that were ever used: all others lie behind them."""
@@ -188,11 +191,15 @@ class WriterTable:
         return at
 
     def _row_of(self, key: bytes, first: int) -> int | None:
-        """The row of a writer that sends `first` next; it gets one if it is new and that is 1, or if a row can say all of it."""
+        """The row of a writer that sends `first` next; it gets one if it is new, younger than those that were
+        forgotten, and that is 1, or if a row can say all of it."""
         row = self.rows.get(key)
         if row is None:
             state = self.states.get(key)
-            if first != 1 if state is None else not state.plain:
+            if state is None:
+                if first != 1 or self.past.refuses(*_unpack_key(key)):
+                    return None
+            elif not state.plain:
                 return None
             row = self.add_row(key)
             if state is not None:

@@ -25,15 +25,27 @@ GAP: Final = int(Verdict.GAP)
 NEVER: Final = int(Verdict.NEVER)
 FORGOTTEN: Final = int(Verdict.FORGOTTEN)
 REUSED: Final = int(Verdict.REUSED)
+TOO_OLD: Final = int(Verdict.TOO_OLD)
 
 Actual: TypeAlias = tuple[tuple[int, int], ...]
 """(tag, newest seqnum or 0) of each expected tag of a record that lost."""
 
 
+class _Duplicate(tuple[tuple[int, int], ...]):
+    """Nothing of its own: it is told apart by being this object."""
+
+    __slots__ = ()
+
+
+DUPLICATE: Final[Actual] = _Duplicate()
+"""Instead of `NOBODY`, in an answer to numbers that were committed before: what was sent again is not in the log itself."""
+
+
 class Answer(NamedTuple):
     """What became of numbers first … first + count - 1 of one run.
 
-    `first_seqnum`: COMMITTED: the seqnum of `first`, dense from there; GAP: the writer's last decided number; else 0.
+    `first_seqnum`: COMMITTED: the seqnum of `first`, dense from there; GAP: the writer's last decided number;
+    TOO_OLD: the floor, which a new writer's birth has to be above; else 0.
     """
 
     run: int

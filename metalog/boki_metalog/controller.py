@@ -14,7 +14,7 @@ Rules:
 - A policy that fails is told in the status and run again next round; it stops no other policy.
 - The others stand for election; they take part in nothing.
 
-For people: HELLO and STATUS, as a sequencer answers them.
+For people: HELLO and STATUS, as a sequencer answers them, to those who show the cluster token if there is one.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from typing import Any, Final
 
 import msgspec
 
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, InvalidArgument, MetadataError, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Random
+from boki_ledger.ledgers import Ledgers
+from boki_metalog import permissions
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.election import Election
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import ensure_view
-from boki_metalog.patience import patiently, woken
-from boki_metalog.policies import Cluster, ControlledLedgers, Policy, default_policies
+from boki_metalog.policies import Cluster, Policy, default_policies
 from boki_metalog.sequencer_watch import SequencerWatch
 from boki_metalog.settings import ControllerSettings, SequencerSettings
 from boki_metalog.view_feed import ViewFeed
@@ -62,14 +65,16 @@ class Controller:
     def __init__(
         self,
         metadata: MetadataStore,
-        ledgers: ControlledLedgers,
+        ledgers: Ledgers,
         rng: Random,
         settings: ControllerSettings,
         policies: Sequence[Policy],
+        token: ClusterToken,
     ) -> None:
         self.incarnation = rng.token(16).hex()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets the error that ended this incarnation; never a result."""
+        self.token = token
         self._metadata = metadata
         self._settings = settings
         self._policies = tuple(policies)
@@ -82,8 +87,10 @@ class Controller:
             metadata=metadata,
             ledgers=ledgers,
             settings=settings,
-            changes=LogChanges(metadata, ledgers, rng, patience_s=settings.patience_s),
-            watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._wake.set),
+            changes=LogChanges(
+                metadata, ledgers, rng, patience_s=settings.patience_s, token=token, role=permissions.CONTROLLER
+            ),
+            watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._wake.set, token=token),
         )
         self._server: MessageServer
         self._membership: Membership
@@ -95,18 +102,22 @@ class Controller:
         cls,
         *,
         metadata: MetadataStore,
-        ledgers: ControlledLedgers,
+        ledgers: Ledgers,
         address: Address,
         rng: Random,
         settings: ControllerSettings = ControllerSettings(),  # noqa: B008 - frozen
         policies: Sequence[Policy] | None = None,
+        token: ClusterToken = NO_TOKEN,
     ) -> Controller:
         """Listens, lists itself and stands for election in the background.
+
+        Args:
+            token: asked of those who connect, and shown to sequencers.
 
         Raises:
             SettingsError: cannot listen. MetadataUnavailable: the store is away.
         """
-        self = cls(metadata, ledgers, rng, settings, default_policies() if policies is None else policies)
+        self = cls(metadata, ledgers, rng, settings, default_policies() if policies is None else policies, token)
         self._server = await MessageServer.start(address, lambda _: _Visitor(self))
         try:
             await ensure_view(metadata)
@@ -134,6 +145,7 @@ class Controller:
             "role": CONTROLLER_ROLE,
             "incarnation": self.incarnation,
             "address": str(self.address),
+            "asks_for_token": self.token.asks,
             "leading": self.leading,
             "policies": [{"name": one.name, "fault": self._faults.get(one.name)} for one in self._policies],
             "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
@@ -157,12 +169,10 @@ class Controller:
     async def _run(self) -> None:
         try:
             while True:
-                await patiently(
+                await retry(
                     self._election.won,
-                    first_s=self._settings.retry_first_s,
-                    limit_s=self._settings.retry_limit_s,
-                    passing=lambda error: error.retryable,
-                    waits=lambda error, pause_s: _log.info("no election yet", pause_s=pause_s, error=error),
+                    self._settings.backoff(),
+                    on_failure=lambda error, pause_s: _log.info("no election yet", pause_s=pause_s, error=error),
                 )
                 _log.info("leads", incarnation=self.incarnation)
                 await self._lead()
@@ -180,7 +190,7 @@ class Controller:
                     raise self._feed.error
                 if self._election.leading:
                     await self._run_policy(policy)
-            await woken(self._wake, self._settings.round_s)
+            await event_or_timeout(self._wake, self._settings.round_s)
         self._cluster.watch.look_at({})
 
     async def _run_policy(self, policy: Policy) -> None:
@@ -203,8 +213,9 @@ class _Visitor:
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         controller = self._controller
         if opcode == protocol.OP_HELLO:
-            protocol.decode_hello(body)
+            controller.token.admit(protocol.decode_hello(body).auth, "this controller")
             self._greeted = True
+            peer.introduced()
             welcome = protocol.Welcome(protocol.VERSION, controller.incarnation, NO_LOG, 0, False)
             peer.respond(request_id, opcode, protocol.encode_welcome(welcome))
         elif not self._greeted:

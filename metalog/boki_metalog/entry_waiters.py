@@ -1,6 +1,7 @@
 """Who waits at a sequencer for an acknowledged metalog entry: commands for theirs, barriers that are not proven otherwise for
 any that begins after them.
 
+    prove, proven     bookies are asked about a barrier, and answered
     order, barrier    a request arrived
     taken             an entry begins: it carries the oldest commands, and serves every barrier asked for until now
     acked             that entry is acknowledged: those it served are to be answered
@@ -34,12 +35,24 @@ class EntryWaiters(Generic[W]):
     `in_flight` waits for the entry in flight.
     """
 
-    __slots__ = ("barriers", "in_flight", "orders")
+    __slots__ = ("barriers", "in_flight", "orders", "proving")
 
     def __init__(self) -> None:
         self.orders: deque[W] = deque()
         self.barriers: list[W] = []
         self.in_flight: list[W] = []
+        self.proving: dict[W, None] = {}
+        """Barriers that the bookies were asked for."""
+
+    def prove(self, waiter: W) -> None:
+        """Bookies were asked about a barrier; how many may be is decided before."""
+        self.proving[waiter] = None
+
+    def proven(self, waiter: W) -> bool:
+        """They answered; whether the requester still waits for that."""
+        waits = waiter in self.proving
+        self.proving.pop(waiter, None)
+        return waits
 
     def order(self, waiter: W) -> None:
         """The next command in order has this waiter; how many may wait is decided where commands are queued."""
@@ -70,11 +83,13 @@ class EntryWaiters(Generic[W]):
     def forget_barriers(self, gone: Callable[[W], bool]) -> None:
         """Drops the barriers of requesters that are gone."""
         self.barriers = [waiter for waiter in self.barriers if not gone(waiter)]
+        self.proving = {waiter: None for waiter in self.proving if not gone(waiter)}
 
     def clear(self) -> tuple[list[W], list[W]]:
         """Everybody who waits, oldest first; nobody does after. Those of the entry in flight, which recovery may keep or drop;
         and those whom no entry has."""
-        taken, left = self.in_flight, [*self.orders, *self.barriers]
+        taken, left = self.in_flight, [*self.orders, *self.barriers, *self.proving]
         self.orders.clear()
+        self.proving = {}
         self.in_flight, self.barriers = [], []
         return taken, left

@@ -16,6 +16,10 @@ class ImpossibleReport(MetalogError):
     """A progress report that no sequence of ledger entries explains; the reporter is broken."""
 
 
+class UnfitCarry(ImpossibleReport):
+    """An entry that was to be carried is not the one that its engine says it is; the engine is broken."""
+
+
 class TermFull(MetalogError):
     """The term has no positions or shard numbers left, or has lasted long enough: its sequencer begins the next one."""
 
@@ -30,6 +34,10 @@ class SpareTaken(MetalogError):
 
 class TermRecordConflict(MetalogError):
     """A term's record exists and says something else than the closed metalog and the view do: stop and investigate."""
+
+
+class MetalogUnreadable(MetalogError):
+    """Nobody here can read the last entry of a term, so where the term ends is not known, and its next one cannot begin."""
 
 
 class ThinlyServed(MetalogError):

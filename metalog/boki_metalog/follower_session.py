@@ -1,7 +1,7 @@
 """One connection of a follower to the sequencer of a term: takes its pushes until either ends.
 
 Nothing is delivered after `close`, nor after a fault: what `deliver` raises is kept for `raise_fault`, since a network
-callback has no caller.
+callback has no caller. A message that cannot be right ends the connection, and says nothing of the log.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from boki_common import errors, limits
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.permissions import ENGINE
 
 Deliver = Callable[[int, Sequence[memoryview]], bool]
 """(first entry, payloads) → False when entries before `first` are missing."""
@@ -24,8 +26,15 @@ _log = get_logger("follower")
 class FollowerSession:
     """See the module. `wake` is called whenever a property changed."""
 
-    def __init__(self, term: int, deliver: Deliver, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        term: int,
+        deliver: Deliver,
+        wake: Callable[[], None],
+        token: ClusterToken = NO_TOKEN,
+    ) -> None:
         self.term = term
+        self._token = token
         self.peer: MessagePeer
         self.subscribed = False
         """Whether pushes follow the last entry delivered."""
@@ -37,12 +46,11 @@ class FollowerSession:
         self._fault: Exception | None = None
 
     async def connect(self, address: Address, incarnations: Sequence[str]) -> protocol.Welcome:
-        """Raises NetworkError, ProtocolError; the connection is closed then."""
+        """Raises NetworkError, ProtocolError, Unauthenticated; the connection is closed then."""
         self.peer = await connect_messages(address, self)
         try:
-            body = await self.peer.call(
-                protocol.OP_HELLO, protocol.encode_hello(incarnations), timeout_s=limits.CONNECT_TIMEOUT_S
-            )
+            hello = protocol.encode_hello(incarnations, token=self._token, role=ENGINE)
+            body = await self.peer.call(protocol.OP_HELLO, hello, timeout_s=limits.CONNECT_TIMEOUT_S)
             welcome = protocol.decode_welcome(body)
         except BaseException:
             self.peer.close()
@@ -86,12 +94,12 @@ class FollowerSession:
         if self._over or self._fault is not None:
             return
         if opcode == protocol.OP_ENTRIES:
+            term, first, payloads = protocol.decode_entries(body)
+            if term != self.term:
+                raise errors.ProtocolError(
+                    f"expected entries of term {self.term}, found those of {term}", expected=self.term, found=term
+                )
             try:
-                term, first, payloads = protocol.decode_entries(body)
-                if term != self.term:
-                    raise errors.ProtocolError(
-                        f"expected entries of term {self.term}, found those of {term}", expected=self.term, found=term
-                    )
                 delivered = self._deliver(first, payloads)
             except Exception as error:  # noqa: BLE001 - raised by raise_fault
                 self._fault = error

@@ -23,18 +23,22 @@ from functools import partial
 from typing import Final, TypeVar
 
 from boki_common import limits
+from boki_common.backoff import Backoff
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BadVersion, BokiError, InvalidArgument, NoSequencer
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
+from boki_common.retry import retry
 from boki_common.runtime.ports import Random
+from boki_ledger.ledgers import Ledgers
 from boki_metalog import term_plan
-from boki_metalog.ledgers import Ledgers
-from boki_metalog.metadata_tree import VersionedView, ensure_view
-from boki_metalog.patience import patiently
+from boki_metalog.metadata_tree import VersionedView, ensure_view, read_record
+from boki_metalog.permissions import ADMINISTRATOR
 from boki_metalog.sequencer_member import SequencerMember, ask_to_yield, living_sequencers
-from boki_metalog.term_change import Decide, change_terms
+from boki_metalog.term_change import NO_DECISIONS, Decide, Decisions, change_terms
+from boki_metalog.term_end import Decision
 from boki_metalog.term_plan import Candidate, Offer
 from boki_metalog.view import VIEW_PATH, Installed, View, encode_view
 
@@ -62,7 +66,11 @@ class LogChanges:
         retry_first_s: float = 0.02,
         retry_limit_s: float = 0.5,
         asking: bool = True,
+        token: ClusterToken = NO_TOKEN,
+        role: str = ADMINISTRATOR,
     ) -> None:
+        self._token = token
+        self._role = role
         self._metadata = metadata
         self._ledgers = ledgers
         self._rng = rng
@@ -88,6 +96,26 @@ class LogChanges:
             raise InvalidArgument(f"expected one of the logs {sorted(found.view.logs)}, found {log}", found=log)
         term = found.view.term_of(log) if suspect is None else suspect
         return await self._change(partial(term_plan.replace, log=log, suspect=term), known=found)
+
+    async def give_up(self, log: int, term: int, decision: Decision) -> VersionedView:
+        """The log's term ends before an entry of its metalog that nobody can read, and the next one begins (`term_end`).
+
+        Raises:
+            InvalidArgument: the entry can be read, is not the first that cannot, or the term is over and its record says otherwise.
+                As `roll`.
+        """
+        found = await self._look()
+        if found.view.term_of(log) == term:
+            decide = partial(term_plan.replace, log=log, suspect=term)
+            found = await self._change(decide, known=found, decisions={term: decision})
+        record = await read_record(self._metadata, term)
+        if record.given_up is None or record.given_up.first_entry != decision.entry:
+            raise InvalidArgument(
+                f"term {term} is over, and ends with entry {record.last_entry} of its metalog, as its record says for ever: engines "
+                "that could read it went on from there",
+                found=decision.entry,
+            )
+        return found
 
     async def move(self, slots: Iterable[int], to: int) -> VersionedView:
         """These slots go to one log. Raises as `roll`."""
@@ -134,7 +162,9 @@ class LogChanges:
             _log.info("log added", log=number)
             return number
 
-    async def _change(self, decide: Decide, *, known: VersionedView | None = None) -> VersionedView:
+    async def _change(
+        self, decide: Decide, *, known: VersionedView | None = None, decisions: Decisions = NO_DECISIONS
+    ) -> VersionedView:
         """`known`: the view as it was read just now; good for one attempt."""
 
         async def attempt() -> VersionedView:
@@ -148,22 +178,26 @@ class LogChanges:
                 choose=self._choose,
                 yields=self._ask_to_yield if self._asking else None,
                 known=start,
+                decisions=decisions,
             )
 
         return await self._in_time(attempt)
 
     async def _look(self) -> VersionedView:
         """The view, and who lives: both at once. A spare listed before the view was read is looked at after, as each is."""
-        living = living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s)
+        living = self._ask_who_lives()
         found, self._living = await asyncio.gather(ensure_view(self._metadata), living)
         return found
+
+    async def _ask_who_lives(self) -> dict[str, SequencerMember]:
+        return await living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s, token=self._token)
 
     async def _choose(self, view: View, logs: tuple[int, ...]) -> Mapping[int, Candidate]:
         if not logs:
             return {}
         living, self._living = self._living, None
         if living is None:
-            living = await living_sequencers(self._metadata, timeout_s=self._confirm_timeout_s)
+            living = await self._ask_who_lives()
         self._answered = {one: Address.parse(member.address) for one, member in living.items()}
         offers = {one: Offer(member.spares[0], member.log) for one, member in living.items()}
         return term_plan.pair(view, logs, offers)
@@ -173,22 +207,16 @@ class LogChanges:
         if address is None:
             return
         try:
-            await ask_to_yield(address, installed.term, timeout_s=YIELD_TIMEOUT_S)
+            await ask_to_yield(address, installed.term, timeout_s=YIELD_TIMEOUT_S, token=self._token, role=self._role)
         except BokiError as error:
             _log.info("a term did not end when asked, its metalog is fenced", term=installed.term, error=error)
 
     async def _in_time(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        deadline_s = asyncio.get_running_loop().time() + self._patience_s
-
-        def passing(error: BokiError) -> bool:
-            return error.retryable and asyncio.get_running_loop().time() < deadline_s
-
-        return await patiently(
+        return await retry(
             attempt,
-            first_s=self._retry_first_s,
-            limit_s=self._retry_limit_s,
-            passing=passing,
-            waits=lambda error, pause_s: _log.info("not yet, trying again", pause_s=pause_s, error=error),
+            Backoff(self._retry_first_s, self._retry_limit_s),
+            on_failure=lambda error, pause_s: _log.info("not yet, trying again", pause_s=pause_s, error=error),
+            timeout_s=self._patience_s,
         )
 
 

@@ -2,7 +2,8 @@
 
 A log is found when the view names it, or when a sealed term was its; then it is followed for ever. Who needs some slots only
 follows the logs that have, or ever had, one of them (`foreign` tells which terms are none of its business). One log that stands
-still holds up no other. What can never be right in one of them ends `run`: whoever indexes books cannot go on without it.
+still holds up no other, also one that stops because what comes next in it cannot be right. What a listener raises ends `run`, as
+does a view that cannot be read.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import MetadataError
 from boki_common.ids import Position
 from boki_common.metadata.store import MetadataStore
+from boki_common.retry import event_or_timeout
+from boki_ledger.ledgers import Ledgers
 from boki_metalog.follower import FollowerListener, LogFollower
-from boki_metalog.ledgers import Ledgers
-from boki_metalog.patience import woken
 from boki_metalog.settings import FollowerSettings
 from boki_metalog.term_history import TermHistory
 from boki_metalog.term_order import ALL_SLOTS, slot_mask
@@ -47,13 +49,16 @@ class LogFollowers:
         settings: FollowerSettings = FollowerSettings(),  # noqa: B008 - frozen
         starts: Mapping[int, Position] | None = None,
         slots: int = ALL_SLOTS,
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
         """Followers of the logs that have some slots.
 
         Args:
             starts: log → where it is followed from; others are from their beginnings.
             slots: those that are needed, as the bits of one number.
+            token: shown to the sequencers.
         """
+        self._token = token
         self._slots = slots
         self._foreign: dict[int, None] = {}
         """Terms that a view named, and that have no needed slot."""
@@ -83,7 +88,7 @@ class LogFollowers:
             pause_s = None
             while True:
                 self._raise_faults()
-                await woken(self._wake, pause_s)
+                await event_or_timeout(self._wake, pause_s)
                 pause_s = await self._learn()
         finally:
             await self._feed.close()
@@ -150,6 +155,7 @@ class LogFollowers:
             settings=self._settings,
             feed=self._feed,
             history=self._history,
+            token=self._token,
         )
         task = asyncio.get_running_loop().create_task(follower.run(), name=f"follows log {log}")
         self._running[task] = None

@@ -16,10 +16,12 @@ Little endian. The entry's checksum is the digest of the ledger that stores it, 
     …             commands: kind u8 | reserved 3 | body_bytes u32 | body, a multiple of 8 bytes
     kind 1  OPEN    shard u32 | reserved u32 | ledger_id u64 | engine incarnation 16 B
     kind 2  CLOSE   shard u32 | reserved u32
-    kind 3  TRIM    book u64 | pair_count u32 | flags u32: 1 = forget | n × (tag u64 | before u64)
-    kind 4  EXPIRE  book u64 | last u64 | writer 16 B
+    kind 3  TRIM    book u64 | pair_count u32 | flags u32: 1 = forget, of earlier versions | n × (tag u64 | before u64)
+    kind 4  EXPIRE  book u64 | last u64 | writer 16 B            of earlier versions: the writer may begin anew
     kind 5  LOST    term u32 | shard u32 | first_entry u64 | stop_entry u64 | evidence_bytes u32 | flags u32: 1 = indexed
                     | evidence, then zeros up to a multiple of 8
+    kind 6  EXPIRE  as kind 4, for good (ADR 23)
+    kind 7  TRIM    book u64 | pair_count u32 | flags u32: 0 | forget_before_ms u64 | n × (tag u64 | before u64)
 
 Rules:
 - `records_end` and `entries_end` are absolute within the shard (exclusive), so whoever knows one entry knows the state.
@@ -57,6 +59,8 @@ CLOSE: Final = 2
 TRIM: Final = 3
 EXPIRE: Final = 4
 LOST: Final = 5
+EXPIRE_FOR_GOOD: Final = 6
+TRIM_AND_FORGET: Final = 7
 
 _HEAD: Final = Struct("<B3xIIIQQQ")
 _SHARD: Final = Struct("<I4xQQ")
@@ -65,6 +69,7 @@ _COMMAND: Final = Struct("<B3xI")
 _OPEN: Final = Struct("<I4xQ16s")
 _CLOSE: Final = Struct("<I4x")
 _TRIM: Final = Struct("<QII")
+_TRIM_AND_FORGET: Final = Struct("<QIIQ")
 _TRIM_PAIR: Final = Struct("<QQ")
 _EXPIRE: Final = Struct("<QQ16s")
 _LOST: Final = Struct("<IIQQII")
@@ -110,21 +115,26 @@ class Close(NamedTuple):
 class Trim(NamedTuple):
     """Of the records of `book` that are ordered before this, those below a mark go (DESIGN §7).
 
-    `pairs`: (tag, before), `before` exclusive; tag 0 moves the mark of the whole book. `forget`: what is emptied by it, and
-    old, is forgotten altogether.
+    `pairs`: (tag, before), `before` exclusive; tag 0 moves the mark of the whole book. `forget`: streams that are emptied by it,
+    and have no record from `forget_before_ms` on, are forgotten altogether. None: of earlier versions, an hour of cut time.
     """
 
     book: int
     pairs: tuple[tuple[int, int], ...]
     forget: bool
+    forget_before_ms: int | None = None
 
 
 class Expire(NamedTuple):
-    """The book forgets `writer` (16 bytes), unless its last number is not `last` any more: then nothing happens."""
+    """The book forgets `writer` (16 bytes), unless its last number is not `last` any more: then nothing happens.
+
+    `for_good`: a session writer that is not younger than this one does not begin any more (ADR 23).
+    """
 
     book: int
     writer: bytes
     last: int
+    for_good: bool = True
 
 
 class Lost(NamedTuple):
@@ -154,6 +164,14 @@ class MetalogEntry(msgspec.Struct, frozen=True):
     shards: tuple[ShardEnd, ...]
     commands: tuple[Command, ...] = ()
     carried: tuple[Carried, ...] = ()
+
+
+class EntryHead(NamedTuple):
+    """What the head of an entry says, whatever follows it."""
+
+    start_pos: int
+    end_pos: int
+    time_ms: int
 
 
 def encode(entry: MetalogEntry) -> bytes:
@@ -191,18 +209,12 @@ def decode(data: Buffer) -> MetalogEntry:
         raise ProtocolError(f"expected a metalog entry of at least {_HEAD.size} bytes, found {size}")
     version, carried_count, shard_count, command_count, start_pos, end_pos, time_ms = _HEAD.unpack_from(view)
     if version not in (_PLAIN, VERSION):
-        raise VersionMismatch(
-            f"expected a metalog entry of version {VERSION} or {VERSION - 1}, found {version}: upgrade this program",
-            expected=VERSION,
-            found=version,
-        )
+        _check_version(version)
     if version == _PLAIN:
         carried_count = 0
     shards_end = _check_counts(size, carried_count, shard_count, command_count)
     if not start_pos <= end_pos <= limits.POSITION_MAX or time_ms > _I63_MAX:
-        raise ProtocolError(
-            f"expected positions in order up to {limits.POSITION_MAX}, found {start_pos} … {end_pos}, time {time_ms}"
-        )
+        _check_numbers(start_pos, end_pos, time_ms)
     shards = tuple(map(make_end, _SHARD.iter_unpack(view[_HEAD.size : shards_end])))
     before = -1
     for shard, records_end, entries_end in shards:
@@ -221,6 +233,34 @@ def decode(data: Buffer) -> MetalogEntry:
     elif offset != size:
         raise ProtocolError(f"a metalog entry has {size - offset} bytes after its end")
     return MetalogEntry(start_pos, end_pos, time_ms, shards, commands, carried)
+
+
+def decode_head(data: Buffer) -> EntryHead:
+    """The head alone, which all versions that are known here have at the same place: also of an entry with commands that only
+    later programs know. Raises as `decode`."""
+    view = memoryview(data)
+    if len(view) < _HEAD.size:
+        raise ProtocolError(f"expected a metalog entry of at least {_HEAD.size} bytes, found {len(view)}")
+    version, _, _, _, start_pos, end_pos, time_ms = _HEAD.unpack_from(view)
+    _check_version(version)
+    _check_numbers(start_pos, end_pos, time_ms)
+    return EntryHead(start_pos, end_pos, time_ms)
+
+
+def _check_version(version: int) -> None:
+    if version not in (_PLAIN, VERSION):
+        raise VersionMismatch(
+            f"expected a metalog entry of version {VERSION} or {VERSION - 1}, found {version}: upgrade this program",
+            expected=VERSION,
+            found=version,
+        )
+
+
+def _check_numbers(start_pos: int, end_pos: int, time_ms: int) -> None:
+    if not start_pos <= end_pos <= limits.POSITION_MAX or time_ms > _I63_MAX:
+        raise ProtocolError(
+            f"expected positions in order up to {limits.POSITION_MAX}, found {start_pos} … {end_pos}, time {time_ms}"
+        )
 
 
 def _check_counts(size: int, carried_count: int, shard_count: int, command_count: int) -> int:
@@ -304,11 +344,14 @@ def encode_command(command: Command) -> bytes:
             kind, body = OPEN, _OPEN.pack(shard, ledger_id, writes)
         case Close(shard):
             kind, body = CLOSE, _CLOSE.pack(shard)
-        case Trim(book, pairs, forget):
+        case Trim(book, pairs, forget, before_ms):
             rows = b"".join([_TRIM_PAIR.pack(*pair) for pair in pairs])
-            kind, body = TRIM, _TRIM.pack(book, len(pairs), _FORGET if forget else 0) + rows
-        case Expire(book, writer, last):
-            kind, body = EXPIRE, _EXPIRE.pack(book, last, writer)
+            if before_ms is None:
+                kind, body = TRIM, _TRIM.pack(book, len(pairs), _FORGET if forget else 0) + rows
+            else:
+                kind, body = TRIM_AND_FORGET, _TRIM_AND_FORGET.pack(book, len(pairs), 0, before_ms) + rows
+        case Expire(book, writer, last, for_good):
+            kind, body = EXPIRE_FOR_GOOD if for_good else EXPIRE, _EXPIRE.pack(book, last, writer)
         case Lost(term, shard, first_entry, stop_entry, evidence, indexed):
             head = _LOST.pack(term, shard, first_entry, stop_entry, len(evidence), _INDEXED if indexed else 0)
             kind, body = LOST, head + evidence + bytes(-len(evidence) % 8)
@@ -322,8 +365,9 @@ def command_bytes(command: Command) -> int:
             body = _OPEN.size
         case Close():
             body = _CLOSE.size
-        case Trim(_, pairs, _):
-            body = _TRIM.size + len(pairs) * _TRIM_PAIR.size
+        case Trim(_, pairs, _, before_ms):
+            body = _TRIM.size if before_ms is None else _TRIM_AND_FORGET.size
+            body += len(pairs) * _TRIM_PAIR.size
         case Expire():
             body = _EXPIRE.size
         case Lost(_, _, _, _, evidence):
@@ -382,15 +426,23 @@ def _read_body(kind: int, body: memoryview) -> Command:
         return Open(shard, incarnation.hex(), ledger_id)
     if kind == CLOSE:
         return Close(*_CLOSE.unpack_from(body))
-    if kind == EXPIRE:
+    if kind in (EXPIRE, EXPIRE_FOR_GOOD):
         book, last, writer = _EXPIRE.unpack_from(body)
-        return Expire(book, writer, last)
+        return Expire(book, writer, last, kind == EXPIRE_FOR_GOOD)
     if kind == TRIM:
         book, pair_count, flags = _TRIM.unpack_from(body)
         rows = body[_TRIM.size :]
         if flags & ~_FORGET or pair_count * _TRIM_PAIR.size != len(rows):
             raise ProtocolError(f"a TRIM of {len(body)} bytes cannot hold {pair_count} pairs, flags {flags:#x}")
         return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), bool(flags & _FORGET))
+    if kind == TRIM_AND_FORGET:
+        book, pair_count, flags, before_ms = _TRIM_AND_FORGET.unpack_from(body)
+        rows = body[_TRIM_AND_FORGET.size :]
+        if flags or pair_count * _TRIM_PAIR.size != len(rows):
+            raise ProtocolError(
+                f"a TRIM of {len(body)} bytes cannot hold {pair_count} pairs, flags {flags:#x}, and a time"
+            )
+        return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), True, before_ms)
     term, shard, first_entry, stop_entry, evidence_bytes, flags = _LOST.unpack_from(body)
     evidence, padding = body[_LOST.size : _LOST.size + evidence_bytes], body[_LOST.size + evidence_bytes :]
     if flags & ~_INDEXED or len(evidence) != evidence_bytes or bytes(padding) != bytes(-evidence_bytes % 8):
@@ -400,7 +452,15 @@ def _read_body(kind: int, body: memoryview) -> Command:
     return Lost(term, shard, first_entry, stop_entry, bytes(evidence), bool(flags))
 
 
-_LAYOUTS: Final = {OPEN: _OPEN, CLOSE: _CLOSE, TRIM: _TRIM, EXPIRE: _EXPIRE, LOST: _LOST}
+_LAYOUTS: Final = {
+    OPEN: _OPEN,
+    CLOSE: _CLOSE,
+    TRIM: _TRIM,
+    EXPIRE: _EXPIRE,
+    LOST: _LOST,
+    EXPIRE_FOR_GOOD: _EXPIRE,
+    TRIM_AND_FORGET: _TRIM_AND_FORGET,
+}
 """Kind → the fixed part of its body."""
 
 
@@ -410,7 +470,9 @@ def _fault(command: Command) -> str | None:
         case Open(shard, _, ledger_id):
             if not (0 <= shard <= _U32_MAX and 0 <= ledger_id <= _I63_MAX):
                 return f"expected a ledger id up to 2**63-1 for shard {shard}, found {ledger_id}"
-        case Trim(book, pairs, _):
+        case Trim(book, pairs, forget, before_ms):
+            if before_ms is not None and not (forget and 0 < before_ms <= _I63_MAX):
+                return f"expected a time from 1 to 2**63-1 to forget what came before, found {before_ms} ({forget})"
             if not 0 < len(pairs) <= limits.TRIM_PAIRS or not 0 <= book <= U64_MAX:
                 return f"expected 1 to {limits.TRIM_PAIRS} pairs to trim in a book, found {len(pairs)} in book {book}"
             for tag, before in pairs:

@@ -1,6 +1,6 @@
 """Reads the entries of one metalog ledger, batch after batch, for a follower that is behind.
 
-Entries up to `end` are known to be acknowledged: the ledger is closed there (`closed`), or its sequencer said so. After a
+Entries up to `end` are known to be acknowledged: the ledger is closed behind them (`closed_at`), or its sequencer said so. After a
 failure the ledger is opened anew, so its metadata is read again and other copies are asked.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from boki_common.errors import BokiError, CorruptData
-from boki_metalog.ledgers import LedgerReader, Ledgers
+from boki_ledger.ledgers import LedgerReader, Ledgers
 from boki_metalog.settings import FollowerSettings
 
 FIRST_BATCH_ENTRIES: Final = 64
@@ -18,11 +18,14 @@ FIRST_BATCH_ENTRIES: Final = 64
 class MetalogReader:
     """See the module. A batch holds about `settings.read_bytes`: its size follows that of the entries read before."""
 
-    def __init__(self, ledgers: Ledgers, ledger_id: int, *, end: int, closed: bool, settings: FollowerSettings) -> None:
+    def __init__(
+        self, ledgers: Ledgers, ledger_id: int, *, end: int, closed_at: int | None, settings: FollowerSettings
+    ) -> None:
+        """`closed_at`: the last entry of the ledger, which is closed, at `end` or behind it; None: nobody knows."""
         self._ledgers = ledgers
         self._ledger_id = ledger_id
         self._end = end
-        self._closed = closed
+        self._closed_at = closed_at
         self._settings = settings
         self._batch = min(FIRST_BATCH_ENTRIES, settings.read_entries)
         self._reader: LedgerReader | None = None
@@ -60,12 +63,12 @@ class MetalogReader:
     async def _open(self) -> LedgerReader:
         reader = await self._ledgers.open(self._ledger_id, recover=False)
         try:
-            if self._closed and (not reader.closed or reader.last_entry != self._end - 1):
+            if self._closed_at is not None and (not reader.closed or reader.last_entry != self._closed_at):
                 raise CorruptData(
-                    f"expected metalog ledger {self._ledger_id} closed at entry {self._end - 1}, as its term's record says, "
+                    f"expected metalog ledger {self._ledger_id} closed at entry {self._closed_at}, as its term's record says, "
                     f"found {'closed' if reader.closed else 'open'} at {reader.last_entry}",
                     ledger_id=self._ledger_id,
-                    expected=self._end - 1,
+                    expected=self._closed_at,
                     found=reader.last_entry,
                 )
         except BaseException:

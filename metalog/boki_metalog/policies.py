@@ -20,6 +20,7 @@ from boki_common.errors import LedgerError, NoSuchEntry, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
+from boki_ledger.ledgers import Ledgers
 from boki_ledger.member_trust import REMEMBERED
 from boki_metalog.controller_rules import (
     Absent,
@@ -29,9 +30,8 @@ from boki_metalog.controller_rules import (
     may_delete,
     wanted_weights,
 )
-from boki_metalog.errors import ThinlyServed
+from boki_metalog.errors import MetalogUnreadable, ThinlyServed
 from boki_metalog.index_slots import ENGINE_ROLE, engine_members, thin_slots
-from boki_metalog.ledgers import Ledgers
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import ensure_view, read_record
 from boki_metalog.sequencer_member import sequencer_members
@@ -52,25 +52,12 @@ CLOSED_SPARES: Final = 1_024
 _log = get_logger("policies")
 
 
-class ControlledLedgers(Ledgers, Protocol):
-    """The ledger layer as a controller needs it; `boki_ledger.LedgerClient` fulfils it as it is."""
-
-    async def list(self) -> list[int]:
-        """Ids of all ledgers, ascending."""
-
-    async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
-        """Raises NoSuchLedger."""
-
-    async def delete(self, ledger_id: int) -> None:
-        """Raises NoSuchLedger."""
-
-
 @dataclass
 class Cluster:
     """What a policy may use. `terms_led` tells one leadership from the next."""
 
     metadata: MetadataStore
-    ledgers: ControlledLedgers
+    ledgers: Ledgers
     settings: ControllerSettings
     changes: LogChanges
     watch: SequencerWatch
@@ -111,9 +98,15 @@ class KeepTerms:
         due = self._vacant.due(
             view, presence, grace_s=cluster.settings.vacant_grace_s, now_s=asyncio.get_running_loop().time()
         )
+        stuck: MetalogUnreadable | None = None
         for log in due:
             _log.info("a log has no sequencer", log=log, term=view.term_of(log))
-            await cluster.changes.roll(log, suspect=view.term_of(log))
+            try:
+                await cluster.changes.roll(log, suspect=view.term_of(log))
+            except MetalogUnreadable as error:  # the other logs can do without it
+                stuck = stuck or error
+        if stuck is not None:
+            raise stuck
 
 
 class Balance:
@@ -248,7 +241,7 @@ def _perhaps_empty(metadata: LedgerMetadata, custom: Mapping[str, bytes]) -> boo
     return metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0
 
 
-async def _has_entries(ledgers: ControlledLedgers, ledger_id: int) -> bool:
+async def _has_entries(ledgers: Ledgers, ledger_id: int) -> bool:
     """Whether a bookie has its first entry, or may have it. Disturbs nobody."""
     reader = await ledgers.open(ledger_id, recover=False)
     try:

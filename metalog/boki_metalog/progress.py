@@ -251,6 +251,10 @@ class CutBuilder:
         """How many of them are not closed by an entry that was taken."""
         return len(self._shards)
 
+    def known_end(self, shard: int) -> ShardEnd | None:
+        """What was reported of a shard whose OPEN is in an entry that was taken; None: there is none such."""
+        return self._known.get(shard)
+
     def open(self, incarnation: str, ledger_id: int) -> int:
         """Gives a shard number; the OPEN goes into the next entry. The same request again gives the same number.
 
@@ -283,7 +287,7 @@ class CutBuilder:
 
         Raises:
             ShardNotOpen: closed, about to be closed, or not opened by an entry yet.
-            ImpossibleReport: one number rises without the other, or faster than entries can hold records.
+            ImpossibleReport: one number rises without the other, or faster than entries can hold records, or above all bounds.
         """
         known = self._known.get(shard)
         if known is None or self._shards[shard].closing:
@@ -293,7 +297,8 @@ class CutBuilder:
         entries = entries_end - entries_known
         if records <= 0 and entries <= 0:
             return
-        if records < 0 or entries <= 0 or records > entries * limits.BATCH_RECORDS:
+        impossible = records < 0 or entries <= 0 or records > entries * limits.BATCH_RECORDS
+        if impossible or entries_end > limits.POSITION_MAX:  # of which no entry of a metalog tells
             raise ImpossibleReport(
                 f"shard {shard} was reported at {records_known} records in {entries_known} entries and "
                 f"cannot be at {records_end} in {entries_end}",

@@ -23,29 +23,31 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
-    BadVersion,
     BokiError,
     InvalidArgument,
     MetadataError,
+    NotEnoughBookies,
     ProtocolError,
     TermOver,
 )
 from boki_common.logs import get_logger
-from boki_common.metadata.membership import Membership
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Clock, Random
+from boki_ledger.ledgers import Ledgers
+from boki_metalog import permissions
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.errors import SpareTaken, TermFull
-from boki_metalog.ledgers import Ledgers, LedgerWriter
+from boki_metalog.errors import MetalogUnreadable, SpareTaken, TermFull
 from boki_metalog.metadata_tree import ensure_view
 from boki_metalog.metric_definitions import SequencerMetrics
-from boki_metalog.patience import patiently, woken
-from boki_metalog.sequencer_member import SequencerMember, sequencer_path
+from boki_metalog.sequencer_member import SequencerMember
 from boki_metalog.settings import SequencerSettings
+from boki_metalog.spare_offer import SpareOffer
 from boki_metalog.standby import Standby
 from boki_metalog.term_change import change_term
 from boki_metalog.term_plan import Candidate
@@ -55,12 +57,16 @@ from boki_metalog.view_feed import ViewFeed
 
 T = TypeVar("T")
 
-LEDGER_ROLE: Final = {"boki.role": b"metalog"}
-INCARNATION: Final = "boki.incarnation"
-"""Custom metadata of the ledgers made here: for people who list them, and for whoever deletes spares that nobody needs."""
-
 ANY_LOG: Final = -1
 """What a sequencer that stands by for any log says when it is asked for its log."""
+
+_OF_SHARDS: Final = {
+    protocol.OP_OPEN: "OPEN",
+    protocol.OP_REPORT: "REPORT",
+    protocol.OP_CARRY: "CARRY",
+    protocol.OP_CLOSE: "CLOSE",
+}
+"""What only engines say."""
 
 _log = get_logger("sequencer")
 
@@ -87,7 +93,9 @@ class Sequencer:
         metrics: Metrics,
         log: int | None,
         take_over: bool,
+        token: ClusterToken,
     ) -> None:
+        self.token = token
         self.incarnation = rng.token(16).hex()
         self.log = log
         """The log that this process serves; while it stands by the only one it would, None: any."""
@@ -105,17 +113,14 @@ class Sequencer:
         self._metrics_of_logs: dict[int, SequencerMetrics] = {}
         self._take_over = take_over
         self._server: MessageServer
-        self._membership: Membership
+        self._spare = SpareOffer(ledgers, self.incarnation, settings, self._member)
         self._wake = asyncio.Event()
         self._feed = ViewFeed(
             metadata, self._wake.set, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s
         )
         self._standby = Standby(
-            metadata, self.incarnation, only=log, settings=settings, rng=rng, on_change=self._wake.set
+            metadata, self.incarnation, only=log, settings=settings, rng=rng, on_change=self._wake.set, token=token
         )
-        self._spare: LedgerWriter | None = None
-        self._listed: bytes = b""
-        """What the membership node is known to hold."""
         self._began = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -132,12 +137,14 @@ class Sequencer:
         metrics: Metrics | None = None,
         log: int | None = None,
         take_over: bool = False,
+        token: ClusterToken = NO_TOKEN,
     ) -> Sequencer:
         """Listens and lists itself; a term is sought in the background, see `serving`.
 
         Args:
             log: the only log to stand by for; None: any of the view.
             take_over: do not ask the serving sequencer, replace it.
+            token: asked of those who connect, and shown to other sequencers.
 
         Raises:
             SettingsError: cannot listen. MetadataUnavailable: the store is away.
@@ -151,11 +158,12 @@ class Sequencer:
             metrics=Metrics() if metrics is None else metrics,
             log=log,
             take_over=take_over,
+            token=token,
         )
         self._server = await MessageServer.start(address, lambda _: _Participant(self))
         try:
             await ensure_view(metadata)
-            self._membership = await Membership.join(metadata, sequencer_path(self.incarnation), self._member())
+            await self._spare.join(metadata)
         except BaseException:
             await self._server.close()
             raise
@@ -190,11 +198,14 @@ class Sequencer:
             "role": "sequencer",
             "incarnation": self.incarnation,
             "address": str(self.address),
+            "asks_for_token": self.token.asks,
             "log": self.log,
             "serving": self.term != 0,
-            "spare_ledger": None if self._spare is None else self._spare.ledger_id,
+            "spare_ledger": self._spare.ledger_id,
             "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
             "term": None if self.term_server is None else self.term_server.status(),
+            "replicas": self._settings.replicas,
+            "acks": self._settings.acks,
         }
 
     async def close(self) -> None:
@@ -207,10 +218,10 @@ class Sequencer:
         await self._standby.close()
         if self.term_server is not None:
             self.term_server.end(TermOver(f"sequencer {self.incarnation} stops", term=self.term_server.term))
-        self._drop_spare()
+        self._spare.drop()
         await self._server.close()
         try:
-            await self._membership.leave()
+            await self._spare.membership.leave()
         except MetadataError as error:
             _log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
@@ -225,7 +236,7 @@ class Sequencer:
     async def _run(self) -> None:
         try:
             while True:
-                begun = await self._patiently(self._seek_term)
+                begun = await self._retry(self._seek_term)
                 server = self._begin(begun)
                 await self._serve(server)
                 if server.orderly:
@@ -238,27 +249,13 @@ class Sequencer:
             self.failed.set_exception(error)
             self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
 
-    async def _offer_spare(self) -> Candidate:
-        """A ledger that this incarnation made, listed for the next term."""
-        if self._spare is None:
-            self._spare = await self._ledgers.create(
-                replicas=self._settings.replicas,
-                acks=self._settings.acks,
-                custom=LEDGER_ROLE | {INCARNATION: self.incarnation.encode()},
-            )
-        member = self._member()
-        if member != self._listed:
-            try:
-                await self._membership.update(member)
-            except BadVersion as error:
-                # The membership's own keeper wrote meanwhile. It goes on until the newest value is there.
-                _log.debug("the listing was being written already", incarnation=self.incarnation, error=error)
-            self._listed = member
-        return Candidate(self.incarnation, self._spare.ledger_id)
-
     async def _seek_term(self) -> _Begun:
         """Stands by until a view gives a term to this process; takes over a log itself when that is due."""
-        candidate = await self._offer_spare()
+        try:
+            candidate = await self._spare.offer()
+        except NotEnoughBookies:
+            await self._close_lost()
+            raise
         while True:
             view, version = await ensure_view(self._metadata)
             self._feed.offer(view, version)
@@ -281,12 +278,33 @@ class Sequencer:
                 )
             except SpareTaken as error:
                 _log.info("the spare is of no use any more", log=log, error=error)
-                self._drop_spare()
-                candidate = await self._offer_spare()
+                self._spare.drop()
+                candidate = await self._spare.offer()
+                continue
+            except MetalogUnreadable as error:
+                # Other logs may need this process: it tries this one again later.
+                _log.error("a log can have no next term", log=log, error=error)
+                self._take_over = False
+                self._standby.stuck(log)
                 continue
             self._feed.offer(view, version)
             if candidate.is_installed(view, log):
                 self._standby.changed(log)
+
+    async def _close_lost(self) -> None:
+        """Closes the metalog of a lost sequencer though there is none to follow it, where no bookies take writes: reads go on
+        with what it ordered. It is what a change of the term begins with, and one that stopped there is left as any other."""
+        view, _ = await ensure_view(self._metadata)
+        log, _ = await self._standby.look(view)
+        installed = None if log is None else view.installed(log)
+        if installed is None:
+            return
+        reader = await self._ledgers.open(installed.metalog_ledger, recover=False)
+        if not reader.closed:
+            await reader.close()
+            reader = await self._ledgers.open(installed.metalog_ledger, recover=True)
+            _log.info("closed a metalog without a next one: too few bookies take writes", log=log, term=installed.term)
+        await reader.close()
 
     async def _due(self, view: View) -> int | None:
         """The log to take over now; None after something may have changed."""
@@ -295,7 +313,7 @@ class Sequencer:
         log, pause_s = await self._standby.look(view)
         if log is None:
             pause_s = self._settings.standby_check_s if pause_s is None else pause_s
-            await woken(self._wake, min(pause_s, self._settings.standby_check_s))
+            await event_or_timeout(self._wake, min(pause_s, self._settings.standby_check_s))
         return log
 
     def _begun(self, candidate: Candidate, view: View) -> _Begun | None:
@@ -303,14 +321,8 @@ class Sequencer:
         installed = None if log is None else view.installed(log)
         return None if log is None or installed is None else _Begun(log, installed, view.slots_of(log))
 
-    def _drop_spare(self) -> None:
-        if self._spare is not None:
-            self._spare.abandon()
-            self._spare = None
-
     def _begin(self, begun: _Begun) -> TermServer:
-        writer, self._spare = self._spare, None
-        assert writer is not None
+        writer = self._spare.take()
         log, installed, slots = begun
         self._standby.rest()
         metrics = self._metrics_of(log)
@@ -322,7 +334,7 @@ class Sequencer:
             settings=self._settings,
             metrics=metrics,
             ended=lambda _: self._wake.set(),
-            may_roll=lambda: self._spare is not None,
+            may_roll=lambda: self._spare.writer is not None,
         )
         self.log = log
         self._take_over = False
@@ -334,7 +346,7 @@ class Sequencer:
     async def _serve(self, server: TermServer) -> None:
         """Returns when the term is over. Meanwhile lists the next spare, and looks at the view."""
         assert self.log is not None
-        spare = asyncio.get_running_loop().create_task(self._patiently(self._offer_spare))
+        spare = asyncio.get_running_loop().create_task(self._retry(self._spare.offer))
         spare.add_done_callback(lambda _: self._wake.set())
         try:
             while server.over is None:
@@ -345,7 +357,7 @@ class Sequencer:
                 if self._feed.view is not None and self._feed.view.term_of(self.log) != server.term:
                     server.end(TermOver(f"term {server.term} was replaced in the view", term=server.term))
                     return
-                await woken(self._wake, None)
+                await event_or_timeout(self._wake, None)
         finally:
             self._metrics_of(self.log).term(0)
             self._began.clear()
@@ -366,20 +378,17 @@ class Sequencer:
             self._metrics_of_logs[log] = SequencerMetrics(self._metrics, log)
         return self._metrics_of_logs[log]
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats while what fails is retryable."""
-        return await patiently(
+        return await retry(
             attempt,
-            first_s=self._settings.retry_first_s,
-            limit_s=self._settings.retry_limit_s,
-            passing=lambda error: error.retryable,
-            waits=lambda error, pause_s: _log.warning(
+            self._settings.backoff(),
+            on_failure=lambda error, pause_s: _log.warning(
                 "not yet a term, trying again", incarnation=self.incarnation, pause_s=pause_s, error=error
             ),
         )
 
-    def _member(self) -> bytes:
-        spares = () if self._spare is None else (self._spare.ledger_id,)
+    def _member(self, spares: tuple[int, ...]) -> bytes:
         return msgspec.json.encode(SequencerMember(str(self._server.address), spares, self._standby.only))
 
 
@@ -389,21 +398,28 @@ class _Participant:
     def __init__(self, sequencer: Sequencer) -> None:
         self._sequencer = sequencer
         self._greeted = False
+        self._rights = permissions.NO_RIGHTS
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         server = self._sequencer.term_server
-        if opcode == protocol.OP_REPORT and self._greeted and server is not None:
+        if opcode == protocol.OP_REPORT and self._rights.shards and server is not None:
             server.report(peer, *protocol.decode_report(body))
-        elif opcode == protocol.OP_CARRY and self._greeted and server is not None:
+        elif opcode == protocol.OP_CARRY and self._rights.shards and server is not None:
             server.carry(peer, protocol.decode_carry(body))
         elif opcode == protocol.OP_HELLO:
             hello = protocol.decode_hello(body)
+            token = self._sequencer.token
+            token.admit(hello.auth, "this sequencer")
+            self._rights = permissions.Rights(hello.role, token_asked=token.asks)
             self._greeted = True
+            peer.introduced()
             if server is not None:
-                server.hello(peer, hello.incarnations)
+                server.hello(peer, hello.incarnations if self._rights.shards else ())
             peer.respond(request_id, opcode, protocol.encode_welcome(self._sequencer.welcome()))
         elif not self._greeted:
             raise ProtocolError(f"expected HELLO first, found opcode {opcode}", found=opcode)
+        elif opcode in _OF_SHARDS and not self._rights.shards:
+            self._rights.check_shards(_OF_SHARDS[opcode])
         elif opcode == protocol.OP_STATUS:
             peer.respond(request_id, opcode, msgspec.json.encode(self._sequencer.status()))
         elif server is None:
@@ -415,10 +431,13 @@ class _Participant:
         elif opcode == protocol.OP_CLOSE:
             server.close_shard(peer, request_id, *protocol.decode_close(body))
         elif opcode == protocol.OP_ORDER:
-            server.order(peer, request_id, *protocol.decode_order(body))
+            term, command = protocol.decode_order(body)
+            self._rights.check_order(command)
+            server.order(peer, request_id, term, command)
         elif opcode == protocol.OP_BARRIER:
             server.barrier(peer, request_id, protocol.decode_term(body))
         elif opcode == protocol.OP_YIELD:
+            self._rights.check_yield()
             server.yield_term(peer, request_id, protocol.decode_term(body))
         elif opcode == protocol.OP_SUBSCRIBE:
             server.subscribe(peer, request_id, protocol.decode_subscribe(body))

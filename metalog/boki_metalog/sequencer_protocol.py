@@ -1,7 +1,9 @@
 """Messages between a sequencer and its participants, on `boki_common.net.messages`. Little endian.
 
-    1  HELLO      the first message. msgpack {versions, incarnations} → msgpack {version, incarnation, log, term, serving, carries}
-                  `incarnations`: engines behind this connection that have shards in the term; `serving`: false for a
+    1  HELLO      the first message. msgpack {versions, incarnations, role, auth} → msgpack {version, incarnation, log, term,
+                  serving, carries}
+                  `incarnations`: engines behind this connection that have shards in the term; `role`: see `permissions`;
+                  `auth`: the cluster token, or nil; both are absent in a HELLO of earlier versions; `serving`: false for a
                   sequencer that stands by, or whose term is over; `carries`: whether CARRY may be sent
     2  OPEN       term u32 | 0 u32 | ledger_id u64 | incarnation 16 B → shard u32          answered once the OPEN is ordered
     3  REPORT     push. term u32 | count u32 | count × (shard u32 | 0 u32 | records_end u64 | entries_end u64)
@@ -20,10 +22,12 @@
     13 YIELD      term u32 | 0 u32 → empty     somebody is about to replace the term: answered once it has ended between two
                   entries and its metalog is closed. Who does not know it, or cannot, is fenced, as is who does not answer
     14 CARRY      push. term u32 | shard u32 | records_end u64 | entries_end u64 | body   as a REPORT of one shard; its last
-                  entry, which is not its first, is durable nowhere yet, and is this body. It may be ordered, or not: then it
-                  is to be reported
+                  entry, which is not its first, is durable nowhere yet, and is this body: a record batch that begins where
+                  the entry before ended. It may be ordered, or not: then it is to be reported
 
-A message of another term than the one served is answered TermOver (a push: by TERM_OVER). Everything here is pure.
+A message of another term than the one served is answered TermOver (a push: by TERM_OVER); one that the peer may not send,
+NotPermitted (a push: by REFUSED). Who does not show the token that is asked for gets Unauthenticated, and the connection ends.
+Everything here is pure.
 """
 
 from __future__ import annotations
@@ -36,10 +40,12 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
+from boki_common.cluster_token import ClusterToken
+from boki_common.errors import DECODE_FAULTS, InvalidArgument, ProtocolError, VersionMismatch
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
 from boki_metalog.metalog_entry import Close, Open, ShardEnd, check_command, decode_command, encode_command, make_end
+from boki_metalog.permissions import OF_EARLIER_VERSION
 from boki_metalog.progress import Order
 
 VERSION: Final = 1
@@ -80,6 +86,12 @@ class Hello(msgspec.Struct, frozen=True):
 
     versions: tuple[int, ...]
     incarnations: tuple[str, ...]
+    role: str = OF_EARLIER_VERSION
+    auth: Any = None
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"Hello(versions={self.versions}, incarnations={self.incarnations}, role={self.role!r})"
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -146,8 +158,8 @@ class SequencerTime(NamedTuple):
     """Of its newest entry."""
 
 
-def encode_hello(incarnations: Sequence[str]) -> bytes:
-    return msgspec.msgpack.encode(Hello((VERSION,), tuple(incarnations)))
+def encode_hello(incarnations: Sequence[str] = (), *, token: ClusterToken, role: str) -> bytes:
+    return msgspec.msgpack.encode(Hello((VERSION,), tuple(incarnations), role, token.shown))
 
 
 def decode_hello(body: memoryview) -> Hello:
@@ -338,7 +350,7 @@ def _unpack(layout: Struct, body: memoryview, what: str) -> tuple[Any, ...]:
 def _decode(body: memoryview, kind: type[T], what: str) -> T:
     try:
         return msgspec.msgpack.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_FAULTS as error:
         raise ProtocolError(f"{what} cannot be read: {error}") from error
 
 

@@ -21,13 +21,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from boki_common import limits
-from boki_common.errors import BokiError, MetadataError, NetworkError, ProtocolError
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import AccessError, BokiError, MetadataError, NetworkError, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
+from boki_common.retry import event_or_timeout
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.patience import woken
+from boki_metalog.permissions import PARTICIPANT
 from boki_metalog.sequencer_member import address_of
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.standby_rules import Presence
@@ -46,7 +48,9 @@ class SequencerWatch:
         *,
         on_change: Callable[[], None],
         session_timeout_s: float = limits.SESSION_TIMEOUT_S,
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
+        self.token = token
         self.metadata = metadata
         self.settings = settings
         self.on_change = on_change
@@ -138,13 +142,18 @@ class _Watched:
                 if not error.retryable:
                     _log.warning("a sequencer cannot be found", log=self._log, error=error)
                 was_there = False
+            except AccessError as error:
+                # It is there, and does not speak to us: nothing says that it does not order the log.
+                _log.warning("a sequencer does not let us ask", log=self._log, error=error)
+                self._set(Presence.UNKNOWN)
+                was_there = False
             except (NetworkError, ProtocolError) as error:
                 if self.presence is not Presence.GONE:
                     _log.info("a sequencer does not answer", log=self._log, term=self.installed.term, error=error)
                 self._set(Presence.GONE)
                 was_there = False
             if not was_there or self._loop.time() - began_s < settings.retry_first_s:
-                await woken(self._event, settings.standby_check_s)
+                await event_or_timeout(self._event, settings.standby_check_s)
 
     async def _stay_connected(self) -> bool:
         """Returns when the connection is lost, after the sequencer answered on it; False when there is no address."""
@@ -156,11 +165,10 @@ class _Watched:
         peer = await connect_messages(address, self, timeout_s=settings.confirm_timeout_s)
         try:
             while not peer.closed:
-                body = await peer.call(
-                    protocol.OP_HELLO, protocol.encode_hello(()), timeout_s=settings.confirm_timeout_s
-                )
+                hello = protocol.encode_hello(token=self._owner.token, role=PARTICIPANT)
+                body = await peer.call(protocol.OP_HELLO, hello, timeout_s=settings.confirm_timeout_s)
                 self._set(self._judge(protocol.decode_welcome(body)))
-                await woken(self._event, settings.standby_check_s)
+                await event_or_timeout(self._event, settings.standby_check_s)
             return True
         finally:
             peer.close()

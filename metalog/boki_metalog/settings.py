@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from boki_common import limits
+from boki_common.backoff import Backoff
 from boki_common.settings import setting
 
 
@@ -62,6 +63,10 @@ class SequencerSettings:
         minimum=1,
     )  # fmt: skip
 
+    def backoff(self) -> Backoff:
+        """The pauses of one series of attempts."""
+        return Backoff(self.retry_first_s, self.retry_limit_s)
+
     def faults(self) -> list[str]:
         if self.acks > self.replicas:
             return [f"acks ({self.acks}) cannot exceed replicas ({self.replicas})"]
@@ -91,6 +96,10 @@ class ControllerSettings:
     retry_first_s: float = setting(0.1, unit="s", help="First pause after a failed step; it doubles.", minimum=0.001)
     retry_limit_s: float = setting(5.0, unit="s", help="The longest such pause.", minimum=0.001)
 
+    def backoff(self) -> Backoff:
+        """The pauses of one series of attempts."""
+        return Backoff(self.retry_first_s, self.retry_limit_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
@@ -104,3 +113,7 @@ class FollowerSettings:
         1 * limits.MIB, unit="bytes", help="Metalog bytes read from a ledger at once, about.", minimum=1
     )
     read_entries: int = setting(1_024, unit="entries", help="Metalog entries read at once, at most.", minimum=1)
+
+    def backoff(self) -> Backoff:
+        """The pauses of one series of attempts."""
+        return Backoff(self.retry_first_s, self.retry_limit_s)

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.ports import Random
 from boki_metalog.sequencer_member import sequencer_members
 from boki_metalog.sequencer_watch import SequencerWatch
 from boki_metalog.settings import SequencerSettings
-from boki_metalog.standby_rules import Backoff, Presence, Step, Vacancy, next_step, turns
+from boki_metalog.standby_rules import Presence, Step, Suspicions, Vacancy, next_step, turns
 from boki_metalog.view import Installed, View
 
 _CHANCES: Final = 1_000
@@ -33,6 +34,7 @@ class Standby:
         settings: SequencerSettings,
         rng: Random,
         on_change: Callable[[], None],
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
         self.only = only
         self._metadata = metadata
@@ -40,8 +42,8 @@ class Standby:
         self._settings = settings
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._watch = SequencerWatch(metadata, settings, on_change=on_change)
-        self._backoff = Backoff(first_s=settings.backoff_first_s, limit_s=settings.backoff_limit_s)
+        self._watch = SequencerWatch(metadata, settings, on_change=on_change, token=token)
+        self._suspicions = Suspicions(first_s=settings.backoff_first_s, limit_s=settings.backoff_limit_s)
         self._since: dict[tuple[int, int], float] = {}
         """(log, term) → since when its sequencer is known not to serve."""
         self._at_once: tuple[int, int] | None = None
@@ -67,7 +69,7 @@ class Standby:
             if installed is not None and installed.sequencer != self._incarnation:
                 others[log] = installed
         self._watch.look_at(others)
-        self._backoff.keep(view.logs)
+        self._suspicions.keep(view.logs)
         vacancies = self._vacancies(view, logs)
         if not vacancies:
             return Step(None, self._settings.standby_check_s)
@@ -82,7 +84,7 @@ class Standby:
         return next_step(
             vacancies,
             places,
-            self._backoff,
+            self._suspicions,
             stagger_s=self._settings.standby_stagger_s,
             now_s=self._loop.time(),
         )
@@ -90,7 +92,12 @@ class Standby:
     def changed(self, log: int) -> None:
         """This process changed the log's term because it suspected its sequencer; of its own full term that is not so."""
         if self._at_once is None or self._at_once[0] != log:
-            self._backoff.changed(log, self._loop.time(), chance=self._rng.below(_CHANCES) / _CHANCES)
+            self._suspicions.changed(log, self._loop.time(), chance=self._rng.below(_CHANCES) / _CHANCES)
+
+    def stuck(self, log: int) -> None:
+        """The log's term cannot be ended now: others come first, and it again after a pause that doubles."""
+        self._at_once = None
+        self._suspicions.changed(log, self._loop.time(), chance=self._rng.below(_CHANCES) / _CHANCES)
 
     async def close(self) -> None:
         await self._watch.close()

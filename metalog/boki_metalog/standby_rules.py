@@ -20,6 +20,8 @@ import enum
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from boki_common.backoff import Backoff
+
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_LIMIT_S: Final = 30.0
 JITTER: Final = 0.5
@@ -59,38 +61,36 @@ def turns(logs: Iterable[int], free: Collection[str], me: str) -> dict[int, int]
 
 
 def next_step(
-    vacancies: Sequence[Vacancy], places: dict[int, int], backoff: Backoff, *, stagger_s: float, now_s: float
+    vacancies: Sequence[Vacancy], places: dict[int, int], suspicions: Suspicions, *, stagger_s: float, now_s: float
 ) -> Step:
     """The vacancy that is due first."""
     if not vacancies:
         return Step(None, None)
     due_s, log = min(
-        (max(one.since_s + one.grace_s + places[one.log] * stagger_s, backoff.not_before_s(one.log)), one.log)
+        (max(one.since_s + one.grace_s + places[one.log] * stagger_s, suspicions.not_before_s(one.log)), one.log)
         for one in vacancies
     )
     return Step(log, 0.0) if due_s <= now_s else Step(None, due_s - now_s)
 
 
-class Backoff:
+class Suspicions:
     """Pauses between suspicions of one log, by this process."""
 
     def __init__(self, *, first_s: float = BACKOFF_FIRST_S, limit_s: float = BACKOFF_LIMIT_S) -> None:
         self._first_s = first_s
         self._limit_s = limit_s
-        self._last: dict[int, tuple[float, float, float]] = {}
-        """Log → when its term was changed, the pause after that, when it may be changed again."""
+        self._last: dict[int, tuple[float, float, Backoff]] = {}
+        """Log → when its term was changed, when it may be changed again, and the pauses from then on."""
 
     def not_before_s(self, log: int) -> float:
-        return self._last[log][2] if log in self._last else float("-inf")
+        return self._last[log][1] if log in self._last else float("-inf")
 
     def changed(self, log: int, now_s: float, *, chance: float) -> None:
         """This process changed the log's term on suspicion. `chance`: a random number from 0 to 1."""
-        pause_s = self._first_s
-        if log in self._last:
-            last_s, last_pause_s, _ = self._last[log]
-            if now_s - last_s < self._limit_s:
-                pause_s = min(2 * last_pause_s, self._limit_s)
-        self._last[log] = (now_s, pause_s, now_s + pause_s * (1 + JITTER * chance))
+        last_s, _, backoff = self._last.get(log, (now_s, 0.0, Backoff(self._first_s, self._limit_s)))
+        if now_s - last_s >= self._limit_s:
+            backoff.reset()
+        self._last[log] = (now_s, now_s + backoff.next() * (1 + JITTER * chance), backoff)
 
     def keep(self, logs: Collection[int]) -> None:
         """Forgets logs that are no more."""

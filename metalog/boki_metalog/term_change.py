@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 from boki_common.errors import BadVersion, NodeExists, NoSuchLedger
@@ -32,11 +33,11 @@ from boki_common.logs import get_logger
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.ports import Random
+from boki_ledger.ledgers import Ledgers
 from boki_metalog import term_plan
 from boki_metalog.errors import SpareTaken
-from boki_metalog.ledgers import Ledgers
 from boki_metalog.metadata_tree import VersionedView, create_record, ensure_view
-from boki_metalog.metalog_entry import decode
+from boki_metalog.term_end import Decision, given_up, last_of
 from boki_metalog.term_plan import Candidate, Plan
 from boki_metalog.term_record import TermRecord, encode_record, record_of, term_path
 from boki_metalog.view import VIEW_PATH, Installed, View, encode_view
@@ -49,6 +50,10 @@ Choose = Callable[[View, tuple[int, ...]], Awaitable[Mapping[int, Candidate]]]
 """A candidate for each of these logs. Raises NoSequencer."""
 Yields = Callable[[Installed], Awaitable[None]]
 """Asks the sequencer of a term to end it; raises nothing that the ledger does not tell better."""
+
+Decisions = Mapping[int, Decision]
+"""Term → a person's decision where it ends."""
+NO_DECISIONS: Final[Decisions] = MappingProxyType({})
 
 _log = get_logger("term_change")
 
@@ -65,7 +70,7 @@ async def change_term(
         MetadataUnavailable, MetadataUnknown, RecoveryFailed, EntryUnknown, …: repeat later; nothing is half done that a
             repetition would not finish.
         SpareTaken: offer another ledger.
-        TermRecordConflict, ProtocolError, LedgerDataMissing: a person must look.
+        TermRecordConflict, MetalogUnreadable, LedgerDataMissing: a person must look.
     """
 
     async def choose(_view: View, logs: tuple[int, ...]) -> Mapping[int, Candidate]:
@@ -84,12 +89,14 @@ async def change_terms(
     choose: Choose,
     yields: Yields | None = None,
     known: VersionedView | None = None,
+    decisions: Decisions = NO_DECISIONS,
 ) -> VersionedView:
     """Does what `decide` finds left to do, until it finds nothing. Safe to repeat and to race.
 
     Args:
         yields: called for each term that ends, once nothing else is in the way; None: nobody is asked.
         known: the view as it was read just now, which saves reading it again.
+        decisions: terms that end before an entry of their metalog, if they end by this change.
 
     Returns:
         A view at which nothing is left.
@@ -106,7 +113,7 @@ async def change_terms(
         candidates = await choose(found.view, plan.logs)
         term_plan.check_candidates(found.view, plan, candidates)
         await asyncio.gather(*(_check_spare(ledgers, candidates[log]) for log in plan.logs))
-        sealed = await _seal_all(ledgers, found.view, plan, yields)
+        sealed = await _seal_all(ledgers, found.view, plan, yields, decisions)
         wanted = term_plan.next_view(found.view, plan, candidates, sealed, token)
         try:
             version = await _swap(metadata, wanted, found.version, list(sealed.values()))
@@ -151,10 +158,13 @@ def _refuse(candidate: Candidate, why: str) -> NoReturn:
     )
 
 
-async def _seal_all(ledgers: Ledgers, view: View, plan: Plan, yields: Yields | None) -> dict[int, TermRecord]:
+async def _seal_all(
+    ledgers: Ledgers, view: View, plan: Plan, yields: Yields | None, decisions: Decisions
+) -> dict[int, TermRecord]:
     """Step 2 for all terms that end, at once; the first error is raised after all came to an end."""
     logs = [log for log in plan.sealed if view.installed(log) is not None]
-    found = await asyncio.gather(*(_seal(ledgers, view, log, yields) for log in logs), return_exceptions=True)
+    seals = (_seal(ledgers, view, log, yields, decisions) for log in logs)
+    found = await asyncio.gather(*seals, return_exceptions=True)
     records = {}
     for log, record in zip(logs, found, strict=True):
         if isinstance(record, BaseException):
@@ -163,18 +173,29 @@ async def _seal_all(ledgers: Ledgers, view: View, plan: Plan, yields: Yields | N
     return records
 
 
-async def _seal(ledgers: Ledgers, view: View, log: int, yields: Yields | None = None) -> TermRecord:
+async def _seal(
+    ledgers: Ledgers, view: View, log: int, yields: Yields | None = None, decisions: Decisions = NO_DECISIONS
+) -> TermRecord:
     installed = view.installed(log)
     assert installed is not None
+    decision = decisions.get(installed.term)
     if yields is not None:
         await yields(installed)
     reader = await ledgers.open(installed.metalog_ledger, recover=True)
     try:
         last_entry = reader.last_entry
         assert reader.closed, "recovery closes the ledger, or raises"
-        last = decode((await reader.read(last_entry, last_entry))[0]) if last_entry >= 0 else None
+        if decision is None:
+            last = await last_of(reader, term=installed.term, start_time_ms=installed.start_time_ms)
+            record = record_of(log, installed, view.slots_of(log), last_entry, last)
+        else:
+            kept, gone = await given_up(reader, decision, term=installed.term)
+            last_entry = kept.entries - 1
+            record = record_of(log, installed, view.slots_of(log), last_entry, kept.last, gone)
+            _log.warning(
+                "a term ends before an entry", log=log, term=record.term, entry=gone.first_entry, fault=gone.fault
+            )
     finally:
         await reader.close()
-    record = record_of(log, installed, view.slots_of(log), last_entry, last)
     _log.info("term sealed", log=log, term=record.term, last_entry=last_entry, end_pos=record.end_pos)
     return record

@@ -13,6 +13,8 @@ Rules:
     reclaimed    no record of the term is live, and an index snapshot lies behind its end: its ledgers are deleted after a grace
     deleted      they are
 - `last_entry` is -1 for a term that ordered nothing; its final vector is in its last entry.
+- `given_up` is there only where a person ended the term before an entry of its metalog that nobody can read (`term_end`); such a
+  record has version 3. Its metalog ledger then goes on behind `last_entry`, and nobody applies that.
 
 Pure: values and their bytes.
 """
@@ -25,12 +27,14 @@ import msgspec
 
 from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Buffer
-from boki_metalog.metalog_entry import MetalogEntry
+from boki_metalog.metalog_entry import EntryHead, MetalogEntry
 from boki_metalog.view import Installed, SlotRange, decode_versioned
 
 VERSION: Final = 1
 MOVED_VERSION: Final = 2
 """Of a record whose location is not the ledgers."""
+GIVEN_UP_VERSION: Final = 3
+"""Of a record that says `given_up`, wherever its records are."""
 TERMS_PATH: Final = "/boki/terms"
 IN_LEDGERS: Final = "ledgers"
 RECLAIMED: Final = "reclaimed"
@@ -44,7 +48,22 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str = ""
 
 
-class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The entries of a metalog from `first_entry` to `last_entry` that a person gave up. The rest is evidence, for people.
+
+    Attributes:
+        fault: why the first of them cannot be read.
+        time_ms: when, by the clock of who did it.
+    """
+
+    first_entry: int
+    last_entry: int
+    fault: str
+    reason: str
+    time_ms: int
+
+
+class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """See the module."""
 
     version: int
@@ -56,10 +75,16 @@ class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end_pos: int
     last_time_ms: int
     location: Location
+    given_up: GivenUp | None = None
 
     def same_term_as(self, other: TermRecord) -> bool:
         """Whether both say the same, apart from the location."""
         return msgspec.structs.replace(self, version=other.version, location=other.location) == other
+
+    @property
+    def closed_at(self) -> int:
+        """The last entry of the metalog ledger, which is closed."""
+        return self.last_entry if self.given_up is None else self.given_up.last_entry
 
     @property
     def reclaimed(self) -> bool:
@@ -68,7 +93,8 @@ class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at(self, kind: str) -> TermRecord:
         """The record after its records went elsewhere."""
-        return msgspec.structs.replace(self, version=MOVED_VERSION, location=Location(kind))
+        version = MOVED_VERSION if self.given_up is None else GIVEN_UP_VERSION
+        return msgspec.structs.replace(self, version=version, location=Location(kind))
 
 
 def term_path(term: int) -> str:
@@ -77,12 +103,17 @@ def term_path(term: int) -> str:
 
 
 def record_of(
-    log: int, installed: Installed, slots: tuple[SlotRange, ...], last_entry: int, last: MetalogEntry | None
+    log: int,
+    installed: Installed,
+    slots: tuple[SlotRange, ...],
+    last_entry: int,
+    last: EntryHead | MetalogEntry | None,
+    given_up: GivenUp | None = None,
 ) -> TermRecord:
-    """The record of a term whose metalog is closed; `last` is its last entry, None when it has none."""
+    """The record of a term whose metalog is closed; `last` is its last entry, or the head of it, None when it has none."""
     assert (last is None) == (last_entry < 0), "the last entry of a closed metalog decides its record"
     return TermRecord(
-        version=VERSION,
+        version=VERSION if given_up is None else GIVEN_UP_VERSION,
         term=installed.term,
         log=log,
         slots=slots,
@@ -91,6 +122,7 @@ def record_of(
         end_pos=0 if last is None else last.end_pos,
         last_time_ms=installed.start_time_ms if last is None else last.time_ms,
         location=Location(),
+        given_up=given_up,
     )
 
 
@@ -101,7 +133,13 @@ def encode_record(record: TermRecord) -> bytes:
 
 def decode_record(data: Buffer, term: int) -> TermRecord:
     """Reads the record of `term`. Raises VersionMismatch, CorruptData."""
-    record = decode_versioned(data, TermRecord, path=term_path(term), version=VERSION, or_version=MOVED_VERSION)
+    later = (MOVED_VERSION, GIVEN_UP_VERSION)
+    record = decode_versioned(data, TermRecord, path=term_path(term), version=VERSION, or_versions=later)
     if record.term != term or record.last_entry < -1 or record.end_pos < 0:
         raise CorruptData(f"{term_path(term)} holds the record of term {record.term}", expected=term, found=record.term)
+    given_up = record.given_up
+    if (given_up is None) == (record.version == GIVEN_UP_VERSION) or (
+        given_up is not None and not record.last_entry + 1 == given_up.first_entry <= given_up.last_entry
+    ):
+        raise CorruptData(f"{term_path(term)} does not say what was given up of it", term=term)
     return record

@@ -9,10 +9,12 @@ Rules:
   (`LedgerWriter.ask_unfenced`); where they cannot, when an entry that began after it is acknowledged, which is made for it if
   there is nothing to order. A sequencer that is fenced, and does not know, can have neither.
 - A TRIM or EXPIRE of a book that the term does not order is refused; a LOST of what it has not ordered as well.
-- An engine whose connection is lost keeps its shards for a grace; then they are closed at what is known of them.
-- Who takes pushes too slowly is dropped, told so (LAGGED), and subscribes again. Nobody waits for it.
+- What is carried is read before (`carried_check`): every engine will have to.
+- A connection speaks for its own shards only; an engine whose connection is lost keeps its shards for a grace (`shard_owners`). Then
+  they are closed at what is known of them.
+- What is acknowledged is pushed to all who subscribed, and take it (`subscribers`).
 - The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are told.
-- It is full also when it has lasted long enough (`roll_rules`): then it ends between two entries, so that all it ordered is
+- It is full also when it has lasted long enough (`term_rolling`): then it ends between two entries, so that all it ordered is
   known to everybody, and only if the next one can begin. So it does when it is asked to YIELD. Such a term closes its metalog
   itself (`close_metalog`), which spares whoever replaces it the fencing and the recovery; if that fails he does them.
 
@@ -30,6 +32,7 @@ from boki_common import errors, limits
 from boki_common.errors import (
     BokiError,
     InvalidArgument,
+    NotPermitted,
     Overloaded,
     ProtocolError,
     SlotNotInTerm,
@@ -38,19 +41,21 @@ from boki_common.errors import (
 )
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
-from boki_common.net import messages
 from boki_common.net.messages import MessagePeer
 from boki_common.runtime.ports import Clock
+from boki_ledger.ledgers import LedgerWriter
 from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.carried_check import check_carried
 from boki_metalog.entry_waiters import EntryWaiters
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
-from boki_metalog.ledgers import LedgerWriter
 from boki_metalog.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd, encode
 from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.progress import CutBuilder, Order, ProgressVector
 from boki_metalog.recent_entries import RecentEntries
-from boki_metalog.roll_rules import TermExtent, roll_reason
 from boki_metalog.settings import SequencerSettings
+from boki_metalog.shard_owners import ShardOwners
+from boki_metalog.subscribers import Subscribers
+from boki_metalog.term_rolling import TermRolling
 from boki_metalog.view import Installed, SlotRange
 
 _log = get_logger("sequencer")
@@ -103,29 +108,19 @@ class TermServer:
         """Whether it ended between two entries, by its own doing: `close_metalog` is next."""
         self._writer = writer
         self._clock = clock
-        self._settings = settings
         self._metrics = metrics
         self._ended = ended
-        self._may_roll = may_roll
         self._loop = asyncio.get_running_loop()
         self._builder = CutBuilder(time_ms=installed.start_time_ms)
         self._in_flight: tuple[MetalogEntry, bytes, float] | None = None
         """The entry, its bytes, and when it was submitted."""
         self._peers: dict[MessagePeer, None] = {}
-        self._subscribers: dict[MessagePeer, None] = {}
+        self._subscribers = Subscribers(self.term, unsent_bytes=settings.subscriber_unsent_bytes, metrics=metrics)
         self._asked: list[_Asked] = []
         self._yields: list[_Waiter] = []
         self._waiters: EntryWaiters[_Waiter] = EntryWaiters()
-        self._proving: dict[_Waiter, None] = {}
-        """Barriers that the bookies were asked for."""
-        self._engines: dict[str, MessagePeer] = {}
-        """Engines with shards → the newest connection they came on."""
-        self._graces: dict[str, asyncio.TimerHandle] = {}
-        self._first_s: float | None = None
-        """When the first record was acknowledged."""
-        self._aging: asyncio.TimerHandle | None = None
-        self._perhaps_full = False
-        """Whether anything happened that may have filled the term, see `roll_rules`."""
+        self._owners = ShardOwners(settings.engine_grace_s, self._engine_lost)
+        self._rolling = TermRolling(self.term, self._builder, settings, may_roll=may_roll, aged=self._aged)
         writer.listen(self._acked, self._writer_failed)
 
     # -- messages
@@ -133,29 +128,28 @@ class TermServer:
     def hello(self, peer: MessagePeer, incarnations: Sequence[str]) -> None:
         """A participant connected; the engines behind it are back."""
         self._peers[peer] = None
-        known = set(self._builder.shards.values())
-        for incarnation in incarnations:
-            if incarnation in known:
-                self._attach(peer, incarnation)
+        self._owners.named(peer, incarnations, set(self._builder.shards.values()))
 
     def open(self, peer: MessagePeer, request_id: int, request: protocol.OpenRequest) -> None:
-        """Answers once the OPEN is acknowledged. Raises TermOver, ShardNotOpen."""
+        """Answers once the OPEN is acknowledged. Raises TermOver, ShardNotOpen, NotPermitted."""
         self._check_term(request.term)
         self._check_room()
+        self._owners.check_speaks_for(peer, request.incarnation)
         try:
             shard = self._builder.open(request.incarnation, request.ledger_id)
         except TermFull as full:
             self.end(full)
             raise self._term_over() from full
-        self._attach(peer, request.incarnation)
+        self._owners.opened(peer, request.incarnation, shard)
         self._asked.append(_Asked(protocol.OP_OPEN, peer, request_id, shard))
         self._answer_asked()
         self._advance()
 
     def close_shard(self, peer: MessagePeer, request_id: int, term: int, shard: int) -> None:
-        """Answers once the CLOSE is acknowledged. Raises TermOver, ShardNotOpen."""
+        """Answers once the CLOSE is acknowledged. Raises TermOver, ShardNotOpen, NotPermitted."""
         self._check_term(term)
         self._check_room()
+        self._owners.check_own(peer, shard)
         self._builder.close(shard)
         self._asked.append(_Asked(protocol.OP_CLOSE, peer, request_id, shard))
         self._answer_asked()
@@ -180,18 +174,17 @@ class TermServer:
         """Answers once it is proven that the term was not over when this came. Raises TermOver, Overloaded."""
         self._check_term(term)
         waiter = _Waiter(protocol.OP_BARRIER, peer, request_id)
-        if len(self._proving) < limits.BARRIERS_WAITING and self._writer.ask_unfenced(
+        if len(self._waiters.proving) < limits.BARRIERS_WAITING and self._writer.ask_unfenced(
             partial(self._proven, waiter, self.recent.end)
         ):
-            self._proving[waiter] = None
+            self._waiters.prove(waiter)
         else:
             self._prove_by_entry(waiter)
 
     def _proven(self, waiter: _Waiter, ordered: int, proven: bool) -> None:
         """What the bookies said about a barrier that came when so many entries were acknowledged."""
-        if waiter not in self._proving:
+        if not self._waiters.proven(waiter):
             return  # its connection ended
-        del self._proving[waiter]
         if proven:
             self._metrics.proven()
             waiter.peer.respond(
@@ -222,22 +215,27 @@ class TermServer:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(term))
             return
         merge = self._builder.report
+        own = self._owners.own(peer)
         for shard, records_end, entries_end in rows:
             try:
+                if shard not in own:
+                    self._owners.check_own(peer, shard)
                 merge(shard, records_end, entries_end)
-            except (ShardNotOpen, ImpossibleReport) as error:
+            except (ShardNotOpen, ImpossibleReport, NotPermitted) as error:
                 self._refuse(peer, error)
         self._advance()
 
     def carry(self, peer: MessagePeer, carry: protocol.Carry) -> None:
-        """Takes an entry that its engine has not made durable; what is refused is told."""
+        """Takes an entry that its engine has not made durable, if it is what its engine says; what is refused is told."""
         term, shard, records_end, entries_end, body = carry
         if term != self.term or self.over is not None:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(term))
             return
         try:
+            self._owners.check_own(peer, shard)
+            check_carried(carry, self._builder.known_end(shard))
             self._builder.carry(shard, records_end, entries_end, body)
-        except (ShardNotOpen, ImpossibleReport) as error:
+        except (ShardNotOpen, ImpossibleReport, NotPermitted) as error:
             self._refuse(peer, error)
         self._advance()
 
@@ -258,23 +256,16 @@ class TermServer:
             return
         if first < recent.end:
             peer.push(protocol.OP_ENTRIES, *protocol.encode_entries(self.term, first, recent.since(first)))
-        self._subscribers[peer] = None
+        self._subscribers.peers[peer] = None
 
     def peer_lost(self, peer: MessagePeer) -> None:
         """The connection ended: its engines have the grace to come back."""
         self._peers.pop(peer, None)
-        self._subscribers.pop(peer, None)
+        self._subscribers.peers.pop(peer, None)
         self._asked = [asked for asked in self._asked if asked.peer is not peer]
         self._yields = [waiter for waiter in self._yields if waiter.peer is not peer]
         self._waiters.forget_barriers(lambda waiter: waiter.peer is peer)
-        for waiter in [waiter for waiter in self._proving if waiter.peer is peer]:
-            del self._proving[waiter]
-        for incarnation in [one for one, owner in self._engines.items() if owner is peer]:
-            del self._engines[incarnation]
-            if self.over is None:
-                self._graces[incarnation] = self._loop.call_later(
-                    self._settings.engine_grace_s, self._engine_lost, incarnation
-                )
+        self._owners.peer_lost(peer, over=self.over is not None)
 
     def end(self, error: BokiError) -> None:
         """Nothing more is ordered: tells everybody. Idempotent."""
@@ -282,10 +273,8 @@ class TermServer:
             return
         self.over = error
         _log.info("term over", term=self.term, entries=self.recent.end, end_pos=self.vector.end_pos, reason=error)
-        for handle in self._graces.values():
-            handle.cancel()
-        if self._aging is not None:
-            self._aging.cancel()
+        self._owners.end()
+        self._rolling.end()
         taken, left = self._waiters.clear()
         perhaps: list[_Asked | _Waiter] = [*self._asked, *taken]
         self._asked = []
@@ -295,13 +284,11 @@ class TermServer:
             self._writer.abandon()
         for one in perhaps:
             one.peer.respond_error(one.request_id, self._ended_meanwhile())
-        left += self._proving
-        self._proving = {}
         for waiter in left:
             waiter.peer.respond_error(waiter.request_id, self._term_over())
         for peer in self._peers:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(self.term))
-        self._subscribers.clear()
+        self._subscribers.peers.clear()
         self._ended(error)
 
     async def close_metalog(self) -> None:
@@ -329,9 +316,9 @@ class TermServer:
             "time_ms": self.vector.time_ms,
             "now_ms": self._clock.now_ms(),
             "orders_waiting": len(self._waiters.orders),
-            "barriers_waiting": len(self._waiters.barriers) + len(self._proving),
-            "subscribers": len(self._subscribers),
-            "engines": sorted(self._engines),
+            "barriers_waiting": len(self._waiters.barriers) + len(self._waiters.proving),
+            "subscribers": len(self._subscribers.peers),
+            "engines": sorted(self._owners.engines),
             "shards": [
                 {"shard": shard, "incarnation": incarnation, "records": end.records_end, "entries": end.entries_end}
                 for shard, incarnation in self._builder.shards.items()
@@ -372,12 +359,9 @@ class TermServer:
             for waiter in self._waiters.acked():
                 waiter.peer.respond(waiter.request_id, waiter.opcode, position)
         self._push(first, data)
-        if self._first_s is None and entry.end_pos:
-            self._first_s = self._loop.time()
-            self._age_in(self._settings.term_age_s)
-        if entry.commands or first + 1 >= self._settings.term_entries:
-            self._perhaps_full = True
-        over = self._yielded() if self._yields else self._full() if self._perhaps_full else None
+        rolling = self._rolling
+        rolling.ordered(first + 1, records=entry.end_pos > 0, commands=bool(entry.commands))
+        over = self._yielded() if self._yields else rolling.perhaps_full(first + 1)
         if over is None and self._builder.waits:
             self._advance()
         self.vector.apply(entry)  # also asserts, on every entry, that followers will accept what was written
@@ -388,23 +372,7 @@ class TermServer:
             self._end_orderly(over)
 
     def _push(self, first: int, data: bytes) -> None:
-        """Written at once, with what is queued for the peer: an engine waits for it, and the rest of the turn need not."""
-        if not self._subscribers:
-            return
-        encoded = messages.encode(protocol.OP_ENTRIES, 0, 0, (protocol.encode_entry(self.term, first, data),))
-        limit = self._settings.subscriber_unsent_bytes
-        lagging = []
-        for peer in self._subscribers:
-            connection = peer.connection
-            if connection.unsent_bytes > limit:
-                lagging.append(peer)
-            else:
-                connection.send_now(encoded)
-        for peer in lagging:
-            del self._subscribers[peer]
-            peer.push(protocol.OP_LAGGED, protocol.encode_term(self.term))
-            self._metrics.lagged()
-            _log.info("subscriber dropped, it lags", term=self.term, peer=peer.peer, unsent_bytes=peer.unsent_bytes)
+        self._subscribers.push(first, data)
 
     def _answer_asked(self) -> None:
         """Answers the OPENs and CLOSEs whose entries are acknowledged."""
@@ -428,15 +396,6 @@ class TermServer:
 
     # -- the end of a term that lasted long enough
 
-    def _full(self) -> TermFull | None:
-        builder = self._builder
-        extent = TermExtent(self._first_s, self.recent.end, builder.shards_given, builder.shards_left)
-        reason = roll_reason(extent, self._settings, self._loop.time())
-        self._perhaps_full = reason is not None
-        if reason is None or not self._may_roll():
-            return None
-        return TermFull(f"term {self.term} ends: {reason}", term=self.term)
-
     def _yielded(self) -> TermOver:
         return TermOver(f"term {self.term} was asked to end: somebody replaces it", term=self.term)
 
@@ -445,27 +404,15 @@ class TermServer:
             self.orderly = True
             self.end(error)
 
-    def _age_in(self, delay_s: float) -> None:
-        self._aging = self._loop.call_later(delay_s, self._aged)
-
     def _aged(self) -> None:
         """Rolls a term without traffic. What is in flight does it by its acknowledgement."""
-        full = self._full()
+        full = self._rolling.full(self.recent.end)
         if full is not None and self._in_flight is None:
             self._end_orderly(full)
-        else:
-            self._age_in(self._settings.standby_check_s)
 
     # -- engines
 
-    def _attach(self, peer: MessagePeer, incarnation: str) -> None:
-        self._engines[incarnation] = peer
-        grace = self._graces.pop(incarnation, None)
-        if grace is not None:
-            grace.cancel()
-
     def _engine_lost(self, incarnation: str) -> None:
-        del self._graces[incarnation]
         shards = self._builder.close_all_of(incarnation)
         if shards:
             _log.info("engine lost, its shards are closed", term=self.term, engine=incarnation, shards=shards)

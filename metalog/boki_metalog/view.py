@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.errors import DECODE_FAULTS, CorruptData, VersionMismatch
 from boki_common.runtime.ports import Buffer
 from boki_metalog import slot_rules
 from boki_metalog.slot_rules import SlotsOfLog
@@ -158,22 +158,22 @@ def decode_view(data: Buffer) -> View:
     return view
 
 
-def decode_versioned(data: Buffer, kind: type[T], *, path: str, version: int, or_version: int | None = None) -> T:
-    """Reads a JSON value that has a `version` field, of one version, or of two.
+def decode_versioned(data: Buffer, kind: type[T], *, path: str, version: int, or_versions: tuple[int, ...] = ()) -> T:
+    """Reads a JSON value that has a `version` field, of one version or another.
 
     Raises:
         VersionMismatch: another version. CorruptData: not such a value.
     """
     try:
         found = msgspec.json.decode(data, type=_Version).version
-        if found not in (version, or_version):
+        if found not in (version, *or_versions):
             raise VersionMismatch(
                 f"expected version {version} in {path}, found {found}: upgrade this program",
                 expected=version,
                 found=found,
             )
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_FAULTS as error:
         raise CorruptData(f"{path} does not hold what it should: {error}", path=path) from error
 
 

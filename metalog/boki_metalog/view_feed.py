@@ -13,11 +13,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from boki_common.backoff import Backoff
 from boki_common.errors import MetadataError, NoNode
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore, Watch
+from boki_common.retry import event_or_timeout
 from boki_metalog.metadata_tree import read_view
-from boki_metalog.patience import woken
 from boki_metalog.view import VIEW_PATH, View
 
 HURRY_S: Final = 0.5
@@ -64,19 +65,18 @@ class ViewFeed:
 
     async def _run(self) -> None:
         watch = self._metadata.watch(VIEW_PATH)
-        pause_s = self._retry_first_s
+        backoff = Backoff(self._retry_first_s, self._retry_limit_s)
         try:
             while True:
                 try:
                     await self._read()
                     await self._moved(watch)
-                    pause_s = self._retry_first_s
+                    backoff.reset()
                 except MetadataError as error:
                     if not error.retryable:
                         raise
                     _log.debug("the metadata store is away", error=error)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, self._retry_limit_s)
+                    await asyncio.sleep(backoff.next())
         except Exception as error:  # noqa: BLE001 - raised by the owner
             self.error = error
             self._on_change()
@@ -86,7 +86,7 @@ class ViewFeed:
     async def _moved(self, watch: Watch) -> None:
         """Returns when the view may have moved: the store says so, or it is time to look again in a hurry."""
         if asyncio.get_running_loop().time() < self._hurry_until:
-            await woken(self._hurried, HURRY_PAUSE_S)
+            await event_or_timeout(self._hurried, HURRY_PAUSE_S)
             return
         told, hurried = asyncio.ensure_future(watch.changed()), asyncio.ensure_future(self._hurried.wait())
         try:

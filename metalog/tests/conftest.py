@@ -1,28 +1,30 @@
-"""A model of ledgers for the metalog's tests, and the few things every test of a running cluster needs.
-
-`ModelLedgers` keeps entries in memory. Acknowledgements come by themselves, one turn of the loop later, or by hand
-(`hold_acks`, then `ack`). Recovery fences, drops what was not acknowledged (or keeps `keep_unacked` of it, both are
-allowed to a real one) and closes. Who reads an open ledger sees only what the LAC of a later entry proves acknowledged.
-"""
+"""What every test of a running cluster needs: metadata, model ledgers, sequencers, followers and their connections."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import pytest
 
-from boki_common.bookkeeper.ledger_metadata import LedgerState
-from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, NoSuchEntry, NoSuchLedger
+from boki_common.batch_builder import BatchBuilder
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import (
+    BokiError,
+    CorruptData,
+)
 from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
-from boki_common.runtime.ports import Buffer
+from boki_common.record_batch import NO_NAMES, RecordBatch
+from boki_common.testing.machine import CountingRandom, ManualClock
+from boki_ledger.testing.model_ledgers import ModelLedgers
 from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.follower import LogFollower, TermInfo
+from boki_metalog.follower import EntryRefused, LogFollower, TermInfo
 from boki_metalog.metalog_entry import MetalogEntry
+from boki_metalog.permissions import OF_EARLIER_VERSION
 from boki_metalog.progress import ProgressVector, ShardRange
 from boki_metalog.sequencer import Sequencer
 from boki_metalog.sequencer_link import SequencerLink
@@ -32,234 +34,24 @@ from boki_metalog.term_record import TermRecord
 T = TypeVar("T")
 
 
-class ModelLedger:
-    """One ledger, as its bookies have it."""
-
-    def __init__(self, ledger_id: int, custom: Mapping[str, bytes] | None = None) -> None:
-        self.ledger_id = ledger_id
-        self.custom = tuple((custom or {}).items())
-        self.entries: list[bytes] = []
-        self.proven = -1
-        """The LAC that the newest entry carries."""
-        self.acked = 0
-        self.fenced = False
-        self.closed = False
-        self.closed_by_writer = False
-        self.writer: ModelWriter | None = None
-
-    @property
-    def last_entry(self) -> int:
-        return len(self.entries) - 1 if self.closed else -1
-
-    @property
-    def state(self) -> LedgerState:
-        return LedgerState.CLOSED if self.closed else LedgerState.OPEN
+def batch_body(term: int, shard: int, first_record: int, count: int, word: bytes = b"") -> bytes:
+    """An entry of a shard: a record batch of `count` records with these data."""
+    builder = BatchBuilder()
+    builder.start_run(1, bytes(15) + b"w", first_record + 1, 1)
+    for _ in range(count):
+        builder.add(b"", 0, NO_NAMES, word)
+    batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
+    return b"".join(batch.at(term, shard, first_record))
 
 
-class ModelWriter:
-    """Port `LedgerWriter`."""
-
-    def __init__(self, cluster: ModelLedgers, ledger: ModelLedger) -> None:
-        self._cluster = cluster
-        self._ledger = ledger
-        self._acked: Callable[[int], None] = lambda _: None
-        self._failed: Callable[[BokiError], None] = lambda _: None
-        self.abandoned = False
-        self.waited: list[int] = []
-        """Entries that were left to the end of the turn."""
-
-    @property
-    def ledger_id(self) -> int:
-        return self._ledger.ledger_id
-
-    def submit(self, *payload: Buffer, now: bool = False) -> int:
-        ledger = self._ledger
-        assert not self.abandoned
-        if ledger.fenced:
-            asyncio.get_running_loop().call_soon(
-                self._failed, LedgerFenced(f"ledger {ledger.ledger_id} is fenced", ledger_id=ledger.ledger_id)
-            )
-            return len(ledger.entries)
-        if not now:
-            self.waited.append(len(ledger.entries))
-        ledger.entries.append(b"".join(payload))
-        ledger.proven = ledger.acked - 1
-        if not self._cluster.hold_acks:
-            asyncio.get_running_loop().call_soon(self._cluster.ack, ledger.ledger_id)
-        return len(ledger.entries) - 1
-
-    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
-        ledger, cluster = self._ledger, self._cluster
-        if not cluster.proves or not ledger.acked:
-            return False
-        loop = asyncio.get_running_loop()
-        if ledger.fenced:
-            loop.call_soon(
-                self.tell_failed, LedgerFenced(f"ledger {ledger.ledger_id} is fenced", ledger_id=ledger.ledger_id)
-            )
-        elif cluster.hold_proofs:
-            cluster.asked.append(told)
-        else:
-            loop.call_soon(told, True)
-        return True
-
-    def listen(self, acked: Callable[[int], None], failed: Callable[[BokiError], None]) -> None:
-        self._acked, self._failed = acked, failed
-
-    async def close(self) -> int:
-        await self._cluster._step("close")
-        ledger = self._ledger
-        if ledger.fenced:
-            raise LedgerFenced(f"ledger {ledger.ledger_id} is fenced", ledger_id=ledger.ledger_id)
-        del ledger.entries[ledger.acked :]
-        ledger.fenced = ledger.closed = ledger.closed_by_writer = True
-        return ledger.acked - 1
-
-    def abandon(self) -> None:
-        assert not self._ledger.closed_by_writer
-        self.abandoned = True
-
-    def tell_acked(self, lac: int) -> None:
-        if not self.abandoned:
-            self._acked(lac)
-
-    def tell_failed(self, error: BokiError) -> None:
-        if not self.abandoned:
-            self._failed(error)
+@pytest.fixture
+def recorder_of() -> Callable[[], Recorder]:
+    return Recorder
 
 
-class ModelReader:
-    """Port `LedgerReader`."""
-
-    def __init__(self, ledger: ModelLedger) -> None:
-        self._ledger = ledger
-        self._known = len(ledger.entries) - 1 if ledger.closed else ledger.proven
-
-    @property
-    def closed(self) -> bool:
-        return self._ledger.closed
-
-    @property
-    def last_entry(self) -> int:
-        return self._known
-
-    async def read(self, first: int, last: int) -> list[memoryview]:
-        await asyncio.sleep(0)
-        if last > self._known or last >= len(self._ledger.entries):
-            raise EntryUnknown(f"entry {last} is not proven acknowledged", ledger_id=self._ledger.ledger_id)
-        return [memoryview(entry) for entry in self._ledger.entries[first : last + 1]]
-
-    async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:
-        await asyncio.sleep(0)
-        if last >= len(self._ledger.entries):
-            raise NoSuchEntry(f"nobody has entry {last}", ledger_id=self._ledger.ledger_id)
-        return [memoryview(entry) for entry in self._ledger.entries[first : last + 1]]
-
-    def confirm(self, entry_id: int) -> None:
-        if not self._ledger.closed:
-            self._known = max(self._known, entry_id)
-
-    async def close(self) -> None:
-        await asyncio.sleep(0)
-
-
-class ModelLedgers:
-    """Port `Ledgers`. See the module."""
-
-    def __init__(self) -> None:
-        self.ledgers: dict[int, ModelLedger] = {}
-        self.made = 0
-        self.hold_acks = False
-        self.keep_unacked = 0
-        self.proves = False
-        """Whether bookies can be asked if a ledger is fenced."""
-        self.hold_proofs = False
-        self.asked: list[Callable[[bool], None]] = []
-        """Who waits for a proof that is held."""
-        self.faults: list[tuple[str, BokiError]] = []
-        """(operation, error): raised once, by the next call of that operation."""
-
-    async def create(
-        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
-    ) -> ModelWriter:
-        await self._step("create")
-        ledger = ModelLedger(self.made, custom)
-        self.made += 1
-        self.ledgers[ledger.ledger_id] = ledger
-        ledger.writer = ModelWriter(self, ledger)
-        return ledger.writer
-
-    async def open(self, ledger_id: int, *, recover: bool) -> ModelReader:
-        await self._step("recover" if recover else "open")
-        ledger = self.ledgers.get(ledger_id)
-        if ledger is None:
-            raise NoSuchLedger(f"no ledger {ledger_id}", ledger_id=ledger_id)
-        if recover:
-            ledger.fenced = True
-            await self._step("recovery fenced")
-            if not ledger.closed:
-                del ledger.entries[ledger.acked + self.keep_unacked :]
-                ledger.closed = True
-            await self._step("recovery closed")
-        return ModelReader(ledger)
-
-    async def list(self) -> list[int]:
-        await self._step("list")
-        return sorted(self.ledgers)
-
-    async def metadata_of(self, ledger_id: int) -> ModelLedger:
-        """The ledger itself: it has `state` and `custom`."""
-        await self._step("metadata")
-        if ledger_id not in self.ledgers:
-            raise NoSuchLedger(f"no ledger {ledger_id}", ledger_id=ledger_id)
-        return self.ledgers[ledger_id]
-
-    async def delete(self, ledger_id: int) -> None:
-        await self._step("delete")
-        if self.ledgers.pop(ledger_id, None) is None:
-            raise NoSuchLedger(f"no ledger {ledger_id}", ledger_id=ledger_id)
-
-    def ack(self, ledger_id: int) -> None:
-        """The ack quorum has everything submitted, unless the ledger was fenced before."""
-        ledger = self.ledgers[ledger_id]
-        if not ledger.fenced and ledger.acked < len(ledger.entries):
-            ledger.acked = len(ledger.entries)
-            assert ledger.writer is not None
-            ledger.writer.tell_acked(ledger.acked - 1)
-
-    async def _step(self, operation: str) -> None:
-        await asyncio.sleep(0)
-        for position, (named, error) in enumerate(self.faults):
-            if named == operation:
-                del self.faults[position]
-                raise error
-
-
-class ManualClock:
-    """Port `Clock`."""
-
-    def __init__(self, now_ms: int = 1_000) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-class CountingRandom:
-    """Port `Random`: different tokens, the same in each run."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def token(self, size: int) -> bytes:
-        self._count += 1
-        return self._count.to_bytes(size, "big")
-
-    def below(self, bound: int) -> int:
-        return 0
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        return list(items)
+@pytest.fixture
+def body_of() -> Callable[..., bytes]:
+    return batch_body
 
 
 class Recorder:
@@ -273,6 +65,8 @@ class Recorder:
         self.link: SequencerLink | None = None
         self.fault: Exception | None = None
         """Raised once, by the next `entries_ordered`."""
+        self.stops: list[tuple[Position, str | None]] = []
+        """Where the log stopped, and why; None: it went on."""
         self._changed = asyncio.Event()
 
     async def until(self, reached: Callable[[], bool]) -> None:
@@ -305,9 +99,13 @@ class Recorder:
         assert self.events[-1] != f"ended {term}" and f"started {term}" in self.events
         assert first_entry == len(self.entries[term]), "each entry once, in order"
         assert entries
-        for entry in entries:
+        for number, entry in enumerate(entries, first_entry):
+            try:
+                ranges = self.vector.apply(entry)
+            except CorruptData as error:
+                raise EntryRefused(str(error), entry=number) from error
             self.entries[term].append(entry)
-            self.ranges.setdefault(term, []).extend(self.vector.apply(entry))
+            self.ranges.setdefault(term, []).extend(ranges)
         self._event(f"ordered {term}:{first_entry}+{len(entries)}")
 
     async def caught_up(self) -> None:
@@ -327,8 +125,15 @@ class Recorder:
         self.link = None
         self._event("down")
 
+    def stopped(self, position: Position, error: BokiError | None) -> None:
+        self.stops.append((position, None if error is None else str(error)))
+        self._event(f"stopped {position.term}:{position.entry}" if error is not None else "goes on")
+
     def idle(self) -> None:
         self._event("idle")
+
+    def complete(self) -> None:
+        self._event("complete")
 
 
 class Participant:
@@ -412,6 +217,7 @@ class Cluster:
         take_over: bool = False,
         store: MemoryStore | None = None,
         log: int | None = None,
+        token: ClusterToken = NO_TOKEN,
         **settings: float,
     ) -> Sequencer:
         chosen = {
@@ -427,6 +233,7 @@ class Cluster:
             settings=SequencerSettings(**(chosen | settings)),  # type: ignore[arg-type]
             take_over=take_over,
             log=log,
+            token=token,
         )
         self._closing.append(sequencer.close)
         return sequencer
@@ -444,10 +251,12 @@ class Cluster:
         self._closing.append(participant.close)
         return participant
 
-    async def participant(self, address: Address, *incarnations: str) -> Participant:
+    async def participant(
+        self, address: Address, *incarnations: str, token: ClusterToken = NO_TOKEN, role: str = OF_EARLIER_VERSION
+    ) -> Participant:
         """A connection that has said HELLO."""
         participant = await self.stranger(address)
-        await participant.peer.call(protocol.OP_HELLO, protocol.encode_hello(incarnations))
+        await participant.peer.call(protocol.OP_HELLO, protocol.encode_hello(incarnations, token=token, role=role))
         return participant
 
     async def follow(

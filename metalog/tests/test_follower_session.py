@@ -10,6 +10,7 @@ import pytest
 from boki_common.errors import BokiError, ProtocolError, TermOver
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.follower_session import FollowerSession
 
@@ -65,7 +66,7 @@ class Setting:
 @pytest.fixture
 async def setting() -> AsyncIterator[Setting]:
     setting = Setting()
-    server = await MessageServer.start(Address("127.0.0.1", 0), lambda _: setting.server)
+    server = await MessageServer.start(Address("127.0.0.1", 0), lambda _: setting.server, strangers=BEFORE_FIRST_FRAME)
     welcome = await setting.session.connect(server.address, [])
     assert welcome.term == 3
     yield setting
@@ -120,11 +121,15 @@ async def test_a_fault_of_the_listener_is_kept_and_ends_it(setting: Setting, fau
     assert setting.delivered == []
 
 
-async def test_entries_of_another_term(setting: Setting) -> None:
-    setting.push(4, 0, b"x")
+@pytest.mark.parametrize("garbage", [False, True])
+async def test_a_message_that_cannot_be_right_ends_the_connection_and_no_more(setting: Setting, garbage: bool) -> None:
+    if garbage:
+        setting.server.peer.push(protocol.OP_ENTRIES, b"garbage")
+    else:
+        setting.push(4, 0, b"of another term")
     await setting.wake()
-    with pytest.raises(ProtocolError, match="expected entries of term 3"):
-        setting.session.raise_fault()
+    assert not setting.session.usable and setting.delivered == []
+    setting.session.raise_fault()
 
 
 async def test_missing_entries_mean_to_subscribe_again(setting: Setting) -> None:

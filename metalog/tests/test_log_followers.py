@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from boki_common.errors import CorruptData
+from boki_common.errors import BokiError, CorruptData
+from boki_common.ids import Position
 from boki_common.metadata.store import MetadataStore, ensure_path
 from boki_metalog.follower import FollowerListener, TermInfo
 from boki_metalog.log_followers import LogFollowers
@@ -37,6 +38,10 @@ class _Log:
     def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
         self.events.append(f"ordered {term}:{first_entry}+{len(entries)}")
 
+    def stopped(self, position: Position, error: BokiError | None) -> None:
+        word = "goes on" if error is None else "stopped"
+        self.events.append(f"{word} {position.term}:{position.entry}")
+
     async def caught_up(self) -> None:
         self.events.append("caught up")
 
@@ -51,6 +56,9 @@ class _Log:
 
     def idle(self) -> None:
         self.events.append("idle")
+
+    def complete(self) -> None:
+        self.events.append("complete")
 
 
 class Logs:
@@ -94,7 +102,7 @@ class World:
         writer = await self.cluster.ledgers.create()
         entry = MetalogEntry(0, records, 7, (ShardEnd(0, records, 1),), (Open(0, "aa" * 16, 50 + term),))
         ledger = self.cluster.ledgers.ledgers[writer.ledger_id]
-        ledger.entries, ledger.closed = [encode(entry)], True
+        ledger.entries, ledger.closed_at = [encode(entry)], 1
         ranges = tuple(SlotRange(*one) for one in slots)
         record = TermRecord(VERSION, term, log, ranges, ledger.ledger_id, 0, records, 7, Location())
         await self.store.create(term_path(term), encode_record(record))
@@ -192,13 +200,20 @@ async def test_terms_sealed_while_a_log_has_none_are_delivered(world: World) -> 
     assert world.logs.found[1].infos[1] == TermInfo(2, 1, (SlotRange(0, 9),), 1, (), sealed=True)
 
 
-async def test_what_cannot_be_right_in_one_log_ends_all(world: World) -> None:
-    await world.seal(1, 0, (0, 1023))
-    world.cluster.ledgers.ledgers[0].entries.append(b"")
-    await world.view(2, [[0, 1023, 1]], {0: None, 1: None})
-    with pytest.raises(CorruptData):
-        async with asyncio.timeout(10):
-            await world.task
+async def test_what_cannot_be_right_in_one_log_stops_that_one_and_no_other(world: World) -> None:
+    await world.seal(1, 0, (0, 511))
+    await world.seal(2, 1, (512, 1023))
+    ledger = world.cluster.ledgers.ledgers[0]
+    good, ledger.entries[0] = ledger.entries[0], b"garbage"
+    await world.view(3, [[0, 1023, 1]], {0: None, 1: None})
+    found = world.logs.found
+    await world.logs.until(lambda: 0 in found and "stopped 1:0" in found[0].events)
+    await world.seal(3, 1, (512, 1023))
+    await world.view(4, [[0, 1023, 1]], {0: None, 1: None})
+    await world.logs.until(lambda: "ended 3" in found[1].events)
+    ledger.entries[0] = good
+    await world.logs.until(lambda: "ended 1" in found[0].events)
+    assert found[0].events.index("goes on 1:1") < found[0].events.index("ended 1")
 
 
 async def test_a_view_that_cannot_be_read_ends_it(world: World) -> None:

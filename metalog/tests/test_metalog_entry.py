@@ -69,9 +69,18 @@ COMMANDS: dict[str, tuple[Command, str]] = {
         "03000000" + "30000000" + "0201000000000000" + "02000000" + "01000000"
         + "0000000000000000" + "0700000000000000" + "feffffffffffffff" + "ffffffffffffff7f",
     ),
+    "trim and forget": (
+        Trim(0x0102, ((9, 7),), True, 1_767_225_600_000),
+        "07000000" + "28000000" + "0201000000000000" + "01000000" + "00000000" + "00a8da769b010000"
+        + "0900000000000000" + "0700000000000000",
+    ),
     "expire": (
-        Expire(2**64 - 1, WRITER, 9),
+        Expire(2**64 - 1, WRITER, 9, for_good=False),
         "04000000" + "20000000" + "ffffffffffffffff" + "0900000000000000" + WRITER.hex(),
+    ),
+    "expire for good": (
+        Expire(2**64 - 1, WRITER, 9),
+        "06000000" + "20000000" + "ffffffffffffffff" + "0900000000000000" + WRITER.hex(),
     ),
     "lost": (
         Lost(7, 3, 2, 5, b'{"a":1}'),
@@ -94,11 +103,10 @@ numbers = st.integers(0, limits.POSITION_MAX)
 u32, u64, i63 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1)
 writers = st.binary(min_size=16, max_size=16)
 incarnations = writers.map(bytes.hex)
-trims = st.builds(
-    Trim,
-    u64,
-    st.lists(st.tuples(st.integers(0, 2**64 - 2), i63), min_size=1, max_size=4).map(tuple),
-    st.booleans(),
+pairs = st.lists(st.tuples(st.integers(0, 2**64 - 2), i63), min_size=1, max_size=4).map(tuple)
+trims = st.one_of(
+    st.builds(Trim, u64, pairs, st.booleans(), st.none()),
+    st.builds(Trim, u64, pairs, st.just(True), st.integers(1, 2**63 - 1)),
 )
 losts = st.builds(
     lambda term, shard, first, count, evidence, rows: Lost(term, shard, first, first + count, evidence, rows),
@@ -109,7 +117,7 @@ commands = st.one_of(
     st.builds(Open, u32, incarnations, i63),
     st.builds(Close, u32),
     trims,
-    st.builds(Expire, u64, writers, i63),
+    st.builds(Expire, u64, writers, i63, st.booleans()),
     losts,
 )
 
@@ -174,6 +182,8 @@ IMPOSSIBLE = {
     "no such tag": Trim(1, ((2**64 - 1, 1),), False),
     "no such seqnum": Trim(1, ((1, 2**63),), False),
     "no such book": Trim(2**64, ((1, 1),), False),
+    "no such time": Trim(1, ((1, 1),), True, 0),
+    "a time that nothing is forgotten by": Trim(1, ((1, 1),), False, 7),
     "short writer": Expire(1, bytes(15), 1),
     "long writer": Expire(1, bytes(17), 1),
     "no such number": Expire(1, bytes(16), -1),
@@ -249,7 +259,7 @@ def test_garbage_is_refused_by_name(garbage: bytes, with_version: bool) -> None:
         pass
 
 
-@pytest.mark.parametrize("kind", [0, 6, 255])
+@pytest.mark.parametrize("kind", [0, 8, 255])
 def test_a_command_it_does_not_know_is_a_version_it_does_not_know(kind: int) -> None:
     data = bytearray(encode(MetalogEntry(0, 0, 0, (ShardEnd(0, 0, 0),), (Close(0),))))
     data[40 + 24] = kind

@@ -34,13 +34,13 @@ async def read_all(reader: MetalogReader, end: int) -> list[int]:
 async def test_small_entries_come_in_growing_batches(model_ledgers: Any) -> None:
     ledger = await ledger_of(model_ledgers, 1_000)
     settings = FollowerSettings(read_entries=300)
-    reader = MetalogReader(model_ledgers, ledger, end=1_000, closed=False, settings=settings)
+    reader = MetalogReader(model_ledgers, ledger, end=1_000, closed_at=None, settings=settings)
     assert await read_all(reader, 1_000) == [64, 128, 256, 300, 252]
 
 
 async def test_large_entries_come_in_shrinking_batches(model_ledgers: Any) -> None:
     ledger = await ledger_of(model_ledgers, 100, size=100)
-    reader = MetalogReader(model_ledgers, ledger, end=100, closed=False, settings=FollowerSettings(read_bytes=2_000))
+    reader = MetalogReader(model_ledgers, ledger, end=100, closed_at=None, settings=FollowerSettings(read_bytes=2_000))
     assert await read_all(reader, 100) == [64, 32, 4]
 
 
@@ -50,13 +50,13 @@ async def test_what_the_sequencer_says_is_acknowledged_need_not_be_proven(model_
     plain = await model_ledgers.open(ledger, recover=False)
     with pytest.raises(EntryUnknown):
         await plain.read(0, 2)
-    reader = MetalogReader(model_ledgers, ledger, end=3, closed=False, settings=FollowerSettings())
+    reader = MetalogReader(model_ledgers, ledger, end=3, closed_at=None, settings=FollowerSettings())
     assert await read_all(reader, 3) == [3]
 
 
 async def test_after_a_failure_the_ledger_is_opened_anew(model_ledgers: Any) -> None:
     ledger = await ledger_of(model_ledgers, 3)
-    reader = MetalogReader(model_ledgers, ledger, end=3, closed=False, settings=FollowerSettings())
+    reader = MetalogReader(model_ledgers, ledger, end=3, closed_at=None, settings=FollowerSettings())
     model_ledgers.faults.append(("open", EntryUnknown("bookies are down")))
     with pytest.raises(EntryUnknown):
         await reader.read(0)
@@ -68,7 +68,7 @@ async def test_after_a_failure_the_ledger_is_opened_anew(model_ledgers: Any) -> 
 async def test_a_sealed_term_ends_where_its_record_says(model_ledgers: Any, recover: bool, end: int) -> None:
     ledger = await ledger_of(model_ledgers, 3)
     await model_ledgers.open(ledger, recover=recover)
-    reader = MetalogReader(model_ledgers, ledger, end=end, closed=True, settings=FollowerSettings())
+    reader = MetalogReader(model_ledgers, ledger, end=end, closed_at=end - 1, settings=FollowerSettings())
     with pytest.raises(CorruptData, match="as its term's record says"):
         await reader.read(0)
 
@@ -76,5 +76,5 @@ async def test_a_sealed_term_ends_where_its_record_says(model_ledgers: Any, reco
 async def test_a_closed_ledger(model_ledgers: Any) -> None:
     ledger = await ledger_of(model_ledgers, 3)
     await model_ledgers.open(ledger, recover=True)
-    reader = MetalogReader(model_ledgers, ledger, end=3, closed=True, settings=FollowerSettings())
+    reader = MetalogReader(model_ledgers, ledger, end=3, closed_at=2, settings=FollowerSettings())
     assert await read_all(reader, 3) == [3]

@@ -13,9 +13,9 @@ from boki_common.metadata.membership import MEMBERS, member_path
 from boki_common.metadata.store import ensure_path
 from boki_ledger.member_trust import REMEMBERED
 from boki_metalog.controller_rules import WEIGHTS_PATH, encode_weights
-from boki_metalog.errors import SpareTaken, ThinlyServed
+from boki_metalog.errors import MetalogUnreadable, SpareTaken, ThinlyServed
 from boki_metalog.index_slots import ENGINE_ROLE
-from boki_metalog.log_changes import LogChanges
+from boki_metalog.log_changes import LogChanges, ensure_logs
 from boki_metalog.metadata_tree import ensure_view, read_view
 from boki_metalog.policies import (
     DATA,
@@ -70,7 +70,7 @@ async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> Non
     await policy.run(given)
     assert (await view_of(cluster)).term_of(0) == 1
     await first._server.close()  # still listed, and it does not know
-    await first._membership.leave()
+    await first._spare.membership.leave()
     while (await view_of(cluster)).term_of(0) == 1:
         await policy.run(given)
         await asyncio.sleep(0)
@@ -83,6 +83,23 @@ async def test_without_a_standby_it_is_told(cluster: Any) -> None:
     given = await led(cluster)
     with pytest.raises(NoSequencer, match="log 0"):
         await KeepTerms().run(given)
+    await given.watch.close()
+
+
+async def test_a_log_that_can_have_no_next_term_keeps_no_other_from_one(cluster: Any) -> None:
+    await ensure_logs(await cluster.store(), 2)
+    given, asked = await led(cluster), []
+
+    class Changes:
+        async def roll(self, log: int, *, suspect: int) -> None:
+            asked.append((log, suspect))
+            if log == 0:
+                raise MetalogUnreadable("its last entry cannot be read")
+
+    given.changes = Changes()  # type: ignore[assignment]  # nothing else of it is used
+    with pytest.raises(MetalogUnreadable):
+        await KeepTerms().run(given)
+    assert asked == [(0, 0), (1, 0)]
     await given.watch.close()
 
 
@@ -167,10 +184,10 @@ async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster:
     """The swap of a stalled driver lands after the leader saw the spare open, and is replaced before it looks again."""
     spare = await spare_of_the_dead(cluster)
     policy, given = GiveUpSpares(), await led(cluster)
-    original = cluster.ledgers._step
+    original = cluster.ledgers.step
 
     async def install(suspect: int, candidate: Candidate) -> None:
-        cluster.ledgers._step = original
+        cluster.ledgers.step = original
         await change_term(
             metadata=await cluster.store(),
             ledgers=cluster.ledgers,
@@ -186,7 +203,7 @@ async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster:
             await install(0, Candidate(DEAD, spare))
             await install(1, Candidate("ee" * 16, (await cluster.ledgers.create()).ledger_id))
 
-    cluster.ledgers._step = late
+    cluster.ledgers.step = late
     for _ in range(3):
         await policy.run(given)
     await install(2, Candidate("ff" * 16, (await cluster.ledgers.create()).ledger_id))
@@ -231,15 +248,15 @@ async def test_data_ledgers_of_dead_engines_that_never_had_an_entry_are_deleted(
 async def test_a_first_entry_that_comes_meanwhile_keeps_its_ledger(cluster: Any) -> None:
     await ensure_view(await cluster.store())
     ledger = await data_ledger(cluster, DEAD)
-    original = cluster.ledgers._step
+    original = cluster.ledgers.step
 
     async def late(operation: str) -> None:
         await original(operation)
         if operation == "recover" and not ledger.entries:
-            ledger.writer.submit(b"records")
+            ledger.submit(b"records")
             cluster.ledgers.ack(ledger.ledger_id)
 
-    cluster.ledgers._step = late
+    cluster.ledgers.step = late
     policy, given = GiveUpSpares(), await led(cluster)
     for _ in range(3):
         await policy.run(given)

@@ -81,8 +81,15 @@ def test_nothing_to_say_is_no_entry() -> None:
 
 @pytest.mark.parametrize(
     ("records", "entries"),
-    [(6, 1), (4, 2), (6, 0), (5 + limits.BATCH_RECORDS + 1, 2)],
-    ids=["records without entries", "fewer records", "fewer entries", "more records than entries hold"],
+    [(6, 1), (4, 2), (6, 0), (5 + limits.BATCH_RECORDS + 1, 2), (5, 2**62), (6, limits.POSITION_MAX + 1)],
+    ids=[
+        "records without entries",
+        "fewer records",
+        "fewer entries",
+        "more records than entries hold",
+        "more entries than there may be",
+        "one too many",
+    ],
 )
 def test_impossible_reports_are_refused(records: int, entries: int) -> None:
     builder = builder_of(A)

@@ -12,10 +12,10 @@ from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, TermEndedMeanwhile, TermOver
 from boki_common.ids import Position
 from boki_ledger.client import LedgerClient
+from boki_ledger.ledgers import Ledgers
 from boki_ledger.testing.ledgers import make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_metalog.errors import ShardNotOpen
-from boki_metalog.ledgers import Ledgers
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metalog_entry import Expire, Trim
 from boki_metalog.policies import DATA, INCARNATION, ROLE, Cluster, GiveUpSpares, _has_entries

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from boki_common import limits
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.errors import NotEnoughBookies, ProtocolError, TermOver
 from boki_common.metadata.membership import members
 from boki_common.metadata.memory import Fault
@@ -17,6 +18,7 @@ from boki_metalog import term_plan
 from boki_metalog.errors import SpareTaken
 from boki_metalog.metadata_tree import ensure_view, read_record, read_view
 from boki_metalog.metalog_entry import decode
+from boki_metalog.permissions import PARTICIPANT
 from boki_metalog.sequencer_member import sequencer_members
 from boki_metalog.term_change import change_term, change_terms
 from boki_metalog.term_plan import Candidate
@@ -76,7 +78,9 @@ async def test_a_standby_waits_for_a_sequencer_that_answers(cluster: Any) -> Non
     second = await cluster.sequencer()
     waiting = asyncio.ensure_future(second.serving())
     participant = await cluster.participant(second.address)
-    welcome = protocol.decode_welcome(await participant.peer.call(protocol.OP_HELLO, protocol.encode_hello(())))
+    welcome = protocol.decode_welcome(
+        await participant.peer.call(protocol.OP_HELLO, protocol.encode_hello(token=NO_TOKEN, role=PARTICIPANT))
+    )
     assert (welcome.term, welcome.serving) == (0, False)
     with pytest.raises(TermOver, match="stands by"):
         await participant.subscribe(1)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.errors import CorruptData, MetadataUnavailable, TermOver, Unreachable
 from boki_common.metadata.membership import Membership
 from boki_metalog import sequencer_protocol as protocol
+from boki_metalog.permissions import ADMINISTRATOR
 from boki_metalog.sequencer_member import address_of, ask_sequencer, ask_to_yield, sequencer_path
 
 
@@ -32,11 +34,11 @@ async def test_a_listing_that_cannot_be_read(cluster: Any, value: bytes) -> None
 async def test_the_direct_call(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     await sequencer.serving()
-    welcome = await ask_sequencer(sequencer.address, timeout_s=2.0)
+    welcome = await ask_sequencer(sequencer.address, timeout_s=2.0, token=NO_TOKEN)
     assert (welcome.incarnation, welcome.term, welcome.serving) == (sequencer.incarnation, 1, True)
     await sequencer.close()
     with pytest.raises(Unreachable):
-        await ask_sequencer(sequencer.address, timeout_s=2.0)
+        await ask_sequencer(sequencer.address, timeout_s=2.0, token=NO_TOKEN)
 
 
 async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in_flight(cluster: Any) -> None:
@@ -46,7 +48,7 @@ async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in
     cluster.ledgers.hold_acks = True
     opening = asyncio.create_task(engine.open(1, "aa" * 16, 50))
     await engine.round_trip()
-    asking = asyncio.create_task(ask_to_yield(sequencer.address, 1, timeout_s=10.0))
+    asking = asyncio.create_task(ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR))
     while not sequencer.term_server._yields:
         await asyncio.sleep(0)
     metalog = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
@@ -57,14 +59,14 @@ async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in
     assert metalog.closed_by_writer and metalog.acked == 1 and sequencer.term == 0
     assert protocol.decode_term(await engine.pushed(protocol.OP_TERM_OVER)) == 1
     with pytest.raises(TermOver):
-        await ask_to_yield(sequencer.address, 1, timeout_s=10.0)
+        await ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)
 
 
 async def test_only_the_term_that_is_named_ends(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     await sequencer.serving()
     with pytest.raises(TermOver):
-        await ask_to_yield(sequencer.address, 2, timeout_s=10.0)
+        await ask_to_yield(sequencer.address, 2, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)
     assert sequencer.term == 1
 
 
@@ -73,5 +75,5 @@ async def test_who_asked_is_told_that_the_metalog_is_open_still(cluster: Any) ->
     await sequencer.serving()
     cluster.ledgers.faults.append(("close", MetadataUnavailable("away")))
     with pytest.raises(MetadataUnavailable):
-        await ask_to_yield(sequencer.address, 1, timeout_s=10.0)
+        await ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)
     assert sequencer.term == 0 and not sequencer.failed.done(), "it stands by"

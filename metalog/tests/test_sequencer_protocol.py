@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import limits
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.errors import InvalidArgument, ProtocolError, VersionMismatch
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
@@ -127,7 +128,9 @@ def test_the_rest() -> None:
     assert protocol.decode_shard(view(protocol.encode_shard(3))) == 3
     assert protocol.decode_subscribe(view(protocol.encode_subscribe(7, 2**40))) == (7, 2**40)
     assert protocol.decode_subscribed(view(protocol.encode_subscribed(4, 5))) == (4, 5)
-    assert protocol.decode_hello(view(protocol.encode_hello([ENGINE]))).incarnations == (ENGINE,)
+    assert protocol.decode_hello(view(protocol.encode_hello([ENGINE], token=NO_TOKEN, role="engine"))).incarnations == (
+        ENGINE,
+    )
     welcome = protocol.Welcome(1, ENGINE, 0, 7, True, carries=True)
     assert protocol.decode_welcome(view(protocol.encode_welcome(welcome))) == welcome
 
@@ -155,3 +158,8 @@ def test_one_shard_and_one_entry_are_written_as_several_are() -> None:
 def test_a_sequencer_that_does_not_say_whether_it_carries_does_not() -> None:
     old = msgspec.msgpack.encode({"version": 1, "incarnation": ENGINE, "log": 0, "term": 7, "serving": True})
     assert protocol.decode_welcome(view(old)) == protocol.Welcome(1, ENGINE, 0, 7, True, carries=False)
+
+
+def test_a_hello_that_is_nested_too_deeply_is_refused_as_any_other() -> None:
+    with pytest.raises(ProtocolError, match="HELLO"):
+        protocol.decode_hello(view(b"\x81\xa4more" + b"\x91" * 20_000))

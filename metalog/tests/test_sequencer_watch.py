@@ -10,6 +10,7 @@ import pytest
 
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_metalog import sequencer_protocol as protocol
 from boki_metalog.metadata_tree import read_view
 from boki_metalog.sequencer_watch import SequencerWatch
@@ -99,7 +100,7 @@ async def test_a_stopped_process_is_gone_after_the_time_of_one_call(cluster: Any
     await sequencer.serving()
     address = sequencer.address
     await sequencer._server.close()
-    server = await MessageServer.start(address, lambda _: Mute())
+    server = await MessageServer.start(address, lambda _: Mute(), strangers=BEFORE_FIRST_FRAME)
     try:
         await watching.look()
         await watching.until(Presence.GONE)
@@ -146,7 +147,7 @@ async def test_who_was_seen_is_asked_where_it_was(cluster: Any, watching: Watchi
     await sequencer.serving()
     await watching.look()
     await watching.until(Presence.SERVES)
-    await sequencer._membership.leave()
+    await sequencer._spare.membership.leave()
     watching.store.disconnect()
     server = sequencer.term_server
     before = list(server._peers)

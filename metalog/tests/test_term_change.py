@@ -57,7 +57,7 @@ class Log:
         view, _ = await self.change(0, candidate=candidate)
         assert view.term_of(0) == 1 and candidate.is_installed(view, 0)
         self.ledgers.hold_acks = True
-        writer = self.ledgers.ledgers[candidate.ledger_id].writer
+        writer = self.ledgers.ledgers[candidate.ledger_id]
         writer.submit(encode(FIRST))
         writer.submit(encode(SECOND))
         self.ledgers.ack(candidate.ledger_id)

@@ -92,7 +92,7 @@ class World:
         for log in (0, 1):
             await self.fail_over(log, 0)
             ledger = (await read_view(store)).view.installed(log).metalog_ledger  # type: ignore[union-attr]
-            self.ledgers.ledgers[ledger].writer.submit(encode(OPENED))
+            self.ledgers.ledgers[ledger].submit(encode(OPENED))
         while not all(ledger.acked for ledger in self.ledgers.ledgers.values()):
             await asyncio.sleep(0)
 
@@ -283,7 +283,7 @@ async def test_a_mover_that_fails_around_a_recovery(world: World, step: str, nth
         pass
 
     met = 0
-    original = world.ledgers._step
+    original = world.ledgers.step
 
     async def failing(operation: str) -> None:
         nonlocal met
@@ -293,10 +293,10 @@ async def test_a_mover_that_fails_around_a_recovery(world: World, step: str, nth
             if met == nth:
                 raise Failed("the bookies are away")
 
-    world.ledgers._step = failing
+    world.ledgers.step = failing
     with pytest.raises(Failed):
         await world.move()
-    world.ledgers._step = original
+    world.ledgers.step = original
     await world.move()
     await world.check(AFTER, 4)
 

@@ -54,7 +54,7 @@ async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any) -> None:
     await engine.open(term, A, 50)
     await order(engine, term, TRIM)
     ledger = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
-    assert len(ledger.entries) == 2 and ledger.writer.waited == []
+    assert len(ledger.entries) == 2 and ledger.waited == []
 
 
 async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
@@ -184,14 +184,14 @@ async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
     await engine.lost.wait()
     await again.round_trip()
     server = sequencer.term_server
-    assert server is not None and server._graces == {} and server.status()["engines"] == [A]
+    assert server is not None and server._owners.graces == {} and server.status()["engines"] == [A]
     again.peer.close()
     await again.lost.wait()
     third = await cluster.participant(sequencer.address)
-    while not server._graces:
+    while not server._owners.graces:
         await third.round_trip()
     fourth = await cluster.participant(sequencer.address, A, B)
-    assert server._graces == {}
+    assert server._owners.graces == {}
     await fourth.subscribe(1, 1)
     fourth.report(1, s0=(1, 1))
     assert decode((await fourth.entries()).payloads[0]).shards == (ShardEnd(0, 1, 1),)
@@ -207,11 +207,11 @@ async def test_a_subscriber_that_takes_nothing_is_dropped_and_told(cluster: Any)
     cluster.ledgers.hold_acks = True
     opening = asyncio.ensure_future(engine.open(1, A, 50))
     await engine.round_trip()
-    peer = next(iter(server._subscribers))
+    peer = next(iter(server._subscribers.peers))
     while peer.unsent_bytes <= 1:  # whatever room the system's buffers have: nobody reads while we push
         peer.push(protocol.OP_REFUSED, bytes(2**20))
     cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
-    assert server._subscribers == {}
+    assert server._subscribers.peers == {}
     assert await opening == 0
     await engine.pushed(protocol.OP_LAGGED)
     assert await engine.subscribe(1) == (0, 1)
@@ -466,11 +466,11 @@ async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: An
     engine = await cluster.follow()
     link = await engine.seen.linked(1)
     await link.open_shard(A, 50)
-    assert server_of(sequencer)._aging is None, "nothing was ordered"
+    assert server_of(sequencer)._rolling._timer is None, "nothing was ordered"
     link.report(0, 5, 1)
     async with asyncio.timeout(10):
         await engine.seen.linked(2)
-    assert server_of(sequencer).term == 2 and server_of(sequencer)._aging is None
+    assert server_of(sequencer).term == 2 and server_of(sequencer)._rolling._timer is None
 
 
 async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -> None:
@@ -484,7 +484,7 @@ async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -
     first, cluster.ledgers.hold_acks = server_of(sequencer), True
     link.report(0, 6, 2)
     await until(lambda: first._in_flight is not None)
-    await until(lambda: first._perhaps_full)
+    await until(lambda: first._rolling._perhaps)
     cluster.ledgers.hold_acks = False
     cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
     assert isinstance(first.over, TermFull) and first.vector.end_pos == 6

@@ -40,10 +40,11 @@ class Administrator:
         )  # fmt: skip
         try:
             await store.start()
-            ledgers = LedgerClient(metadata=store, rng=SimRandom(numbers), settings=cluster.shape.ledger)
+            token = cluster.tokens.of(self.process.host)
+            ledgers = LedgerClient(metadata=store, rng=SimRandom(numbers), settings=cluster.shape.ledger, token=token)
             await ledgers.start()
             asking = numbers.random() < 0.5  # else every metalog is fenced, and recovered under load
-            changes = LogChanges(store, ledgers, SimRandom(numbers), patience_s=PATIENCE_S, asking=asking)
+            changes = LogChanges(store, ledgers, SimRandom(numbers), patience_s=PATIENCE_S, asking=asking, token=token)
             logs = sorted((await ensure_view(store)).view.logs)
             if kind == "roll":
                 await changes.roll(numbers.choice(logs))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from boki_sim.faults import KINDS, PROFILES, Fault
-from boki_sim.run import Outcome
+from boki_sim.outcome import Outcome
 from boki_sim.steps import STEPS
 
 FAILURES_KEPT: Final = 100
@@ -109,7 +109,7 @@ class Summary:
         return self.messages / self.cpu_s if self.cpu_s else 0.0
 
     def _drawn(self, kind: str) -> bool:
-        return any(kind in PROFILES[profile] for profile in self.profiles)
+        return any(kind in PROFILES.get(profile, ()) for profile in self.profiles)
 
     def _cells(self) -> Iterator[tuple[str, str, int]]:
         for name, count in sorted(self.faults.items()):

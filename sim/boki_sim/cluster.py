@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
@@ -29,6 +30,7 @@ from boki_logbook.index_files import IndexFiles
 from boki_metalog.controller import Controller
 from boki_metalog.log_changes import ensure_logs
 from boki_metalog.sequencer import Sequencer
+from boki_sim.cluster_tokens import NO_PLAN, TokenFiles, TokenPlan, client_of
 from boki_sim.disk import DiskPlan
 from boki_sim.guard import EPOCH_S
 from boki_sim.invariants import Invariants
@@ -55,8 +57,15 @@ RESTART_S: Final = (0.2, 2.0)
 Role = Bookie | Sequencer | Engine | Controller
 
 
+def new_disk(name: str) -> MemoryDisk:
+    """An empty one of a machine: what a flush fails to write is lost, as with Linux."""
+    disk = MemoryDisk(f"/{name}")
+    disk.forgets_failed = True
+    return disk
+
+
 class SimClock:
-    """The port `Clock` of one process; `skew_ms` is how wrong it is, `rate` how fast all clocks are beside virtual time."""
+    """The port `MachineClock` of one process; `skew_ms` is how wrong it is, `rate` how fast all clocks are beside virtual time."""
 
     def __init__(self, loop: SimLoop, rate: float = 1.0) -> None:
         self.skew_ms = 0
@@ -64,7 +73,10 @@ class SimClock:
         self._rate = rate
 
     def now_ms(self) -> int:
-        return int((EPOCH_S + self._rate * self._loop.time()) * 1000) + self.skew_ms
+        return int((EPOCH_S + self._rate * self._loop.now) * 1000) + self.skew_ms
+
+    def elapsed_s(self) -> float:
+        return self._rate * self._loop.now
 
 
 class Node:
@@ -89,7 +101,7 @@ class Node:
         self.incarnation_name = name
         self.process: SimProcess | None = None
         self.store: SimStore | None = None
-        self.disk: MemoryDisk | None = MemoryDisk(f"/{name}") if has_disk else None
+        self.disk: MemoryDisk | None = new_disk(name) if has_disk else None
         self.plan: DiskPlan | None = None
         self.ledgers: LedgerClient | None = None
         self.main: asyncio.Task[None] | None = None
@@ -106,7 +118,14 @@ class Cluster:
     """See the module. `start` before anything else."""
 
     def __init__(
-        self, loop: SimLoop, seed: int, shape: Shape, network: Network, trace: Trace, invariants: Invariants
+        self,
+        loop: SimLoop,
+        seed: int,
+        shape: Shape,
+        network: Network,
+        trace: Trace,
+        invariants: Invariants,
+        token: TokenPlan = NO_PLAN,
     ) -> None:
         self.loop = loop
         self.seed = seed
@@ -117,6 +136,9 @@ class Cluster:
         self.tree = ObservedTree(invariants.metadata_changed)
         self.steps = network.steps = Steps(loop)
         network.roles = {BOOKIE_PORT: "bookie", SEQUENCER_PORT: "sequencer", ENGINE_PORT: "engine"}
+        self.tokens = TokenFiles(loop, token, stream(seed, "token files"), trace)
+        self.strangers_refused: Counter[str] = Counter()
+        """What strangers said and how they were refused → how often."""
         self._past_work = 0
         self._running: dict[SimProcess, Node] = {}
         self.nodes: dict[str, Node] = {}
@@ -138,11 +160,21 @@ class Cluster:
         """For `boki.connect`."""
         return ",".join(f"boki://{node.host}:{ENGINE_PORT}" for node in self.of("engine"))
 
+    def client(self, url: str = "", *, timeout: float | None = None) -> boki.Client:
+        """As `boki.connect`, with the token that the machine of whoever calls has."""
+        return client_of(url or self.url, self.tokens, timeout=timeout)
+
+    @staticmethod
+    def port_of(kind: str) -> int:
+        """Where roles of a kind listen."""
+        ports = {"bookie": BOOKIE_PORT, "sequencer": SEQUENCER_PORT, "engine": ENGINE_PORT}
+        return ports.get(kind, CONTROLLER_PORT)
+
     async def connected(self) -> boki.Client:
         """A client of whoever calls, as soon as an engine takes one."""
         while True:
             try:
-                return await boki.connect(self.url)
+                return await self.client()
             except BokiError:
                 await asyncio.sleep(0.5)
 
@@ -297,13 +329,19 @@ class Cluster:
             clock=node.clock,
             rng=SimRandom(node.numbers),
             settings=self.shape.bookie,
+            token=self.tokens.of(node.host),
         )
         raise await bookie.failed
 
     async def _ledger_client(self, node: Node) -> LedgerClient:
         assert node.store is not None
         await node.store.start()
-        client = LedgerClient(metadata=node.store, rng=SimRandom(node.numbers), settings=self.shape.ledger)
+        client = LedgerClient(
+            metadata=node.store,
+            rng=SimRandom(node.numbers),
+            settings=self.shape.ledger,
+            token=self.tokens.of(node.host),
+        )
         await client.start()
         node.ledgers = client
         return client
@@ -318,6 +356,7 @@ class Cluster:
             clock=node.clock,
             rng=SimRandom(node.numbers),
             settings=self.shape.sequencer,
+            token=self.tokens.of(node.host),
         )
         await sequencer.failed
 
@@ -331,6 +370,7 @@ class Cluster:
             rng=SimRandom(node.numbers),
             settings=self.shape.engine_settings(int(node.name.rpartition("-")[2])),
             clock=node.clock,
+            token=self.tokens.of(node.host),
         )
         if node.disk is not None:
             files = IndexFiles(node.disk, lambda: engine.core.state.index, least_rows=INDEX_FILE_ROWS)
@@ -345,6 +385,7 @@ class Cluster:
             ledgers=ledgers,
             address=Address(node.host, CONTROLLER_PORT),
             rng=SimRandom(node.numbers),
+            token=self.tokens.of(node.host),
         )
         await controller.failed
 

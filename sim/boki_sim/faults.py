@@ -28,6 +28,11 @@ its target has: the engine has the only copy then, or the sequencer the other on
 | metadata-down | all: nobody reaches the store for `seconds` | |
 | lost-answer, lost-request, delayed-write | a process: its next writes to the store | writes |
 | clock | a process: its wall clock jumps by `amount` ms | ms |
+| poison | a sequencer: somebody sends it, and engines, what is right but for its content; or it pushes such | what, see `poison` |
+| step | a role: the same, by hours up to weeks, which no age may follow | ms |
+| stranger | "all": somebody without the cluster's token, or with a client's, says what he must not, to everybody (`strangers`) | who |
+| absent | a host of a user: it is never started | |
+| sleep | any process: its machine is suspended for `seconds`: the clock of its loop stands still, wall clock and boot time run on | |
 
 Pure: drawing needs numbers, applying is `nemesis`.
 """
@@ -91,14 +96,22 @@ METADATA: Final = ("expire", "cut-off", "metadata-down", "lost-answer", "lost-re
 CLOCKS: Final = ("clock",)
 ADMINISTRATION: Final = ("roll", "move")
 """No faults, but changes that must hold among them."""
-KINDS: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS + ADMINISTRATION
+POISONS: Final = ("poison",)
+"""Drawn by `poison.draw_poison`, beside all others."""
+DRAWN: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS + ADMINISTRATION
+SLEEP: Final = ("step", "sleep")
+"""Drawn by `asleep`, by numbers of their own, so that no other fault of a seed changes."""
+ELSEWHERE: Final = ("stranger", "absent")
+"""Drawn by `strangers`, for clusters that have a token; and never drawn."""
+KINDS: Final = DRAWN + POISONS + SLEEP + ELSEWHERE
 
 PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
     "calm": (),
     "network": (*CONNECTIONS, "pause", "crash"),
     "disk": (*DISKS, *DAMAGE, "kill", "power"),
     "metadata": (*METADATA, *ADMINISTRATION, "kill", "pause", "stop"),
-    "harsh": KINDS,
+    "harsh": DRAWN,
+    "full-disks": (*DISKS, "kill", "power", "stop", "pause"),
 }
 """Kinds that a profile draws from. Each seed takes some of them."""
 
@@ -150,6 +163,10 @@ AT_BARRIERS: Final = ("kill", "power", "stop", "pause", "isolate", "partition", 
 """Kinds that meet a sequencer or an engine while one asks the other where the log ends."""
 AT_BARRIERS_MOST: Final = 4
 """So many of them, at most, in a run."""
+
+STEPS_MOST: Final = 3
+SLEEPS_MOST: Final = 4
+"""So many of each, at most, in a run."""
 
 MEAN_GAP_S: Final = (0.1, 0.2, 0.4, 1.0, 2.0)
 """One of these is a seed's mean time between two faults."""
@@ -254,6 +271,25 @@ def at_barriers(numbers: random.Random, profile: str, targets: Targets, *, secon
         step, nth = numbers.choice((BARRIER_ASKED, BARRIER_ANSWERED)), numbers.randrange(20) + 1
         amount = float(numbers.randrange(40)) if fault.kind in PROCESSES else fault.amount
         script.append(replace(fault, amount=amount, step=step, nth=nth))
+    return sorted(script, key=lambda fault: fault.at)
+
+
+def asleep(numbers: random.Random, profile: str, targets: Targets, *, seconds: float) -> list[Fault]:
+    """In half of the harsh runs, beside all others: clocks that step by hours, forwards and back, and machines that sleep.
+
+    Sequencers step most: the log's time is theirs. Some machines sleep while an entry is on its way."""
+    if profile != "harsh" or numbers.random() < 0.5:
+        return []
+    script = []
+    for _ in range(numbers.randrange(1, STEPS_MOST + 1)):
+        step_ms = numbers.choice((-1, 1, 1)) * round(10 ** numbers.uniform(-0.3, 2.8) * 3_600_000)
+        target = numbers.choice(targets.sequencers if numbers.random() < 0.7 else targets.roles)
+        script.append(Fault(round(numbers.uniform(0.0, 0.8) * seconds, 4), "step", target, 0.0, step_ms))
+    for _ in range(numbers.randrange(SLEEPS_MOST + 1)):
+        target = numbers.choice(numbers.choice((targets.engines, targets.clients, targets.everybody)))
+        at, lasting = round(numbers.uniform(0.0, 0.8) * seconds, 4), round(numbers.uniform(0.5, 10.0), 3)
+        step = numbers.choice(("", "", "append", "data add", "data ack", "progress"))
+        script.append(Fault(at, "sleep", target, lasting, 0.0, step, numbers.randrange(20) + 1 if step else 1))
     return sorted(script, key=lambda fault: fault.at)
 
 

@@ -103,8 +103,9 @@ class Guard:
         return found
 
     def wall_s(self) -> float:
-        """Wall time in seconds; processes with a skewed clock have the `Clock` port of their own."""
-        return EPOCH_S + self._loop.time()
+        """Wall time in seconds, as the machine has it whose process runs now."""
+        process = CURRENT.get(None) or self._loop.outside
+        return EPOCH_S + self._loop.now if process.clock is None else process.clock.now_ms() / 1000
 
     def _caller(self) -> str:
         """The module that called a patched function; "" for another thread, which is none of ours."""
@@ -127,6 +128,19 @@ class Guard:
                 now = self.wall_s() * unit
                 return now if unit == 1.0 else int(now)
             raise self._refuse(f"time.{name}()")
+
+        return patched
+
+    def elapsed(self, real: Callable[[int], float]) -> Callable[[int], float]:
+        """`clock_gettime`, which the ports ask how long the machine has been up."""
+
+        def patched(clock: int) -> float:
+            caller = self._caller()
+            if not caller or (caller != PORTS and caller.startswith(PASSES)):
+                return real(clock)
+            if caller == PORTS:
+                return self._loop.now
+            raise self._refuse("time.clock_gettime()")
 
         return patched
 
@@ -154,6 +168,7 @@ class Guard:
 def _patches(guard: Guard) -> Iterator[tuple[Any, str, Any]]:
     for name, unit in _CLOCKS.items():
         yield time, name, guard.clock(name, unit, getattr(time, name))
+    yield time, "clock_gettime", guard.elapsed(time.clock_gettime)
     yield time, "sleep", guard.refusing("time.sleep()", time.sleep)
     for name in _RANDOM:
         yield random, name, guard.refusing(f"random.{name}()", getattr(random, name))

@@ -26,7 +26,8 @@ from boki_sim.workload_numbers import NamedWriter
 SOON: Final = (0.1, 0.3)
 """Of the time after which writers are forgotten: most that are used so early are known still. Their sessions use them once
 more when they are not."""
-LATE: Final = (1.1, 1.4)
+LATE: Final = (2.4, 2.8)
+"""An engine that was killed meanwhile begins to watch anew: so they are forgotten by then."""
 TICKS: Final = 20
 """Cuts, at least, within that time."""
 PATIENCE_S: Final = 15.0

@@ -6,6 +6,7 @@
 
 Rules:
 - Time stands still while anything is ready and then jumps to the next timer. `time()` begins at `START_S`.
+- The clock of a process whose machine slept is so far behind; `now` is the time of the world.
 - Each process has its ready callbacks in the order in which they were made, as asyncio promises; the seed chooses which
   process has the next turn, and how late (up to `LATENESS_S`) each timer is.
 - Tasks and futures have the order of their making as their hash, so sets of them, which asyncio itself uses, have the
@@ -26,8 +27,9 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
+from boki_sim.inline_bodies import BODIES, run_inline
 from boki_sim.process import CURRENT, SimProcess
 from boki_sim.randomness import stream
 
@@ -154,6 +156,9 @@ class SimTimer(events.TimerHandle):
         return self._callback is None
 
 
+Timer: TypeAlias = tuple[float, int, SimHandle | SimTimer | asyncio.Future[None], SimProcess]
+
+
 def _numbered(future: SimFuture[Any]) -> int:
     """A number at the first use as a member of a set."""
     loop = future.get_loop()
@@ -170,6 +175,7 @@ class SimLoop(asyncio.BaseEventLoop):
         outside: the process of scenario and checks; never paused or killed.
         network: what `create_connection` and `create_server` use; set by `Network`.
         callbacks: how many ran so far.
+        timers: all that waits for a time: a heap of when, number, what, whose.
         serial: numbers given to tasks and futures.
         now: virtual time, as `time()` says.
         watch: called, outside of all processes, after every `STEPS_A_LOOK` callbacks, with who ran since the last time.
@@ -179,12 +185,15 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = START_S
-        self._timers: list[tuple[float, int, SimHandle | SimTimer | asyncio.Future[None], SimProcess]] = []
+        self.timers: list[Timer] = []
         self._timer_number = 0
         self._cancelled_timers = 0
+        self._asleep: dict[SimProcess, tuple[float, list[Timer]]] = {}
+        """Since when, and the timers that stand still."""
         self._runnable: list[SimProcess] = []
         self._order = stream(seed, "order")
         self._lateness = stream(seed, "lateness").random
+        self._body_times = stream(seed, "bodies")
         self._graveyard: list[Sequence[asyncio.Task[Any]]] = []
         self._ended = False
         self._last_progress = 0
@@ -212,6 +221,20 @@ class SimLoop(asyncio.BaseEventLoop):
         if process.ready and not process.queued:
             process.queued = True
             self._runnable.append(process)
+
+    def fall_asleep(self, process: SimProcess) -> None:
+        """The timers of a process stand still, until `wake_up`."""
+        mine = [entry for entry in self.timers if entry[3] is process and type(entry[2]) is SimTimer]
+        self.timers = [entry for entry in self.timers if entry[3] is not process or type(entry[2]) is not SimTimer]
+        heapify(self.timers)
+        self._asleep[process] = self.now, mine
+
+    def wake_up(self, process: SimProcess) -> None:
+        """They go on, if they stood still."""
+        since, timers = self._asleep.pop(process, (self.now, []))
+        process.slept_s += self.now - since
+        for when, number, timer, _ in timers:
+            heappush(self.timers, (when + self.now - since, number, timer, process))
 
     def bury(self, process: SimProcess) -> None:
         """Keeps the tasks of a dead process from being collected, which would run them. Errors that they would have heard in a
@@ -244,7 +267,8 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- time and callbacks
 
     def time(self) -> float:
-        return self.now
+        """As the process that runs has it."""
+        return self.now - self.current.slept_s
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -271,7 +295,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.now + delay if delay > 0.0 else self.now, callback, *args, context=context)
+        when = self.time()
+        return self.call_at(when + delay if delay > 0.0 else when, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -284,14 +309,15 @@ class SimLoop(asyncio.BaseEventLoop):
         timer = SimTimer(when, callback, args, self, context)
         if not self._ended:
             self._timer_number += 1
-            heappush(self._timers, (when + self._lateness() * LATENESS_S, self._timer_number, timer, process))
+            when += process.slept_s + self._lateness() * LATENESS_S
+            heappush(self.timers, (when, self._timer_number, timer, process))
         return timer
 
     def deliver_at(self, when: float, process: SimProcess, handle: SimHandle) -> None:
         """Runs a handle exactly then in a process, unless it is dead: for what the machine does. It may be one of many times."""
         if not self._ended:
             self._timer_number += 1
-            heappush(self._timers, (when, self._timer_number, handle, process))
+            heappush(self.timers, (when, self._timer_number, handle, process))
 
     def settled_after(self, process: SimProcess, seconds: float) -> asyncio.Future[None]:
         """As `settled_at`, so many seconds from now."""
@@ -305,15 +331,15 @@ class SimLoop(asyncio.BaseEventLoop):
         future: Future[None] = Future(loop=self)
         if not self._ended:
             self._timer_number += 1
-            heappush(self._timers, (when, self._timer_number, future, process))
+            heappush(self.timers, (when, self._timer_number, future, process))
         return future
 
     def timer_cancelled(self) -> None:
         """One of those that wait: when most of them are, they are thrown out."""
         self._cancelled_timers += 1
-        if self._cancelled_timers > COMPACT_ABOVE and 2 * self._cancelled_timers > len(self._timers):
-            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
-            heapify(self._timers)
+        if self._cancelled_timers > COMPACT_ABOVE and 2 * self._cancelled_timers > len(self.timers):
+            self.timers = [timer for timer in self.timers if not timer[2].cancelled()]
+            heapify(self.timers)
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
@@ -392,7 +418,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _advance(self) -> SimProcess:
         """Nothing is ready: time jumps to the next timer, whose process runs next."""
-        timers, runnable = self._timers, self._runnable
+        timers, runnable = self.timers, self._runnable
         while timers:
             when, _, what, process = heappop(timers)
             if not process.alive:
@@ -429,7 +455,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard.append([task for task in asyncio.all_tasks(self) if not task.done()])
         for process in (self.outside, *self._runnable):
             process.ready.clear()
-        self._timers.clear()
+        self.timers.clear()
         self.set_exception_handler(_forget_fault)
         events._set_running_loop(self)
         try:
@@ -450,8 +476,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def _refuse(self, what: str) -> NoReturn:
         raise Refused(f"{what} inside the simulation: reach the machine through the ports only")
 
-    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> NoReturn:
-        self._refuse(f"run_in_executor({func!r})")
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """In this thread, for the port `Bodies`; refused to everybody else."""
+        if sys._getframe(1).f_globals.get("__name__") != BODIES:
+            self._refuse(f"run_in_executor({func!r})")
+        return run_inline(self, self._body_times, func, args)
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> NoReturn:
         self._refuse(f"look-up of {host}")

@@ -16,13 +16,16 @@ from functools import partial
 from boki_common.metadata.memory import Fault as StoreFault
 from boki_common.runtime.memory_disk import UNLIMITED_BYTES, MemoryDisk
 from boki_sim.administrator import Administrator
-from boki_sim.cluster import Cluster, Node, SimClock
+from boki_sim.cluster import Cluster, Node, SimClock, new_disk
 from boki_sim.disk import flip_bits, misdirect
-from boki_sim.faults import ADMINISTRATION, DAMAGE, DISKS, FAILING, METADATA, Fault
+from boki_sim.faults import FAILING, Fault
 from boki_sim.fence_race import find_race, run_race
-from boki_sim.loop import SimulationError
+from boki_sim.hosts import Host, Hosts
+from boki_sim.poison import LAST, PUSHES, Poisoner, poison_end, poison_pushes
 from boki_sim.process import SimProcess
-from boki_sim.steps import ENTRY_CARRIED, Met
+from boki_sim.steps import Met
+from boki_sim.strangers import Stranger
+from boki_sim.whom import Whom, names_of
 
 Links = list[tuple[str, str]]
 
@@ -33,10 +36,8 @@ _STORE_FAULTS = {
 }
 
 
-NEEDS_NODE = frozenset(("kill", "power", "stop", *METADATA))
-"""Kinds that meet a role, not a client."""
-
-
+ENDS = ("kill", "power", "stop")
+"""Kinds that end a host of a user."""
 ADMINISTRATORS = 30
 """In one run: each is a machine of its own."""
 
@@ -55,12 +56,15 @@ class Nemesis:
         clients: dict[str, tuple[SimProcess, SimClock]],
         numbers: random.Random,
         begin_again: Callable[[str], None] | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
         self.happened: Counter[tuple[str, str]] = Counter()
         self.damaged: set[str] = set()
         self._cluster = cluster
         self._clients = clients
         self._begin_again = begin_again
+        self._hosts = hosts
+        self._whom = Whom(cluster, clients, hosts, numbers)
         self._numbers = numbers
         self._undo: dict[int, Callable[[], None]] = {}
         self._number = 0
@@ -68,21 +72,29 @@ class Nemesis:
         self._tasks: list[asyncio.Task[None]] = []
         self._tasks_of_processes: list[asyncio.Task[None]] = []
         self._administrators = 0
+        self._poisoners = 0
+        self._strangers = 0
 
-    async def run(self, script: Sequence[Fault]) -> None:
-        """Injects each fault at its time, counted from now."""
+    async def run(self, script: Sequence[Fault], *, since: float | None = None) -> None:
+        """Injects each fault at its time, counted from now or from another time."""
         loop = self._cluster.loop
-        start = loop.time()
+        start = loop.time() if since is None else since
         for fault in script:
             await asyncio.sleep(max(0.0, start + fault.at - loop.time()))
             if fault.step:
                 self._cluster.steps.wait(fault.step, fault.nth, partial(self._met, fault))
             else:
-                self._inject(fault, self._cluster.steps.of(self._process(fault.target)))
+                self._inject(fault, self._cluster.steps.of(self._whom.process(fault.target)))
 
     def _met(self, fault: Fault, met: Met) -> None:
         """The step that a fault waits for happens: it strikes as soon as what runs now has returned."""
-        aimed = replace(fault, target=self._aim(fault, met))
+        if self._whom.host_of(fault) is not None:  # a host's own: not what somebody else does
+            if fault.target not in names_of(met):
+                self._cluster.steps.wait(fault.step, 1, partial(self._met, fault))
+                return
+            aimed = fault
+        else:
+            aimed = replace(fault, target=self._whom.aim(fault, met))
         if fault.kind == "fence-race" and find_race(self._cluster, met.path, met.actor.host) is None:
             self._cluster.steps.wait(fault.step, 1, partial(self._met, fault))  # not this ledger
             return
@@ -94,33 +106,6 @@ class Nemesis:
         if self._apply(fault):
             self.happened[fault.kind, step] += 1
             self._cluster.trace.add("fault", fault.kind, f"{fault.target} {fault.seconds:g} {fault.amount:g} {step}")
-
-    def _aim(self, fault: Fault, met: Met) -> str:
-        """Whom it meets: one who takes part in the step, if the kind can meet him."""
-        there = [one.name.partition("#")[0] for one in (met.actor, met.peer) if one is not None]
-        there = [name for name in there if name in self._cluster.nodes or name in self._clients]
-        self._numbers.shuffle(there)
-        if fault.step == ENTRY_CARRIED:
-            there.sort(key=lambda name: name.partition("-")[0] != fault.target.partition("-")[0])
-        kind = fault.kind
-        if kind == "fence-race":
-            return f"{met.actor.host} {met.path}"
-        if kind in (*DAMAGE, *ADMINISTRATION) or kind == "metadata-down":
-            return fault.target
-        if kind in ("clog", "reset"):
-            names = [*there, *(name for name in fault.target.split(">") if name not in there)]
-            return ">".join(names[:2])
-        if kind == "crash":
-            there = [name for name in there if name in self._clients]
-        elif kind in DISKS:
-            there = [name for name in there if name.startswith("bookie-")]
-        elif kind == "deaf":
-            there = [name for name in there if name.startswith("engine-")]
-        elif kind in NEEDS_NODE:
-            there = [name for name in there if name in self._cluster.nodes]
-        if kind == "partition":
-            return ",".join([*there[:1], *(name for name in fault.target.split(",") if name not in there)])
-        return there[0] if there else fault.target
 
     def heal(self) -> None:
         """Takes back everything that still lasts, and starts whoever is down."""
@@ -137,33 +122,28 @@ class Nemesis:
                 cluster.start_node(node)
         for process, _ in self._clients.values():
             process.doomed = -1
+        for host in self._hosts or ():
+            host.heal()
 
     # -- one fault
 
     def _apply(self, fault: Fault) -> bool:
         """Returns whether it happened: a dead process cannot be killed again."""
+        host = self._whom.host_of(fault)
+        if host is not None and fault.kind in ENDS:
+            return self._end_host(host, fault)
         method: Callable[[Fault], bool] = getattr(self, "_" + fault.kind.replace("-", "_"))
         return method(fault)
 
-    def _node(self, name: str) -> Node | None:
-        return self._cluster.nodes.get(name)
-
-    def _process(self, name: str) -> SimProcess | None:
-        first = name.split(",")[0].split(">")[0]
-        node = self._node(first)
-        if node is not None:
-            return node.process
-        return self._clients[first][0] if first in self._clients else None
-
-    def _host(self, name: str) -> str:
-        node = self._node(name)
-        if node is None and name not in self._clients:
-            known = ", ".join([*self._cluster.nodes, *self._clients])
-            raise SimulationError(f"expected a target of {known}, found {name!r}")
-        return node.host if node is not None else self._clients[name][0].host
-
-    def _everybody(self) -> list[str]:
-        return [node.host for node in self._cluster.nodes.values()] + [one.host for one, _ in self._clients.values()]
+    def _end_host(self, host: Host, fault: Fault) -> bool:
+        """A host of a user ends, and stays down for so long."""
+        if not host.running or host.process.doomed >= 0:
+            return False
+        host.hold()
+        self._later(fault.seconds, host.let_go)
+        if fault.kind == "stop":
+            return host.ask_to_end()
+        return host.kill(callbacks=int(fault.amount), power=fault.kind == "power")
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:
         """Takes a fault back after a while, or at `heal`."""
@@ -178,6 +158,10 @@ class Nemesis:
 
         self._cluster.loop.call_later(seconds, now, context=self._cluster.loop.outside.context)
 
+    def _absent(self, _fault: Fault) -> bool:
+        """Whoever starts hosts leaves it out."""
+        return False
+
     # -- processes
 
     def _down_for(self, node: Node, seconds: float) -> None:
@@ -191,7 +175,7 @@ class Nemesis:
         self._later(seconds, back)
 
     def _kill(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         process = None if node is None else node.process
         if node is None or process is None or not process.alive or process.doomed >= 0:
             return False
@@ -205,7 +189,7 @@ class Nemesis:
         return True
 
     def _power(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or not node.running:
             return False
         self._down_for(node, fault.seconds)
@@ -213,7 +197,7 @@ class Nemesis:
         return True
 
     def _stop(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or not node.running:
             return False
         self._down_for(node, fault.seconds)
@@ -236,11 +220,17 @@ class Nemesis:
         return True
 
     def _pause(self, fault: Fault) -> bool:
-        process = self._process(fault.target)
+        return self._suspend(fault, SimProcess.pause)
+
+    def _sleep(self, fault: Fault) -> bool:
+        return self._suspend(fault, SimProcess.sleep)
+
+    def _suspend(self, fault: Fault, suspend: Callable[[SimProcess], None]) -> bool:
+        process = self._whom.process(fault.target)
         if process is None or not process.running:
             return False
-        process.pause()
-        node = self._node(fault.target)
+        suspend(process)
+        node = self._whom.node(fault.target)
         if node is not None and node.store is not None:
             node.store.paused()
         self._later(fault.seconds, process.resume)
@@ -261,8 +251,8 @@ class Nemesis:
         return self._separate(fault.target.split(","), fault)
 
     def _separate(self, names: list[str], fault: Fault) -> bool:
-        inside = [self._host(name) for name in names]
-        outside = [host for host in self._everybody() if host not in inside]
+        inside = [self._whom.address(name) for name in names]
+        outside = [host for host in self._whom.everybody() if host not in inside]
         links: Links = []
         if fault.amount != 1:
             links += [(one, other) for one in inside for other in outside]
@@ -272,7 +262,7 @@ class Nemesis:
 
     def _deaf(self, fault: Fault) -> bool:
         """What it wrote before is acknowledged and ordered still; what others wrote is ordered, and not here, or not yet."""
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or not node.running:
             return False
         kinds = ("engine",) if fault.amount == 1 else ("bookie", "engine")
@@ -280,7 +270,7 @@ class Nemesis:
         return self._blocked([(other.host, node.host) for other in others], fault.seconds)
 
     def _clog(self, fault: Fault) -> bool:
-        one, other = map(self._host, fault.target.split(">"))
+        one, other = map(self._whom.address, fault.target.split(">"))
         return self._blocked([(one, other)], fault.seconds)
 
     def _fence_race(self, fault: Fault) -> bool:
@@ -308,8 +298,8 @@ class Nemesis:
         return open_again
 
     def _slow_link(self, fault: Fault) -> bool:
-        host, network = self._host(fault.target), self._cluster.network
-        others = [other for other in self._everybody() if other != host]
+        host, network = self._whom.address(fault.target), self._cluster.network
+        others = [other for other in self._whom.everybody() if other != host]
 
         def slow(times: float) -> None:
             for other in others:
@@ -321,14 +311,14 @@ class Nemesis:
         return True
 
     def _reset(self, fault: Fault) -> bool:
-        one, other = map(self._host, fault.target.split(">"))
+        one, other = map(self._whom.address, fault.target.split(">"))
         network = self._cluster.network
         return network.reset(one, other) + network.reset(other, one) > 0
 
     # -- disks
 
     def _disk_of(self, name: str) -> tuple[Node, MemoryDisk] | None:
-        node = self._node(name)
+        node = self._whom.node(name)
         return None if node is None or node.disk is None else (node, node.disk)
 
     def _may_lose(self, name: str) -> tuple[Node, MemoryDisk] | None:
@@ -342,7 +332,7 @@ class Nemesis:
         return found
 
     def _slow_disk(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or node.plan is None:
             return False
         self._cluster.slow_disk(node, fault.amount)
@@ -350,7 +340,7 @@ class Nemesis:
         return True
 
     def _disk_error(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or node.plan is None or not node.running:
             return False
         kind = FAILING[int(fault.amount) % len(FAILING)]
@@ -398,7 +388,7 @@ class Nemesis:
         self._down_for(node, fault.seconds)
         if node.running:
             self._cluster.end_node(node, power=True)
-        node.disk = MemoryDisk(f"/{node.name}")
+        node.disk = new_disk(node.name)
         self.damaged.add(node.host)
         self._cluster.invariants.forget_disk(node.host)
         return True
@@ -415,17 +405,41 @@ class Nemesis:
 
     _roll = _move = _administer
 
+    def _poison(self, fault: Fault) -> bool:
+        if int(fault.amount) == PUSHES:
+            node = self._whom.node(fault.target)
+            return node is not None and node.running and poison_pushes(node, self._numbers)
+        ended = (0, 0)
+        if int(fault.amount) == LAST:
+            node = self._whom.node(fault.target)
+            found = poison_end(node, self._numbers) if node is not None and node.running else None
+            if found is None:
+                return False
+            ended = found
+        self._poisoners += 1
+        poisoner = Poisoner(self._cluster, self._poisoners)
+        self._tasks_of_processes.append(poisoner.process.start(poisoner.run(int(fault.amount), ended)))
+        return True
+
+    def _stranger(self, fault: Fault) -> bool:
+        if not self._cluster.tokens.asked:
+            return False  # they would be let in
+        self._strangers += 1
+        stranger = Stranger(self._cluster, self._strangers, int(fault.amount))
+        self._tasks_of_processes.append(stranger.process.start(stranger.run()))
+        return True
+
     # -- metadata store and clocks
 
     def _expire(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or node.store is None or not node.running:
             return False
         node.store.expire()
         return True
 
     def _cut_off(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or node.store is None or not node.running:
             return False
         node.store.cut_off()
@@ -445,7 +459,7 @@ class Nemesis:
         return True
 
     def _store_fault(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
+        node = self._whom.node(fault.target)
         if node is None or node.store is None or not node.running:
             return False
         node.store.inner.fail_next_write(_STORE_FAULTS[fault.kind], count=int(fault.amount))
@@ -463,7 +477,10 @@ class Nemesis:
         self._cluster.tree.deliver_delayed()
 
     def _clock(self, fault: Fault) -> bool:
-        node = self._node(fault.target)
-        clock = node.clock if node is not None else self._clients[fault.target][1]
+        node, host = self._whom.node(fault.target), self._whom.host_of(fault)
+        clock = node.clock if node is not None else host.clock if host is not None else self._clients[fault.target][1]
         clock.skew_ms += int(fault.amount)
         return True
+
+    def _step(self, fault: Fault) -> bool:
+        return self._clock(fault)

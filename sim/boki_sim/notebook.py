@@ -46,20 +46,20 @@ class Notebook:
 
     def hand_over(self, giver: str, taker: str) -> None:
         """From now on `taker` has seen what `giver` has: it took the session token."""
-        now = self._loop.time()
+        now = self._loop.now
         self.history.operations.append(Operation(taker, TOKEN, "", now, outcome=OK, end=now, of=giver))
 
     # -- calls
 
     def begin(self, book: boki.Book, kind: str, tags: tuple[str, ...] = (), **facts: Any) -> Operation:
         """A call that is made next."""
-        operation = Operation(self.session, kind, str(book.name), self._loop.time(), tags, **facts)
+        operation = Operation(self.session, kind, str(book.name), self._loop.now, tags, **facts)
         self.history.operations.append(operation)
         return operation
 
     def told(self, operation: Operation, seqnum: int | None) -> None:
         """It succeeded."""
-        operation.outcome, operation.seqnum, operation.end = OK, seqnum, self._loop.time()
+        operation.outcome, operation.seqnum, operation.end = OK, seqnum, self._loop.now
         if seqnum is not None:
             self.seen[operation.book] = seqnum
 
@@ -74,7 +74,7 @@ class Notebook:
 
     def refused(self, operation: Operation, error: BokiError) -> None:
         """It failed, certainly or perhaps."""
-        operation.end, operation.error = self._loop.time(), f"{type(error).__name__}: {error}"
+        operation.end, operation.error = self._loop.now, f"{type(error).__name__}: {error}"
         if isinstance(error, Conflict):
             operation.outcome = CONFLICT
             operation.actual = dict(error.facts["actual"])
@@ -86,7 +86,7 @@ class Notebook:
 
     def never(self, operation: Operation) -> None:
         """It is not applied, and never will be."""
-        operation.outcome, operation.end, operation.error = FAILED, self._loop.time(), "never"
+        operation.outcome, operation.end, operation.error = FAILED, self._loop.now, "never"
 
     # -- draws
 

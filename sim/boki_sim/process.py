@@ -4,6 +4,10 @@ A process is whatever runs in a context in which `current` names it: tasks, call
 context of who made them, so nothing in a role has to know. Each process has a ready queue of its own, first in, first out,
 as a real event loop has; which process runs next is the seed's choice.
 
+A process is *paused* alone, as by SIGSTOP: the clock of its loop runs on, and what was due meanwhile runs when it is resumed. Or it
+*sleeps*, with its machine: the clock of its loop stands still, as CLOCK_MONOTONIC does, so nothing is due; wall clock and boot time
+run on.
+
 A killed process runs nothing any more, not even its `finally` blocks: its tasks are kept, unfinished, until the simulation
 has ended, because collecting them would run them.
 """
@@ -15,7 +19,7 @@ import contextvars
 import enum
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from boki_sim.loop import SimHandle, SimLoop, SimTimer
@@ -34,6 +38,12 @@ class State(enum.Enum):
     DEAD = "dead"
 
 
+class WallClock(Protocol):
+    """Of a machine."""
+
+    def now_ms(self) -> int: ...
+
+
 class SimProcess:
     """See the module. Made by `SimLoop.process`.
 
@@ -45,6 +55,8 @@ class SimProcess:
         queued: whether the loop knows that it has something to run.
         moved: whether it ran since the loop's last look around.
         doomed: callbacks it may still run before `kill_after` takes effect; -1: not doomed.
+        clock: the wall clock of its machine, where faults may change it; None: that of the simulation.
+        slept_s: how long it has slept so far: its loop's clock is so far behind.
         on_death: called once when it dies, by whoever holds something of it (connections, sessions, disks).
     """
 
@@ -52,6 +64,7 @@ class SimProcess:
         "__weakref__",
         "_loop",
         "alive",
+        "clock",
         "context",
         "doomed",
         "host",
@@ -61,6 +74,7 @@ class SimProcess:
         "queued",
         "ready",
         "running",
+        "slept_s",
         "state",
     )
 
@@ -74,6 +88,8 @@ class SimProcess:
         self.queued = False
         self.moved = False
         self.doomed = -1
+        self.slept_s = 0.0
+        self.clock: WallClock | None = None
         self.on_death: list[Callable[[], None]] = []
         self._loop = loop
         self.context = contextvars.copy_context()
@@ -96,9 +112,16 @@ class SimProcess:
             self.state = State.PAUSED
             self.running = False
 
+    def sleep(self) -> None:
+        """As its machine does. Ends with `resume`; nothing happens when it is paused or dead."""
+        if self.state is State.RUNNING:
+            self.pause()
+            self._loop.fall_asleep(self)
+
     def resume(self) -> None:
-        """Ends `pause`."""
+        """Ends `pause` and `sleep`."""
         if self.state is State.PAUSED:
+            self._loop.wake_up(self)
             self.state = State.RUNNING
             self.running = True
             self._loop.wake(self)

@@ -1,5 +1,19 @@
 """`pytest --sim-seed N`: simulated tests run that seed alone. Found by pytest through the entry point `pytest11`.
 
+A test of a program of yours is a coroutine function that takes `cluster`, under `boki.testing.simulated` (a real cluster) or
+`boki.testing.virtual_time` (a model of one); other parameters are fixtures, as ever. It needs no plugin for asyncio:
+
+    from boki.testing import simulated
+    from my_program import main                # async def main(env): ... await env.connect() ...
+
+    @simulated(seeds=200, faults="harsh")
+    async def test_my_program(cluster):
+        host = cluster.host("my-program", main)        # killed and begun again, until it returns
+        assert await host.result() == "done"
+
+    pytest test_my_program.py                  # all seeds; the first that fails is named, and shrunk
+    pytest test_my_program.py --sim-seed 17    # that one again
+
 It imports nothing of Boki, so it costs nothing in test suites that use no simulation.
 """
 

@@ -14,7 +14,6 @@ import asyncio
 import io
 import time  # noqa: TID251 - how long the machine took for a run
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
@@ -26,7 +25,9 @@ from boki_sim.as_history import as_history
 from boki_sim.checkers.check import check
 from boki_sim.checkers.findings import name_of
 from boki_sim.cluster import Cluster, SimClock
-from boki_sim.faults import Fault, at_barriers, draw
+from boki_sim.cluster_tokens import NO_PLAN, TokenPlan, draw_tokens
+from boki_sim.faults import Fault, asleep, at_barriers, draw
+from boki_sim.full_disks import while_full
 from boki_sim.guard import guarded
 from boki_sim.habits import draw_habits
 from boki_sim.invariants import Invariants, Violation
@@ -34,56 +35,23 @@ from boki_sim.late_hour import LateHour
 from boki_sim.loop import START_S, SimLoop, SimulationError, uncollected
 from boki_sim.nemesis import Nemesis
 from boki_sim.network import Network
-from boki_sim.operations import APPEND, BOOKS, OK, History, Operation
+from boki_sim.operations import APPEND, BOOKS, OK, UNKNOWN, History, Operation
+from boki_sim.outcome import WORK_S, Outcome
+from boki_sim.poison import draw_poison
 from boki_sim.process import SimProcess
 from boki_sim.randomness import stream
 from boki_sim.shape import Shape, draw_shape
+from boki_sim.strangers import draw_strangers
 from boki_sim.trace import Trace
 from boki_sim.verdict_on_history import FORGET_AFTER_S, Entry
 from boki_sim.workload import SimClient
 
-WORK_S: Final = 12.0
 LOOK_EVERY_S: Final = 0.1
 PATIENCE_S: Final = 120.0
 """After healing, an append must get through within this."""
+BARRIER_TRIES: Final = 5
 SETTLE_S: Final = 90.0
 """Clients have so long after the end of the work to hear the last verdicts."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of one seed. Everything but `cpu_s` follows from seed, profile and script."""
-
-    seed: int
-    profile: str
-    script: list[Fault]
-    work_s: float = WORK_S
-    violations: list[str] = field(default_factory=list)
-    digest: str = ""
-    happened: dict[str, int] = field(default_factory=dict)
-    """"kind × step" → how often."""
-    steps: dict[str, int] = field(default_factory=dict)
-    """Step → how often it was taken."""
-    operations: int = 0
-    outcomes: dict[str, int] = field(default_factory=dict)
-    messages: int = 0
-    """Frames delivered between processes, operations of disks, answers of the metadata store."""
-    callbacks: int = 0
-    looks: int = 0
-    terms: int = 0
-    virtual_s: float = 0.0
-    cpu_s: float = 0.0
-    trace: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.violations
-
-    @property
-    def replay(self) -> str:
-        """The command that runs it again."""
-        seconds = "" if self.work_s == WORK_S else f" --seconds {self.work_s:g}"
-        return f"boki sim replay {self.seed} --profile {self.profile}{seconds}"
 
 
 def run_seed(
@@ -98,39 +66,48 @@ def run_seed(
     begun = time.process_time()
     shape = draw_shape(stream(seed, "shape"))
     targets = shape.targets(stream(seed, "targets"))
+    poisons = draw_poison(stream(seed, "poisons", profile), profile, targets.sequencers, seconds=work_s)
+    token = draw_tokens(stream(seed, "token", profile), profile, seconds=work_s)
+    if poisons or any(fault.kind == "poison" for fault in script or ()):
+        token = NO_PLAN  # who poisons has none
     if script is not None:
         faults = list(script)
     else:
         numbers = stream(seed, "faults", profile)
         faults = draw(numbers, profile, targets, seconds=work_s, turn=seed, carrying=shape.carrying)
         faults += at_barriers(stream(seed, "barriers", profile), profile, targets, seconds=work_s)
+        faults += poisons
+        faults += while_full(stream(seed, "full disks", profile), profile, targets, seconds=work_s)
+        faults += asleep(stream(seed, "asleep", profile), profile, targets, seconds=work_s)
+        if token.tokens:
+            faults += draw_strangers(stream(seed, "strangers", profile), profile, seconds=work_s)
         faults.sort(key=lambda fault: fault.at)
     outcome = Outcome(seed, profile, faults, work_s)
     with uncollected():
-        _Run(seed, shape, faults, targets.lossy, work_s, keep_trace).go(outcome)
+        _Run(seed, shape, token, faults, work_s, keep_trace).go(outcome)
     outcome.cpu_s = time.process_time() - begun
     return outcome
 
 
 class _Run:
     def __init__(
-        self, seed: int, shape: Shape, script: list[Fault], lossy: str, work_s: float, keep_trace: bool
+        self, seed: int, shape: Shape, token: TokenPlan, script: list[Fault], work_s: float, keep_trace: bool
     ) -> None:
         self.seed = seed
         self.script = script
-        self.lossy = lossy
         self.work_s = work_s
         self.loop = SimLoop(seed)
         self.trace = Trace(self.loop, keep=keep_trace)
         self.network = Network(self.loop, seed, self.trace, shape.weather)
         self.invariants = Invariants(self.loop.time, self._found)
-        self.cluster = Cluster(self.loop, seed, shape, self.network, self.trace, self.invariants)
+        self.cluster = Cluster(self.loop, seed, shape, self.network, self.trace, self.invariants, token)
         self.history = History()
         self._read_from = 0.0
         self.clients: dict[str, tuple[SimProcess, SimClock]] = {}
         for number in range(1, shape.clients + 1):
             process = self.loop.process(f"client-{number}", self.cluster.machine())
-            self.clients[process.name] = (process, SimClock(self.loop))
+            process.clock = SimClock(self.loop)
+            self.clients[process.name] = (process, process.clock)
         self.working: dict[str, asyncio.Task[None]] = {}
         self.until = 0.0
         self.nemesis = Nemesis(self.cluster, self.clients, stream(seed, "nemesis"), self._begin_again)
@@ -158,6 +135,7 @@ class _Run:
         watching = asyncio.ensure_future(self._watch())
         self.loop.watch = self.cluster.look
         self.until = self.loop.time() + self.work_s
+        self.cluster.tokens.begin()
         for name in self.clients:
             self._start_client(name)
         await self.nemesis.run(self.script)
@@ -189,6 +167,7 @@ class _Run:
             stream(self.seed, "client", process.name),
             draw_habits(stream(self.seed, "habits", name), crowded=self.cluster.shape.crowded),
             self.history,
+            self.cluster.client,
         )
         self.working[name] = process.start(client.run(self.until))
 
@@ -196,7 +175,9 @@ class _Run:
         """A client that crashed: its calls never return; the next one is another session on the same machine."""
         before, clock = self.clients[name]
         first, _, number = before.name.partition("#")
-        self.clients[name] = (self.loop.process(f"{first}#{int(number or 1) + 1}", before.host), clock)
+        process = self.loop.process(f"{first}#{int(number or 1) + 1}", before.host)
+        process.clock = clock
+        self.clients[name] = (process, clock)
         self._start_client(name)
 
     async def _watch(self) -> None:
@@ -264,19 +245,29 @@ class _Run:
             return None
 
     async def _append_patiently(self, client: boki.Client, payload: str) -> None:
-        """To every book; these records are part of the history."""
+        """To every book; these records are part of the history. A log that forgets writers within seconds may forget that of a record
+        that is sent again: then another record is tried."""
         for name in BOOKS:
-            operation = Operation("verifier", APPEND, name, self.loop.time(), payload=f"{payload}/{name}".encode())
-            self.history.operations.append(operation)
-            operation.seqnum = await client.book(name).append(operation.payload)
-            operation.outcome, operation.end = OK, self.loop.time()
+            for attempt in range(BARRIER_TRIES):
+                text = f"{payload}/{name}" if not attempt else f"{payload}/{name}/{attempt}"
+                operation = Operation("verifier", APPEND, name, self.loop.time(), payload=text.encode())
+                self.history.operations.append(operation)
+                try:
+                    operation.seqnum = await _append_when_taken(client.book(name), operation.payload)
+                except boki.WriterForgotten as error:
+                    if attempt + 1 == BARRIER_TRIES:
+                        raise
+                    operation.outcome, operation.error, operation.end = UNKNOWN, repr(error), self.loop.time()
+                else:
+                    operation.outcome, operation.end = OK, self.loop.time()
+                    break
 
     # -- what came of it
 
     def _judge(self, books: dict[str, list[Entry]]) -> None:
         """First call by call, which says best what is wrong; then all calls together."""
         operations, faults = named_numbers.merge(
-            self.history.operations, kept_s=self._jumped(self.cluster.shape.forgets_after_s) or inf
+            self.history.operations, kept_s=self.cluster.shape.forgets_after_s or inf
         )
         judged = verdict_on_history.judge(
             operations, books, read_from=self._read_from, forget_after_s=self._forget_after_s()
@@ -284,27 +275,23 @@ class _Run:
         for text in (*faults, *judged):
             self.invariants.violated("history", text)
         now = self.loop.time()
-        for finding in check(as_history(operations, books, reader="verifier", start=self._read_from, end=now)):
+        calls_told = as_history(operations, books, reader="verifier", start=self._read_from, end=now)
+        for finding in check(calls_told, forget_after_s=self._forget_after_s()):
             calls = "; ".join(name_of(call) for call in finding.calls[:4])
             self.invariants.violated(finding.anomaly, f"book {finding.book}: {finding.text}: {calls}")
 
     def _forget_after_s(self) -> float:
-        """Virtual time in which no stream gets old enough to be forgotten, also if all jumps of clocks were forward."""
-        return self._jumped(FORGET_AFTER_S / self.cluster.shape.clock_rate)
-
-    def _jumped(self, seconds: float) -> float:
-        """The least virtual time in which clocks may have gone so many virtual seconds on."""
-        jumps_s = sum(abs(fault.amount) for fault in self.script if fault.kind == "clock") / 1000
-        return max(0.0, seconds - jumps_s / self.cluster.shape.clock_rate)
+        """Virtual time in which no stream gets old enough to be forgotten, whatever clocks say."""
+        return FORGET_AFTER_S / self.cluster.shape.clock_rate
 
     def _check_copies(self) -> None:
-        lossy = self.cluster.nodes[self.lossy].host
+        lossy = next(iter(self.nemesis.damaged), "")  # at most one machine's, drawn or named by a script
         self.cluster.disks_at_hand()
         engines = self.cluster.engines()
         self.invariants.check_cuts(engines)
         if self.cluster.shape.carrying:
             self.invariants.check_carried(self.cluster.bookies())
-        self.invariants.check_copies(self.cluster.bookies(), lossy if lossy in self.nemesis.damaged else "", engines)
+        self.invariants.check_copies(self.cluster.bookies(), lossy, engines)
 
     def _defects(self) -> None:
         for fault in self.loop.faults:
@@ -333,3 +320,12 @@ class _Run:
 def _describe(fault: dict[str, Any]) -> str:
     error = fault.get("exception")
     return f"{fault.get('process')}: {fault.get('message')}: {error!r}" if error else str(fault.get("message"))
+
+
+async def _append_when_taken(book: boki.Book, payload: bytes) -> int:
+    """While the disks of bookies are full appends are refused at once, and were never sent: whoever waits for room asks again."""
+    while True:
+        try:
+            return await book.append(payload)
+        except boki.DiskFull:
+            await asyncio.sleep(1.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from boki_bookie.settings import BookieSettings
-from boki_common.limits import KIB, MIB
+from boki_common.limits import KIB, MIB, REQUEST_AGE_S
 from boki_ledger.settings import LedgerSettings
 from boki_logbook.settings import EngineSettings
 from boki_metalog.settings import SequencerSettings
@@ -49,6 +49,9 @@ class Shape:
     """Named writers that nobody used for so long, in virtual time, are forgotten; 0: never."""
     crowded: bool = False
     """Many clients at several engines: so cuts order entries of all of them."""
+
+    hasty: bool = False
+    """Session writers are forgotten, and appends too old, within seconds: while clients use them, and copies are under way."""
 
     @property
     def carrying(self) -> bool:
@@ -145,13 +148,15 @@ def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
         aux_backup_s=pick((0.0, 0.0, 0.5, 2.0)),
         clock_check_s=pick((1.0, 60.0)),
         session_writer_age_s=3_600.0 * rate,  # SDKs keep to it by virtual time
+        append_age_s=REQUEST_AGE_S * rate,
     )
     drawn = replace(drawn, engine=engine, index_slots=index_slots, index_files=pick((False, True)), clock_rate=rate)
     if numbers.random() < CROWDED:
         drawn = replace(drawn, crowded=True, clients=CROWD, engines=max(2, drawn.engines), index_slots=_ALL)
     drawn = replace(drawn, quick_disks=numbers.random() < QUICK)
     drawn = forgetful(drawn) if numbers.random() < FORGETFUL and rate == FAST else drawn
-    return drawn if numbers.random() < CARRYING else apart(drawn)
+    drawn = drawn if numbers.random() < CARRYING else apart(drawn)
+    return hasty(numbers, drawn) if numbers.random() < HASTY and not drawn.forgets_after_s else drawn
 
 
 def apart(drawn: Shape) -> Shape:
@@ -163,6 +168,7 @@ def forgetful(drawn: Shape) -> Shape:
     """A cluster that forgets idle writers. Its clocks are fast: then no clock is wrong by a time that matters."""
     engine = replace(
         drawn.engine,
+        append_age_s=REQUEST_AGE_S * FAST,
         session_writer_age_s=3_600.0 * FAST,
         writer_retention_s=WRITERS_KEPT_S * FAST,
         expiry_period_s=0.5,
@@ -170,7 +176,20 @@ def forgetful(drawn: Shape) -> Shape:
     return replace(drawn, forgets_after_s=WRITERS_KEPT_S, clock_rate=FAST, engine=engine)
 
 
+def hasty(numbers: random.Random, drawn: Shape) -> Shape:
+    """A cluster whose ages are shorter than what happens to appends on their way: only the log keeps them from being applied twice."""
+    rate = drawn.clock_rate
+    engine = replace(
+        drawn.engine,
+        append_age_s=numbers.choice((1.0, 4.0)) * rate,
+        session_writer_age_s=numbers.choice((0.2, 1.0, 4.0)) * rate,
+        expiry_period_s=numbers.choice((0.1, 0.5)),
+    )
+    return replace(drawn, hasty=True, engine=engine)
+
+
 CROWDED: Final = 1 / 8
+HASTY: Final = 1 / 3
 CROWD: Final = 6
 QUICK: Final = 2 / 3
 """Of disks, as they are today."""

@@ -2,8 +2,9 @@
 
     smallest = shrink(outcome.script, lambda script: fails(run_seed(seed, script=script)))
 
-First whole groups of faults are left out, then smaller groups, then single ones; then what lasts is made shorter. The
-result is minimal in that leaving out any one fault more makes the run pass, unless `tries` ran out before.
+First each host of a user is left out, with all that it meets, or its faults alone; then whole groups of faults, then smaller
+groups, then single ones; then what lasts is made shorter. The result is minimal in that leaving out any one fault more makes the
+run pass, unless `tries` ran out before.
 
 Pure but for what the caller's `fails` does.
 """
@@ -15,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from boki_sim.faults import Fault
+from boki_sim.host_faults import ABSENT, host_of
 
 TRIES: Final = 200
 SHORTEST_S: Final = 0.05
@@ -22,14 +24,32 @@ SHORTEST_S: Final = 0.05
 Fails = Callable[[list[Fault]], bool]
 
 
-def shrink(script: Sequence[Fault], fails: Fails, *, tries: int = TRIES) -> list[Fault]:
+def shrink(script: Sequence[Fault], fails: Fails, *, tries: int = TRIES, hosts: Sequence[str] = ()) -> list[Fault]:
     """The smallest failing part of a failing script.
 
     Args:
         fails: whether a script still shows the failure; called at most `tries` times.
+        hosts: of users, each of which may not be needed.
     """
     budget = _Budget(fails, tries)
-    return _shorten(_leave_out(list(script), budget), budget)
+    nothing = budget.fails([])
+    absent, rest = _without_hosts([] if nothing else list(script), hosts, budget)
+    here = _Budget(lambda part: fails([*absent, *part]), budget.left)
+    return [*absent, *_shorten(rest if nothing else _leave_out(rest, here), here)]
+
+
+def _without_hosts(script: list[Fault], hosts: Sequence[str], budget: _Budget) -> tuple[list[Fault], list[Fault]]:
+    """Leaves out whole hosts, or all faults of one: what says which are left out, and the rest."""
+    absent: list[Fault] = []
+    for name in hosts:
+        spared = [fault for fault in script if host_of(fault) != name]
+        without = Fault(0.0, ABSENT, name)
+        if budget.fails([*absent, without, *spared]):
+            absent.append(without)
+            script = spared
+        elif len(spared) < len(script) and budget.fails([*absent, *spared]):
+            script = spared
+    return absent, script
 
 
 class _Budget:
@@ -47,8 +67,6 @@ class _Budget:
 
 
 def _leave_out(script: list[Fault], budget: _Budget) -> list[Fault]:
-    if script and budget.fails([]):
-        return []
     groups = 2
     while len(script) > 1:
         size = max(1, len(script) // groups)

@@ -71,6 +71,8 @@ _ENGINE: Final[Mapping[tuple[int, bool], str]] = {
     (engine_protocol.OP_READS, True): "read answer",
     (engine_protocol.OP_READ_PREV_MANY, False): "read",
     (engine_protocol.OP_READ_PREV_MANY, True): "read answer",
+    (engine_protocol.OP_READ_TAGS, False): "read",
+    (engine_protocol.OP_READ_TAGS, True): "read answer",
 }
 _V3: Final[Mapping[int, str]] = {v3.OP_READ_LAC: "LAC", v3.OP_WRITE_LAC: "LAC", v3.OP_READ: "entry", v3.OP_ADD: "data"}
 

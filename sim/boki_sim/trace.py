@@ -54,6 +54,10 @@ class Trace:
         self._settle_all()
         return self._digest.hexdigest()
 
+    def keep_all(self) -> None:
+        """From now on, as `keep`."""
+        self._lines = deque(self._lines)
+
     def newest(self, count: int = NEWEST_LINES) -> list[str]:
         """As text."""
         self._settle_all()

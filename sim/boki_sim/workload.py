@@ -48,12 +48,21 @@ class SimClient:
     """One client process. `run` until the workload is over."""
 
     def __init__(
-        self, loop: SimLoop, process: SimProcess, url: str, numbers: random.Random, habits: Habits, history: History
+        self,
+        loop: SimLoop,
+        process: SimProcess,
+        url: str,
+        numbers: random.Random,
+        habits: Habits,
+        history: History,
+        client: Callable[..., boki.Client] = boki.connect,
     ) -> None:
+        """`client`: as `boki.connect`."""
         self.process = process
         self.history = history
         self._loop = loop
         self._url = url
+        self._client = client
         self._numbers = numbers
         self._habits = habits
         self._notebook = Notebook(loop, process.name, numbers, habits, history)
@@ -79,14 +88,14 @@ class SimClient:
     async def _connect(self) -> boki.Client:
         while True:
             try:
-                return await boki.connect(self._url, timeout=self._habits.give_up_s)
+                return await self._client(self._url, timeout=self._habits.give_up_s)
             except BokiError:
                 await asyncio.sleep(0.5)
 
     async def _work(self, client: boki.Client, until: float) -> None:
         habits, numbers = self._habits, self._numbers
         kinds, weights = list(habits.weights), list(habits.weights.values())
-        while self._loop.time() < until:
+        while self._loop.now < until:
             kind = numbers.choices(kinds, weights)[0]
             book = client.book(numbers.choice(habits.books))
             if kind == activity.CALL:
@@ -122,7 +131,7 @@ class SimClient:
         engines = self._url.split(",")
         self._numbers.shuffle(engines)
         try:
-            return await boki.connect(",".join(engines), timeout=self._habits.give_up_s)
+            return await self._client(",".join(engines), timeout=self._habits.give_up_s)
         except BokiError:
             return None
 

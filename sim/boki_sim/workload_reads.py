@@ -48,6 +48,8 @@ async def read_somewhere(notebook: Notebook, book: boki.Book, kind: str) -> None
     tag = numbers.choice((None, *TAGS))
     near = notebook.seen.get(str(book.name), 0)
     bound = None if numbers.random() < 0.3 else max(0, near + numbers.randrange(-50, 50))
+    if kind == PREV and bound is not None:
+        bound = min(bound, book.position or 0)  # above, there is no one answer
     await read_one(notebook, book, kind, tag, bound)
 
 

@@ -13,8 +13,9 @@ from boki_sim.faults import Fault
 from boki_sim.habits import Habits
 from boki_sim.loop import SimLoop, uncollected
 from boki_sim.network import Network, Weather
+from boki_sim.outcome import Outcome
 from boki_sim.process import SimProcess
-from boki_sim.run import Outcome, run_seed
+from boki_sim.run import run_seed
 from boki_sim.shape import Shape
 from boki_sim.trace import Trace
 

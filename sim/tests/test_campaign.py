@@ -6,7 +6,7 @@ from itertools import islice
 
 from boki_sim.campaign import Summary, jobs, rules_of
 from boki_sim.faults import KINDS, PROFILES
-from boki_sim.run import Outcome
+from boki_sim.outcome import Outcome
 from boki_sim.steps import STEPS
 
 

@@ -12,11 +12,13 @@ from boki_sim.faults import (
     KINDS,
     PROCESSES,
     PROFILES,
+    SLEEP,
     SURE,
     WAITED_FOR,
     WHILE_CARRIED,
     Fault,
     Targets,
+    asleep,
     at_barriers,
     draw,
     from_text,
@@ -112,6 +114,22 @@ def test_where_entries_are_carried_some_faults_more_wait_for_that_and_no_other_c
         more = [fault for fault in carrying if fault.step == ENTRY_CARRIED]
         assert [fault for fault in carrying if fault.step != ENTRY_CARRIED] == plain
         assert more and {fault.kind for fault in more} <= {*WHILE_CARRIED, "roll"} & {*PROFILES[profile]}
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_in_half_of_the_harsh_runs_clocks_step_and_machines_sleep(profile: str) -> None:
+    drawn = [asleep(stream(seed, "a"), profile, TARGETS, seconds=20) for seed in range(100)]
+    assert drawn == [asleep(stream(seed, "a"), profile, TARGETS, seconds=20) for seed in range(100)]
+    if profile != "harsh":
+        assert not any(drawn)
+        return
+    assert 30 < sum(map(bool, drawn)) < 70
+    faults = [fault for script in drawn for fault in script]
+    assert {fault.kind for fault in faults} == {*SLEEP}
+    hours = [fault.amount / 3_600_000 for fault in faults if fault.kind == "step"]
+    assert min(hours) < -24 and max(hours) > 24 * 7
+    assert {fault.target for fault in faults} == {*TARGETS.everybody}
+    assert {bool(fault.step) for fault in faults if fault.kind == "sleep"} == {True, False}
 
 
 def test_only_one_bookie_may_lose_data() -> None:

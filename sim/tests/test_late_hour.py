@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from boki_logbook import expiry
-from boki_logbook.settings import EngineSettings
-from boki_logbook.state import DecisionState
 from boki_logbook.verdict import Verdicts
+from boki_logbook.watched_time import WatchedTime
 from boki_logbook.writers import WriterState
-from boki_metalog.metalog_entry import Expire
 from boki_sim.habits import NUMBERED
 from boki_sim.operations import BOOKS
-from boki_sim.run import Outcome, run_seed
+from boki_sim.outcome import Outcome
+from boki_sim.run import run_seed
 from boki_sim.shape import forgetful
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
@@ -41,12 +37,8 @@ def test_writers_are_forgotten_when_they_were_idle_for_long_and_the_cluster_hold
 
 
 def test_writers_that_are_forgotten_too_early_are_found(named: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    before: Callable[[DecisionState, EngineSettings], Iterator[Expire]] = expiry.due
-
-    def due(state: DecisionState, settings: EngineSettings) -> Iterator[Expire]:
-        return before(state, replace(settings, writer_retention_s=settings.writer_retention_s / 20))
-
-    monkeypatch.setattr(expiry, "due", due)
+    before = WatchedTime.__init__
+    monkeypatch.setattr(WatchedTime, "__init__", lambda self, age_s: before(self, age_s / 20))
     outcome: Outcome = named.found("all before it were answered", seeds=range(1, 5))
     assert any("[history]" in text for text in outcome.violations)
 
@@ -59,10 +51,11 @@ def test_a_forgotten_writer_whose_numbers_are_decided_again_is_found(
 
     def begin(self: Verdicts, run: Any, key: bytes) -> WriterState:
         state = before(self, run._replace(first=1), key)
+        assert state is not None, "a named one is refused by nobody"
         state.last = run.first - 1
         return state
 
     monkeypatch.setattr(Verdicts, "_begin", begin)
-    monkeypatch.setattr("boki._window.Window.gap", lambda self, last: True)
+    monkeypatch.setattr("boki._numbers.Numbers.gap", lambda self, last: True)
     outcome: Outcome = named.found("duplicate:", seeds=range(1, 8))
     assert any("[history]" in text for text in outcome.violations)

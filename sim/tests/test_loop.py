@@ -172,6 +172,32 @@ def test_a_paused_process_goes_on_where_it_was(simulation: Any) -> None:
     assert [round(time) for time in times] == [1, 12, 13]
 
 
+def test_the_clock_of_a_process_that_sleeps_stands_still_and_so_do_its_timers(simulation: Any) -> None:
+    loop = simulation.loop
+    times: list[tuple[float, float]] = []
+
+    async def main() -> None:
+        for _ in range(3):
+            async with asyncio.timeout(1.5):
+                await asyncio.sleep(1)
+            times.append((loop.time() - START_S, loop.now - START_S))
+
+    async def scenario() -> float:
+        process, other = simulation.process("asleep"), simulation.process("awake")
+        process.start(main())
+        await asyncio.sleep(1.5)
+        process.sleep()
+        process.pause()  # it is, already
+        await other.start(asyncio.sleep(10))
+        process.resume()
+        process.resume()
+        await asyncio.sleep(3)
+        return float(loop.time()) - START_S
+
+    assert round(simulation.run(scenario()), 1) == 14.5
+    assert [(round(mine, 1), round(worlds, 1)) for mine, worlds in times] == [(1, 1), (2, 12), (3, 13)]
+
+
 def test_sets_of_tasks_have_the_order_of_their_making(make_simulation: Any) -> None:
     async def scenario() -> list[str]:
         tasks = {asyncio.ensure_future(asyncio.sleep(0)): number for number in range(50)}
@@ -240,7 +266,7 @@ def test_a_timer_that_is_cancelled_does_not_run_and_many_of_them_are_thrown_out(
                 timer.cancel()
                 timer.cancel()
                 assert timer.cancelled()
-        assert len(loop._timers) < 2 * COMPACT_ABOVE
+        assert len(loop.timers) < 2 * COMPACT_ABOVE
         soon = loop.call_soon(ran.append, -1)
         soon.cancel()
         await asyncio.sleep(6)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from boki_sim.faults import CLOCKS, CONNECTIONS, DAMAGE, DISKS, METADATA, PROCESSES, Fault
-from boki_sim.run import Outcome, run_seed
+from boki_sim.faults import CLOCKS, CONNECTIONS, DAMAGE, DISKS, METADATA, PROCESSES, SLEEP, Fault
+from boki_sim.outcome import Outcome
+from boki_sim.run import run_seed
 from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
@@ -31,7 +32,9 @@ def run_with(*script: Fault) -> Outcome:
     return run_seed(2, "calm", script=script, work_s=1.5)
 
 
-@pytest.mark.parametrize("kinds", [PROCESSES, PLAIN_CONNECTIONS, DISKS, METADATA + CLOCKS], ids=lambda kinds: kinds[0])
+@pytest.mark.parametrize(
+    "kinds", [PROCESSES, PLAIN_CONNECTIONS, DISKS, METADATA + CLOCKS, SLEEP], ids=lambda kinds: kinds[0]
+)
 def test_each_kind_happens_and_the_cluster_holds(kinds: tuple[str, ...]) -> None:
     script = [Fault(1.2 + at, kind, TARGETS.get(kind, "engine-1"), 0.5, 20.0) for at, kind in enumerate(kinds)]
     outcome = run_seed(2, "calm", script=script, work_s=1.2 + len(kinds))

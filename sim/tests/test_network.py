@@ -51,6 +51,7 @@ class Pair:
 
     def _handler(self, connection: FrameConnection) -> Collects:
         handler = Collects(connection)
+        connection.introduced()
         self.handlers.append(handler)
         return handler
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -18,8 +18,9 @@ from boki_bookie.journal import Journal
 from boki_bookie.storage import Storage
 from boki_common import limits
 from boki_ledger.client import LedgerClient
+from boki_ledger.fencing_reads import FencingReads
 from boki_ledger.reader import LedgerReader
-from boki_ledger.recovery import LedgerRecovery
+from boki_ledger.write_back import WriteBack
 from boki_logbook.carried_entries import CarriedEntries
 from boki_logbook.verdict import Verdicts
 from boki_metalog.metric_definitions import SequencerMetrics
@@ -27,8 +28,9 @@ from boki_metalog.term_server import TermServer
 from boki_sim.faults import Fault, unaware
 from boki_sim.loop import Refused
 from boki_sim.notebook import Notebook
+from boki_sim.outcome import Outcome
 from boki_sim.randomness import stream
-from boki_sim.run import Outcome, run_seed
+from boki_sim.run import run_seed
 from boki_sim.shape import Shape, draw_shape
 from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 
@@ -116,7 +118,7 @@ def test_two_runs_in_one_process_are_equal_but_for_the_wall_clock() -> None:
     assert first.digest != run_seed(22, "harsh", work_s=2).digest
 
 
-def found(seeds: range, script: Callable[[int], list[Fault]], wanted: str, *, work_s: float = 2) -> Outcome:
+def found(seeds: Sequence[int], script: Callable[[int], list[Fault]], wanted: str, *, work_s: float = 2) -> Outcome:
     """The first seed whose violations name what is wanted."""
     for seed in seeds:
         outcome = run_seed(seed, "calm", script=script(seed), work_s=work_s)
@@ -137,9 +139,18 @@ def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytes
     assert "[1 copies]" in " ".join(found(range(3, 40), power_cut, "[1 copies]").violations)
 
 
-def test_recovery_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """BookKeeper's #2614: a sequencer that nobody could ask goes on acknowledging what its successor closed without."""
-    before = LedgerRecovery.__init__
+SPLIT = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]
+"""A sequencer that nobody could ask goes on acknowledging what its successor closed without."""
+UNHEARD = [Fault(1.4, "cut-off", one, 6.0) for one in ("engine-1", "sequencer-1")]
+"""Nor does it hear of its successor, nor the engine that tells its clients so."""
+ENGINES_DIE = [Fault(4.5, "kill", f"engine-{number}", 0.5) for number in (1, 2, 3)]
+"""Whoever has what was acknowledged forgets it: then all read what the successor has."""
+
+
+@pytest.fixture
+def unfencing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BookKeeper's #2614."""
+    before = FencingReads.__init__
 
     class Unfencing:
         """Bookies, asked without a word of fencing."""
@@ -153,20 +164,24 @@ def test_recovery_that_does_not_fence_is_found(monkeypatch: pytest.MonkeyPatch) 
         def read(self, bookie: Any, ledger_id: int, entry_id: int, **options: Any) -> Any:
             return self._transport.read(bookie, ledger_id, entry_id, **{**options, "fence_key": None})
 
-    def unfencing(self: LedgerRecovery, *arguments: Any, **options: Any) -> None:
+    def begin(self: FencingReads, *arguments: Any, **options: Any) -> None:
         before(self, *arguments, **options)
-        transport: Any = Unfencing(self._transport)
-        self._transport = transport
+        self._ports = self._ports._replace(transport=Unfencing(self._ports.transport))
 
-    monkeypatch.setattr(LedgerRecovery, "__init__", unfencing)
+    monkeypatch.setattr(FencingReads, "__init__", begin)
 
-    def split(_seed: int) -> list[Fault]:
-        return [
-            Fault(1.5, "clog", "sequencer-1>sequencer-2", 8.0),
-            Fault(1.5, "clog", "sequencer-2>sequencer-1", 8.0),
-        ]
 
-    assert found(range(1, 40), split, "lost:", work_s=6).violations
+@pytest.mark.usefixtures("unfencing")
+def test_recovery_that_does_not_fence_is_found_by_who_looks_at_ledgers() -> None:
+    assert found((3, 5, 8), lambda _seed: SPLIT, "[1 acked]", work_s=6).violations
+
+
+@pytest.mark.usefixtures("unfencing")
+def test_and_by_who_looks_at_what_clients_were_told() -> None:
+    """Both ways: call by call, and by the checkers of histories."""
+    outcome = found((4, 10), lambda _seed: [*UNHEARD, *SPLIT, *ENGINES_DIE], "lost:", work_s=6)
+    assert any("[history]" in text and "lost:" in text for text in outcome.violations)
+    assert any("[lost]" in text for text in outcome.violations)
 
 
 ENGINES_DIE_WITH_CARRIED: Final = [
@@ -189,14 +204,14 @@ def test_what_engines_that_die_had_carried_is_written_by_who_closes_their_ledger
     planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted.shape(carrying)
-    before = LedgerRecovery._made
+    before = WriteBack._made
     made: list[int] = []
 
-    def counting(self: LedgerRecovery, entry_id: int) -> Any:
+    def counting(self: WriteBack, entry_id: int) -> Any:
         made.append(entry_id)
         return before(self, entry_id)
 
-    monkeypatch.setattr(LedgerRecovery, "_made", counting)
+    monkeypatch.setattr(WriteBack, "_made", counting)
     outcome = run_seed(3, "calm", script=ENGINES_DIE_WITH_CARRIED, work_s=4)
     assert outcome.ok, outcome.violations
     assert made

@@ -8,6 +8,10 @@ Bookies of ours know one more name, `IDENTITY`: to a client that sends it with t
 their own. A registration outlives its bookie by a session, and addresses are remembered longer: whoever listens there may
 be another bookie by then, and what it acknowledges would count as the first one's copy.
 
+And bookies of a cluster that has a token know `TOKEN`: there a client first sends that name with the token of the cluster, and is
+answered with that name and nothing, or with that name and why it is not admitted; then the connection ends. It may send small
+requests right behind it.
+
 The message is the same in v2 (behind the header of the frame) and in v3 (a field of the request): plugin name and token.
 
 Source: AuthHandler, AuthProviderFactoryFactory and BookieRequestProcessor of Apache BookKeeper 4.18.
@@ -27,6 +31,8 @@ DISABLED: Final = "AuthDisabledPlugin"
 """What Apache calls the absence of a plugin."""
 IDENTITY: Final = "BokiBookieId"
 """Name, as of a plugin, under which ids of bookies are exchanged."""
+TOKEN: Final = "BokiClusterToken"
+"""Name, as of a plugin, under which the cluster token is shown."""
 
 
 class AuthMessage(NamedTuple):
@@ -35,6 +41,10 @@ class AuthMessage(NamedTuple):
     plugin: str
     token: bytes
 
+    def __repr__(self) -> str:
+        """Without the token, which may be the cluster's."""
+        return f"AuthMessage(plugin={self.plugin!r}, {len(self.token)} bytes)"
+
 
 NO_AUTHENTICATION: Final = AuthMessage(DISABLED, b"")
 
@@ -42,6 +52,25 @@ NO_AUTHENTICATION: Final = AuthMessage(DISABLED, b"")
 def greeting(bookie_id: str) -> AuthMessage:
     """What a client sends first to the bookie of that id."""
     return AuthMessage(IDENTITY, bookie_id.encode())
+
+
+ADMITTED: Final = AuthMessage(TOKEN, b"")
+"""What a bookie answers to the token of its cluster."""
+
+
+def credential(token: str) -> AuthMessage:
+    """What a client sends before all else to a bookie of a cluster with a token."""
+    return AuthMessage(TOKEN, token.encode())
+
+
+def refusal(why: str) -> AuthMessage:
+    """What a bookie answers to who is not admitted."""
+    return AuthMessage(TOKEN, why.encode())
+
+
+def refused(answered: AuthMessage) -> str:
+    """Why a bookie does not admit who sent it something; "": it does not say that it does not."""
+    return answered.token.decode(errors="replace") if answered.plugin == TOKEN else ""
 
 
 def answer(message: AuthMessage, bookie_id: str) -> AuthMessage:

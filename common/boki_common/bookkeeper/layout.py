@@ -10,7 +10,8 @@
              000/0000/0000/0000/L0000     the same where LAYOUT says long hierarchical: every id has the long path
 
 A cookie of ours opens with a comment (`OUR_MARK`), which Apache's programs skip: it says that the bookie answers a fence
-only once it is durable, and that its id is a disk's, never used again. Whoever lacks the mark promises neither.
+only once it is durable, and that its id is a disk's, never used again. Whoever lacks the mark promises neither. The comment
+after it says which start of the bookie was the last one (`CookieLife`); cookies of earlier versions have none.
 
 A bookie's id is whatever names it: Apache's default is `host:port`, ours is made when its disk is formatted, a UUID. The
 address to connect to is that of its registration; an id that is an address needs none.
@@ -56,6 +57,8 @@ ID_GENERATOR: Final = f"{LEDGERS}/idgen"
 COOKIE_VERSION: Final = 5
 OUR_MARK: Final = b"# boki: fences are durable before they are answered, and the id names a disk\n"
 """Directly after the version of a cookie: a comment of protobuf text."""
+LIFE_MARK: Final = b"# boki: life "
+"""Directly after `OUR_MARK`: number, token and checkpoints, as `12 3f9c0a… 17,22`."""
 SHORT_IDS: Final = 2**31 - 1
 """Ids below this have the short path where the layout knows one, and `idgen` gives no other."""
 LEDGER_ID_MAX: Final = 2**63 - 1
@@ -66,6 +69,7 @@ _ENDPOINT_PROTOCOL: Final = "bookie-rpc"
 _LEVEL: Final = re.compile(r"[0-9]{4}")
 _TOP_LEVEL: Final = re.compile(r"[0-9]{2,3}")
 _LEAF: Final = re.compile(r"L[0-9]{4}")
+_LIFE: Final = re.compile(rb"([0-9]{1,18}) ([0-9a-f]{1,64})(?: ([0-9]{1,18}(?:,[0-9]{1,18})*))?")
 
 
 class LedgerLayout(enum.Enum):
@@ -99,6 +103,17 @@ class BookieService(NamedTuple):
     port: int
 
 
+class CookieLife(NamedTuple):
+    """The last start of a bookie, as its cookie has it (`boki_bookie.life_rules` says what for)."""
+
+    number: int
+    """Of the start, from 1."""
+    token: str
+    """Random, of this start alone."""
+    checkpoints: tuple[int, ...] = ()
+    """Number of a checkpoint of each directory, in order: those on the disk are not older."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cookie:
     """The identity of a bookie, kept on its disk and in the metadata store; they must agree."""
@@ -111,6 +126,8 @@ class Cookie:
     """As Apache writes it; ours have none."""
     ours: bool = False
     """Whether it has our mark, see the module."""
+    life: CookieLife | None = None
+    """Only with our mark."""
 
 
 async def init_cluster(
@@ -245,6 +262,11 @@ async def available_bookies(store: MetadataStore, *, read_only: bool = False) ->
     return [BookieId(name) for name in names if name != READ_ONLY_NAME]
 
 
+async def bookie_cookies(store: MetadataStore) -> list[BookieId]:
+    """The ids of all bookies that were formatted for this cluster and not retired, sorted."""
+    return [BookieId(name) for name in await _children(store, COOKIES)]
+
+
 async def bookie_address(store: MetadataStore, bookie_id: str) -> Address:
     """Where a bookie listens.
 
@@ -316,7 +338,7 @@ def encode_cookie(cookie: Cookie) -> bytes:
         instanceId=cookie.instance_id,
         indexDirs=cookie.index_dirs,
     )
-    mark = OUR_MARK if cookie.ours else b""
+    mark = OUR_MARK + _encode_life(cookie.life) if cookie.ours else b""
     return b"%d\n" % COOKIE_VERSION + mark + text_format.MessageToString(data).encode()
 
 
@@ -340,7 +362,24 @@ def decode_cookie(value: bytes) -> Cookie:
         instance_id=data.instanceId if data.HasField("instanceId") else None,
         index_dirs=data.indexDirs if data.HasField("indexDirs") else None,
         ours=text.startswith(OUR_MARK),
+        life=_decode_life(text) if text.startswith(OUR_MARK + LIFE_MARK) else None,
     )
+
+
+def _encode_life(life: CookieLife | None) -> bytes:
+    if life is None:
+        return b""
+    checkpoints = ",".join(map(str, life.checkpoints))
+    return LIFE_MARK + f"{life.number} {life.token} {checkpoints}".rstrip().encode() + b"\n"
+
+
+def _decode_life(text: bytes) -> CookieLife:
+    line = text[len(OUR_MARK) + len(LIFE_MARK) :].partition(b"\n")[0]
+    found = _LIFE.fullmatch(line)
+    if found is None:
+        raise CorruptData(f"expected number, token and checkpoints of a bookie's life, found {line[:100]!r}")
+    checkpoints = found[3].split(b",") if found[3] else []
+    return CookieLife(int(found[1]), found[2].decode(), tuple(map(int, checkpoints)))
 
 
 def random_uuid(rng: Random) -> str:

@@ -454,6 +454,18 @@ def encode_batch_read_response(
     return [b"".join(frame)] if size <= _JOINED_BODY_BYTES * len(bodies) else frame
 
 
+def encode_refusal(request: AddRequest | ReadRequest | BatchReadRequest | UnknownRequest, status: V2Status) -> bytes:
+    """Answers a request, whichever it is, with a status alone."""
+    if isinstance(request, AddRequest):
+        return encode_add_response(status, request.ledger_id, request.entry_id)
+    if isinstance(request, ReadRequest):
+        return b"".join(encode_read_response(status, request.ledger_id, request.entry_id, None))
+    if isinstance(request, BatchReadRequest):
+        numbers = request.ledger_id, request.entry_id, request.request_id
+        return b"".join(encode_batch_read_response(status, *numbers, []))
+    return encode_unknown_response(request._replace(status=status))
+
+
 def encode_unknown_response(request: UnknownRequest) -> bytes:
     """Answers a request that is not served."""
     version, opcode, status, ledger_id, entry_id, request_id = request

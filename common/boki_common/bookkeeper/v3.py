@@ -321,6 +321,21 @@ def decode_request(frame: memoryview) -> Request:
     return UnknownRequest(txn_id, operation, V2Status.BAD_REQUEST)
 
 
+def decode_auth_request(frame: memoryview) -> AuthRequest | None:
+    """The step of a handshake that a frame is; None: it is another request. Raises ProtocolError."""
+    if _parse(pb.Request(), frame).header.operation != OP_AUTH:
+        return None
+    request = decode_request(frame)
+    return request if isinstance(request, AuthRequest) else None
+
+
+def encode_refusal(frame: memoryview, status: V2Status) -> bytes:
+    """Answers a request, whichever it is, with a status alone, as Apache's bookie refuses those who are not authenticated. Raises
+    ProtocolError: not such a message."""
+    header = _parse(pb.Request(), frame).header
+    return encode_response(UnknownResponse(header.txnId, header.operation, status))
+
+
 def _add_request(whole: pb.Request, txn_id: int, priority: int | None) -> Request:
     add = whole.addRequest
     if len(add.body) < ENTRY_HEADER_BYTES or _IDS.unpack_from(add.body) != (add.ledgerId, add.entryId):

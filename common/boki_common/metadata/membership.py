@@ -20,7 +20,15 @@ from typing import Any, Final, Self
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import ClosedError, CorruptData, MetadataError, MetadataUnknown, NodeExists, NoNode
+from boki_common.errors import (
+    DECODE_FAULTS,
+    ClosedError,
+    CorruptData,
+    MetadataError,
+    MetadataUnknown,
+    NodeExists,
+    NoNode,
+)
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.settle import compare_and_set, create_settled
@@ -63,7 +71,7 @@ async def _value_of(store: MetadataStore, path: str) -> dict[str, Any] | None:
         return None
     try:
         decoded: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_FAULTS as error:
         raise CorruptData(f"expected a JSON object in {path}, found {value[:100]!r}: {error}", path=path) from error
     return decoded
 

@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from boki_common import limits
 from boki_common.errors import (
     BadVersion,
     ClosedError,
@@ -46,8 +47,6 @@ T = TypeVar("T")
 
 DELAYED_WRITES: Final = 4_096
 """Bound of the writes that wait for `deliver_delayed`."""
-WATCHES: Final = 65_536
-"""Bound of the open watches of one tree."""
 
 
 class Fault(enum.Enum):
@@ -200,8 +199,8 @@ class MemoryTree:
         self._remove(path)
 
     def add_watch(self, watch: ToldWatch, store: MemoryStore) -> None:
-        if self._watch_count >= WATCHES:
-            raise Overloaded(f"{WATCHES} watches are open: close those that are no longer waited for")
+        if self._watch_count >= limits.METADATA_WATCHES:
+            raise Overloaded(f"{limits.METADATA_WATCHES} watches are open: close those that are no longer waited for")
         self._watch_count += 1
         self._watches.setdefault(watch.path, {})[watch] = store
 

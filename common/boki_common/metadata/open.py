@@ -20,8 +20,11 @@ def open_store(
     *,
     session_timeout_s: float = limits.SESSION_TIMEOUT_S,
     zookeeper: ZookeeperSettings = ZookeeperSettings(),  # noqa: B008 - frozen
+    create: bool = True,
 ) -> MetadataStore:
     """The store of an address, not started yet. `zookeeper`: how this process shows who it is, if it is ZooKeeper.
+
+    Without `create` a SQLite file that is not there is refused when it is started, not made.
 
     Raises:
         SettingsError: an unknown scheme, a relative path, no host.
@@ -30,7 +33,7 @@ def open_store(
     if separator and scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/"):
         from boki_common.metadata.sqlite import SqliteStore
 
-        return SqliteStore(rest, session_timeout_s=session_timeout_s)
+        return SqliteStore(rest, session_timeout_s=session_timeout_s, create=create)
     if separator and scheme == "zk" and rest.partition("/")[0]:
         from boki_common.metadata.zookeeper import ZookeeperStore
 

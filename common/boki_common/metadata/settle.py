@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from boki_common import limits
+from boki_common.backoff import Backoff
 from boki_common.errors import BadVersion, MetadataUnavailable, MetadataUnknown, NodeExists, NoNode
 from boki_common.metadata.store import NOTHING, MetadataStore
 
@@ -124,7 +125,7 @@ class _Attempts:
     def __init__(self, deadline_s: float) -> None:
         self.unknown = False
         self._deadline = asyncio.get_running_loop().time() + deadline_s
-        self._delay_s = FIRST_DELAY_S
+        self._backoff = Backoff(FIRST_DELAY_S, DELAY_MAX_S)
 
     async def again(self, error: MetadataUnavailable | MetadataUnknown, *, unknown: bool) -> None:
         """Waits before the next attempt. Raises when there is none: an attempt that surely was not sent ends a call
@@ -135,5 +136,4 @@ class _Attempts:
         left_s = self._deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
             raise MetadataUnknown(f"not settled in time; the last attempt: {error}", **error.facts) from error
-        await asyncio.sleep(min(self._delay_s, left_s))
-        self._delay_s = min(2 * self._delay_s, DELAY_MAX_S)
+        await asyncio.sleep(min(self._backoff.next(), left_s))

@@ -4,8 +4,9 @@ All SQLite work happens in one thread of the store; the event loop only hands it
 
 Sessions. Each store has a row in `sessions` and renews it every third of the session time-out. Who sees a dead session
 removes it with its ephemeral nodes, at start and at each renewal. A session is dead when its boot id is not this boot's;
-when its process, in the same pid namespace, is gone (proof at once, after kill -9); or when its row was not renewed for
-a session time-out (a paused process). A process that finds its own row gone begins a new session and calls back.
+when its process, in the same pid namespace, is gone (proof at once, after kill -9; what cannot be seen is not gone, see
+`liveness`); or when its row was not renewed for a session time-out (a paused process). A process that finds its own row
+gone begins a new session and calls back.
 
 Clocks. Renewals are written on CLOCK_MONOTONIC: every process of one boot sees the same one, it never jumps, and it
 stands still while the machine sleeps, so neither a corrected wall clock nor a closed laptop lid kills a session. The boot
@@ -45,6 +46,7 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.file_changes import FileChanges
+from boki_common.metadata.liveness import UNKNOWN_START, is_gone, process_started
 from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
 from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
 
@@ -56,9 +58,6 @@ TRANSACTION_S: Final = 0.01
 """A look begins so long after a write was seen: most transactions of others have ended then."""
 BUSY_TIMEOUT_S: Final = 2.0
 """How long a transaction is begun anew while another process's is in the way (these last some milliseconds)."""
-CALLS: Final = 4_096
-"""Bound of the calls that wait for the thread."""
-WATCHES: Final = 65_536
 RENEWALS_PER_TIMEOUT: Final = 3
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     ("afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs")
@@ -74,12 +73,20 @@ class SqliteStore:
     """A session on a metadata file; see the module, and `MetadataStore` for the methods.
 
     Args:
-        path: the file; made when absent, its folder must exist.
+        path: the file; its folder must exist.
         session_timeout_s: an ephemeral node outlives its paused process by at most this and a third.
+        create: the file is made when absent; else `start` raises SettingsError then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, session_timeout_s: float = limits.SESSION_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        session_timeout_s: float = limits.SESSION_TIMEOUT_S,
+        create: bool = True,
+    ) -> None:
         self.path = os.fspath(path)
+        self._create = create
         self._session_timeout_s = session_timeout_s
         self._worker: _Worker | None = None
         self._watches: list[ToldWatch] = []
@@ -88,7 +95,14 @@ class SqliteStore:
     async def start(self) -> None:
         if self._worker is not None:
             return
-        worker = _Worker(self.path, self._session_timeout_s, asyncio.get_running_loop(), self._session_lost, self._tell)
+        worker = _Worker(
+            self.path,
+            self._session_timeout_s,
+            asyncio.get_running_loop(),
+            self._session_lost,
+            self._tell,
+            create=self._create,
+        )
         await worker.start()
         self._worker = worker
 
@@ -144,8 +158,8 @@ class SqliteStore:
     def watch(self, path: str) -> ToldWatch:
         paths.check_path(path)
         worker = self._running()
-        if len(self._watches) >= WATCHES:
-            raise Overloaded(f"{WATCHES} watches are open: close those that are no longer waited for")
+        if len(self._watches) >= limits.METADATA_WATCHES:
+            raise Overloaded(f"{limits.METADATA_WATCHES} watches are open: close those that are no longer waited for")
         watch = ToldWatch(path, self.forget_watch)
         self._watches.append(watch)
         worker.watch(path)
@@ -183,6 +197,62 @@ class SqliteStore:
             callback()
 
 
+class _Session:
+    """The row of this process, and its judgement of others'. Of the thread."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.id = ""
+        self._process = ("", 0, 0, "")
+        self._renewed = 0.0
+        self._on_time_since = 0.0
+
+    def begin_in_this_process(self) -> None:
+        """Notes which one it is, and that it is on time."""
+        self._process = _process_identity()
+        self._renewed = self._on_time_since = time.monotonic()
+
+    def own(self, tree: SqliteTree) -> str:
+        """The row of this session, made anew when somebody removed it. Inside a write."""
+        if not self.id or not tree.has_session(self.id):
+            self.id = os.urandom(16).hex()
+            tree.begin_session(SessionRow(self.id, *self._process, self._expires_ms()))
+        return self.id
+
+    def judges_age(self) -> bool:
+        """Whether this process renewed on time for a whole session time-out."""
+        now = time.monotonic()
+        if now - self._renewed >= self.timeout_s:
+            self._on_time_since = now
+        return now - self._on_time_since >= self.timeout_s
+
+    def renew(self, tree: SqliteTree, *, judge_age: bool) -> None:
+        """Renews the row, and removes sessions that are dead. Inside a write."""
+        tree.renew_session(self.id, self._expires_ms())
+        for row in tree.sessions():
+            if row.session != self.id and self._dead(row, judge_age=judge_age):
+                tree.end_session(row.session)
+
+    def renewed(self) -> None:
+        """That was committed."""
+        self._renewed = time.monotonic()
+
+    def _dead(self, row: SessionRow, *, judge_age: bool) -> bool:
+        boot, _pid, _started, namespace = self._process
+        if row.boot != boot:
+            return True
+        if namespace and row.pid_namespace == namespace and is_gone(row.pid, row.process_started):
+            return True
+        return judge_age and row.expires_ms < self._clock_ms()
+
+    def _expires_ms(self) -> int:
+        return self._clock_ms() + int(self.timeout_s * 1_000)
+
+    def _clock_ms(self) -> int:
+        has_boot_id = bool(self._process[0])
+        return (time.monotonic_ns() if has_boot_id else time.time_ns()) // 1_000_000
+
+
 class _Worker:
     """The thread: runs jobs in their order, renews the session, removes dead ones, polls watched paths.
 
@@ -196,9 +266,11 @@ class _Worker:
         loop: asyncio.AbstractEventLoop,
         session_lost: Callable[[], None],
         tell: Callable[[str], None],
+        *,
+        create: bool,
     ) -> None:
         self._path = path
-        self._timeout_s = session_timeout_s
+        self._create = create
         self._loop = loop
         self._session_lost = session_lost
         self._tell = tell
@@ -209,8 +281,8 @@ class _Worker:
         self._opened: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._tree: SqliteTree
-        self._session = ""
-        self._process = ("", 0, 0, "")
+        self._session = _Session(session_timeout_s)
+        self._reachable = True
         self._stamps: dict[str, Stamp | None] = {}
         self._seen_changes = -1
         """The counter when the stamps were read; -1: some were never read."""
@@ -218,9 +290,7 @@ class _Worker:
         """Whether the file may have changed since."""
         self._written = False
         """Whether this process wrote since."""
-        self._renewed = 0.0
         self._locked_since: float | None = None
-        self._on_time_since = 0.0
 
     async def start(self) -> None:
         """Raises what `open_database` raises."""
@@ -240,8 +310,8 @@ class _Worker:
     async def call(self, job: Callable[[], T]) -> T:
         if self._ended.done():
             raise MetadataUnavailable(f"the thread of the metadata file {self._path} has failed", path=self._path)
-        if len(self._jobs) >= CALLS:
-            raise Overloaded(f"{CALLS} calls wait for the metadata file {self._path}")
+        if len(self._jobs) >= limits.METADATA_CALLS:
+            raise Overloaded(f"{limits.METADATA_CALLS} calls wait for the metadata file {self._path}")
         future: Future[T] = Future()
         self._put((future, job))
         return await asyncio.wrap_future(future)
@@ -264,21 +334,24 @@ class _Worker:
         return _unless_locked(lambda: self._write_once(job))
 
     def _write_once(self, job: Callable[[SqliteTree, str], T]) -> T:
-        before = self._session
+        session = self._session
+        before = session.id
         self._written = True
         try:
-            return self._tree.write(lambda: job(self._tree, self._own_session()))
+            return self._tree.write(lambda: job(self._tree, session.own(self._tree)))
         except BaseException as error:
             if isinstance(error, (MetadataUnavailable, StorageError)) or not isinstance(error, BokiError):
-                self._session = before  # nothing was committed, a new session neither
+                session.id = before  # nothing was committed, a new session neither
             raise
         finally:
-            self._notice_new_session(before)
+            if before != session.id:
+                _log.info("metadata session lost, a new one begun", path=self._path)
+                self._on_loop(self._session_lost)
 
     def _run(self) -> None:
         try:
             _refuse_network_file_system(self._path)
-            self._tree = SqliteTree(_unless_locked(lambda: open_database(self._path)), self._path)
+            self._tree = SqliteTree(_unless_locked(lambda: open_database(self._path, create=self._create)), self._path)
         except Exception as error:  # noqa: BLE001  # handed to whoever awaits `start`
             self._opened.set_exception(error)
             return
@@ -298,9 +371,8 @@ class _Worker:
             self._fail_waiting()
 
     def _begin_session(self) -> None:
-        self._process = _process_identity()
-        self._renewed = self._on_time_since = time.monotonic()
-        _unless_locked(lambda: self._tree.write(self._own_session))
+        self._session.begin_in_this_process()
+        _unless_locked(lambda: self._tree.write(lambda: self._session.own(self._tree)))
         self._renew()
 
     def _fail_waiting(self) -> None:
@@ -314,7 +386,7 @@ class _Worker:
         while True:
             now = time.monotonic()
             if now >= renew_at:
-                renew_at = now + self._timeout_s / RENEWALS_PER_TIMEOUT
+                renew_at = now + self._session.timeout_s / RENEWALS_PER_TIMEOUT
                 self._in_background(self._renew)
             stale = self._stale and now >= look_at
             if self._stamps and (stale or self._written or self._seen_changes < 0):
@@ -346,54 +418,25 @@ class _Worker:
         return True
 
     def _in_background(self, job: Callable[[], None]) -> None:
-        """Runs what has no caller. It is tried again at its next time."""
+        """Runs what has no caller. It is tried again at its next time, many times a second: only a change is told."""
         try:
             job()
         except (BokiError, sqlite3.Error) as error:
-            _log.warning("metadata file not reachable", path=self._path, error=error)
-
-    def _own_session(self) -> str:
-        """The row of this session, made anew when somebody removed it. Inside a write."""
-        if not self._session or not self._tree.has_session(self._session):
-            self._session = os.urandom(16).hex()
-            expires_ms = self._clock_ms() + int(self._timeout_s * 1_000)
-            self._tree.begin_session(SessionRow(self._session, *self._process, expires_ms))
-        return self._session
-
-    def _notice_new_session(self, before: str) -> None:
-        if before != self._session:
-            _log.info("metadata session lost, a new one begun", path=self._path)
-            self._on_loop(self._session_lost)
+            if self._reachable:
+                _log.warning("metadata file not reachable", path=self._path, error=error)
+            self._reachable = False
+        else:
+            if not self._reachable:
+                _log.info("metadata file reachable again", path=self._path)
+            self._reachable = True
 
     def _renew(self) -> None:
-        now = time.monotonic()
-        if now - self._renewed >= self._timeout_s:
-            self._on_time_since = now
-        judge_age = now - self._on_time_since >= self._timeout_s
-
-        def renew(tree: SqliteTree, session: str) -> None:
-            tree.renew_session(session, self._clock_ms() + int(self._timeout_s * 1_000))
-            for row in tree.sessions():
-                if row.session != session and self._dead(row, judge_age=judge_age):
-                    tree.end_session(row.session)
-
-        self.write(renew)
-        self._renewed = time.monotonic()
-
-    def _dead(self, row: SessionRow, *, judge_age: bool) -> bool:
-        boot, _pid, _started, namespace = self._process
-        if row.boot != boot:
-            return True
-        if namespace and row.pid_namespace == namespace and _process_started(row.pid) != row.process_started:
-            return True
-        return judge_age and row.expires_ms < self._clock_ms()
+        judge_age = self._session.judges_age()
+        self.write(lambda tree, _: self._session.renew(tree, judge_age=judge_age))
+        self._session.renewed()
 
     def _end_session(self) -> None:
-        _unless_locked(lambda: self._tree.write(lambda: self._tree.end_session(self._session)))
-
-    def _clock_ms(self) -> int:
-        has_boot_id = bool(self._process[0])
-        return (time.monotonic_ns() if has_boot_id else time.time_ns()) // 1_000_000
+        _unless_locked(lambda: self._tree.write(lambda: self._tree.end_session(self._session.id)))
 
     def _watch(self, path: str) -> None:
         # Read by the next poll, which is tried again until it succeeds, and told then.
@@ -448,7 +491,8 @@ def _unless_locked(transaction: Callable[[], T]) -> T:
 def _process_identity() -> tuple[str, int, int, str]:
     """Boot id, pid, when the process started (in clock ticks since boot), pid namespace; empty where there is no /proc."""
     pid = os.getpid()
-    return _read_text("/proc/sys/kernel/random/boot_id").strip(), pid, _process_started(pid), _pid_namespace()
+    started = process_started(pid) or UNKNOWN_START
+    return _read_text("/proc/sys/kernel/random/boot_id").strip(), pid, started, _pid_namespace()
 
 
 def _pid_namespace() -> str:
@@ -456,14 +500,6 @@ def _pid_namespace() -> str:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
-
-
-def _process_started(pid: int) -> int:
-    """Field 22 of /proc/<pid>/stat; 0 when there is no such process. A zombie holds nothing any more: 0."""
-    fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    if len(fields) < 20 or fields[0] in ("Z", "X"):
-        return 0
-    return int(fields[19])
 
 
 def _read_text(path: str) -> str:

@@ -15,11 +15,15 @@ Rules:
   when several processes write and checkpoint at once (sqlite.org/wal.html, "WAL-reset bug"), but 3.51.3 and later, 3.50.7
   and 3.44.6. The library is whatever Python was built with, and each process that shares the file may have another one.
 
+- Some pages are kept free inside the file, and the journal long enough to change them: on a full disk sessions begin and end,
+  and what is there changes, for as long as these last.
+
 It knows no thread, no clock and no process: the caller hands in what these say.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3  # noqa: TID251  # one of the two modules of this port's implementation
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -32,6 +36,7 @@ from boki_common.errors import (
     MetadataUnknown,
     NodeExists,
     NoNode,
+    SettingsError,
     VersionMismatch,
     WrongDirectory,
 )
@@ -48,6 +53,9 @@ LOCK_WAIT_MS: Final = 50
 SQLite asks less and less often: who waits long would hardly ever get a turn beside those who just came."""
 JOURNAL_BYTES: Final = 1 << 20
 """A journal that one transaction made longer is cut back to this."""
+
+SPARE_PAGES: Final = 128
+"""Kept free inside the file: half a megabyte."""
 
 _LOCKED: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -89,15 +97,22 @@ class Stamp(NamedTuple):
     children_changed: int
 
 
-def open_database(path: str) -> sqlite3.Connection:
-    """Opens the file, making it when absent or empty, and checks that it is whole, ours and of our version.
+def open_database(path: str, *, create: bool = True) -> sqlite3.Connection:
+    """Opens the file and checks that it is whole, ours and of our version.
+
+    Args:
+        path: of the file.
+        create: it is made when absent; without, that is refused: a misspelt path is not a new cluster.
 
     Raises:
+        SettingsError: nothing is there and it is not to be made.
         WrongDirectory: the folder is missing or not writable, or the file is another program's database.
         CorruptData: not a SQLite file, or a damaged one.
         VersionMismatch: tables of another version.
         MetadataUnavailable: `locked` by another process.
     """
+    if not create and not os.path.exists(path):
+        raise _absent(path)
     try:
         connection = sqlite3.connect(path, timeout=LOCK_WAIT_MS / 1_000, isolation_level=None)
     except sqlite3.Error as error:
@@ -109,6 +124,7 @@ def open_database(path: str) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES}")
         if connection.execute("PRAGMA journal_mode = PERSIST").fetchone()[0] != "persist":
             raise MetadataUnavailable(f"cannot set the journal mode of {path}: is another program using it?", path=path)
+        _keep_space(connection)
     except sqlite3.Error as error:
         connection.close()
         raise _opening_failed(path, error) from error
@@ -116,6 +132,41 @@ def open_database(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _keep_space(connection: sqlite3.Connection) -> None:
+    """Free pages, and a journal as long as they are, while there is space for them; else another start makes them.
+
+    Rows of a page each are written, changed, which takes the journal, and dropped.
+    """
+    if connection.execute("PRAGMA freelist_count").fetchone()[0] >= SPARE_PAGES // 2:
+        return
+    row_bytes = connection.execute("PRAGMA page_size").fetchone()[0] * 3 // 4
+    rows = f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {SPARE_PAGES}) SELECT 0"
+    try:
+        for statements in (
+            ("DROP TABLE IF EXISTS space", "CREATE TABLE space (changed INTEGER, filling BLOB)")
+            + (f"INSERT INTO space {rows}, zeroblob({row_bytes}) FROM n",),
+            ("UPDATE space SET changed = 1",),
+            ("DROP TABLE space",),
+        ):
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                connection.execute(statement)
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if _primary_code(error) not in _NOT_COMMITTED:
+            raise
+
+
+def _absent(path: str) -> SettingsError:
+    return SettingsError(
+        f"expected the metadata file of a cluster, found none at {path}; is the path right? "
+        "The first bookie, sequencer or engine of a cluster makes it",
+        path=path,
+    )
 
 
 def _check_file(connection: sqlite3.Connection, path: str) -> None:

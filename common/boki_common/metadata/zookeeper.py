@@ -48,9 +48,6 @@ from boki_common.metadata.zookeeper_tls import connector
 RETRY_DELAY_S: Final = 0.05
 RECONNECT_DELAY_MAX_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 5.0
-CALLS: Final = 4_096
-"""Bound of the calls under way."""
-WATCHES: Final = 65_536
 SET_AND_CREATE: Final = "set and create"
 """In the place of a method of kazoo's: one request of several parts."""
 
@@ -221,8 +218,8 @@ class ZookeeperStore:
     def watch(self, path: str) -> _ZookeeperWatch:
         paths.check_path(path)
         self._open_link()
-        if self._watch_count >= WATCHES:
-            raise Overloaded(f"{WATCHES} watches are open: close those that are no longer waited for")
+        if self._watch_count >= limits.METADATA_WATCHES:
+            raise Overloaded(f"{limits.METADATA_WATCHES} watches are open: close those that are no longer waited for")
         watch = _ZookeeperWatch(self, path)
         self._watches.setdefault(path, []).append(watch)
         self._watch_count += 1
@@ -296,8 +293,8 @@ class ZookeeperStore:
     ) -> Any:
         if self._link is not link:
             raise ClosedError(f"the metadata store {self.hosts} was closed during the call")
-        if self._calls >= CALLS:
-            raise Overloaded(f"{CALLS} calls to ZooKeeper are under way")
+        if self._calls >= limits.METADATA_CALLS:
+            raise Overloaded(f"{limits.METADATA_CALLS} calls to ZooKeeper are under way")
         self._calls += 1
         try:
             return await link.call(method, path, args, options)

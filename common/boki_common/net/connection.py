@@ -4,6 +4,9 @@ a loopback port has a `shortcut`, which is used without being asked for.
 Data walks in whole reads: all complete frames of one read reach the handler in one call, and everything that was sent
 during one turn of the event loop leaves in one write. Nothing here knows what a frame means.
 
+A server keeps a peer short until its handler says `FrameConnection.introduced` (`strangers`), and closes what is silent for long
+(`doorkeeper`).
+
 Back-pressure: `unsent_bytes` counts what the peer has not taken; `drain` waits while the transport asks to pause. Who
 must not wait (pushes, acks) looks at `unsent_bytes` and decides.
 """
@@ -22,21 +25,25 @@ from boki_common.errors import (
     BokiError,
     ConnectionLost,
     InvalidArgument,
-    Overloaded,
     ProtocolError,
     SettingsError,
     Unreachable,
 )
+from boki_common.logs import get_logger
 from boki_common.net import shortcut
-from boki_common.net.frames import FrameParser
+from boki_common.net.doorkeeper import Doorkeeper
+from boki_common.net.frames import FrameParser, FrameTooLong
+from boki_common.net.strangers import BEFORE_HELLO, StrangerLimits
 from boki_common.runtime.ports import Buffer
 
 EARLY_WRITE_BYTES: Final = 32 * limits.KIB
 """With so much queued there is nothing to win by waiting for the end of the turn."""
 UNIX_BUFFER_BYTES: Final = 4 * limits.MIB
 """Asked for on Unix sockets, whose default does not hold one large frame and does not grow; the system may give less."""
-BACKLOG: Final = 1_024
-"""Connections that wait to be accepted."""
+_PROBES: Final = 3
+"""So many in a row that are not answered end a connection."""
+
+_log = get_logger("net")
 
 
 class Address(NamedTuple):
@@ -89,6 +96,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Whether the transport has more to send than it likes: only then `unsent_bytes` can be above 64 KiB and what is
         queued for the end of the turn."""
         self.peer = "unconnected"
+        self.active = True
+        """Something was received or sent; a server resets it."""
+        self._frame_bytes_limit = frame_bytes_limit
         self._parser = FrameParser(limit=frame_bytes_limit)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -97,8 +107,19 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._resumed: asyncio.Future[None] | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: BokiError | None = None
-        self._on_made: Callable[[FrameConnection], None] = lambda _: None
-        self._on_lost: Callable[[FrameConnection], None] = lambda _: None
+        self._doorkeeper: Doorkeeper[FrameConnection] | None = None
+        """Of the server, at its end."""
+        self.is_stranger = False
+        """At a server's end: not `introduced` yet."""
+        self._give_up: asyncio.TimerHandle | None = None
+
+    def introduced(self) -> None:
+        """The handler knows who this is: from now on the peer has the limits of a guest. Idempotent, and nothing at a client's end."""
+        if self.is_stranger:
+            self.is_stranger = False
+            self._parser.trust(self._frame_bytes_limit)
+            if self._doorkeeper is not None:
+                self._doorkeeper.introduced(self)
 
     # -- sending
 
@@ -123,6 +144,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.send(*buffers)
             self._flush()
         else:
+            self.active = True
             self._transport.writelines(buffers)
 
     @property
@@ -139,7 +161,9 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self._resumed = self._loop.create_future()
             await asyncio.shield(self._resumed)
         if self.closed:
-            raise self._error or ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
+            if self._error is not None:
+                raise self._error.again()
+            raise ConnectionLost(f"the connection to {self.peer} is closed", peer=self.peer)
 
     def pause_reading(self) -> None:
         """Takes no more from the peer, who slows down, until `resume_reading`; what was read already still arrives."""
@@ -155,11 +179,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         await asyncio.shield(self._ended)
 
     def close(self) -> None:
-        """Sends what is queued, then ends the connection; the handler hears `connection_lost(None)`."""
+        """Sends what is queued, then ends the connection; the handler hears `connection_lost(None)`. A peer that does not take it
+        within `limits.CALL_TIMEOUT_S` gets no more."""
         if self.closed:
             return
         self._flush()
         if self._transport is not None:
+            if self._give_up is None and self._transport.get_write_buffer_size():
+                self._give_up = self._loop.call_later(limits.CALL_TIMEOUT_S, self._transport.abort)
             self._transport.close()
 
     def abort(self, error: BokiError) -> None:
@@ -172,6 +199,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if self._queue and self._transport is not None and not self.closed:
             queue, self._queue, self._queued_bytes = self._queue, [], 0
+            self.active = True
             self._transport.writelines(queue)
 
     # -- called by the transport
@@ -181,19 +209,59 @@ class FrameConnection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_BUFFER_BYTES)
+        elif sock is not None:
+            _keep_watch(sock)
         self.peer = _peer_name(transport)
-        self._on_made(self)
+        if self._doorkeeper is not None:
+            self._doorkeeper.came(self)
+            if not self.is_stranger:  # its handler asks for no introduction
+                self._doorkeeper.introduced(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._parser.free or self._parser.renew()
+        return self._parser.free or self._renew()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.active = True
         try:
             frames = self._parser.received(nbytes)
             if frames and not self.closed and self._error is None:
                 self.handler.frames_received(frames)
+        except FrameTooLong as error:
+            self._too_long(error)
         except ProtocolError as error:
             self.abort(error)
+
+    def _renew(self) -> memoryview:
+        free = self._parser.renew()
+        if self.is_stranger and self._doorkeeper is not None:
+            self._doorkeeper.may_hold(self, self._parser.size)
+        return free
+
+    def _too_long(self, error: FrameTooLong) -> None:
+        """What came before it is handled; a HELLO among it makes longer frames right."""
+        if self.closed or self._error is not None:
+            self._parser.discard()
+            return
+        try:
+            if error.frames:
+                self.handler.frames_received(error.frames)
+                frames = self._parser.received(0)
+                if frames and self._error is None:
+                    self.handler.frames_received(frames)
+                return
+        except ProtocolError as other:
+            self.abort(other)
+            return
+        if self.is_stranger and self._transport is not None and self._transport.can_write_eof():
+            self._error = error  # a reset would take from the peer what it was told: its time as a stranger ends this
+            self._transport.write_eof()
+            self._parser.discard()
+        else:
+            self.abort(error)
+
+    def rest(self) -> None:
+        """Nothing was said for a while: its memory is given back."""
+        self._parser.rest()
 
     def eof_received(self) -> bool:
         if self._parser.incomplete_bytes and self._error is None:
@@ -211,11 +279,14 @@ class FrameConnection(asyncio.BufferedProtocol):
             error = ConnectionLost(f"the connection to {self.peer} broke: {exc}", peer=self.peer)
         self._error = error
         self.closed = True
+        if self._give_up is not None:
+            self._give_up.cancel()
         self._parser.release()  # an ended connection lives in cycles until the collector comes by, which may take hours
         self._queue.clear()
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
-        self._on_lost(self)
+        if self._doorkeeper is not None:
+            self._doorkeeper.lost(self)
         self._ended.set_result(None)
         self.handler.connection_lost(error)
 
@@ -227,6 +298,22 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
         self._resumed = None
+
+
+def _keep_watch(sock: socket.socket) -> None:
+    """Has the kernel ask a silent TCP peer now and then, and end the connection when it does not answer, nor take what it is sent,
+    for `limits.CONNECTION_VANISHED_S`."""
+    vanished_s = limits.CONNECTION_VANISHED_S
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", vanished_s // 2),
+        ("TCP_KEEPINTVL", vanished_s // 2 // _PROBES),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", vanished_s * 1_000),
+    ):
+        option = getattr(socket, name, None)  # what a system lacks, its own patience replaces
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _peer_name(transport: asyncio.BaseTransport) -> str:
@@ -278,11 +365,11 @@ class FrameServer:
     """Listens and makes a handler for each connection. Use `start`."""
 
     def __init__(
-        self, address: Address, servers: list[asyncio.Server], connections: dict[FrameConnection, None]
+        self, address: Address, servers: list[asyncio.Server], doorkeeper: Doorkeeper[FrameConnection]
     ) -> None:
         self.address = address
         self._servers = servers
-        self._connections = connections
+        self._doorkeeper = doorkeeper
 
     @classmethod
     async def start(
@@ -291,71 +378,86 @@ class FrameServer:
         make_handler: MakeHandler,
         *,
         frame_bytes_limit: int = limits.FRAME_BYTES,
-        connections_limit: int | None = None,
+        connections_limit: int = limits.CONNECTIONS,
+        strangers: StrangerLimits = BEFORE_HELLO,
+        idle_s: float = limits.CONNECTION_IDLE_S,
     ) -> FrameServer:
         """Listens on `address`; port 0 takes a free one, which `.address` tells.
 
-        With `connections_limit` peers connected, one more is dropped at once: its handler hears Overloaded.
+        Args:
+            connections_limit: with so many peers connected, one more is dropped at once: its handler hears Overloaded.
+            strangers: what a peer is allowed until its handler calls `FrameConnection.introduced`.
+            idle_s: after so long without a word of either side a connection is closed.
 
         Raises:
             SettingsError: the address is in use, not ours, or not permitted.
         """
         loop = asyncio.get_running_loop()
-        connections: dict[FrameConnection, None] = {}
-
-        def admit(one: FrameConnection) -> None:
-            if connections_limit is not None and len(connections) >= connections_limit:
-                one.abort(
-                    Overloaded(
-                        f"expected at most {connections_limit} connections to {address}, found one more of {one.peer}",
-                        peer=one.peer,
-                    )
-                )
-            else:
-                connections[one] = None
+        doorkeeper: Doorkeeper[FrameConnection] = Doorkeeper(
+            connections=connections_limit, strangers=strangers, idle_s=idle_s
+        )
 
         def made() -> FrameConnection:
             connection = FrameConnection(frame_bytes_limit=frame_bytes_limit)
+            connection._doorkeeper = doorkeeper
+            connection.is_stranger = True
+            connection._parser.restrict(min(strangers.frame_bytes, frame_bytes_limit))
             connection.handler = make_handler(connection)
-            connection._on_made = admit
-            connection._on_lost = lambda one: connections.pop(one, None)
+            if strangers.first_frame_introduces:
+                connection.handler = _UntilFirstFrame(connection, connection.handler)
             return connection
 
         try:
             if address.path:
                 await _refuse_live_socket(address)
-                server = await loop.create_unix_server(made, address.path, backlog=BACKLOG)
-                return cls(address, [server], connections)
-            server = await loop.create_server(made, address.host, address.port, backlog=BACKLOG)
+                server = await loop.create_unix_server(made, address.path, backlog=limits.CONNECTION_BACKLOG)
+                doorkeeper.address = str(address)
+                return cls(address, [server], doorkeeper)
+            server = await loop.create_server(made, address.host, address.port, backlog=limits.CONNECTION_BACKLOG)
         except OSError as error:
             raise _cannot_listen(address, error) from error
         address = address._replace(port=server.sockets[0].getsockname()[1])
+        doorkeeper.address = str(address)
         servers = [server]
-        if shortcut.exists_for(address.host):
-            try:
-                local = shortcut.listen(address.host, address.port, backlog=BACKLOG)
-            except OSError as error:
-                server.close()
-                raise _cannot_listen(address, error) from error
-            servers.append(await loop.create_unix_server(made, sock=local, backlog=BACKLOG))
-        return cls(address, servers, connections)
+        if shortcut.exists_for(address.host) and (local := _shortcut_beside(address)) is not None:
+            servers.append(await loop.create_unix_server(made, sock=local, backlog=limits.CONNECTION_BACKLOG))
+        return cls(address, servers, doorkeeper)
 
     async def close(self) -> None:
         """Stops listening and ends all connections. Idempotent."""
         for server in self._servers:
             server.close()
-        for connection in list(self._connections):
+        for connection in self._connections():
             connection.close()
         try:
             async with asyncio.timeout(limits.CONNECT_TIMEOUT_S):
-                for connection in list(self._connections):
+                for connection in self._connections():
                     await connection.ended()
         except TimeoutError:
-            for connection in list(self._connections):  # a peer that does not take what was sent
+            for connection in self._connections():  # a peer that does not take what was sent
                 connection.abort(ConnectionLost(f"{self.address} was closed", peer=connection.peer))
                 await connection.ended()
         for server in self._servers:
             await server.wait_closed()
+
+    def _connections(self) -> list[FrameConnection]:
+        return list(self._doorkeeper.guests)
+
+
+class _UntilFirstFrame:
+    """Handler of a stranger where there is no HELLO: the first whole frame introduces it, and has its own handler take over."""
+
+    def __init__(self, connection: FrameConnection, handler: FrameHandler) -> None:
+        self._connection = connection
+        self._handler = handler
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        self._connection.introduced()
+        self._connection.handler = self._handler
+        self._handler.frames_received(frames)
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self._handler.connection_lost(error)
 
 
 async def _refuse_live_socket(address: Address) -> None:
@@ -373,6 +475,15 @@ async def _refuse_live_socket(address: Address) -> None:
     connection.close()
     await connection.ended()
     raise OSError(errno.EADDRINUSE, "another process serves this socket")
+
+
+def _shortcut_beside(address: Address) -> socket.socket | None:
+    """The shortcut of a port that is ours; None when somebody else has its name: who connects finds that out, and takes the port."""
+    try:
+        return shortcut.listen(address.host, address.port, backlog=limits.CONNECTION_BACKLOG)
+    except OSError as error:
+        _log.warning("serves the port only: another process has the name of its shortcut", address=address, error=error)
+        return None
 
 
 def _cannot_listen(address: Address, error: OSError) -> SettingsError:

@@ -12,6 +12,9 @@ Requests are pipelined: answers come in any order and find their request by its 
 length is wrong ends the connection with a ProtocolError on the side that saw it. One message carries a batch, so the few
 objects made here are per batch and never per record.
 
+A client whose connection is silent says, a few times in `limits.CONNECTION_IDLE_S`, that it is still there: an answer to a request
+that nobody made, which every version drops. Servers close connections over which nobody says anything (`doorkeeper`).
+
 A protocol whose messages carry several requests, or several answers, has ids from `expect` and hands in what came by
 `take_answers`.
 """
@@ -34,10 +37,12 @@ from boki_common.errors import (
     Overloaded,
     ProtocolError,
     RemoteError,
+    Unauthenticated,
     VersionMismatch,
 )
 from boki_common.logs import get_logger
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.strangers import BEFORE_HELLO, StrangerLimits
 from boki_common.runtime.ports import Buffer
 
 VERSION: Final = 1
@@ -54,6 +59,10 @@ _HEAD_BYTES: Final = _WHOLE_HEAD.size
 _JOINED_BYTES: Final = 4_096
 """Up to which size a message leaves as one buffer: to copy so little is cheaper than to send pieces."""
 
+_NOBODYS_REQUEST: Final = 0xFFFF_FFFF
+"""The last of all ids, which no connection gets to."""
+STILL_HERE_S: Final = limits.CONNECTION_IDLE_S / 4
+
 _checksum = _crc32c.crc32c
 _PUSH_HEADS: Final = tuple((head, _checksum(head)) for head in (_HEAD.pack(VERSION, code, 0, 0) for code in range(256)))
 """By opcode, bytes 0-7 of a push and their checksum: pushes are most of what is said, and differ in nothing else."""
@@ -66,7 +75,7 @@ class MessageHandler(Protocol):
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         """One request, or one push when `request_id` is 0. The body view stays valid for ever.
 
-        A BokiError raised here is sent as the answer; a ProtocolError also ends the connection.
+        A BokiError raised here is sent as the answer; a ProtocolError or Unauthenticated also ends the connection.
         """
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -126,6 +135,7 @@ class MessagePeer:
         self._loop = asyncio.get_running_loop()
         self._last_id = 0
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._still_here: asyncio.TimerHandle | None = None
 
     @property
     def peer(self) -> str:
@@ -223,6 +233,23 @@ class MessagePeer:
     def close(self) -> None:
         self.connection.close()
 
+    def introduced(self) -> None:
+        """The handler accepted the peer's HELLO: to be called by every server's, else the connection ends soon."""
+        self.connection.introduced()
+
+    def stay(self, every_s: float = STILL_HERE_S) -> None:
+        """From now on says that it is still here whenever nothing was said for `every_s`, up to twice that long."""
+        if self._still_here is not None:
+            self._still_here.cancel()
+        if not self.connection.closed:
+            if not self.connection.active:
+                self.connection.send(*encode(0, FLAG_ANSWER, _NOBODYS_REQUEST, ()))
+            self._still_here = self._loop.call_later(every_s, self._look, every_s)
+
+    def _look(self, every_s: float) -> None:
+        self.stay(every_s)
+        self.connection.active = False
+
     # -- FrameHandler
 
     def frames_received(self, frames: list[memoryview]) -> None:
@@ -237,6 +264,8 @@ class MessagePeer:
                 self._failed(number, opcode, error)
 
     def connection_lost(self, error: BokiError | None) -> None:
+        if self._still_here is not None:
+            self._still_here.cancel()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -264,7 +293,7 @@ class MessagePeer:
         """Answers a request, or a push, that the handler refused."""
         if isinstance(error, BokiError):
             self.respond_error(number, error)
-            if isinstance(error, ProtocolError):
+            if isinstance(error, ProtocolError | Unauthenticated):
                 self.connection.close()
         else:
             _log.error("a request failed inside", peer=self.peer, opcode=opcode, error=repr(error), exc_info=error)
@@ -287,7 +316,9 @@ async def connect_messages(
         return peer
 
     connection = await connect(address, made, timeout_s=timeout_s)
-    return next(peer for peer in peers if peer.connection is connection)
+    peer = next(peer for peer in peers if peer.connection is connection)
+    peer.stay()
+    return peer
 
 
 class MessageServer:
@@ -298,15 +329,17 @@ class MessageServer:
         self.address = server.address
 
     @classmethod
-    async def start(cls, address: Address, make_handler: MakeMessageHandler) -> MessageServer:
-        """Listens on `address`. Raises SettingsError when it cannot."""
+    async def start(
+        cls, address: Address, make_handler: MakeMessageHandler, *, strangers: StrangerLimits = BEFORE_HELLO
+    ) -> MessageServer:
+        """Listens on `address`; handlers call `MessagePeer.introduced`. Raises SettingsError when it cannot."""
 
         def made(connection: FrameConnection) -> MessagePeer:
             peer = MessagePeer(connection)
             peer.handler = make_handler(peer)
             return peer
 
-        return cls(await FrameServer.start(address, made))
+        return cls(await FrameServer.start(address, made, strangers=strangers))
 
     async def close(self) -> None:
         await self._server.close()

@@ -3,7 +3,8 @@
 A server on a loopback port also listens on the abstract Unix socket `\\0boki/HOST:PORT`; who connects to that address tries
 the socket first. A small message then costs its sender a seventh, and a round trip half. The name says nothing that the
 port does not: it lives and dies with the process and is private to the network namespace, and a proxy on a port of its own
-is not passed by. Both ends must run as the same user (or the server as root), else the port is used.
+is not passed by. Both ends must run as the same user (or the server as root), else the port is used: so nobody is lured by
+another user who took the name, and a server whose name is taken serves its port only.
 
 Linux only; elsewhere, and where nobody listens on it, there is just the port.
 """

@@ -2,43 +2,100 @@
 
     thread = LoopThread("boki.sync")
     result = thread.run(client.append(b"..."))        # from any other thread; waits
+    thread.closes(client.close)                       # what ends in the loop with the thread
     thread.stop()
 
 Any number of threads may use one. Ctrl-C while waiting cancels the coroutine that is waited for.
+
+One that is dropped without `stop` is ended, and Python is told of it (ResourceWarning), as of any file or loop: the thread knows
+its loop only, so it keeps nobody alive. In a forked child there is no thread: whatever is called there is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from boki_common.errors import ClosedError
+from boki_common.runtime import forks
 from boki_common.runtime.process import loop_factory
 
 T = TypeVar("T")
+
+
+class _Running:
+    """What thread and face share."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.loop = loop_factory()()
+        self.closing: Callable[[], Awaitable[object]] | None = None
+        self.elsewhere = False
+        """This is the copy of a forked child."""
+
+    def main(self) -> None:
+        loop = self.loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if self.closing is not None:
+                loop.run_until_complete(self.closing())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    def dropped(self) -> None:
+        """Nobody can use the thread any more. It may be called in any thread, this one too, so it waits for nothing."""
+        if not self.elsewhere and not self.loop.is_closed():
+            warnings.warn(f"unclosed {self.name}: call close(), or use `with`", ResourceWarning, stacklevel=2)
+            self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 class LoopThread:
     """See the module. `name` is the face's, for messages and the list of threads."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._loop = loop_factory()()
-        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._running = _Running(name)
+        self._thread = threading.Thread(target=self._running.main, name=name, daemon=True)
         self._thread.start()
+        self._dropped = weakref.finalize(self, self._running.dropped)
+        self._dropped.atexit = False  # a program that ends needs no warning
+        forks.watch(self)
+
+    def forked(self) -> None:
+        """See `forks`."""
+        self._running.elsewhere = True
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this is the copy of a forked child, which has nothing to close."""
+        return self._running.elsewhere
+
+    def closes(self, routine: Callable[[], Awaitable[object]]) -> None:
+        """Runs a coroutine in the loop when the thread ends, if what is closed there may be closed twice."""
+        self._running.closing = routine
 
     def run(self, routine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the loop, from any other thread, and waits for it. Raises what it raises; ClosedError."""
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
+        running = self._running
+        if running.elsewhere or running.loop.is_closed() or threading.current_thread() is self._thread:
             routine.close()
+            if running.elsewhere:
+                raise forks.opened_elsewhere(f"this {running.name}")
             raise ClosedError(
                 "the client is closed"
-                if self._loop.is_closed()
-                else f"{self._name} was called inside of its own event loop: use the asynchronous classes there"
+                if running.loop.is_closed()
+                else f"{running.name} was called inside of its own event loop: use the asynchronous classes there"
             )
-        future = asyncio.run_coroutine_threadsafe(routine, self._loop)
+        future = asyncio.run_coroutine_threadsafe(routine, running.loop)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -55,18 +112,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """Ends the loop and its thread. Idempotent."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._dropped.detach()
+        if not self._running.elsewhere and not self._running.loop.is_closed():
+            self._running.loop.call_soon_threadsafe(self._running.loop.stop)
             self._thread.join()
-
-    def _main(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()

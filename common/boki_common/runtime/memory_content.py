@@ -7,6 +7,10 @@ use are not kept either, as in a sparse file: a simulated journal has many more 
 
 A crash leaves the durable bytes and, as a rng chooses, some of the 512-byte sectors of what was written since: all of them,
 none, a prefix, or any.
+
+A flush that fails may *lose* what it should have written, as Linux does: pages that could not be written are clean from then
+on. Reads still see them, every later flush succeeds without them, and a power cut shows what the media have. Only a file to
+which that happened keeps the bytes of its media beside those that were written.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Content:
         writes: number of writes so far.
     """
 
-    __slots__ = ("_flushed", "_kept", "_unflushed", "size", "writes")
+    __slots__ = ("_flushed", "_kept", "_media", "_unflushed", "size", "writes")
 
     def __init__(self, data: bytes = b"") -> None:
         self.size = len(data)
@@ -43,7 +47,9 @@ class Content:
         self._flushed = 0
         """So many of them are durable."""
         self._unflushed: list[_Write] = []
-        """The others."""
+        """The others, but for lost ones."""
+        self._media: bytearray | None = None
+        """What stable media hold, once some write was lost."""
 
     @property
     def written(self) -> bytes:
@@ -80,11 +86,22 @@ class Content:
         """The first `upto` writes ever made reach stable media."""
         count = upto - self._flushed
         if count > 0:
+            if self._media is not None:
+                for offset, data, _, _ in self._unflushed[:count]:
+                    _put(self._media, offset, data)
             del self._unflushed[:count]
             self._flushed = upto
 
+    def lose(self) -> None:
+        """A flush failed: what was written and not flushed is read as before, and reaches no media."""
+        self._media = self.durable()
+        self._unflushed.clear()
+        self._flushed = self.writes
+
     def durable(self) -> bytearray:
         """What stable media hold."""
+        if self._media is not None:
+            return bytearray(self._media)
         view = bytearray(self.written)
         for write in reversed(self._unflushed):
             offset, _, _, size = write
@@ -97,6 +114,9 @@ class Content:
         """Durable at once: nobody relies on the contrary. What is unflushed stays so, as far as it is inside."""
         del self._kept[size:]
         self.size = size
+        if self._media is not None:
+            del self._media[size:]
+            self._media.extend(bytes(size - len(self._media)))
         for number, (offset, data, before, _) in enumerate(self._unflushed):
             data = data[: max(0, size - offset)]
             self._unflushed[number] = (offset, data, before[: len(data)], size)
@@ -118,6 +138,8 @@ class Content:
         self._kept.extend(bytes(max(0, min(end, self.size) - len(self._kept))))
         if offset < len(self._kept):
             yield 0, self._kept
+        if self._media is not None and offset < len(self._media):
+            yield 0, self._media
         for number, write in enumerate(self._unflushed):
             at, size = write[0], write[3]
             if offset < at + len(write[1]) and at < end:

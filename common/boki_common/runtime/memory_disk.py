@@ -8,9 +8,9 @@ Every operation passes numbered *steps*: one before it touches anything, one mor
 one before it returns. `stop_after(n)` lets n steps pass and then lets no operation go on, ever: a test that crashes the
 disk at each n in turn has met every moment at which a process can die.
 
-Faults: `flip_bit`, `overwrite`, `fail` (an error on the nth operation of a kind), `capacity_bytes` (full disk),
-`read_only`, `hold` and `release` (operations of a kind wait), `slow` (they take that long in loop time), `plan` (asked
-before every operation).
+Faults: `flip_bit`, `overwrite`, `fail` (an error on the nth operation of a kind), `forgets_failed` (what a failed flush did
+not write is lost, though it is read as before), `capacity_bytes` (full disk), `read_only`, `hold` and `release` (operations
+of a kind wait), `slow` (they take that long in loop time), `plan` (asked before every operation).
 
 It uses the event loop for order and time only: under a simulated loop the same seed gives the same bytes.
 """
@@ -91,9 +91,17 @@ class MemoryFile:
             return None
         disk._meet_now("write", self.name)
         self._content.write(offset, b"".join(buffers))
-        disk._meet_now("sync", self.name)
+        try:
+            disk._meet_now("sync", self.name)
+        except DiskFailed:
+            self._flush_failed()
+            raise
         self._content.flush(self._content.writes)
         return 0.0
+
+    def _flush_failed(self) -> None:
+        if self._disk.forgets_failed:
+            self._content.lose()
 
     async def read(self, offset: int, length: int) -> bytes:
         await self._step("read")
@@ -110,7 +118,11 @@ class MemoryFile:
 
     async def sync(self) -> None:
         upto = self._content.writes
-        await self._step("sync")
+        try:
+            await self._step("sync")
+        except DiskFailed:
+            self._flush_failed()
+            raise
         self._content.flush(upto)
         if (
             self._disk.plan is None
@@ -138,6 +150,10 @@ class MemoryDisk:
     def __init__(self, place: str = "memory", *, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
         self.read_only = False
+        self.device_name = f"device of {place}"
+        """Disks with the same one lie on one file system."""
+        self.forgets_failed = False
+        """Whether a flush that fails loses what it should have written; every later one succeeds without it."""
         self.cached = False
         """Whether everything that was written is at hand (`read_at_hand`), or nothing."""
         self.quick = False
@@ -167,6 +183,8 @@ class MemoryDisk:
     def crash(self, rng: Random) -> MemoryDisk:
         """What a power cut at this moment leaves, as a disk of its own; this one stays as it is."""
         survivor = MemoryDisk(self._place, capacity_bytes=self.capacity_bytes)
+        survivor.forgets_failed = self.forgets_failed
+        survivor.device_name = self.device_name
         for name in sorted(self._files):
             survivor._files[name] = Content(self._files[name].after_crash(rng))
         return survivor
@@ -177,6 +195,8 @@ class MemoryDisk:
         other._files = self._files
         other._holders = self._holders
         other.read_only = self.read_only
+        other.forgets_failed = self.forgets_failed
+        other.device_name = self.device_name
         other.quick = self.quick
         return other
 
@@ -280,6 +300,10 @@ class MemoryDisk:
         await self._step("size", "")
         return self._room()
 
+    async def device(self) -> str:
+        await self._step("size", "")
+        return self.device_name
+
     async def lock(self) -> None:
         await self._step("lock", "")
         self._check_writable("")
@@ -303,7 +327,9 @@ class MemoryDisk:
         return max(0, self.capacity_bytes - sum(content.size for content in self._files.values()))
 
     def _absent(self, name: str) -> CorruptData:
-        return CorruptData(f"expected the file {self.describe(name)}, found none: restore it", path=name)
+        return CorruptData(
+            f"expected the file {self.describe(name)}, found none: it was removed from outside", path=name
+        )
 
     def _check_writable(self, name: str) -> None:
         if self.read_only:

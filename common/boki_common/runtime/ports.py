@@ -3,12 +3,13 @@
 Whoever decides takes none of these; coroutines take them as arguments. `posix_disk` and `process` are the real
 implementations, `memory_disk` and the simulator the others, all held to one contract suite (`common/tests/runtime`).
 
-Time-outs and delays use the event loop (`loop.time()`, `asyncio.timeout`); `Clock` is wall time, for humans and `time_ms`.
+Time-outs and delays use the event loop (`loop.time()`, `asyncio.timeout`), which stands still while the machine is suspended;
+`Clock` is wall time, for humans and `time_ms`; ages are of `MachineClock.elapsed_s`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from boki_common.limits import KIB
@@ -29,6 +30,13 @@ class Clock(Protocol):
         """Milliseconds since 1970-01-01 UTC."""
 
 
+class MachineClock(Clock, Protocol):
+    """Also how time goes by: for ages, which no change of the wall clock may touch, nor a machine that sleeps."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since some moment. Runs on while the machine is suspended; never jumps, never goes back."""
+
+
 class Random(Protocol):
     """Randomness for identifiers, jitter and placement."""
 
@@ -40,6 +48,13 @@ class Random(Protocol):
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """The items in random order, as a new list."""
+
+
+class Bodies(Protocol):
+    """Where functions run that block: in threads (`bodies.ThreadBodies`), in the simulator at once, in the event loop."""
+
+    async def run(self, body: Callable[[], T]) -> T:
+        """What the function returns or raises. Who is cancelled meanwhile abandons it: it may run to its end, unheard."""
 
 
 class DiskFile(Protocol):
@@ -136,6 +151,9 @@ class Disk(Protocol):
 
     async def free_bytes(self) -> int:
         """Space left on the device."""
+
+    async def device(self) -> str:
+        """What names the file system: two directories of one share the space that is left."""
 
     async def lock(self) -> None:
         """Takes the directory for this process until `close`. Raises DirectoryInUse, WrongDirectory."""

@@ -352,6 +352,9 @@ class PosixDisk:
 
         return await self._call(free, "measuring", self._root)
 
+    async def device(self) -> str:
+        return await self._call(lambda: str(os.stat(self._root).st_dev), "measuring", self._root)
+
     async def lock(self) -> None:
         def take() -> int:
             self._make_folder(self._root)
@@ -439,7 +442,7 @@ class PosixDisk:
             return await self._shared.submit(call, _nothing)
         except FileNotFoundError as fault:
             raise CorruptData(
-                f"expected the file {path}, found none: it was removed from outside; restore it from a backup",
+                f"expected the file {path}, found none: it was removed from outside. An older copy of it is of no use",
                 path=str(path),
             ) from fault
         except OSError as fault:

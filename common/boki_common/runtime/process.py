@@ -2,7 +2,8 @@
 
 `SystemClock` and `SystemRandom` are the real implementations of the ports. `run` starts the loop for a server and turns
 SIGTERM and SIGINT into one event that the server waits for; `run_command` is for commands that end by themselves. What a
-server has freed and does not need for a while goes back to the system (`heap`).
+server has freed and does not need for a while goes back to the system (`heap`). Its standard error neither fails nor waits
+(`error_stream`), and faults that nobody caught take one line (`loop_faults`).
 
 Rules:
 - The loop is uvloop's where it can be imported; `BOKI_LOOP=asyncio` turns it off, `BOKI_LOOP=uvloop` demands it. All
@@ -24,9 +25,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from boki_common.errors import SettingsError
-from boki_common.logs import get_logger
+from boki_common.logs import count_lost, get_logger, lost_notice
+from boki_common.runtime import error_stream
 from boki_common.runtime.heap import HeapKeeper
 from boki_common.runtime.heap import tune_memory as tune_memory
+from boki_common.runtime.loop_faults import LoopFaults, take_library_logs
 
 T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -37,11 +40,18 @@ INTERRUPTED: Final = 130
 _log = get_logger("process")
 
 
+_ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has it. Elsewhere (macOS) the monotonic clock of the system itself runs on while the machine sleeps."""
+
+
 class SystemClock:
-    """Wall time of the machine (port `Clock`)."""
+    """Time of the machine (port `MachineClock`)."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def elapsed_s(self) -> float:
+        return time.clock_gettime(_ELAPSED)
 
 
 class SystemRandom:
@@ -91,7 +101,10 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
     Raises:
         What `main` raises, and SettingsError of `loop_factory`.
     """
+    error_stream.install(notice=lost_notice, lost=count_lost)
+    take_library_logs()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.get_loop().set_exception_handler(LoopFaults())
         return runner.run(_with_kept_heap(main, HeapKeeper()))
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.data_formats_pb2 import BookieServiceInfoFormat
+from boki_common.bookkeeper.data_formats_pb2 import BookieServiceInfoFormat, CookieFormat
 from boki_common.bookkeeper.layout import BookieService, Cookie, LedgerLayout
 from boki_common.errors import CorruptData, NodeExists, NoNode, SettingsError
 from boki_common.ids import BookieId
@@ -212,6 +213,21 @@ def test_a_cookie_of_ours() -> None:
     ours = replace(cookie, ours=True)
     assert layout.decode_cookie(layout.encode_cookie(ours)) == ours
     assert layout.encode_cookie(ours).startswith(b"5\n# boki")
+    for checkpoints in ((), (7,), (7, 0, 2**50)):
+        living = replace(ours, life=layout.CookieLife(12, "0f" * 16, checkpoints))
+        value = layout.encode_cookie(living)
+        assert layout.decode_cookie(value) == living
+        apache = text_format.Parse(value.partition(b"\n")[2].decode(), CookieFormat())  # comments are skipped
+        assert apache == text_format.Parse(layout.encode_cookie(cookie).partition(b"\n")[2].decode(), CookieFormat())
+
+
+def test_a_cookie_whose_life_cannot_be_read_is_no_cookie() -> None:
+    good = layout.encode_cookie(
+        Cookie(BookieId("b-1"), "/j", ("/a",), ours=True, life=layout.CookieLife(12, "0f", (1, 2)))
+    )
+    for bad in (b"12 xyz 1,2", b"12", b"12 0f 1,,2", b"-1 0f 1", b"12 0f 1,2 3"):
+        with pytest.raises(CorruptData, match="checkpoints of a bookie's life"):
+            layout.decode_cookie(good.replace(b"12 0f 1,2", bad))
 
 
 def test_a_mark_inside_of_a_field_is_none() -> None:

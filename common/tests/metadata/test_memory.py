@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from boki_common import limits
 from boki_common.errors import BadVersion, ClosedError, MetadataUnavailable, MetadataUnknown, Overloaded
 from boki_common.metadata import memory
 from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
@@ -183,7 +184,7 @@ async def test_an_ephemeral_node_of_a_session_that_expired_on_the_way_is_not_mad
 
 
 async def test_watches_are_bounded(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "WATCHES", 1)
+    monkeypatch.setattr(limits, "METADATA_WATCHES", 1)
     watch = stores[0].watch("/a")
     with pytest.raises(Overloaded):
         stores[0].watch("/b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from boki_common import logs
 from boki_common.errors import CorruptData, InvalidArgument, MetadataUnavailable, VersionMismatch, WrongDirectory
 from boki_common.metadata import file_changes
 from boki_common.metadata import sqlite as sqlite_module
@@ -193,6 +195,17 @@ async def test_a_session_of_a_process_that_is_gone_is_dead(opened: Opener, path:
         store = await opened()
         assert not await store.exists("/old")
         await store.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+async def test_a_session_of_a_process_of_which_nothing_is_known_is_not_ended(opened: Opener, path: Path) -> None:
+    """It exists; when it started is unknown, as under hidepid."""
+    await (await opened()).close()
+    boot, pid, _started, namespace = await asyncio.to_thread(sqlite_module._process_identity)
+    edit(path, f"INSERT INTO sessions VALUES ('old', '{boot}', {pid}, 0, '{namespace}', {2**62})",
+         "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
+    store = await opened()
+    assert await store.exists("/old")
 
 
 async def test_age_is_judged_only_after_a_whole_timeout(opened: Opener, path: Path, tools: Any) -> None:
@@ -505,3 +518,23 @@ def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
 
 def test_no_mount_table() -> None:
     assert file_system_of("/", "") == ""
+
+
+async def test_a_file_that_is_out_of_reach_is_told_once_and_so_is_its_return(path: Path) -> None:
+    said = io.StringIO()
+    with logs.configured(stream=said):
+        worker = sqlite_module._Worker(
+            str(path), TIMEOUT_S, asyncio.get_running_loop(), lambda: None, lambda _: None, create=True
+        )
+
+        def fails() -> None:
+            raise sqlite3.OperationalError("unable to open database file")
+
+        for _ in range(100):
+            worker._in_background(fails)
+        assert said.getvalue().count("not reachable") == 1
+        for _ in range(100):
+            worker._in_background(lambda: None)
+        assert said.getvalue().count("reachable again") == 1
+        worker._in_background(fails)
+    assert said.getvalue().count("\n") == 3

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from boki_common.errors import BadVersion, MetadataUnavailable, NodeExists
-from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
+from boki_common.errors import BadVersion, MetadataUnavailable, NodeExists, SettingsError
+from boki_common.metadata.sqlite_tree import SPARE_PAGES, SessionRow, SqliteTree, Stamp, open_database
 
 
 @pytest.fixture
@@ -115,3 +115,45 @@ def test_locked_while_opening(tree: SqliteTree, tmp_path: Path) -> None:
             open_database(str(tmp_path / "metadata.db"))
 
     tree.write(job)
+
+
+def test_a_file_that_is_not_there_is_made_only_if_that_is_wanted(tmp_path: Path) -> None:
+    path = str(tmp_path / "with space?mode=ro#%41.db")
+    with pytest.raises(SettingsError, match="expected the metadata file of a cluster, found none"):
+        open_database(path, create=False)
+    assert not list(tmp_path.iterdir()), "a misspelt path is not a new cluster"
+    open_database(path).close()
+    open_database(path, create=False).close()
+    assert [file.name for file in tmp_path.iterdir() if "journal" not in file.name] == ["with space?mode=ro#%41.db"]
+
+
+def test_a_file_that_cannot_grow_takes_writes_until_its_spare_pages_are_used(tmp_path: Path) -> None:
+    """As on a full disk; the journal is as long as it takes to change them all."""
+    path = tmp_path / "metadata.db"
+    open_database(str(path)).close()
+    connection = open_database(str(path))
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    tree = SqliteTree(connection, "metadata.db")
+    for number in range(SPARE_PAGES // 2):
+        tree.write(lambda: tree.create(f"/{number}", bytes(3_000), None))  # noqa: B023 - done when it returns
+        tree.write(lambda: tree.begin_session(SessionRow(f"s{number}", "boot", 1, 1, "", 5)))  # noqa: B023 - the same
+    with pytest.raises(MetadataUnavailable, match="full"):
+        for number in range(SPARE_PAGES):
+            tree.write(lambda: tree.create(f"/more-{number}", bytes(3_000), None))  # noqa: B023 - the same
+    tree.close()
+    assert (tmp_path / "metadata.db-journal").stat().st_size > SPARE_PAGES * 4_096
+    assert path.stat().st_size == pages * 4_096
+
+
+def test_spare_pages_that_were_used_are_made_again_at_the_next_start(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+    connection = open_database(path)
+    tree = SqliteTree(connection, path)
+    for number in range(SPARE_PAGES):
+        tree.write(lambda: tree.create(f"/{number}", bytes(3_000), None))  # noqa: B023 - done when it returns
+    assert connection.execute("PRAGMA freelist_count").fetchone()[0] < SPARE_PAGES // 2
+    tree.close()
+    connection = open_database(path)
+    assert connection.execute("PRAGMA freelist_count").fetchone()[0] >= SPARE_PAGES
+    connection.close()

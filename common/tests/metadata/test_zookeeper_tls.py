@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -128,8 +129,14 @@ async def test_what_refuses_the_connection_is_told(opened: Any, secure_hosts: st
         (ZookeeperSettings(), secure_hosts, "Connection dropped|Connection time-out"),
     ]
     for settings, hosts, why in refused:
-        with pytest.raises(MetadataUnavailable, match=why):
-            await opened(settings, hosts, connect_timeout_s=0.8)
+        told = ""
+        for timeout_s in (0.8, 4.0, 16.0):  # a busy machine may not come as far as to be refused
+            with pytest.raises(MetadataUnavailable) as caught:
+                await opened(settings, hosts, connect_timeout_s=timeout_s)
+            told = str(caught.value)
+            if re.search(why, told):
+                break
+        assert re.search(why, told), told
     await opened(certificates.settings(tls_check_host=False), f"localhost:{port}")
 
 

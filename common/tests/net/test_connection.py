@@ -33,6 +33,10 @@ class Collector:
 
 
 class Echo(Collector):
+    def __init__(self, connection: FrameConnection) -> None:
+        super().__init__(connection)
+        connection.introduced()
+
     def frames_received(self, frames: list[memoryview]) -> None:
         for frame in frames:
             self.connection.send(prefix(len(frame)), frame)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.errors import ProtocolError
-from boki_common.net.frames import FrameParser, prefix
+from boki_common.net.frames import FrameParser, FrameTooLong, prefix
 
 
 def feed(parser: FrameParser, stream: bytes, sizes: list[int]) -> list[memoryview]:
@@ -76,3 +76,64 @@ def test_buffers_are_small_again_when_no_large_frame_comes() -> None:
         feed(parser, (prefix(996) + bytes(996)) * (sizes[-1] // 1_000), [1 << 20])
     assert len(sizes) > 2, "some more large ones may follow"
     assert max(sizes) <= 4 * 200_004
+
+
+def test_buffers_grow_with_what_arrives_up_to_the_usual_size_and_a_silent_connection_begins_again() -> None:
+    parser = FrameParser(limit=1_000_000, buffer_bytes=64_000, first_bytes=4_000)
+    sizes = [parser.size]
+    for _ in range(200):
+        feed(parser, prefix(996) + bytes(996), [1 << 20])
+        if parser.size != sizes[-1]:
+            sizes.append(parser.size)
+    assert sizes == [4_000, 8_000, 16_000, 32_000, 64_000]
+    parser.rest()
+    assert parser.size == 4_000
+    assert [len(frame) for frame in feed(parser, prefix(9_000) + bytes(9_000), [700])] == [9_000]
+
+
+def test_an_incomplete_frame_survives_a_rest() -> None:
+    parser = FrameParser(limit=1_000_000)
+    feed(parser, prefix(20_000) + bytes(10_000), [1 << 20])
+    parser.rest()
+    assert [len(frame) for frame in feed(parser, bytes(10_000), [1 << 20])] == [20_000]
+
+
+@pytest.mark.parametrize("read_bytes", [1, 999, 1 << 20])
+def test_a_restricted_peer_gets_no_more_than_thrice_what_arrived(read_bytes: int) -> None:
+    parser = FrameParser(limit=5_000_000, buffer_bytes=64_000, first_bytes=4_000)
+    parser.restrict(5_000_000)
+    arrived = 0
+    stream = prefix(300_000) + bytes(300_000)
+    for at in range(0, len(stream) - 1, read_bytes):
+        while piece := stream[at : min(at + read_bytes, len(stream) - 1)][arrived - at :]:
+            free = parser.free or parser.renew()
+            count = min(len(free), len(piece))
+            free[:count] = piece[:count]
+            arrived += count
+            assert parser.received(count) == []
+            assert parser.size <= max(4_000, 3 * arrived)
+    (frame,) = feed(parser, stream[-1:], [1])
+    assert frame == stream[4:]
+
+
+def test_frames_before_one_that_is_too_long_may_lead_to_a_larger_limit() -> None:
+    parser = FrameParser(limit=1_000_000)
+    parser.restrict(10)
+    stream = prefix(3) + b"abc" + prefix(11) + b"eleven byte" + prefix(1) + b"x"
+    parser.free[: len(stream)] = stream
+    with pytest.raises(FrameTooLong, match="at most 10 bytes, found a length of 11") as raised:
+        parser.received(len(stream))
+    assert raised.value.frames == [b"abc"]
+    parser.trust(1_000_000)
+    assert parser.received(0) == [b"eleven byte", b"x"]
+
+
+def test_what_comes_behind_a_frame_that_is_too_long_is_forgotten_and_takes_no_memory() -> None:
+    parser = FrameParser(limit=10)
+    for piece in (prefix(11), bytes(4_000), prefix(3) + b"abc"):
+        free = parser.free or parser.renew()
+        free[: len(piece)] = piece
+        with pytest.raises(FrameTooLong):
+            parser.received(len(piece))
+        parser.discard()
+        assert parser.size == 4_096

@@ -112,6 +112,22 @@ async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_ot
         peer.expect()
 
 
+async def test_a_silent_client_says_that_it_is_still_there_and_nobody_has_to_understand_it(
+    server: MessageServer,
+) -> None:
+    peer = await connect_messages(server.address, Client())
+    assert bytes(await peer.call(ECHO, b"x")) == b"x"
+    keeper = server._server._doorkeeper
+    peer.stay(0.01)
+    (guest,) = keeper.guests
+    for _ in range(4):
+        keeper.look()
+        while not guest.active:
+            await asyncio.wait([peer.connection._ended], timeout=0.01)
+    assert bytes(await peer.call(ECHO, b"y")) == b"y"
+    peer.close()
+
+
 async def test_refusal_arrives_as_the_same_error_and_the_connection_lives_on(server: MessageServer) -> None:
     peer = await connect_messages(server.address, Client())
     with pytest.raises(Overloaded, match="found 3") as caught:

@@ -266,8 +266,11 @@ async def test_a_later_process_finds_everything(disk: Disk, reopen: Reopen) -> N
     await later.close()
 
 
-async def test_free_bytes_and_describe(disk: Disk) -> None:
+async def test_free_bytes_and_describe(disk: Disk, reopen: Reopen) -> None:
     assert await disk.free_bytes() > 0
+    later = reopen()
+    assert await disk.device() == await later.device() != ""
+    await later.close()
     assert disk.describe("a/b").endswith("a/b")
     assert disk.describe()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -54,3 +55,41 @@ def test_stopping_cancels_what_runs() -> None:
     thread.stop()
     assert ended == [True] and tasks[0].cancelled()
     assert "test.loop" not in [one.name for one in threading.enumerate()]
+
+
+def test_one_that_is_dropped_ends_with_its_thread_and_says_so() -> None:
+    def names() -> list[str]:
+        return [one.name for one in threading.enumerate()]
+
+    closed: list[bool] = []
+
+    async def close() -> None:
+        closed.append(True)
+
+    threads = [LoopThread("test.loop")]
+    threads[0].closes(close)
+    (running,) = [one for one in threading.enumerate() if one.name == "test.loop"]
+    with pytest.warns(ResourceWarning, match=r"unclosed test\.loop: call close\(\), or use `with`"):
+        threads.clear()
+    running.join(10)
+    assert "test.loop" not in names() and closed == [True]
+
+
+def test_one_that_was_stopped_is_dropped_without_a_word() -> None:
+    thread = LoopThread("test.loop")
+    thread.stop()
+    del thread
+    gc.collect()
+
+
+def test_the_copy_of_a_child_refuses_and_ends_nothing() -> None:
+    thread = LoopThread("test.loop")
+    assert not thread.elsewhere
+    thread.forked()  # as `forks` does in a child
+    with pytest.raises(ClosedError, match=r"this test\.loop was opened in another process"):
+        thread.do(lambda: None)
+    thread.stop()
+    running = thread._running
+    assert thread.elsewhere and not running.loop.is_closed()
+    running.elsewhere = False
+    thread.stop()

@@ -65,6 +65,7 @@ STEPS = st.one_of(
     st.tuples(st.just("write"), OFFSETS, st.binary(max_size=20)),
     st.tuples(st.just("fill"), OFFSETS, st.integers(0, 20).map(bytes)),
     st.tuples(st.just("flush"), st.integers(0, 4), st.just(b"")),
+    st.tuples(st.just("lose"), OFFSETS, st.just(b"")),
     st.tuples(st.just("truncate"), OFFSETS, st.just(b"")),
     st.tuples(st.just("flip"), OFFSETS, st.just(b"")),
     st.tuples(st.just("overwrite"), OFFSETS, st.binary(max_size=20)),
@@ -86,6 +87,10 @@ def test_it_holds_what_two_copies_would_hold(data: bytes, steps: list[tuple[str,
             flushed += count
             content.flush(flushed)
             model.flush(count)
+        elif kind == "lose":
+            flushed += len(model.unflushed)
+            content.lose()
+            model.unflushed.clear()
         elif kind == "truncate":
             content.truncate(number)
             model.truncate(number)
@@ -101,6 +106,19 @@ def test_it_holds_what_two_copies_would_hold(data: bytes, steps: list[tuple[str,
         assert content.size == len(model.written)
         assert content.read(number, 25) == model.written[number : number + 25]
         assert content.durable() == model.durable
+
+
+def test_what_a_failed_flush_lost_is_read_until_a_crash_and_never_flushed_unless_it_is_written_again() -> None:
+    content = Content(b"old " * 2)
+    content.write(4, b"lost")
+    content.lose()
+    content.write(0, b"new ")
+    content.flush(2)
+    assert content.written == b"new lost"
+    assert content.after_crash(Fates()) == b"new old "  # type: ignore[arg-type]
+    content.write(4, b"lost")
+    content.flush(3)
+    assert content.after_crash(Fates()) == b"new lost"  # type: ignore[arg-type]
 
 
 class Fates:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 from hypothesis import given
@@ -12,22 +11,7 @@ from hypothesis import strategies as st
 from boki_common.errors import DiskFailed, DiskFull, WrongDirectory
 from boki_common.runtime.memory_content import SECTOR_BYTES
 from boki_common.runtime.memory_disk import MemoryDisk
-
-
-class SeededRandom:
-    """The Random port, from a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def token(self, size: int) -> bytes:
-        return self._random.randbytes(size)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
-
-    def shuffled(self, items):  # type: ignore[no-untyped-def]
-        return self._random.sample(list(items), len(items))
+from boki_common.testing.machine import SeededRandom
 
 
 async def test_a_crash_keeps_what_was_durable_and_tears_the_rest_at_sectors() -> None:
@@ -184,6 +168,26 @@ async def test_where_something_could_happen_to_a_write_nothing_is_written_at_onc
         disk.read_only = True
     assert file.write_now(0, [b"data"], 4) is None
     assert disk.contents("file") == b""
+
+
+@pytest.mark.parametrize("quick", [False, True])
+async def test_a_flush_that_fails_may_lose_what_was_written_and_the_next_one_reports_success(quick: bool) -> None:
+    disk = MemoryDisk()
+    disk.forgets_failed, disk.quick = True, quick
+    file = await disk.open("file", create=True)
+    disk.fail("sync")
+    with pytest.raises(DiskFailed):
+        if quick:
+            file.write_now(0, [b"lost"], 4)
+        await file.write(0, [b"lost"], durable=True)
+    later = disk.reopen()
+    again = await later.open("file")
+    await again.sync()
+    assert await again.read(0, 4) == b"lost"
+    after = later.crash(SeededRandom(1))
+    assert (after.contents("file"), after.forgets_failed) == (b"", True)
+    await again.write(0, [b"kept"], durable=True)
+    assert later.crash(SeededRandom(1)).contents("file") == b"kept"
 
 
 async def test_bits_flip_at_rest() -> None:

@@ -45,6 +45,12 @@ function must(name, required) {
   return make("span", {}, make("code", {}, name), ...(required ? [" ", make("span", { class: "required" }, "required")] : []));
 }
 
+// A stream has no schema of its own: what it consists of has.
+function events(content) {
+  if (!content["x-events"]) return null;
+  return joined(Object.entries(content["x-events"]).map(([name, one]) => joined([make("code", {}, name), kind(one)], ": ")), ", ");
+}
+
 function call(path, method, operation) {
   const body = make("div");
   if (operation.parameters.length) {
@@ -58,7 +64,7 @@ function call(path, method, operation) {
   }
   body.append(make("h4", {}, "Answers"), rows(["Status", "Content type", "Type", "Meaning"],
     Object.entries(operation.responses).flatMap(([status, response]) => Object.entries(response.content).map(([type, content]) => [
-      make("code", {}, status), make("code", {}, type), kind(content.schema), prose(response.description)]))));
+      make("code", {}, status), make("code", {}, type), events(content) ?? kind(content.schema), prose(response.description)]))));
   return make("details", { class: "call", id: operation.operationId },
     make("summary", {}, make("span", { class: `method ${method}` }, method.toUpperCase()), make("span", { class: "path" }, path),
       make("span", { class: "said" }, prose(operation.summary))), body);
@@ -79,7 +85,7 @@ function open() {
 }
 
 async function show() {
-  const described = await (await fetch("/openapi.json")).json();
+  const described = await (await fetch(`${location.origin}/openapi.json`)).json();
   document.getElementById("intro").append(prose(`${described.info.summary} Version ${described.info.version}. ${described.info.description}`));
   const calls = document.getElementById("calls");
   for (const [group, title] of Object.entries(TITLES)) {

@@ -2,6 +2,8 @@
 //
 // Text goes into the page as text only, never as markup: names and errors come from other machines.
 
+import { theme } from "/assets/theme.js";
+
 const EVERY_MS = 2000;
 const SLOTS = 1024;
 const COLOURS = 8;
@@ -47,45 +49,80 @@ function draw(name, attributes, ...children) {
 
 const colour = (log) => `log-${log % COLOURS}`;
 
-// -- sparklines
+// -- charts
 
-function sparkline(values, ages, label) {
-  const span_s = Math.max(ages[0] ?? 0, 20);
-  const known = values.filter((value) => value !== null);
-  const top = Math.max(...known, 1e-9) * 1.12;
-  const x = (index) => (100 * (1 - ages[index] / span_s)).toFixed(2);
-  const y = (value) => (40 - (36 * value) / top).toFixed(2);
-  let line = "";
-  let area = "";
-  let first = null;
-  const close = (last) => { if (first !== null) area += `L${x(last)} 40L${x(first)} 40Z`; first = null; };
-  values.forEach((value, index) => {
-    if (value === null) { close(index - 1); return; }
-    const point = `${x(index)} ${y(value)}`;
-    area += first === null ? `M${point}` : `L${point}`;
-    line += first === null ? `M${point}` : `L${point}`;
-    if (first === null) first = index;
-  });
-  close(values.length - 1);
-  const said = known.length ? `${label}: most ${rate(Math.max(...known))} in the last ${span(span_s)}` : `${label}: not known yet`;
-  return draw("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": said },
-    draw("title", {}, said), draw("path", { class: "spark-area", d: area }), draw("path", { class: "spark-line", d: line }));
+// The scale ends at the next of 1, 2, 5, 10 … above what is drawn, so that its label is a round number.
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * (1 - 1e-9));
 }
 
-function card(title, unit, values, ages, warn = false) {
-  const last = values.length ? values[values.length - 1] : null;
-  return make("div", { class: warn ? "card warn" : "card" },
-    make("h3", {}, title), make("div", { class: "value" }, rate(last), make("small", {}, unit)), sparkline(values, ages, title));
+// A line of each list of values, the first one filled; `least` is the shortest scale.
+function chart(series, ages, label, { unit, show = rate, least = 1 }) {
+  const span_s = Math.max(ages[0] ?? 0, 20);
+  const known = series.flat().filter((value) => value !== null);
+  const most = Math.max(...known, 0);
+  const top = roundUp(Math.max(most, least));
+  const x = (index) => (100 * (1 - ages[index] / span_s)).toFixed(2);
+  const y = (value) => (40 - (40 * value) / top).toFixed(2);
+  const drawn = draw("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", "aria-hidden": "true" },
+    draw("path", { class: "grid", d: "M0 0.01H100M0 20H100M0 39.99H100" }));
+  series.forEach((values, number) => {
+    let line = "";
+    let area = "";
+    let first = null;
+    const close = (last) => { if (first !== null) area += `L${x(last)} 40L${x(first)} 40Z`; first = null; };
+    values.forEach((value, index) => {
+      if (value === null) { close(index - 1); return; }
+      const point = `${x(index)} ${y(value)}`;
+      // A value with gaps on both sides would be no line: it gets a short one.
+      const alone = first === null && (values[index + 1] ?? null) === null;
+      area += first === null ? `M${point}` : `L${point}`;
+      line += first === null ? `M${point}${alone ? "h0.6" : ""}` : `L${point}`;
+      if (first === null) first = index;
+    });
+    close(values.length - 1);
+    if (number === 0) drawn.append(draw("path", { class: "spark-area", d: area }));
+    drawn.append(draw("path", { class: number === 0 ? "spark-line" : "spark-line second", d: line }));
+  });
+  const said = known.length ? `${label}: most ${show(most)} ${unit} in the last ${span(span_s)}` : `${label}: not known`;
+  return make("figure", { class: "chart", role: "img", "aria-label": said, title: said },
+    make("div", { class: "plot" }, drawn, make("div", { class: "levels" }, make("span", {}, show(top)), make("span", {}, "0"))),
+    make("figcaption", { class: "times" }, make("span", {}, `${span(span_s)} ago`), make("span", {}, "now")));
+}
+
+const last = (values) => (values.length ? values[values.length - 1] : null);
+
+function card(title, value, unit, more, figure, warn = false) {
+  return make("div", { class: warn ? "card warn" : "card" }, make("h3", {}, title),
+    make("div", { class: "value" }, value, make("small", {}, unit), more ? make("small", { class: "more" }, more) : null), figure);
+}
+
+function rateCard(title, unit, values, ages, warn = false) {
+  return card(title, rate(last(values)), unit, "", chart([values], ages, title, { unit }), warn);
+}
+
+function milliseconds(value) {
+  if (value === null || value === undefined) return "–";
+  return new Intl.NumberFormat("en", { maximumSignificantDigits: value < 100 ? 2 : 3, useGrouping: true }).format(value);
+}
+
+function latencyCard(title, found, ages) {
+  const p99 = last(found.p99_ms);
+  return card(title, milliseconds(last(found.p50_ms)), "ms median", p99 === null ? "" : `99 % in ${milliseconds(p99)} ms`,
+    chart([found.p50_ms, found.p99_ms], ages, `${title}, median and 99 %`, { unit: "ms", show: milliseconds, least: 0.1 }));
 }
 
 function drawRates(history) {
   const ages = history.ages_s;
   const lag = history.lag_entries;
   byId("rates").replaceChildren(
-    card("Records ordered", "/s", history.records_per_s, ages),
-    card("Cuts", "/s", history.cuts_per_s, ages),
-    card("Index lag", "entries", lag, ages, (lag[lag.length - 1] ?? 0) > 100),
-    card("Requests here", "/s", history.requests_per_s, ages),
+    rateCard("Records ordered", "/s", history.records_per_s, ages),
+    rateCard("Cuts", "/s", history.cuts_per_s, ages),
+    latencyCard("Ack latency", history.acks, ages),
+    rateCard("Index lag", "entries", lag, ages, (last(lag) ?? 0) > 100),
+    rateCard("Requests here", "/s", history.requests_per_s, ages),
+    latencyCard("Latency here", history.answers, ages),
   );
 }
 
@@ -126,7 +163,7 @@ function named(part, kind = "") {
   const state = part.up ? kind : "down";
   const said = part.up ? (kind === "idle" ? "stands by" : "up") : "down";
   return make("span", {}, make("span", { class: `dot ${state}`, role: "img", "aria-label": said, title: said }),
-    make("code", {}, part.address || "no address"), " ", make("span", { class: "id", title: part.name }, part.name.slice(0, 8)));
+    make("code", {}, part.address || "no address"), " ", part.name ? make("span", { class: "id", title: part.name }, part.name.slice(0, 8)) : null);
 }
 
 const wrong = (part) => (part.problem ? make("span", { class: part.up ? "warned" : "wrong" }, part.problem) : null);
@@ -190,10 +227,25 @@ function drawSequencers(sequencers) {
 
 function drawBookies(bookies) {
   note("bookies", bookies);
-  table("bookies", [["Bookie", "main"], ["State", "wide bare"]], bookies.map((one) => [
-    named(one, one.read_only ? "warn" : ""),
+  table("bookies", [["Bookie", "main"], ["Free", "number"], ["Disk", "disk"], ["State", "wide bare"]], bookies.map((one) => [
+    named(one, one.read_only ? "warn" : ""), one.free_bytes === null ? null : bytes(one.free_bytes), disk(one),
     wrong(one) ?? make("span", { class: one.read_only ? "warned" : "sub" }, one.read_only ? "read only" : "takes writes"),
   ]), "No bookie is known.");
+}
+
+// What it holds, of what it holds and what is free: others may use the same disk.
+function disk(bookie) {
+  if (bookie.free_bytes === null || !bookie.total_bytes) return null;
+  const held = bookie.total_bytes - bookie.free_bytes;
+  const part = Math.round((100 * held) / bookie.total_bytes);
+  const said = `${bytes(held)} held, ${bytes(bookie.free_bytes)} free`;
+  return make("span", { class: "held", title: said }, make("meter", { min: 0, max: 100, high: 90, optimum: 0, value: part, "aria-label": said }),
+    make("span", { class: "sub" }, `${bytes(held)} held`));
+}
+
+function drawFaults(faults) {
+  byId("faults").hidden = !faults.length;
+  byId("faults").replaceChildren(...faults.map((fault) => make("li", {}, fault)));
 }
 
 function drawControllers(controllers) {
@@ -214,6 +266,8 @@ function drawSummary(cluster) {
   const faults = [];
   if (homeless) faults.push(`${homeless} ${homeless === 1 ? "log" : "logs"} without a sequencer`);
   if (down) faults.push(`${down} of ${parts.length} down`);
+  const others = cluster.faults.length - faults.length;
+  if (!faults.length && others > 0) faults.push(others === 1 ? "1 fault" : `${others} faults`);
   const pill = byId("summary");
   pill.textContent = faults.length ? faults.join(", ") : parts.length ? `all ${parts.length} up` : "nothing known";
   pill.className = `pill ${faults.length || !parts.length ? "bad" : "good"}`;
@@ -225,6 +279,7 @@ function drawAll(status) {
   drawSummary(cluster);
   byId("problem").hidden = !cluster.problem;
   byId("problem").textContent = cluster.problem;
+  drawFaults(cluster.faults);
   drawRates(history);
   drawSlots(cluster.slots);
   drawLogs(cluster);
@@ -238,7 +293,7 @@ function drawAll(status) {
 
 async function ask() {
   try {
-    const answer = await fetch("/v1/status", { cache: "no-store" });
+    const answer = await fetch(`${location.origin}/v1/status`, { cache: "no-store" });
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.message);
     drawAll(body);
@@ -250,18 +305,6 @@ async function ask() {
     byId("summary").textContent = "gateway away";
     byId("summary").className = "pill bad";
   }
-}
-
-function theme() {
-  const root = document.documentElement;
-  const asked = new URLSearchParams(location.search).get("theme");
-  const kept = asked ?? localStorage.getItem("theme");
-  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
-  byId("theme").addEventListener("click", () => {
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
-    localStorage.setItem("theme", root.dataset.theme);
-  });
 }
 
 async function watch() {

@@ -8,7 +8,7 @@ await turns()                                       # all that can happen withou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from boki_common.bookkeeper import layout
@@ -17,8 +17,10 @@ from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import NOTHING, MetadataStore
+from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookie_health import HealthyBookies
 from boki_ledger.client import LedgerClient
+from boki_ledger.ports import LedgerPorts
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_ledger.write_set import write_set
@@ -39,23 +41,6 @@ QUICK = LedgerSettings(
     speculative_read_s=30.0,
     explicit_lac_ms=0.0,
 )
-
-
-class CountingRandom:
-    """The port `Random` without randomness: tokens count, shuffling keeps the order."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.count = seed
-
-    def token(self, size: int) -> bytes:
-        self.count += 1
-        return self.count.to_bytes(size, "big")
-
-    def below(self, bound: int) -> int:
-        return 0
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        return list(items)
 
 
 class GatedStore(MemoryStore):
@@ -81,7 +66,7 @@ async def make_cookie(store: MetadataStore, bookie: str, *, ours: bool = True) -
     await store.create(path, layout.encode_cookie(layout.Cookie(BookieId(bookie), "journal", ("ledgers",), ours=ours)))
 
 
-class Heard:
+class RecordedAcks:
     """What a writer told its listener."""
 
     def __init__(self, writer: LedgerWriter) -> None:
@@ -148,12 +133,14 @@ class Ledgers:
         return LedgerWriter(
             ledger_id,
             await made._updates.create(ledger_id, metadata),
-            transport=self.bookies,
-            chooser=HealthyBookies(self.bookies, QUICK),
-            updates=made._updates,
-            rng=made._rng,
-            settings=settings,
-            metrics=made._metrics,
+            LedgerPorts(
+                self.bookies,
+                HealthyBookies(self.bookies, QUICK),
+                made._updates,
+                made._rng,
+                settings,
+                made._metrics,
+            ),
         )
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:

@@ -41,11 +41,11 @@ from boki_common.errors import (
     RecoveryFailed,
 )
 from boki_common.metadata.memory import Fault
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.testing.ledgers import Heard, Ledgers, turns
+from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns
 from boki_ledger.testing.scripted_bookies import Message, ScriptedBookies, one_travels
-from boki_ledger.testing.virtual_time import VirtualTimeLoop, let_pass
 
 BOOKIES: Final = ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
 GEOMETRIES: Final = (
@@ -153,7 +153,7 @@ class Schedule:
         self.writer = await self.ledgers.striped(
             self.size, self.write_quorum, self.ack_quorum, client=client, settings=self.settings
         )
-        self.heard = Heard(self.writer)
+        self.heard = RecordedAcks(self.writer)
         self.requests = self.bookies.hold()
         self.answers = self.bookies.hold(answer=True)
 

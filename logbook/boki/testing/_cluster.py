@@ -8,30 +8,69 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
+from boki import _arguments as arguments
+from boki._arguments import Tag, TrimPairs
 from boki._client import Client, connect
 from boki._dial import EngineHandler, local_clusters
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
-from boki_common import errors
-from boki_common.errors import BokiError, ClosedError, ConnectionLost, ProtocolError, Unreachable
+from boki_common import engine_protocol as wire
+from boki_common import errors, limits
+from boki_common.errors import BokiError, ClosedError, ConnectionLost, InvalidArgument, ProtocolError, Unreachable
+from boki_common.ids import book_id
 from boki_common.runtime.ports import Buffer, Clock
 from boki_common.runtime.process import SystemClock
 
 _numbers: Final = itertools.count(1)
+_NAMES: Final = {
+    wire.OP_APPEND: "append",
+    wire.OP_READ: "read",
+    wire.OP_READS: "read",
+    wire.OP_READ_TAGS: "read_tags",
+    wire.OP_READ_PREV_MANY: "read_prev_many",
+    wire.OP_POSITION: "position",
+    wire.OP_TRIM: "trim",
+    wire.OP_SET_AUX: "set_aux_data",
+    wire.OP_WRITER: "writer",
+    wire.OP_SEEK: "seek",
+}
 
 
 class MemoryCluster:
     """A cluster in memory. `async with` opens and closes it.
 
+    What goes wrong is up to the test: answers are lost (`losing_answers`), connections cut (`disconnect`), writers forgotten
+    (`forget_writers`), books trimmed (`trim`), all of it also right before a request is applied (`before_each`). These are called
+    in the loop that opened the cluster.
+
     Attributes:
         url: for `boki.connect` and `boki.sync.connect`, anywhere in this process while the cluster is open.
+        before_each: is called before each request is applied, with its name: "append" (a batch), "read", "read_tags",
+            "read_prev_many", "position", "trim", "set_aux_data", "writer", "seek". A BokiError that it raises is the request's answer.
     """
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
+    def __init__(self, *, clock: Clock | None = None, forget_age_s: float = 3_600.0) -> None:
+        """
+        Args:
+            clock: of the log.
+            forget_age_s: a trim with `forget` takes streams whose newest record is older; whole minutes count.
+
+        Raises:
+            InvalidArgument: an age below twice `limits.TRANSACTION_AGE_S`.
+        """
+        if not forget_age_s >= 2 * limits.TRANSACTION_AGE_S:
+            raise InvalidArgument(
+                f"expected forget_age_s of at least {2 * limits.TRANSACTION_AGE_S} s, found {forget_age_s}: what was read may be "
+                "counted on for half of it"
+            )
+        self.before_each: Callable[[str], None] | None = None
+        self._forget_age_ms = round(forget_age_s * 1000)
+        self._losing = False
         self._name = f"cluster-{next(_numbers)}"
         self.url: Final = f"memory://{self._name}"
         self._clock = clock or SystemClock()
@@ -44,7 +83,7 @@ class MemoryCluster:
         if self._loop is not None:
             raise ClosedError("this MemoryCluster was opened before; make a new one")
         self._loop = asyncio.get_running_loop()
-        self._engine = ModelEngine(Model(), self._clock)
+        self._engine = ModelEngine(Model(forget_age_ms=self._forget_age_ms), self._clock)
         local_clusters[self._name] = self
         return self
 
@@ -70,6 +109,56 @@ class MemoryCluster:
         for link in links:
             _post(link.loop, link.lost, ConnectionLost("the memory cluster cut the connection"))
 
+    # -- what goes wrong
+
+    @contextmanager
+    def losing_answers(self) -> Iterator[None]:
+        """Whatever is asked within is done, and no answer arrives; then all connections end, and clients ask again.
+
+        An append of which the answer is lost is sent again under its number, and is in the log once. One whose time-out ends
+        within raises OutcomeUnknown.
+        """
+        self._losing = True
+        try:
+            yield
+        finally:
+            self._losing = False
+            self.disconnect()
+
+    def forget_writers(self) -> None:
+        """The log forgets all writers, as after an hour without a word of them: what was sent and has no answer yet fails with
+        WriterForgotten, or goes on under another writer if it certainly is not in the log."""
+        self._serving().model.forget_writers()
+
+    def trim(
+        self,
+        book: str | int,
+        pairs: TrimPairs | None = None,
+        *,
+        before: int | None = None,
+        tag: Tag | None = None,
+        forget: bool = False,
+    ) -> None:
+        """Orders a trim now, as `book.trim` of somebody else would. Raises InvalidArgument."""
+        marks = arguments.encode_trim(pairs, before, tag)
+        self._serving().trim(book_id(book), list(marks.items()), forget=forget)
+
+    def _serving(self) -> ModelEngine:
+        if self._engine is None:
+            raise ClosedError("the MemoryCluster is not open")
+        return self._engine
+
+    def asks(self, opcode: int) -> None:
+        """For the connections: a request is about to be applied."""
+        name = _NAMES.get(opcode)
+        if self.before_each is not None and name is not None:
+            self.before_each(name)
+
+    @property
+    def answers_arrive(self) -> bool:
+        """For the connections."""
+        return not self._losing
+
     # -- what the SDK calls: `Dialer` of `_dial`
 
     @property
@@ -85,7 +174,7 @@ class MemoryCluster:
         if self._name not in local_clusters or self._engine is None or self._loop is None:
             raise Unreachable(f"the MemoryCluster {self.url} is closed", address=self.url)
         self._links = [link for link in self._links if not link.closed]
-        link = _SdkEnd(handler, self._engine, self._loop)
+        link = _SdkEnd(handler, self, self._engine, self._loop)
         self._links.append(link)
         return link
 
@@ -93,11 +182,17 @@ class MemoryCluster:
 class _SdkEnd:
     """The client's end of a connection (`EnginePeer`). Lives in the client's loop; only bytes cross."""
 
-    def __init__(self, handler: EngineHandler, engine: ModelEngine, engine_loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        handler: EngineHandler,
+        cluster: MemoryCluster,
+        engine: ModelEngine,
+        engine_loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.peer: Final = "the memory cluster"
         self.closed = False
         self.loop: Final = asyncio.get_running_loop()
-        self.engine_end: Final = _EngineEnd(self, engine)
+        self.engine_end: Final = _EngineEnd(self, cluster, engine)
         self._engine_loop = engine_loop
         self._handler = handler
         self._ids = itertools.count(1)
@@ -172,12 +267,14 @@ class _SdkEnd:
 class _EngineEnd:
     """The engine's end (`_engine.Peer`). Lives in the engine's loop."""
 
-    def __init__(self, other: _SdkEnd, engine: ModelEngine) -> None:
+    def __init__(self, other: _SdkEnd, cluster: MemoryCluster, engine: ModelEngine) -> None:
         self._other = other
+        self._cluster = cluster
         self._engine = engine
 
     def received(self, opcode: int, number: int, body: bytes) -> None:
         try:
+            self._cluster.asks(opcode)
             self._engine.message_received(self, opcode, number, memoryview(body))
         except BokiError as error:
             self.respond_error(number, error)
@@ -186,13 +283,17 @@ class _EngineEnd:
         self._engine.peer_lost(self, None)
 
     def push(self, opcode: int, *body: Buffer) -> None:
-        _post(self._other.loop, self._other.pushed, opcode, b"".join(body))
+        if self._cluster.answers_arrive:
+            _post(self._other.loop, self._other.pushed, opcode, b"".join(body))
 
     def respond(self, request_id: int, opcode: int, *body: Buffer) -> None:
-        _post(self._other.loop, self._other.answered, request_id, b"".join(body))
+        if self._cluster.answers_arrive:
+            _post(self._other.loop, self._other.answered, request_id, b"".join(body))
 
     def respond_error(self, request_id: int, error: BaseException) -> None:
         answer = errors.from_wire(errors.to_wire(error))
+        if not self._cluster.answers_arrive:
+            return
         if request_id:
             _post(self._other.loop, self._other.answered, request_id, answer)
         else:  # as with `MessagePeer`: a refused push has no caller to tell, so the connection ends with it

@@ -23,8 +23,9 @@ from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLa
 from boki_common.ids import Position
 from boki_common.read_reply import encode_read_reply, encode_records
 from boki_common.reads_together import decode_reads
-from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
+from boki_common.record_batch import RUN_NAMED, RUN_VOID, RecordBatch
 from boki_common.runtime.ports import Buffer, Clock
+from boki_common.tag_reads import FROM_BEGINNING, TagRead, TagRow, decode_tag_read
 
 LOG: Final = 0
 """All books of a model are on one physical log."""
@@ -40,6 +41,7 @@ _VERDICTS: Final = {
     Outcome.GAP: Verdict.GAP,
     Outcome.FORGOTTEN: Verdict.FORGOTTEN,
     Outcome.REUSED: Verdict.REUSED,
+    Outcome.TOO_OLD: Verdict.TOO_OLD,
 }
 
 
@@ -64,6 +66,8 @@ class _Parked:
     deadline: float
     looked: int
     """Everything of the range below this was looked at when it was there."""
+    tags: TagRead | None = None
+    """Of a read of several."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -95,6 +99,8 @@ class ModelEngine:
             token, reads = decode_reads(body)
             for number, query in reads:
                 self._read(peer, number, token, query)
+        elif opcode == wire.OP_READ_TAGS:
+            self._read_tags(peer, request_id, *decode_tag_read(body))
         elif opcode == wire.OP_READ_PREV_MANY:
             self._read_prev_many(peer, request_id, body)
         elif opcode == wire.OP_POSITION:
@@ -102,9 +108,8 @@ class ModelEngine:
             peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.position))
         elif opcode == wire.OP_TRIM:
             _, book, pairs, forget = wire.decode_trim(body)
-            self.model.trim(book, pairs, self._clock.now_ms(), forget=forget)
+            self.trim(book, pairs, forget=forget)
             peer.respond(request_id, opcode, *wire.encode_position(self._token(), self.model.position))
-            self._wake()
         elif opcode == wire.OP_SET_AUX:
             peer.respond(request_id, opcode, bytes([self._set_aux(*wire.decode_set_aux(body))]))
         elif opcode == wire.OP_WRITER:
@@ -115,12 +120,23 @@ class ModelEngine:
             found = wire.encode_found(self._token(), self.model.position, self.model.seek(time_ms))
             peer.respond(request_id, opcode, *found)
         elif opcode == wire.OP_HELLO:
-            hello = {"version": wire.PROTOCOL_VERSION, "features": [wire.READS], "engine": "memory"}
+            hello = {
+                "version": wire.PROTOCOL_VERSION,
+                "features": [wire.READS],
+                "engine": "memory",
+                "cluster": self.model.cluster,
+                "now_ms": self._clock.now_ms(),
+            }
             peer.respond(request_id, wire.OP_HELLO, msgspec.msgpack.encode(hello))
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, wire.OP_STATUS, msgspec.json.encode({"records_ordered": self.model.end}))
         else:
-            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_READS}, found {opcode}", found=opcode)
+            raise ProtocolError(f"expected an opcode from 1 to {wire.OP_READ_TAGS}, found {opcode}", found=opcode)
+
+    def trim(self, book: int, pairs: Sequence[tuple[int, int]], *, forget: bool) -> None:
+        """Orders a trim."""
+        self.model.trim(book, pairs, self._clock.now_ms(), forget=forget)
+        self._wake()
 
     def _set_aux(self, book: int, seqnum: int, data: bytes) -> bool:
         if not self.model.has(book, seqnum):
@@ -151,12 +167,11 @@ class ModelEngine:
         self.frames += 1
         now_ms = self._clock.now_ms()
         rows: list[AnswerRow] = []
-        for run in batch.runs:
-            if run.flags & RUN_END:
-                self.model.end_writer(run.book, run.writer, run.first + run.count - 1)
         for item in appends_of(batch):
-            answer = self.model.append(item, now_ms)
-            rows.append(self._row(item, answer))
+            known = item.number <= self.model.last(item.book, item.writer)
+            row = self._row(item, self.model.append(item, now_ms))
+            again = known and row.verdict == wire.Verdict.COMMITTED
+            rows.append(row._replace(flags=wire.ROW_DUPLICATE) if again else row)
         if rows and not self.mute:
             peer.push(wire.OP_ANSWERS, *wire.encode_answers(self._token(), _joined(rows)))
         self._wake()
@@ -169,8 +184,20 @@ class ModelEngine:
 
     # -- reads
 
-    def _read(self, peer: Peer, request_id: int, token: dict[int, Position], query: Query) -> None:
-        parked = _Parked(peer, request_id, token, query, self._loop.time() + query.wait_ms / 1000, query.start)
+    def _read_tags(self, peer: Peer, request_id: int, token: dict[int, Position], read: TagRead) -> None:
+        """The request of a cursor ends the one of it that still waits."""
+        for parked in [one for one in self._parked if one.peer is peer and one.tags is not None]:
+            assert parked.tags is not None
+            if 0 != read.cursor == parked.tags.cursor:
+                self._unpark(parked)
+                peer.respond_error(parked.request_id, Overloaded("the cursor has asked for something else since"))
+        self._read(peer, request_id, token, read.query, read)
+
+    def _read(
+        self, peer: Peer, request_id: int, token: dict[int, Position], query: Query, tags: TagRead | None = None
+    ) -> None:
+        deadline = self._loop.time() + query.wait_ms / 1000
+        parked = _Parked(peer, request_id, token, query, deadline, query.start, tags)
         if self._answered(parked):
             return
         if len(self._parked) >= PARKED_READS:
@@ -186,15 +213,7 @@ class ModelEngine:
         behind = parked.token.get(LOG, Position(0, 0)) > Position(TERM, model.entries)
         if behind and query.consistency != Consistency.ANY:
             return False
-        mark, gaps = model.mark(query.book, query.tag), []
-        if query.direction == Direction.NEXT:
-            found = model.upwards(query.book, query.tag, query.start, query.stop, query.max_records + 1)
-            if parked.looked < min(mark, query.stop):
-                gaps.append(GapRow(parked.looked, min(mark, query.stop) - 1, GapKind.TRIMMED))
-        else:
-            found = model.downwards(query.book, query.tag, query.start, query.stop, query.max_records + 1)
-            if query.start < mark:
-                gaps.append(GapRow(query.stop, mark - 1, GapKind.TRIMMED))
+        found, gaps = self._found(parked)
         if not found and not gaps and query.wait_ms and not last and model.position < query.stop - 1:
             parked.looked = max(parked.looked, model.position + 1)
             return False
@@ -206,9 +225,32 @@ class ModelEngine:
             records=_columns(list(page)),
             gaps=gaps,
             aux=self._aux_of(page),
+            takes_tags=not page,
         )
-        parked.peer.respond(parked.request_id, wire.OP_READ, *reply)
+        opcode = wire.OP_READ if parked.tags is None else wire.OP_READ_TAGS
+        parked.peer.respond(parked.request_id, opcode, *reply)
         return True
+
+    def _found(self, parked: _Parked) -> tuple[list[Stored], list[GapRow]]:
+        """What a range has, with one more than is wanted, and where records may be missing that it has not looked at."""
+        query, model = parked.query, self.model
+        book, tag, most = query.book, query.tag, query.max_records + 1
+        if query.direction == Direction.PREV:
+            mark, floor = model.mark(book, tag), model.floor(book)
+            found = model.downwards(book, tag, query.start, query.stop, most)
+            low = mark if query.start < mark else 0 if found or query.start >= floor else floor
+            return found, [GapRow(query.stop, low - 1, GapKind.TRIMMED)] if low else []
+        rows = (TagRow(tag, 0),) if parked.tags is None else parked.tags.rows
+        records: dict[int, Stored] = {}
+        gaps = []
+        for place, (stream, begin, flags) in enumerate(rows, 1):
+            for record in model.upwards(book, stream, max(begin, query.start), query.stop, most):
+                records[record.seqnum] = record
+            looked = max(begin, parked.looked)
+            until = model.missing(book, stream, looked, query.stop, anew=bool(flags & FROM_BEGINNING) or looked <= 1)
+            if until > looked:
+                gaps.append(GapRow(looked, until - 1, GapKind.TRIMMED, 0 if parked.tags is None else place))
+        return [records[seqnum] for seqnum in sorted(records)[:most]], sorted(gaps)
 
     def _aux_of(self, records: Sequence[Stored | None]) -> dict[int, bytes]:
         """Aux data by row, as far as it fits a reply."""
@@ -228,6 +270,10 @@ class ModelEngine:
             if at_most < mark:
                 raise Trimmed(f"the stream is trimmed below {mark}; read from there", mark=mark, index=index)
         found = [next(iter(model.downwards(book, tag, at_most, 0, 1)), None) for tag, at_most in queries]
+        floor = model.floor(book)
+        for index, (record, (_, at_most)) in enumerate(zip(found, queries, strict=True)):
+            if record is None and at_most < floor:
+                raise Trimmed(f"streams were forgotten up to {floor}", mark=floor, index=index)
         size = sum(len(record.payload) for record in found if record is not None)
         if size > limits.ENTRY_BYTES - limits.AUX_BYTES:
             raise RecordTooLarge(f"{len(queries)} records of {size} bytes do not fit one answer; ask for fewer at once")
@@ -289,7 +335,7 @@ def _joined(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
         if (
             before is not None
             and before.verdict == row.verdict == Verdict.COMMITTED
-            and (before.book, before.writer) == (row.book, row.writer)
+            and (before.book, before.writer, before.flags) == (row.book, row.writer, row.flags)
             and before.first + before.count == row.first
             and before.first_seqnum + before.count == row.first_seqnum
         ):

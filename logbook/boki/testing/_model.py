@@ -19,6 +19,8 @@ from enum import Enum
 from typing import Final
 
 from boki_common.ids import seqnum as pack_seqnum
+from boki_common.runtime.process import SystemRandom
+from boki_common.writer_ids import birth_of
 
 TERM: Final = 1
 """A model lives one term long."""
@@ -28,7 +30,8 @@ ANSWERS_KEPT: Final = 1_024
 """Of a named writer."""
 MINUTE_MS: Final = 60_000
 FORGET_MINUTES: Final = 60
-"""A stream is forgotten when its newest record is older than this, by whole minutes of the clock of the log (DESIGN §7)."""
+"""A stream is forgotten when its newest record is older than this, by whole minutes of the clock of the log (DESIGN §7), if nothing
+else is said."""
 FORGOTTEN: Final = 2**64 - 1
 """Newest seqnum of a stream that was forgotten, as a conflict tells it."""
 
@@ -40,6 +43,7 @@ class Outcome(Enum):
     GAP = "gap"
     FORGOTTEN = "forgotten"
     REUSED = "reused"
+    TOO_OLD = "too old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of an append; `seqnum` of a GAP is the last number that was decided."""
+    """What became of an append; `seqnum` of a GAP is the last number that was decided, of a TOO_OLD the birth that a new
+    writer has to be born after."""
 
     outcome: Outcome
     seqnum: int = 0
@@ -79,6 +84,7 @@ class Stored:
 @dataclass(slots=True)
 class _Writer:
     last: int = 0
+    named: bool = False
     answers: dict[int, tuple[Answer, int | None]] = field(default_factory=dict)
     """By number; with the checksum of a named writer's record, None for one that was voided."""
 
@@ -86,7 +92,10 @@ class _Writer:
 class Model:
     """All books of a cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, forget_age_ms: int = FORGET_MINUTES * MINUTE_MS) -> None:
+        self._forget_age_ms = forget_age_ms
+        self.cluster = SystemRandom().token(16).hex()
+        """What it calls itself: tokens of another one are refused."""
         self.end = 0
         """Places taken so far."""
         self.entries = 0
@@ -99,6 +108,8 @@ class Model:
         self._marks: dict[tuple[int, int], int] = {}
         self._floors: dict[int, int] = {}
         self._writers: defaultdict[tuple[int, bytes], _Writer] = defaultdict(_Writer)
+        self._births: dict[int, int] = {}
+        """By book, when the youngest of the writers was born that were forgotten."""
 
     @property
     def position(self) -> int:
@@ -119,8 +130,12 @@ class Model:
             return self._again(item, writer)
         if item.number > writer.last + 1:
             return Answer(Outcome.GAP, writer.last)
+        birth, forgotten = birth_of(item.writer), self._births.get(item.book, -1)
+        if not writer.last and not item.named and birth is not None and birth <= forgotten:
+            return Answer(Outcome.TOO_OLD, forgotten)
         answer = self._decide(item, place)
         writer.last = item.number
+        writer.named = item.named
         kept_from = item.number - ANSWERS_KEPT + 1 if item.named else item.low
         writer.answers = {number: known for number, known in writer.answers.items() if number >= kept_from}
         writer.answers[item.number] = answer, None if item.void else item.checksum
@@ -145,13 +160,13 @@ class Model:
         return 0 if known is None else known.last
 
     def forget_writers(self) -> None:
-        """What the ordered EXPIRE does to all writers at once: later numbers of theirs are gaps."""
+        """What the ordered EXPIRE does to all writers at once: later numbers of theirs are gaps. Session writers as old as one of
+        them do not begin any more (ADR 23)."""
+        for (book, name), writer in self._writers.items():
+            birth = None if writer.named or not writer.last else birth_of(name)
+            if birth is not None:
+                self._births[book] = max(self._births.get(book, -1), birth)
         self._writers.clear()
-
-    def end_writer(self, book: int, writer: bytes, last: int) -> None:
-        """A session writer says that nothing follows its number `last`."""
-        if self.last(book, writer) == last:
-            self._writers.pop((book, writer), None)
 
     def _decide(self, item: Append, place: int) -> Answer:
         if item.void:
@@ -197,7 +212,13 @@ class Model:
     def _lives(self, book: int, record: Stored) -> bool:
         if record.seqnum < self._marks.get((book, ALL), 0):
             return False
-        return not record.tags or any(record.seqnum >= self._marks.get((book, tag), 0) for tag in record.tags)
+        return not record.tags or any(self._holds(book, tag, record.seqnum) for tag in record.tags)
+
+    def _holds(self, book: int, stream: int, seqnum: int) -> bool:
+        """Whether a stream still has a record: one that was forgotten has none, though it has no mark any more."""
+        places = self._streams[book, stream]
+        at = bisect_left(places, seqnum)
+        return at < len(places) and places[at] == seqnum >= self._marks.get((book, stream), 0)
 
     def _forgettable(self, book: int, stream: int) -> bool:
         """Whether a stream is empty, and its newest record old."""
@@ -205,7 +226,7 @@ class Model:
         if not newest or self._streams[book, stream]:
             return False
         ordered_ms = self._times[newest - pack_seqnum(TERM, 0)]
-        return self._time_ms // MINUTE_MS - ordered_ms // MINUTE_MS > FORGET_MINUTES
+        return ordered_ms // MINUTE_MS < (self._time_ms - self._forget_age_ms) // MINUTE_MS
 
     def _forget(self, book: int, streams: Iterable[int]) -> None:
         """Streams are as if they had never been; the floor keeps what was expected of them from holding."""
@@ -217,6 +238,29 @@ class Model:
     def mark(self, book: int, stream: int) -> int:
         """What lies below it in the stream is trimmed; 0 when nothing ever was."""
         return max(self._marks.get((book, ALL), 0), self._marks.get((book, stream), 0))
+
+    def missing(self, book: int, stream: int, looked: int, stop: int, *, anew: bool) -> int:
+        """From `looked` to below this, records of a stream may have been that are trimmed or forgotten; `looked` if none.
+
+        A stream that was forgotten shows neither a mark nor a record from before; `anew`, to who begins with it, it never was, unless
+        he looks at a time (`stop`) when it was.
+        """
+        mark, newest = self.mark(book, stream), self.newest(book, stream)
+        until = max(looked, min(mark, stop))
+        if (
+            stream == ALL
+            or until > self.floor(book)
+            or (book, stream) in self._marks
+            or (anew and stop > self.floor(book))
+        ):
+            return until
+        live = [place for place in self._streams.get((book, stream), []) if place >= until]
+        known = newest and (newest < until or len(live) < len(self._streams[book, stream]))
+        return until if known else max(until, min([self.floor(book) + 1, stop, *live[:1]]))
+
+    def floor(self, book: int) -> int:
+        """The newest record of all streams of the book that were forgotten; 0 when none was."""
+        return self._floors.get(book, 0)
 
     # -- reading
 

@@ -27,9 +27,16 @@ def simulator(name: str) -> Callable[..., Any]:
 
 
 def simulated(
-    *, seeds: int = 100, faults: str = "harsh", first_seed: int = 1, seconds: float = 20.0
+    *,
+    seeds: int = 100,
+    faults: str = "harsh",
+    first_seed: int = 1,
+    seconds: float = 20.0,
+    model: bool = False,
+    steady: bool = False,
+    patience: float = 300.0,
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Makes a simulated test of a coroutine function that takes `cluster`: it runs once for each seed.
+    """Makes a simulated test of a coroutine function that takes `cluster` (`boki.sim.Cluster`): it runs once for each seed.
 
         @boki.testing.simulated(seeds=200, faults="harsh")
         async def test_transfers(cluster):
@@ -43,9 +50,34 @@ def simulated(
         seeds: how many runs.
         faults: calm, network, disk, metadata or harsh.
         first_seed: of the runs.
-        seconds: of virtual time in which faults happen; then all are over, and the test must end within 5 minutes.
+        seconds: of virtual time in which faults happen; then all are over.
+        model: the cluster is a model of one, without roles, as `virtual_time` has it.
+        steady: no cluster whose clocks run faster than time, which some seeds have.
+        patience: seconds of virtual time that the test has after the faults are over.
     """
     made: Callable[[Callable[..., Any]], Callable[..., None]] = simulator("simulated")(
-        seeds=seeds, faults=faults, first_seed=first_seed, seconds=seconds
+        seeds=seeds,
+        faults=faults,
+        first_seed=first_seed,
+        seconds=seconds,
+        model=model,
+        steady=steady,
+        patience=patience,
     )
     return made
+
+
+def virtual_time(
+    *, seeds: int = 1, faults: str = "calm", first_seed: int = 1, seconds: float = 20.0, patience: float = 604_800.0
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Makes a test of a coroutine function that takes `cluster`, in virtual time, on a model of a cluster: an hour takes milliseconds.
+
+        @boki.testing.virtual_time(seeds=20)
+        async def test_reminders(cluster):
+            host = cluster.host("reminder", main)
+            await cluster.rest(3 * 86_400)
+
+    As `simulated`, with a model in the place of bookies, sequencers and engines. A `MemoryCluster` that the test opens itself is in
+    virtual time too. The test must end within a week (`patience`) after the faults.
+    """
+    return simulated(seeds=seeds, faults=faults, first_seed=first_seed, seconds=seconds, model=True, patience=patience)

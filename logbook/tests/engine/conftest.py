@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from boki_common.metrics import Metrics
+from boki_common.runtime.ports import MachineClock
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import ScriptedLedgers, ScriptedLog
+from boki_logbook.testing import ScriptedLog, model_ledgers
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
 
@@ -22,19 +23,26 @@ class Cluster:
     """Ledgers, a log in its first term, and the engines that joined it."""
 
     def __init__(self) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.log = ScriptedLog()
-        self.ledgers.metalog = self.log.metalog
+        self.ledgers.entries_elsewhere = self.log.metalog
         self.cores: list[EngineCore] = []
 
     async def engine(
-        self, *, settings: EngineSettings = QUICK, join: bool = True, carrying: bool = False
+        self,
+        *,
+        settings: EngineSettings = QUICK,
+        join: bool = True,
+        carrying: bool = False,
+        clock: MachineClock | None = None,
     ) -> EngineCore:
         """A new engine; with `join` it follows the log and has its shard. Not `carrying`: every entry goes to its ledger first."""
         if not carrying:
             settings = dataclasses.replace(settings, carried_entry_bytes=0)
         incarnation = f"{len(self.cores) + 1:032x}"
-        core = EngineCore(ledgers=self.ledgers, incarnation=incarnation, settings=settings, metrics=Metrics())
+        core = EngineCore(
+            ledgers=self.ledgers, incarnation=incarnation, settings=settings, metrics=Metrics(), clock=clock
+        )
         core.record_of = lambda term: self.log.records.get(term)
         self.cores.append(core)
         if join:

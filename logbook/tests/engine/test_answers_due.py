@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.engine_protocol import AnswerRow, Verdict
+from boki_common.engine_protocol import ROW_DUPLICATE, AnswerRow, Verdict
 from boki_common.ids import Position
 from boki_common.record_batch import RUN_END, RecordBatch, join
 from boki_logbook import answers_due
@@ -49,6 +49,15 @@ def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]
 @given(st.lists(st.lists(RUNS, min_size=1, max_size=4), min_size=1, max_size=3))
 def test_rows_are_the_same_made_one_by_one_and_by_columns(pieces: list[list[RunSpec]]) -> None:
     assert rows_of(pieces, 0) == rows_of(pieces, 1_000)
+
+
+def test_numbers_that_were_committed_before_are_marked() -> None:
+    """Also those of the same entry: two users of one name may append at once."""
+    run = RunSpec(1, WRITERS[0], 1, plain_records(*"xy"))
+    first, second = rows_of([[run], [run._replace(records=plain_records(*"xyz"))]], 1_000)
+    assert [(row.first, row.count, row.flags) for row in first] == [(1, 2, 0)]
+    assert [(row.first, row.count, row.flags) for row in second] == [(1, 2, ROW_DUPLICATE), (3, 1, 0)]
+    assert second[0].first_seqnum == first[0].first_seqnum
 
 
 def test_runs_that_are_all_committed_are_answered_with_the_seqnums_of_their_records() -> None:

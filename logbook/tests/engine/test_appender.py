@@ -18,10 +18,11 @@ from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
     RecordingSource,
-    ScriptedLedgers,
     ScriptedLog,
+    batches,
     committed_numbers,
     ledger_of,
+    model_ledgers,
     numbers,
     send,
 )
@@ -43,7 +44,7 @@ async def test_what_finds_nothing_in_flight_goes_at_once_and_what_the_turn_bring
         send(core, source, first)
     await cluster.until(lambda: len(source.rows) == 5)
     assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)], [(first, 1) for first in range(2, 6)]]
-    for batch, first_local_id in zip(cluster.ledgers.batches(ledger.ledger_id), (0, 1), strict=True):
+    for batch, first_local_id in zip(batches(cluster.ledgers, ledger.ledger_id), (0, 1), strict=True):
         assert (batch.term, batch.shard) == (1, core.logs[0].appender.shard.number)
         assert batch.first_local_id == first_local_id
     assert committed_numbers(source) == [1, 2, 3, 4, 5]
@@ -51,7 +52,7 @@ async def test_what_finds_nothing_in_flight_goes_at_once_and_what_the_turn_bring
 
 async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     ledger = core.logs[0].appender.shard.writer
     send(core, source, 1)
     send(core, source, 2)
@@ -81,7 +82,7 @@ async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(cluster: A
 
 async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     appender = core.logs[0].appender
     for first in (1, 2):
         send(core, source, first)
@@ -94,7 +95,7 @@ async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(cluster:
 
 async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     ledger = core.logs[0].appender.shard.writer
     for first in range(1, 11):
         send(core, source, first)
@@ -103,7 +104,7 @@ async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: An
     ledger.ack(2)
     await cluster.settle()
     assert [len(runs) for runs in numbers(cluster.ledgers, ledger.ledger_id)][4:] == [6]
-    assert cluster.ledgers.batches(ledger.ledger_id)[4].first_local_id == 4
+    assert batches(cluster.ledgers, ledger.ledger_id)[4].first_local_id == 4
     pushes = source.pushes
     ledger.ack()
     await cluster.settle()
@@ -113,7 +114,7 @@ async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: An
 
 async def test_an_entry_is_closed_at_its_size_and_no_batch_is_split(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     send(core, source, 1)
     for at in range(5):
         send(core, source, 2 + 2 * at, count=2, data=bytes(60_000))
@@ -221,14 +222,14 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
     send(core, source, 1)
     await cluster.until(lambda: committed_numbers(source) == [1])
     cluster.log.cut_by_itself = False
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     for first in range(2, 9):
         send(core, source, first)
         await cluster.settle()
     old.ack(3)  # acked and reported, but not cut
     await cluster.settle()
     await cluster.log.end_term()
-    cluster.log.cut_by_itself = cluster.ledgers.ack_by_itself = True
+    cluster.log.cut_by_itself, cluster.ledgers.hold_acks = True, False
     await cluster.log.begin_term()
     await cluster.until(lambda: len(committed_numbers(source)) == 8)
     new = core.logs[0].appender.shard
@@ -241,7 +242,7 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
 async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     old = core.logs[0].appender.shard
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     for first in range(1, 6):
         send(core, source, first)
         await cluster.settle()
@@ -251,7 +252,7 @@ async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any
     cluster.log.cut()
     old.writer.ack(4)  # too late: it is on its way elsewhere
     assert (old.acked_entries, old.in_flight) == (2, 0)
-    cluster.ledgers.ack_by_itself = True
+    cluster.ledgers.hold_acks = False
     await cluster.until(lambda: len(committed_numbers(source)) == 5)
     assert core.logs[0].appender.shard is not old
     entries = numbers(cluster.ledgers, core.logs[0].appender.shard.writer.ledger_id)
@@ -262,7 +263,8 @@ async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster:
     """core-review F9: else what is appended again could be ordered before its predecessors."""
     core, source = await cluster.engine(), RecordingSource()
     old = core.logs[0].appender.shard
-    cluster.ledgers.ack_by_itself = cluster.log.cut_by_itself = False
+    cluster.ledgers.hold_acks = True
+    cluster.log.cut_by_itself = False
     for first in range(1, 7):
         send(core, source, first)
         await cluster.settle()
@@ -271,7 +273,7 @@ async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster:
     await cluster.settle()
     assert core.logs[0].appender.shard is old
     assert old.cut_entries == 0
-    cluster.ledgers.ack_by_itself = True
+    cluster.ledgers.hold_acks = False
     await cluster.settle()
     assert len(cluster.ledgers.ledgers) == 2  # the spare was not used yet
     cluster.log.cut_by_itself = True
@@ -288,11 +290,11 @@ async def test_a_ledger_that_fails_while_the_sequencer_is_away(cluster: Any) -> 
     cluster.log.disconnect(core)
     send(core, source, 1)
     await cluster.until(lambda: old.acked_entries == 1)
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     send(core, source, 2)
     await cluster.settle()
     old.writer.fail()
-    cluster.ledgers.ack_by_itself = True
+    cluster.ledgers.hold_acks = False
     send(core, source, 3)
     await cluster.settle()
     assert core.logs[0].appender.shard is old
@@ -356,8 +358,8 @@ STEPS = st.lists(
 async def test_every_number_is_ordered_once_and_in_order(engine: EngineSettings, steps: list[str]) -> None:
     """Whatever fails in between: all numbers end as committed, exactly once, in order, with ascending seqnums. No data ledger is
     closed below what is ordered of it."""
-    ledgers, log = ScriptedLedgers(), ScriptedLog()
-    ledgers.metalog = log.metalog
+    ledgers, log = model_ledgers(), ScriptedLog()
+    ledgers.entries_elsewhere = log.metalog
     await log.begin_term()
     core = EngineCore(ledgers=ledgers, incarnation="1" * 32, settings=engine, metrics=Metrics())
     core.record_of = lambda term: log.records.get(term)
@@ -365,9 +367,11 @@ async def test_every_number_is_ordered_once_and_in_order(engine: EngineSettings,
         await log.join(core)
         await _until(lambda: core.logs[0].appender.shard is not None)
         source = RecordingSource()
-        ledgers.ack_by_itself = log.cut_by_itself = False
+        ledgers.hold_acks = True
+        log.cut_by_itself = False
         sent = await _disturb(core, log, source, steps)
-        ledgers.ack_by_itself = log.cut_by_itself = True
+        ledgers.hold_acks = False
+        log.cut_by_itself = True
         for ledger in ledgers.ledgers.values():
             ledger.ack()
         log.connect(core)
@@ -403,7 +407,7 @@ async def _disturb(core: EngineCore, log: ScriptedLog, source: RecordingSource, 
                 await asyncio.sleep(0)
         elif step == "ack" and shard is not None:
             ledger = ledger_of(shard)
-            ledger.ack(min(ledger.acked_end + 1, len(ledger.entries)))
+            ledger.ack(min(ledger.acked + 1, len(ledger.entries)))
         elif step == "write":
             core.logs[0].appender._write_carried()
         elif step == "cut":

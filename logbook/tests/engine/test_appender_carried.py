@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from boki_common import limits
+from boki_common.errors import Overloaded
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RecordingSource, committed_numbers, ledger_of, numbers, send
 
@@ -34,7 +35,7 @@ async def test_a_lone_batch_is_ordered_before_its_ledger_has_it(cluster: Any, mo
     assert [end for end, _ in core.logs[0].link.carried] == [2, 3]
     assert [len(entry.carried) for entry in cluster.log.history[1][-2:]] == [1, 1]
     core.logs[0].appender._write_carried()  # a while later
-    await cluster.until(lambda: ledger.acked_end == 3)
+    await cluster.until(lambda: ledger.acked == 3)
     assert [body for _, body in core.logs[0].link.carried] == ledger.entries[1:]
     assert core.logs[0].link.reports == [(1, True)], "what is ordered is not reported"
     await cluster.log.end_term()
@@ -45,7 +46,7 @@ async def test_carried_entries_are_written_a_while_later(cluster: Any, monkeypat
     core, source, ledger = await carrying(cluster, monkeypatch)
     monkeypatch.setattr("boki_logbook.appender.WRITE_AFTER_S", 0.001)
     send(core, source, 2)
-    await cluster.until(lambda: ledger.acked_end == 2)
+    await cluster.until(lambda: ledger.acked == 2)
     assert core.logs[0].appender._write_due is None
 
 
@@ -97,7 +98,7 @@ async def test_a_ledger_is_not_left_further_behind_than_what_is_looked_for(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core, source, ledger = await carrying(cluster, monkeypatch)
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     for number in range(2, 2 + limits.CARRIED_BEHIND):
         send(core, source, number)
         await cluster.until(lambda number=number: committed_numbers(source)[-1] == number)
@@ -128,7 +129,7 @@ async def test_a_closed_shard_is_completed_before_its_ledger_is_closed(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core, source, ledger = await carrying(cluster, monkeypatch)
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     send(core, source, 2)
     await cluster.until(lambda: committed_numbers(source) == [1, 2])
     assert len(ledger.entries) == 1
@@ -171,6 +172,20 @@ async def test_a_ledger_that_fails_while_its_last_entry_is_carried_waits_for_its
     cluster.log.connect(core)
     await cluster.until(lambda: committed_numbers(source) == [1, 2])
     assert core.logs[0].appender.shard is not shard
+
+
+async def test_a_busy_sequencer_is_asked_again_to_close_a_shard_whose_end_nobody_knows(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its CLOSE no append of this engine would be ordered until the term ends."""
+    core, source, ledger = await carrying(cluster, monkeypatch)
+    link, shard = core.logs[0].link, core.logs[0].appender.shard
+    link.up = False
+    send(core, source, 2)  # it does not arrive
+    link.up, link.close_faults = True, [Overloaded("many wait"), Overloaded("many wait")]
+    ledger.fail()
+    await cluster.until(lambda: committed_numbers(source) == [1, 2])
+    assert core.logs[0].appender.shard is not shard and link.close_faults == []
 
 
 async def test_a_sequencer_that_does_not_carry_gets_reports(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:

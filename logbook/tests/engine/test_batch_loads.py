@@ -16,7 +16,7 @@ from boki_logbook.carried_entries import CarriedEntries, Metalog
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.places import EntryPlace, ShardPlace
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RunSpec, ScriptedLedgers, ScriptedLog, make_batch, plain_records
+from boki_logbook.testing import RunSpec, ScriptedLog, make_batch, model_ledgers, plain_records
 from boki_metalog.progress import CutBuilder
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002)
@@ -26,11 +26,11 @@ class Loads:
     """Loads from one ledger of three entries."""
 
     def __init__(self) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.cache = BatchCache(1_000_000)
         self.source = EntrySource(self.ledgers)
         self.log = ScriptedLog()
-        self.ledgers.metalog = self.log.metalog
+        self.ledgers.entries_elsewhere = self.log.metalog
         self.carried = CarriedEntries(self.ledgers, metalog=lambda _: Metalog(1_001, 2), shards=lambda _: self.shards)
         self.shards: dict[int, ShardPlace] = {}
         self.loads = BatchLoads(cache=self.cache, source=self.source, carried=self.carried, settings=QUICK)

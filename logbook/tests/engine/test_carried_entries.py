@@ -5,7 +5,7 @@ from __future__ import annotations
 from boki_common.ids import seqnum
 from boki_logbook.carried_entries import READ_ENTRIES, CarriedEntries, Metalog
 from boki_logbook.places import EntryPlace, ShardPlace
-from boki_logbook.testing import RunSpec, ScriptedLedgers, ScriptedLog, make_batch, plain_records
+from boki_logbook.testing import RunSpec, ScriptedLog, make_batch, model_ledgers, plain_records
 from boki_metalog.progress import CutBuilder
 
 METALOG = 1_001
@@ -15,9 +15,9 @@ class World:
     """The metalog of a term with shards 0 and 1; shard 1 carries each of its entries but the first."""
 
     def __init__(self) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.log = ScriptedLog()
-        self.ledgers.metalog = self.log.metalog
+        self.ledgers.entries_elsewhere = self.log.metalog
         self.history = self.log.history[1] = []
         self.builder = CutBuilder()
         for ledger_id in (10, 11):
@@ -73,7 +73,46 @@ async def test_a_shard_that_is_closed_long_ago_is_found_and_nothing_before_it_is
         world.ordered(0)
     assert await world.carried.find(1, 1, 1, 2) == {1: b"entry 1"}
     assert len(world.ledgers.reads) == 3
-    assert all(reader.closed for reader in world.ledgers.readers)
+    assert all(reader.ended for reader in world.ledgers.readers)
+
+
+async def test_where_a_shard_ended_is_looked_for_once() -> None:
+    world = World()
+    world.ordered(0)
+    world.ordered(1)
+    world.carry(1)
+    world.builder.close(1)
+    world.cut()
+    for _ in range(20 * READ_ENTRIES):
+        world.ordered(0)
+    found = []
+    for _ in range(3):
+        before = len(world.ledgers.reads)
+        assert await world.carried.find(1, 1, 1, 2) == {1: b"entry 1"}
+        found.append(len(world.ledgers.reads) - before)
+    assert found == [21, 1, 1]
+    assert await world.carried.find(1, 0, 0, 5 * READ_ENTRIES) == {}
+    assert list(world.carried._ends) == [(1, 1)], "the other one may still come"
+
+
+async def test_an_entry_at_a_place_is_found_by_its_position_in_few_steps() -> None:
+    world, carried = World(), {}
+    world.ordered(0)
+    world.ordered(1)
+    for _ in range(500):
+        world.ordered(0)
+        pos = world.history[-1].end_pos
+        world.carry(1, b"".join(make_batch(RunSpec(1, bytes(16), 2, plain_records("x"))).at(1, 1, world.ends[1])))
+        carried[world.ends[1] - 1] = pos
+    for entry in (1, 250, 500):
+        before = len(world.ledgers.reads)
+        place = EntryPlace(11, entry, seqnum(1, carried[entry]), seqnum(1, carried[entry] + 1), 0)
+        batch = await world.carried.batch_at(place)
+        assert batch is not None and batch.first_local_id == entry
+        assert len(world.ledgers.reads) - before <= 11
+        missed = place._replace(first_seqnum=seqnum(1, carried[entry] - 1))
+        assert await world.carried.batch_at(missed) is None, "an entry that is not carried"
+    assert await world.carried.batch_at(place._replace(first_seqnum=seqnum(1, 5_000))) is None
 
 
 async def test_an_entry_at_a_place_is_read_as_a_batch() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
+from boki_common.testing.machine import ManualClock
 from boki_logbook import clock_watch
 from boki_logbook.clock_watch import ClockWatch
 from boki_logbook.settings import EngineSettings
@@ -19,11 +20,6 @@ from boki_metalog.sequencer_protocol import SequencerTime
 
 NOW = 1_000_000
 QUICK = EngineSettings(clock_check_s=0.001, clock_bound_s=5, replicas=1, acks=1)
-
-
-class StandingClock:
-    def now_ms(self) -> int:
-        return NOW
 
 
 class Lines:
@@ -50,7 +46,7 @@ class Watched:
         self.link = ScriptedLink(self.log, self.log.term)
         self.metrics = Metrics()
         self.rounds = 0
-        self.watch = ClockWatch(StandingClock(), self._links, QUICK, self.metrics)
+        self.watch = ClockWatch(ManualClock(NOW), self._links, QUICK, self.metrics)
         self.task = asyncio.ensure_future(self.watch.run())
 
     def _links(self) -> dict[int, ScriptedLink]:
@@ -113,7 +109,7 @@ async def test_an_engine_and_a_sequencer_whose_clocks_differ() -> None:
     await cluster.ledgers.start()
     try:
         await cluster.start_sequencer()
-        engine = await cluster.start_engine(QUICK, clock=StandingClock())
+        engine = await cluster.start_engine(QUICK, clock=ManualClock(NOW))
         await cluster.until(lambda: engine.status()["logs"][0]["clock"])
         clock = engine.status()["logs"][0]["clock"]
         assert clock["ahead_ms"] == 1_000 - NOW

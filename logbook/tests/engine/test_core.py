@@ -104,7 +104,7 @@ async def test_the_status_says_what_pending_operations_wait_for(cluster: Any) ->
         return [wait.message for wait in waits_of("e", core.status())]
 
     assert waits() == []
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     append(core, source, RunSpec(1, ALICE, 1, plain_records("a")))
     await cluster.settle()
     (said,) = waits()

@@ -187,7 +187,7 @@ async def test_an_engine_tells_it_before_the_record_is_ordered(cluster: Any) -> 
     append(core, source, RunSpec(BOOK, ALICE, 1, (RecordSpec(tags=(5,)), RecordSpec(tags=(5,)))))
     await cluster.until(lambda: source.rows)
     first = source.rows[0].first_seqnum
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     found = core.early_conflicts({}, attempt(RecordSpec((5,), b"late", ((5, first),))))
     assert found is not None
     assert found.rows[0].actual == ((5, first + 1),)

@@ -15,6 +15,7 @@ from boki_common.metadata.membership import members
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_common.read_reply import decode_read_reply
+from boki_common.testing.machine import ManualClock
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import RunSpec, data_of, make_batch, plain_records, query
@@ -170,6 +171,27 @@ async def test_what_ends_the_engine_is_told(cluster: Cluster) -> None:
         await engine.ready()
     with pytest.raises(ValueError, match="for a test"):
         await engine.failed
+
+
+async def test_an_engine_that_was_stopped_for_long_ends_all_connections_it_had_and_reads_nothing_of_them(
+    cluster: Cluster,
+) -> None:
+    await cluster.start_sequencer()
+    clock = ManualClock(now_s=0.0)
+    engine = await cluster.make_engine(SETTINGS, clock=clock)
+    one, other = [await Sdk.connect(engine.addresses[0]) for _ in range(2)]
+    await one.append(RunSpec(1, ALICE, 1, plain_records("a")))
+    clock.now_s = 0.6 * SETTINGS.append_age_s
+    one.peer.push(wire.OP_APPEND, NO_TOKEN, make_batch(RunSpec(1, ALICE, 2, plain_records("b")))._view)
+    for sdk in (one, other):
+        while not sdk.peer.closed:
+            sdk.pushed.clear()
+            await sdk.pushed.wait()
+    assert engine.status()["connections"] == 0
+    again = await Sdk.connect(engine.addresses[0])
+    assert await again.read() == [b"a"]
+    await again.append(RunSpec(1, ALICE, 2, plain_records("b")))
+    assert await again.read() == [b"a", b"b"]
 
 
 async def test_closing_twice_is_fine(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ from boki_common import engine_protocol as wire
 from boki_common.errors import BokiError, InvalidArgument, ProtocolError, Unreachable
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_logbook.engine_dial import dial_engine
 from boki_metalog.index_slots import EngineMember
 from boki_metalog.term_order import ALL_SLOTS
@@ -51,7 +52,7 @@ class Answering:
 @pytest.fixture
 async def answering() -> AsyncIterator[Answering]:
     made = Answering()
-    made.server = await MessageServer.start(Address("127.0.0.1", 0), made.take)
+    made.server = await MessageServer.start(Address("127.0.0.1", 0), made.take, strangers=BEFORE_FIRST_FRAME)
     yield made
     await made.server.close()
     assert made.connected == 0

@@ -20,11 +20,11 @@ from boki_logbook.state import StateDisagrees
 from boki_logbook.testing import (
     RecordingSource,
     RunSpec,
-    ScriptedLedgers,
     ScriptedLogs,
     append,
     committed,
     data_of,
+    model_ledgers,
     plain_records,
     query,
     read,
@@ -45,7 +45,7 @@ class World:
     """Two logs with half of the slots each, and engines on both."""
 
     def __init__(self) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.logs = ScriptedLogs(2)
         self.cores: list[EngineCore] = []
         self.numbers: dict[int, int] = {}
@@ -187,6 +187,24 @@ async def test_a_log_without_slots_does_not_keep_an_engine_from_being_ready(worl
     assert late.ready
 
 
+async def test_a_log_that_nobody_serves_and_that_is_complete_does_not_keep_an_engine_from_being_ready(
+    world: World,
+) -> None:
+    core = await world.engine()
+    await world.append(core, HIGH)
+    await world.logs.move(range(512, 1_024), to=0)
+    world.logs[1].seal()
+    late = EngineCore(ledgers=world.ledgers, incarnation="e" * 32, settings=QUICK, metrics=Metrics())
+    world.cores.append(late)
+    await world.logs.join(late)
+    await world.until(lambda: late.logs[0].indexer.ready)
+    assert not late.ready
+    for _ in range(2):
+        late.logs[1].complete()
+        assert late.ready
+    assert not late.logs[1].status()["idle"], "it has a term"
+
+
 async def test_barriers_and_commands_go_to_the_log_of_the_book(world: World) -> None:
     core = await world.engine()
     for book, log in ((LOW, 0), (HIGH, 1)):
@@ -267,14 +285,14 @@ async def test_the_loss_of_another_engine_holds_nobody_up(world: World) -> None:
     """What it reported is read from its ledger; what it did not report is nobody's business."""
     core, lost = await world.engine(), await world.engine()
     await world.append(lost, LOW)
-    world.ledgers.ack_by_itself = False
+    world.ledgers.hold_acks = True
     shard = lost.logs[0].appender.shard
     assert shard is not None
     append(lost, RecordingSource(), RunSpec(LOW, bytes(15) + b"o", 1, plain_records("never reported")))
     await world.settle()
     world.logs.leave(lost)
     assert shard.submitted_entries > shard.acked_entries
-    world.ledgers.ack_by_itself = True
+    world.ledgers.hold_acks = False
     terms = world.logs.next_term
     assert await world.append(core, HIGH) and await world.append(core, LOW)
     world.logs[0].builder.close_all_of(lost.incarnation)

@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boki_common.errors import CorruptData
 from boki_common.record_batch import RecordBatch
 from boki_logbook.entry_source import EntrySource
 from boki_logbook.header_feed import READ_ENTRIES, READS, WINDOW_ENTRIES, HeaderFeed
 from boki_logbook.pushed_headers import PushedHeaders
-from boki_logbook.testing import RecordSpec, RunSpec, ScriptedLedgers, make_batch
+from boki_logbook.testing import RecordSpec, RunSpec, make_batch, model_ledgers
 
 
 class Feeding:
     """A feed over some ledgers, and what it called."""
 
     def __init__(self, shards: int, entries: int) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.arrivals = 0
         self.source = EntrySource(self.ledgers)
         self.pushed = PushedHeaders()
@@ -44,6 +43,13 @@ class Feeding:
                 self.feed.fetch(blocked=batch is None)
                 if batch is not None:
                     return batch.runs[0].first
+                await asyncio.sleep(0)
+
+    async def unreadable(self, entry: int) -> None:
+        """Waits until an entry is known not to be readable."""
+        async with asyncio.timeout(10):
+            while entry not in [one["first"] for one in self.feed.unreadable]:
+                self.feed.fetch(blocked=True)
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
@@ -122,21 +128,18 @@ async def test_only_entries_that_were_given_up_and_cannot_be_had_are_lost() -> N
     await feeding.fill()
     feeding.ledgers.missing.update({(0, 1): None, (0, 4): None})
     feeding.feed.want(0, 0, 6)
-    feeding.feed.fetch(blocked=True)
-    async with asyncio.timeout(10):
-        while len(feeding.ledgers.reads) < 3:
-            await asyncio.sleep(0)
-    assert not feeding.feed.take_lost(0, 1) and not feeding.arrivals
+    assert await feeding.take(0, 0) == 1, "those that can be had do not wait for others"
+    await feeding.unreadable(1)
+    assert not feeding.feed.take_lost(0, 1)
     feeding.feed.lost(0, 1, 4)
-    async with asyncio.timeout(10):
-        while len(feeding.ledgers.reads) < 12:
-            await asyncio.sleep(0)
-    assert not feeding.arrivals, "entry 4 is waited for still"
-    del feeding.ledgers.missing[0, 4]
-    assert [await feeding.take(0, entry) for entry in (0, 2, 3, 4, 5)] == [1, 3, 4, 5, 6]
+    await feeding.unreadable(4)
     assert feeding.feed.take(0, 1) is None
     assert feeding.feed.take_lost(0, 1)
     assert not feeding.feed.take_lost(0, 1) and not feeding.feed.take_lost(0, 2)
+    assert [await feeding.take(0, entry) for entry in (2, 3)] == [3, 4]
+    del feeding.ledgers.missing[0, 4]
+    assert [await feeding.take(0, entry) for entry in (4, 5)] == [5, 6]
+    assert not feeding.feed.waits
     await feeding.close()
 
 
@@ -174,6 +177,48 @@ async def test_what_the_metalog_carries_is_not_read() -> None:
     feeding.feed.want(0, 0, 4)
     assert [await feeding.take(0, entry) for entry in range(4)] == [1, 2, 3, 4]
     assert feeding.ledgers.reads == [(0, 0, 1), (0, 3, 3)]
-    with pytest.raises(CorruptData, match="the metalog carries entry 4 of data ledger 0, which holds no record batch"):
-        feeding.feed.carried(0, 4, b"no batch")
+    await feeding.close()
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["as it is carried", "not at all"])
+async def test_what_the_metalog_carries_and_nobody_can_read_is_waited_for_and_may_be_given_up(written: bool) -> None:
+    feeding = Feeding(1, 2)
+    await feeding.fill()
+    assert feeding.feed.carried(0, 2, b"garbage") is None
+    if written:
+        feeding.ledgers[0].submit(b"garbage")
+    feeding.feed.want(0, 2, 1)
+    feeding.feed.fetch(blocked=True)
+    await feeding.unreadable(2)
+    (said,) = feeding.feed.unreadable
+    assert "the metalog carries it, but what it carries is no record batch" in said["error"]
+    feeding.feed.lost(0, 2, 3)
+    async with asyncio.timeout(10):
+        while not feeding.feed.take_lost(0, 2):
+            await asyncio.sleep(0)
+    assert not feeding.feed.unreadable and not feeding.feed._unfit_carried
+    await feeding.close()
+
+
+async def test_what_the_metalog_carries_badly_and_its_ledger_has_well_is_read_there() -> None:
+    feeding = Feeding(1, 3)
+    await feeding.fill()
+    assert feeding.feed.carried(0, 2, feeding.ledgers[0].entries[2][:-1]) is None
+    feeding.feed.want(0, 2, 1)
+    assert await feeding.take(0, 2) == 3
+    assert not feeding.feed._unfit_carried
+    await feeding.close()
+
+
+@pytest.mark.parametrize("bad", range(4))
+async def test_of_entries_that_are_read_together_only_the_bad_one_is_waited_for(bad: int) -> None:
+    feeding = Feeding(1, 4)
+    await feeding.fill()
+    good, feeding.ledgers[0].entries[bad] = feeding.ledgers[0].entries[bad], b"no batch"
+    feeding.feed.want(0, 0, 4)
+    assert [await feeding.take(0, entry) for entry in range(bad)] == list(range(1, bad + 1))
+    await feeding.unreadable(bad)
+    assert [(one["first"], one["last"]) for one in feeding.feed.unreadable] == [(bad, bad)]
+    feeding.ledgers[0].entries[bad] = good
+    assert [await feeding.take(0, entry) for entry in range(bad, 4)] == list(range(bad + 1, 5))
     await feeding.close()

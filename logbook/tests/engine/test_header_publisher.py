@@ -11,6 +11,7 @@ from boki_common import engine_protocol as wire
 from boki_common.errors import BokiError
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_logbook import header_publisher
 from boki_logbook.header_publisher import HeaderPublisher
 from boki_logbook.pushed_headers import AckedEntry, decode_headers
@@ -58,7 +59,7 @@ class Publishing:
             accepted.set_result(peer)
             return Subscriber()
 
-        self._server = await MessageServer.start(Address("127.0.0.1", 0), connected)
+        self._server = await MessageServer.start(Address("127.0.0.1", 0), connected, strangers=BEFORE_FIRST_FRAME)
         self.other = await connect_messages(self._server.address, self.subscriber)
         self.peer = await accepted
 

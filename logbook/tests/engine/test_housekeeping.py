@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.engine_protocol import GapKind
+from boki_common.errors import CorruptData
+from boki_common.ids import Position
 from boki_logbook.engine import Engine
+from boki_logbook.housekeeping import Housekeeping
 from boki_logbook.settings import EngineSettings
-from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
+from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, SnapshotPoint, decode_node, encode_node
 from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query, read, same_state
 from boki_logbook.testing_engines import ANYWHERE, EngineCluster
+from boki_metalog.index_slots import ENGINE_ROLE
 from boki_metalog.log_changes import LogChanges
 from boki_metalog.metadata_tree import read_record
 from boki_metalog.metalog_entry import Lost, Trim
+from boki_metalog.sequencer import Sequencer
+from boki_metalog.sequencer_member import order_at
 from boki_metalog.term_record import DELETED, IN_LEDGERS, RECLAIMED
 
 ALICE = bytes(15) + b"a"
@@ -53,6 +62,11 @@ class Cluster(EngineCluster):
         await self.changes.roll(0)
         await self.until(lambda: engine.core.logs[0].appender.shard is not None)
         await self.until(lambda: engine.core.frontier.positions[0].term > term)
+
+    async def lose(self, lost: Lost) -> tuple[int, Position]:
+        """An administrator declares entries lost."""
+        (sequencer,) = [one for one in self.running if isinstance(one, Sequencer) and one.term]
+        return 0, await order_at(sequencer.address, sequencer.term, lost, token=NO_TOKEN)
 
     async def trim(self, engine: Engine, *, tag: int = 0) -> None:
         """All that there is, of a tag or of the book."""
@@ -217,7 +231,7 @@ async def test_an_engine_that_had_what_was_given_up_begins_anew_without_it(clust
     await cluster.until_snapshot(lambda node: node.covers(1, 0))
     before = one.incarnation
     shard = min(one.core.state.places.terms[1].shards)
-    log, position = await one.core.order(1, Lost(1, shard, 2, 3, b"{}"))
+    log, position = await cluster.lose(Lost(1, shard, 2, 3, b"{}"))
     await cluster.until(lambda: one.incarnation != before and one.core.frontier.reached({log: position}))
     await one.ready()
     assert data_of(await read(one.core, query())) == [b"a", b"b"], "the snapshot has it, and was not begun with"
@@ -237,7 +251,7 @@ async def test_an_engine_without_entries_that_are_indexed_elsewhere_waits_for_a_
     store = cluster.ledgers.stores[-1]
     two = await Engine.start(metadata=store, ledgers=client, addresses=[ANYWHERE], rng=cluster.rng, settings=SETTINGS)
     cluster.running.append(two)
-    await one.core.order(1, Lost(1, shard.number, 0, 3, b"{}", True))
+    await cluster.lose(Lost(1, shard.number, 0, 3, b"{}", True))
     first = two.core
     await cluster.until(lambda: list(first.needing_snapshot()) == [0])
     await cluster.changes.roll(0)
@@ -247,3 +261,91 @@ async def test_an_engine_without_entries_that_are_indexed_elsewhere_waits_for_a_
     reply = await read(two.core, query())
     assert [gap.kind for gap in reply.gaps] == [GapKind.LOST] * 3
     assert len(two.core.state.index.streams()[1, 0]) == 3
+
+
+async def _waits_for_ever(_: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_an_engine_whose_log_stops_begins_anew_from_a_snapshot_that_lies_behind_it(cluster: Cluster) -> None:
+    """Others could apply what it cannot, so what it did to the log is known."""
+    one, two = await cluster.engine(), await cluster.engine()
+    await cluster.append(one, "a")
+    await cluster.until(lambda: same_state(one.core, two.core))
+    first = two.core
+    part = first.logs[0]
+    part.entries_ordered = lambda *_: None  # type: ignore[method-assign]  # it hears nothing from here on
+    part.term_ended = _waits_for_ever  # type: ignore[method-assign, assignment]  # nor an end before what is in between
+    part.stopped(first.positions[0], CorruptData("an entry that it cannot read"))
+    await cluster.append(one, "b")
+    assert two.core is first and two.faults()
+    await cluster.changes.roll(0)
+    await cluster.until(lambda: two.core is not first)
+    await two.ready()
+    await cluster.until(lambda: same_state(one.core, two.core))
+    assert two.faults() == [] and not two.failed.done()
+
+
+async def damage(cluster: Cluster) -> SnapshotNode:
+    """The snapshot that is named is none that anybody can use."""
+    store = cluster.ledgers.store
+    found = await store.get(SNAPSHOT_PATH)
+    damaged = msgspec.structs.replace(decode_node(found.value), digest="0" * 16)
+    await store.set(SNAPSHOT_PATH, encode_node(damaged), version=found.version)
+    return damaged
+
+
+async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_the_index_and_replaces_it_at_once(
+    cluster: Cluster,
+) -> None:
+    one = await cluster.engine()
+    await cluster.append(one, "a")
+    await cluster.roll(one)
+    await cluster.until_snapshot(lambda node: node.covers(1, 0))
+    await one.close()
+    await damage(cluster)
+    two = await cluster.engine()
+    assert data_of(await read(two.core, query())) == [b"a"] and not two.faults()
+    node = await cluster.until_snapshot(lambda node: node.digest != "0" * 16)
+    assert node.covers(1, 0) and node.writer == two.incarnation, "nobody relies on the damaged one"
+
+
+async def test_an_engine_that_can_use_neither_snapshot_nor_logs_stays_up_says_so_and_waits_for_the_next_snapshot(
+    cluster: Cluster,
+) -> None:
+    one = await cluster.engine()
+    await cluster.append(one, "a")
+    await cluster.trim(one)
+    await cluster.roll(one)
+    await cluster.until_location(1, "deleted")
+    await damage(cluster)
+    two = await cluster.make_engine(SETTINGS)
+    await cluster.until(two.faults)
+    (fault,) = two.faults()
+    assert "the index snapshot cannot be used" in fault and "keep an engine running" in fault
+    await cluster.append(one, "b")
+    await cluster.roll(one)
+    await two.ready()
+    await cluster.until(lambda: same_state(one.core, two.core))
+    assert not two.failed.done() and two.faults() == []
+
+
+async def test_an_engine_that_is_behind_the_snapshot_in_a_log_does_not_replace_it(cluster: Cluster) -> None:
+    one = await cluster.engine(dataclasses.replace(SETTINGS, housekeeping_s=1_000.0))
+    store, client = cluster.ledgers.store, cluster.ledgers.clients[-1]
+    keeping = Housekeeping(core=one.core, metadata=store, ledgers=client, settings=SETTINGS, role=ENGINE_ROLE)
+
+    async def write() -> SnapshotNode:
+        keeping._node, version = await keeping._store.newest(make=True)
+        await keeping._snapshot(version)
+        return await cluster.node()
+
+    await cluster.append(one, "a")
+    first = await write()
+    await cluster.append(one, "b")
+    second = await write()
+    assert first.logs < second.logs
+    further = msgspec.structs.replace(second, logs=(*second.logs, SnapshotPoint(7, 3, 3, True)))
+    await store.set(SNAPSHOT_PATH, encode_node(further), version=(await store.get(SNAPSHOT_PATH)).version)
+    await cluster.append(one, "c")
+    assert await write() == further

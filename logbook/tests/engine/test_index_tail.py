@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_logbook.index_tail import BATCH_START, IndexTail
-from boki_logbook.known_books import KnownBooks
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 from boki_logbook.trim_marks import TrimMarks
 
@@ -46,15 +45,14 @@ def rows(tail: IndexTail) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
 def test_batches_of_many_books_look_as_others_and_freeze_to_the_same_run(
     batches: list[tuple[bool, list[RunSpec]]], look: bool
 ) -> None:
-    known = KnownBooks(), KnownBooks()
-    some, plain = IndexTail(known[0]), IndexTail(known[1])
+    some, plain = IndexTail(), IndexTail()
     seqnum = 1
     for wide, runs in batches:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("boki_logbook.index_tail.FEW_RUNS", 0 if wide else 1_000)
             add(some, seqnum, *runs)
         seqnum = add(plain, seqnum, *runs)
-        assert (some.rows, list(known[0])) == (plain.rows, list(known[1]))
+        assert (some.rows, set(some.books().tolist())) == (plain.rows, set(plain.books().tolist()))
     if look:
         assert rows(some) == rows(plain)
         assert some.wide_rows == 0
@@ -66,23 +64,23 @@ def test_batches_of_many_books_look_as_others_and_freeze_to_the_same_run(
 
 
 def test_a_batch_of_many_books_is_columns_until_somebody_looks() -> None:
-    tail = IndexTail(KnownBooks())
+    tail = IndexTail()
     runs = [RunSpec(book, WRITER, 1, (RecordSpec(tags=(5,) * (book % 2)),)) for book in range(2_000)]
     add(tail, 1, *runs)
-    assert (tail.rows, tail.wide_rows, len(tail._lone), len(tail._known)) == (3_000, 3_000, 0, 2_000)
+    assert (tail.rows, tail.wide_rows, len(tail._lone), len(tail.books())) == (3_000, 3_000, 0, 2_000)
     assert (tail.newest(1_001, 5), tail.newest(1_000, 5), tail.newest(7, 0)) == (1_002, 0, 8)
     assert (tail.rows, tail.wide_rows, len(tail._lone)) == (3_000, 0, 2_000)
 
 
 def test_a_batch_with_several_tags_a_record_is_looked_at_at_once() -> None:
-    tail = IndexTail(KnownBooks())
+    tail = IndexTail()
     add(tail, 1, *(RunSpec(book, WRITER, 1, (RecordSpec(tags=(5, 5)),)) for book in range(200)))
     assert (tail.rows, tail.wide_rows) == (400, 0)
 
 
 @given(st.lists(st.lists(RUNS, min_size=1, max_size=3), min_size=1, max_size=4))
 def test_lone_books_look_as_spread_ones_and_freeze_to_the_same_run(batches: list[list[RunSpec]]) -> None:
-    some, spread = IndexTail(KnownBooks()), IndexTail(KnownBooks())
+    some, spread = IndexTail(), IndexTail()
     seqnum = after = 1
     for runs in batches:
         seqnum, after = add(some, seqnum, *runs), add(spread, after, *runs)
@@ -99,23 +97,22 @@ def test_lone_books_look_as_spread_ones_and_freeze_to_the_same_run(batches: list
 
 
 def test_a_book_with_one_record_has_no_streams_until_it_has_two() -> None:
-    known = KnownBooks()
-    tail = IndexTail(known)
+    tail = IndexTail()
     add(tail, 10, RunSpec(1, WRITER, 1, (RecordSpec(),)), RunSpec(2, WRITER, 1, (RecordSpec(tags=(5, 5, 6)),)))
-    assert (list(tail._books), tail.rows, list(known)) == ([], 4, [1, 2])
+    assert (list(tail._books), tail.rows, tail.books().tolist()) == ([], 4, [1, 2])
     add(tail, 20, RunSpec(1, WRITER, 2, (RecordSpec(),)))
     assert (list(tail._books), list(tail._lone), tail.rows) == ([1], [2], 5)
     assert rows(tail)[1, 0] == ([10, 20], [1, 1])
 
 
 def test_a_tag_that_equals_a_lone_records_seqnum_is_not_its_own() -> None:
-    tail = IndexTail(KnownBooks())
+    tail = IndexTail()
     add(tail, 5, RunSpec(1, WRITER, 1, (RecordSpec(tags=(7,)),)))
     assert (tail.newest(1, 5), tail.rows_of(1, 5), tail.newest(1, 7)) == (0, None, 5)
 
 
 def test_holes_are_the_dead_rows_that_are_left() -> None:
-    tail, marks = IndexTail(KnownBooks()), TrimMarks()
+    tail, marks = IndexTail(), TrimMarks()
     add(tail, 1, *(RunSpec(book, WRITER, 1, (RecordSpec(tags=(5,)), RecordSpec(), RecordSpec())) for book in (1, 2)))
     assert tail.trim(1, [5], [9]).tolist() == [1]
     assert tail.holes == 1

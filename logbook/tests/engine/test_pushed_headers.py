@@ -57,6 +57,24 @@ def test_what_holds_no_header_is_refused() -> None:
         list(decode_headers(memoryview(bytes(body))))
 
 
+@pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
+def test_a_push_with_any_byte_changed_is_refused_or_holds_headers(bits: int) -> None:
+    """What it holds then may be of another ledger or entry, and is never asked for, or does not fit its cut (`entry_fit`)."""
+    body, refused, taken = pushed(1, 3), 0, 0
+    for at in range(len(body)):
+        changed = body[:at] + bytes([body[at] ^ bits]) + body[at + 1 :]
+        headers = PushedHeaders()
+        try:
+            for ledger_id, entry, header in decode_headers(memoryview(changed)):
+                headers.add(ledger_id, entry, header)
+                assert not header.has_data
+                assert sum(run.count for run in header.runs) == header.record_count
+            taken += 1
+        except ProtocolError:
+            refused += 1
+    assert refused > 50 and taken > 50
+
+
 def test_each_is_given_out_once() -> None:
     headers = PushedHeaders()
     headers.add(7, 0, batch_of(1, b"x"))

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow, decode_position
-from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded, TooManyWriters
+from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded, TooManyWriters, Trimmed
 from boki_common.errors import Lost as LostError
 from boki_common.ids import Position
-from boki_common.read_reply import POINT_TAGS, decode_read_reply
+from boki_common.read_reply import POINT_TAGS, ReadReply, decode_read_reply
 from boki_common.record_batch import RUN_NAMED
+from boki_common.tag_reads import FROM_BEGINNING, TagRead, TagRow
 from boki_logbook import verdict
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
@@ -27,6 +28,7 @@ from boki_logbook.testing import (
     query,
     read,
 )
+from boki_metalog.loss_evidence import LossEvidence, encode_evidence
 from boki_metalog.metalog_entry import Lost, Trim
 
 ALICE = bytes(15) + b"a"
@@ -56,7 +58,7 @@ async def test_a_read_of_one_record_says_what_a_read_of_two_says_of_the_first(cl
     seqnums += await committed(core, RunSpec(1, ALICE, len(many) + 1, (RecordSpec((5,), b"alone"),)))
     for trim in (None, Trim(1, ((5, seqnums[2]),), False), Trim(1, ((0, seqnums[1]),), False)):
         if trim is not None:
-            await core.reader.trim(1, trim.pairs, forget=False)
+            await core.reader.changes.trim(1, trim.pairs, forget=False)
         for tag in (0, 5, 6, 20, 99):
             for bound in (0, *(one + at for one in seqnums for at in (-1, 0, 1)), 2**63 - 1):
                 for direction, end in ((Direction.NEXT, 2**63 - 1), (Direction.NEXT, seqnums[4]), (Direction.PREV, 0)):
@@ -296,13 +298,26 @@ async def test_a_reply_claims_only_what_was_looked_at(cluster: Any) -> None:
         assert (reply.position, reply.token) == (first, seen)
 
 
-async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: Any) -> None:
+FIRE = encode_evidence(LossEvidence(reason="a fire", by="ops"))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (FIRE, "(given up by ops: a fire)"),
+        (FIRE[:-9], "can read it"),
+        (b"{}", "can read it"),
+        (b"\xff[", "can read it"),
+    ],
+)
+async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: Any, evidence: bytes, words: str) -> None:
+    """Whatever their evidence says: what cannot be read of it is left out."""
     core = await cluster.engine(settings=EngineSettings(cache_bytes=0, retry_first_s=0.001, replicas=1, acks=1))
     seqnums = []
     for number in range(1, 5):
         seqnums += await committed(core, RunSpec(1, ALICE, number, plain_records("x", tags=(5,))))
     shard = core.logs[0].appender.shard
-    cluster.log.builder.order(Lost(1, shard.number, 1, 3, b"{}", True))
+    cluster.log.builder.order(Lost(1, shard.number, 1, 3, evidence, True))
     cluster.log.cut()
     await cluster.settle()
     reply = await read(core, query(5))
@@ -313,8 +328,9 @@ async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: An
     ]
     point = await read(core, query(5, start=seqnums[1], stop=seqnums[1] + 1))
     assert list(point.gaps) == [GapRow(seqnums[1], seqnums[1], GapKind.LOST)]
-    with pytest.raises(LostError, match=f"record {seqnums[2]}"):
+    with pytest.raises(LostError, match=f"record {seqnums[2]}") as lost:
         await core.reader.prev_many({}, 1, [(5, seqnums[2])], Consistency.SESSION)
+    assert str(lost.value).endswith(words)
 
 
 async def test_a_waiting_read_hears_of_what_was_trimmed_before_it_could_look(cluster: Any) -> None:
@@ -325,7 +341,7 @@ async def test_a_waiting_read_hears_of_what_was_trimmed_before_it_could_look(clu
     position = core.covered(1)
     following = asyncio.ensure_future(read(core, query(5, start=first + 1, wait_ms=5_000)))
     await cluster.settle()
-    await core.reader.trim(1, [(0, first + 1)], forget=False)
+    await core.reader.changes.trim(1, [(0, first + 1)], forget=False)
     await cluster.settle()
     assert not following.done(), "it had looked there: nothing is missing"
     cluster.log.cut_by_itself = False
@@ -344,11 +360,62 @@ async def test_a_waiting_read_hears_nothing_of_trims_where_it_had_looked(cluster
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
     await cluster.settle()
-    await core.reader.trim(1, [(0, first + 1)], forget=False)
+    await core.reader.changes.trim(1, [(0, first + 1)], forget=False)
     assert core.state.mark(1, 5) == first + 1 > first
     await committed(core, RunSpec(1, ALICE, 2, plain_records("y", tags=(5,))))
     reply = await waiting
     assert (data_of(reply), list(reply.gaps)) == ([b"y"], [])
+
+
+async def tagged(core: Any, *rows: TagRow, **how: Any) -> ReadReply:
+    """The answer to a read of several tags of book 1."""
+    asked = query(max_records=how.pop("max_records", 10), **how)
+    parts = await core.reader.tags({}, TagRead(asked, 0, rows))
+    return decode_read_reply(memoryview(b"".join(parts)))
+
+
+async def test_a_waiting_read_of_tags_is_answered_by_its_own_and_hears_no_gap_for_what_it_had_looked_at(
+    cluster: Any,
+) -> None:
+    core = await cluster.engine()
+    (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
+    rows = TagRow(5, first), TagRow(7, first)
+    waiting = asyncio.ensure_future(tagged(core, *rows, start=first, wait_ms=5_000))
+    await cluster.settle()
+    for number in (2, 3):
+        (last,) = await committed(core, RunSpec(1, ALICE, number, plain_records("other", tags=(6,))))
+    await core.reader.changes.trim(1, [(0, last)], forget=False)
+    await cluster.settle()
+    assert not waiting.done() and core.reader.parked == 1
+    await committed(core, RunSpec(1, ALICE, 4, plain_records("y", tags=(7, 5))))
+    reply = await waiting
+    assert (data_of(reply), list(reply.gaps), core.reader.parked) == ([b"y"], [], 0)
+    late = await tagged(core, *rows, start=first)
+    assert list(late.gaps) == [GapRow(first, last - 1, GapKind.TRIMMED, place) for place in (1, 2)]
+
+
+async def test_a_read_of_tags_that_waits_in_vain_tells_how_far_it_looked(cluster: Any) -> None:
+    core = await cluster.engine()
+    (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
+    waiting = asyncio.ensure_future(tagged(core, TagRow(5, first), start=first, wait_ms=50))
+    await cluster.settle()
+    (last,) = await committed(core, RunSpec(1, ALICE, 2, plain_records("y", tags=(6,))))
+    await core.reader.changes.trim(1, [(0, last)], forget=False)
+    reply = await waiting
+    assert (data_of(reply), list(reply.gaps), reply.more, reply.takes_tags) == ([], [], False, True)
+    assert reply.position == last
+
+
+async def test_a_read_of_tags_below_what_the_book_has_forgotten(cluster: Any) -> None:
+    core = await cluster.engine()
+    first, second = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
+    await core.reader.changes.trim(1, [(9, 1)], forget=False)
+    core.state.index.book_marks[1] = 0
+    core.state.verdicts.raise_floor(1, second)
+    reply = await tagged(core, TagRow(5, first + 1), TagRow(6, first), TagRow(7, first, FROM_BEGINNING), start=first)
+    assert list(reply.gaps) == [GapRow(first, second, GapKind.TRIMMED, 2)]
+    one = await read(core, query(6, start=first))
+    assert list(one.gaps) == [GapRow(first, second, GapKind.TRIMMED)]
 
 
 async def test_a_linearizable_read_is_not_answered_without_a_barrier(cluster: Any) -> None:
@@ -386,3 +453,23 @@ async def test_a_book_full_of_named_writers_takes_no_new_one(cluster: Any, monke
     with pytest.raises(TooManyWriters) as caught:
         await core.reader.writer_last({}, 1, bytes(15) + b"b")
     assert caught.value.definite and not caught.value.retryable
+
+
+async def test_nothing_found_below_what_the_book_has_forgotten_is_trimmed_and_not_empty(cluster: Any) -> None:
+    """Marks go with the streams they are of: an answer that there was nothing would be a lie."""
+    core = await cluster.engine()
+    first, second = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
+    core.state.verdicts.raise_floor(1, second)
+    for tag, start, gaps in (
+        (6, first, [GapRow(0, second - 1, GapKind.TRIMMED)]),
+        (6, second, []),
+        (5, first, []),
+        (5, first - 1, [GapRow(0, second - 1, GapKind.TRIMMED)]),
+    ):
+        reply = await read(core, query(tag, start=start, stop=0, direction=Direction.PREV))
+        now = core.reader.answer_now({}, query(tag, start=start, stop=0, direction=Direction.PREV))
+        assert now is not None and list(decode_read_reply(memoryview(b"".join(now))).gaps) == gaps
+        assert list(reply.gaps) == gaps
+    with pytest.raises(Trimmed) as raised:
+        await core.reader.prev_many({}, 1, [(5, first), (6, first)], Consistency.SESSION)
+    assert (raised.value.mark, raised.value.index) == (second, 1)

@@ -19,10 +19,11 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.testing import (
     RecordingSource,
     RunSpec,
-    ScriptedLedgers,
     ScriptedLogs,
     append,
+    batches,
     make_batch,
+    model_ledgers,
     plain_records,
     same_state,
 )
@@ -36,7 +37,7 @@ class World:
     """Engines over several logs, and one pipelined writer per book."""
 
     def __init__(self, count: int) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.logs = ScriptedLogs(count)
         self.cores: list[EngineCore] = []
         self.source = RecordingSource()
@@ -76,6 +77,7 @@ class World:
     def check(self) -> None:
         """Every number of every book is committed once, in order, and is in the index in that order."""
         assert not [row for row in self.source.rows if row.verdict != Verdict.COMMITTED]
+        assert not any(core.state.foreign for core in self.cores), "no engine sends what the term does not order"
         index = self.cores[0].state.index.streams()
         for book, sent in self.sent.items():
             rows = sorted(
@@ -110,7 +112,9 @@ async def test_a_batch_is_split_by_the_slots_of_its_books(world: World) -> None:
     world.check()
     for number, log in core.logs.items():
         assert log.appender.shard is not None
-        books = [run.book for batch in world.ledgers.batches(log.appender.shard.writer.ledger_id) for run in batch.runs]
+        books = [
+            run.book for batch in batches(world.ledgers, log.appender.shard.writer.ledger_id) for run in batch.runs
+        ]
         assert books == [book for book in BOOKS if world.logs.slots[slot_of(book)] == number]
     assert {tuple(token) for token in world.source.tokens} == {(0,), (1,)}, "an answer has its own log's position"
     assert core.appender.queued_bytes == 0
@@ -156,11 +160,11 @@ async def test_what_the_old_log_did_not_cut_goes_the_new_way_first(world: World)
     world.send(core, book)
     await world.until(lambda: world.answered() == 1)
     world.logs[0].cut_by_itself = False
-    world.ledgers.ack_by_itself = False
+    world.ledgers.hold_acks = True
     for _ in range(8):
         world.send(core, book)
         await world.settle()
-    world.ledgers.ack_by_itself = True
+    world.ledgers.hold_acks = False
     world.logs.holding = [0]
     await world.logs.move([slot_of(book)], to=1)
     for _ in range(3):
@@ -199,6 +203,30 @@ async def test_a_book_of_another_log_never_enters_a_shard(world: World) -> None:
     core.appender._routes.ended(world.logs[0].term)  # a fault: the routes send it to log 1
     with pytest.raises(AssertionError, match="a book of another log"):
         world.send(core, book)
+
+
+async def test_what_somebody_puts_into_another_log_joins_nothing_on_any_engine(world: World) -> None:
+    """Its checksums are right, and logs know no order between each other: it is no part of its book."""
+    cores = [await world.engine() for _ in range(2)]
+    await world.until(lambda: all(log.appender.shard for core in cores for log in core.logs.values()))
+    book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 1)
+    world.send(cores[0], book)
+    log, ledger = world.logs[0], await world.ledgers.create()
+    link = log.link(cores[0])
+    shard = await link.open_shard("ee" * 16, ledger.ledger_id)
+    hostile = make_batch(RunSpec(book, WRITER, 2, plain_records("2 of somebody else")))
+    ledger.submit(*hostile.at(link.term, shard, 0))
+    link.report(shard, 1, 1)
+    log.cut()
+    await world.until(lambda: all(core.state.foreign and not core.pending for core in cores))
+    world.send(cores[1], book)
+    await world.until(lambda: world.answered() == 2)
+    late = await world.engine()
+    await world.until(lambda: same_state(cores[0], late) and same_state(*cores))
+    assert len(late.state.index.streams()[book, 0]) == 2 == late.state.writer_last(book, WRITER)
+    (told,) = late.logs[0].status()["foreign"]
+    assert f"book {book} of slot {slot_of(book)}: they joined nothing" in told
+    assert not late.logs[1].status()["foreign"] and not late.faults()
 
 
 async def test_a_log_that_is_added_takes_over_slots(world: World) -> None:
@@ -247,14 +275,14 @@ async def test_moves_under_pipelined_appends_are_exactly_once_and_in_order(steps
     await world.logs.begin()
     try:
         core, other = await world.engine(), await world.engine()
-        world.ledgers.ack_by_itself = False
+        world.ledgers.hold_acks = True
         for log in world.logs.logs.values():
             log.cut_by_itself = False
         for step, what in steps:
             await _disturb(world, core, step, what)
         for number in list(world.logs.holding):
             await world.logs.release(number)
-        world.ledgers.ack_by_itself = True
+        world.ledgers.hold_acks = False
         for ledger in world.ledgers.ledgers.values():
             ledger.ack()
         for log in world.logs.logs.values():

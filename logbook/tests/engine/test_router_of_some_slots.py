@@ -12,7 +12,7 @@ from boki_common.ids import slot_of
 from boki_common.metrics import Metrics
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RecordingSource, RunSpec, ScriptedLedgers, ScriptedLogs, append, plain_records
+from boki_logbook.testing import RecordingSource, RunSpec, ScriptedLogs, append, model_ledgers, plain_records
 
 WRITER: Final = bytes(15) + b"w"
 LOWER_HALF: Final = EngineSettings(
@@ -25,7 +25,7 @@ BOOK: Final = next(book for book in range(1, 100) if slot_of(book) < 512)
 @pytest.fixture
 async def core() -> AsyncIterator[EngineCore]:
     """It has met the first of two logs, and has no reason to follow the other."""
-    ledgers, logs = ScriptedLedgers(), ScriptedLogs(2)
+    ledgers, logs = model_ledgers(), ScriptedLogs(2)
     await logs.begin()
     core = EngineCore(ledgers=ledgers, incarnation="1".zfill(32), settings=LOWER_HALF, metrics=Metrics())
     core.log_found(0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common import limits
 from boki_common.ids import slot_of
-from boki_logbook import routes as routes_module
 from boki_logbook.routes import NOWHERE, Routes
 from boki_metalog.view import SlotRange
 
@@ -78,7 +78,7 @@ def test_a_split_has_each_run_once_where_its_slot_goes(books: list[int]) -> None
 
 
 def test_slots_of_few_books_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes_module, "BOOKS", 3)
+    monkeypatch.setattr(limits, "ENGINE_BOOKS_ROUTED", 3)
     routes = Routes()
     routes.started(0, 1, ALL)
     for first in range(0, 40, 4):

@@ -7,27 +7,28 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
 from boki_logbook.carried_entries import CarriedEntries, Metalog
 from boki_logbook.places import ShardPlace
 from boki_logbook.sealer import Sealer, _turn
-from boki_logbook.testing import ScriptedLedger, ScriptedLedgers, ScriptedLog
+from boki_logbook.testing import ScriptedLog, model_ledgers
 from boki_metalog.progress import CutBuilder
 
 
 @pytest.fixture
-def ledgers() -> ScriptedLedgers:
-    return ScriptedLedgers()
+def ledgers() -> ModelLedgers:
+    return model_ledgers()
 
 
 @pytest.fixture
-def log(ledgers: ScriptedLedgers) -> ScriptedLog:
+def log(ledgers: ModelLedgers) -> ScriptedLog:
     made = ScriptedLog()
-    ledgers.metalog = made.metalog
+    ledgers.entries_elsewhere = made.metalog
     return made
 
 
 @pytest.fixture
-async def sealer(ledgers: ScriptedLedgers, log: ScriptedLog) -> AsyncIterator[Sealer]:
+async def sealer(ledgers: ModelLedgers, log: ScriptedLog) -> AsyncIterator[Sealer]:
     carried = CarriedEntries(
         ledgers, metalog=lambda term: Metalog(1_000 + term, len(log.history[term])), shards=lambda _: {}
     )
@@ -38,20 +39,20 @@ async def sealer(ledgers: ScriptedLedgers, log: ScriptedLog) -> AsyncIterator[Se
     await asyncio.wait([running])
 
 
-def ended(writer: ScriptedLedger, entries: int) -> ShardPlace:
+def ended(writer: ModelLedger, entries: int) -> ShardPlace:
     """A shard of that ledger, of which so many entries are ordered."""
     shard = ShardPlace(1, 0, writer.ledger_id, "")
     shard.records_end = shard.entries_end = entries
     return shard
 
 
-async def closed(ledgers: ScriptedLedgers, *ledger_ids: int) -> None:
+async def closed(ledgers: ModelLedgers, *ledger_ids: int) -> None:
     async with asyncio.timeout(10):
         while any(ledgers[ledger_id].closed_at is None for ledger_id in ledger_ids):
             await asyncio.sleep(0)
 
 
-async def test_a_writer_closes_its_own_ledger(ledgers: ScriptedLedgers, sealer: Sealer) -> None:
+async def test_a_writer_closes_its_own_ledger(ledgers: ModelLedgers, sealer: Sealer) -> None:
     writer = await ledgers.create()
     writer.submit(b"x")
     writer.ack()
@@ -60,7 +61,7 @@ async def test_a_writer_closes_its_own_ledger(ledgers: ScriptedLedgers, sealer: 
     assert ledgers.recovered == []
 
 
-async def test_a_writer_that_cannot_is_replaced_by_recovery(ledgers: ScriptedLedgers, sealer: Sealer) -> None:
+async def test_a_writer_that_cannot_is_replaced_by_recovery(ledgers: ModelLedgers, sealer: Sealer) -> None:
     writer = await ledgers.create()
     writer.submit(b"x")
     writer.ack()
@@ -70,7 +71,7 @@ async def test_a_writer_that_cannot_is_replaced_by_recovery(ledgers: ScriptedLed
     assert ledgers.recovered == [(writer.ledger_id, 1)]
 
 
-async def test_another_engine_has_the_time_to_close_what_it_wrote(ledgers: ScriptedLedgers, sealer: Sealer) -> None:
+async def test_another_engine_has_the_time_to_close_what_it_wrote(ledgers: ModelLedgers, sealer: Sealer) -> None:
     writer = await ledgers.create()
     sealer.seal(ended(writer, 0), None)
     for _ in range(10):
@@ -90,7 +91,7 @@ def test_engines_look_one_after_another_and_not_in_one_order() -> None:
     assert all(0 <= turn < 1 for of_one in turns.values() for turn in of_one)
 
 
-async def test_one_that_cannot_be_closed_does_not_hold_up_the_others(ledgers: ScriptedLedgers, sealer: Sealer) -> None:
+async def test_one_that_cannot_be_closed_does_not_hold_up_the_others(ledgers: ModelLedgers, sealer: Sealer) -> None:
     lost, fine = await ledgers.create(), await ledgers.create()
     sealer.seal(ended(lost, 1), None)
     sealer.seal(ended(fine, 0), None)
@@ -114,7 +115,7 @@ def carries(log: ScriptedLog, *bodies: bytes) -> None:
 
 
 async def test_what_the_metalog_carries_completes_a_ledger(
-    ledgers: ScriptedLedgers, log: ScriptedLog, sealer: Sealer
+    ledgers: ModelLedgers, log: ScriptedLog, sealer: Sealer
 ) -> None:
     writer = await ledgers.create()
     for payload in (b"first", b"second"):
@@ -127,7 +128,7 @@ async def test_what_the_metalog_carries_completes_a_ledger(
 
 
 async def test_a_metalog_that_cannot_be_read_keeps_a_ledger_open(
-    ledgers: ScriptedLedgers, log: ScriptedLog, sealer: Sealer
+    ledgers: ModelLedgers, log: ScriptedLog, sealer: Sealer
 ) -> None:
     writer = await ledgers.create()
     writer.submit(b"first")
@@ -143,10 +144,8 @@ async def test_a_metalog_that_cannot_be_read_keeps_a_ledger_open(
     assert writer.entries == [b"first", b"second"]
 
 
-async def test_a_writer_closes_when_all_that_is_ordered_is_acknowledged(
-    ledgers: ScriptedLedgers, sealer: Sealer
-) -> None:
-    ledgers.ack_by_itself = False
+async def test_a_writer_closes_when_all_that_is_ordered_is_acknowledged(ledgers: ModelLedgers, sealer: Sealer) -> None:
+    ledgers.hold_acks = True
     writer = await ledgers.create()
     for _ in range(3):
         writer.submit(b"x")
@@ -162,9 +161,9 @@ async def test_a_writer_closes_when_all_that_is_ordered_is_acknowledged(
 
 
 async def test_a_writer_that_is_not_acknowledged_in_time_is_replaced_by_recovery(
-    ledgers: ScriptedLedgers, sealer: Sealer
+    ledgers: ModelLedgers, sealer: Sealer
 ) -> None:
-    ledgers.ack_by_itself = False
+    ledgers.hold_acks = True
     writer = await ledgers.create()
     writer.submit(b"x")
     sealer.seal(ended(writer, 1), writer)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.core_as_engine import CoreAsEngine
 
 import boki
 from boki_common import engine_protocol as wire
@@ -98,6 +99,7 @@ class Served:
 
     def __init__(self, core: EngineCore) -> None:
         self.core = core
+        self.engine = CoreAsEngine(core)
         self.connections: dict[SdkConnection, None] = {}
         self.server: MessageServer
         self.sdks: list[Sdk] = []
@@ -105,7 +107,7 @@ class Served:
     def connected(self, peer: MessagePeer) -> SdkConnection:
         connection = SdkConnection(
             peer,
-            engine=self.core,
+            engine=self.engine,
             appender=self.core.appender,
             reader=self.core.reader,
             headers=self.core.headers,
@@ -310,7 +312,15 @@ async def test_an_unknown_version_is_told_which(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\xc1", b"\x81\xa1\xff\x01", msgspec.msgpack.encode({"versions": "1"}), msgspec.msgpack.encode([1])]
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x81\xa1\xff\x01",
+        msgspec.msgpack.encode({"versions": "1"}),
+        msgspec.msgpack.encode([1]),
+        b"\x81\xa4auth" + b"\x91" * 20_000,
+    ],
 )
 async def test_a_hello_that_is_none(served: Served, body: bytes) -> None:
     sdk = await served.sdk(greet=False)
@@ -353,6 +363,48 @@ async def test_malformed_appends_end_the_connection_and_nothing_else(served: Ser
     assert len(served.core.state.index) == 1
 
 
+async def test_a_record_that_nobody_could_open_is_refused_before_it_is_stored(served: Served) -> None:
+    """Its columns are right: it would be ordered, and every reader would end there."""
+    sdk, other = await served.sdk(), await served.sdk()
+    batch = make_batch(run(1, b"x"))
+    sdk.peer.push(wire.OP_APPEND, NO_TOKEN, batch.header, b"\xff\x00x")
+    assert isinstance(await sdk.lost, ProtocolError)
+    other.append(run(1, b"y"))
+    await other.answers(1)
+    assert served.core.state.records == 1
+
+
+async def test_a_record_that_is_stored_and_nobody_can_open_is_a_gap_with_evidence_and_readers_go_on(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an engine of an earlier version took it."""
+    monkeypatch.setattr(server, "check_payloads", lambda batch: None)
+    sdk = await served.sdk()
+    book = 7
+    sdk.append(run(1, b"1", book=book))
+    batch = make_batch(run(2, b"x", tags=(5,), book=book))
+    sdk.peer.push(wire.OP_APPEND, NO_TOKEN, batch.header, b"\xff\x00x")
+    sdk.append(run(3, b"3", book=book))
+    bad = (await sdk.answers(3))[1].first_seqnum
+    address = served.server.address
+    async with await boki.connect(f"unix://{address.path}" if address.path else f"boki://{address}") as client:
+        found = [item async for item in client.book(book).read()]
+        assert [item.data for item in found if isinstance(item, boki.Record)] == [b"1", b"3"]
+        (gap,) = (item for item in found if isinstance(item, boki.Gap))
+        assert (gap.kind, gap.first, gap.last) == (boki.GapKind.LOST, bad, bad)
+        assert "declares 255 bytes of tag names" in gap.evidence
+        for reading in (
+            client.book(book).read_at(bad),
+            client.book(book).read_next(tag=5, at_least=0),
+            client.book(book).check_tail(tag=5),
+            client.book(book).read_prev_many([(5, None)]),
+        ):
+            with pytest.raises(boki.Lost, match="cannot be read"):
+                await reading
+        record = await client.book(book).read_next(at_least=bad + 1)
+        assert record is not None and record.data == b"3", "the next one"
+
+
 async def test_a_compressed_batch_is_refused(served: Served) -> None:
     sdk = await served.sdk()
     batch = make_batch(run(1, bytes(10_000)))
@@ -392,7 +444,7 @@ def shrink_queue(served: Served) -> None:
 
 
 async def test_a_full_queue_is_told_to_who_sent(served: Served, cluster: Any) -> None:
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     shrink_queue(served)
     sdk = await served.sdk()
     error = await refused(sdk, wire.OP_APPEND, NO_TOKEN + bytes(make_batch(run(1, bytes(5_000)))._view))
@@ -443,7 +495,7 @@ async def test_what_was_refused_is_there_once_and_in_order(served: Served, clust
         appended = await submitted(cluster, first, second)
         lost = second._connection
         assert lost is not None
-        await cluster.until(lambda: lost._peer is None)
+        await cluster.until(lambda: lost.peer is None)
         assert appender.queued_bytes > 75_000
         await cluster.log.begin_term()
         await there_once_and_in_order(appended)
@@ -455,14 +507,14 @@ async def test_clients_are_slowed_down_before_they_are_refused(served: Served, c
     appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=150_000)
     cluster.log.cut_by_itself = False
     async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
-        peers = [client._connection._peer for client in (first, second) if client._connection is not None]
+        peers = [client._connection.peer for client in (first, second) if client._connection is not None]
         appended = await submitted(cluster, first, second)
         await cluster.until(lambda: all(connection._held_back for connection in served.connections))
         assert 75_000 < appender.queued_bytes < 150_000
         cluster.log.cut_by_itself = True
         cluster.log.cut_soon()
         await there_once_and_in_order(appended)
-        assert [client._connection._peer for client in (first, second) if client._connection is not None] == peers
+        assert [client._connection.peer for client in (first, second) if client._connection is not None] == peers
     assert appender.queued_bytes == 0
 
 
@@ -531,7 +583,7 @@ async def test_a_certain_conflict_is_told_while_nothing_is_ordered(served: Serve
     sdk = await served.sdk()
     sdk.append(run(1, b"x", b"y", tags=(5,)))
     (row,) = await sdk.answers(1)
-    cluster.ledgers.ack_by_itself = False
+    cluster.ledgers.hold_acks = True
     shard = served.core.logs[0].appender.shard
     assert shard is not None
     sdk.append(RunSpec(1, ALICE, 3, (RecordSpec(tags=(5,), data=b"loser", expect=((5, row.first_seqnum),)),)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from boki_common import limits
+from boki_ledger.testing.model_ledgers import ModelLedger
 from boki_logbook.shard import Piece, Shard
-from boki_logbook.testing import RecordingSource, RecordSpec, RunSpec, ScriptedLedger, ScriptedLedgers, make_batch
+from boki_logbook.testing import RecordingSource, RecordSpec, RunSpec, make_batch, model_ledgers
 
 
 def shard() -> Shard:
-    return Shard(1, 0, ScriptedLedger(ScriptedLedgers(), 5), 10.0)
+    return Shard(1, 0, ModelLedger(model_ledgers(), 5), 10.0)
 
 
 def submit(one: Shard, entry: int, *, records: int = 2, pieces: int = 1) -> None:

@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.ids import slot_of
 from boki_common.record_batch import RUN_NAMED
+from boki_common.testing.machine import CountingRandom
+from boki_common.writer_ids import born_writer
 from boki_logbook import snapshot_format
 from boki_logbook.places import ShardPlace
 from boki_logbook.snapshot_format import CHUNK_BYTES, Decoder, LogPoint, Snapshot, encode, raw_bytes
-from boki_logbook.state import DecisionState
-from boki_logbook.state_snapshot import RowColumns, StateSnapshot
+from boki_logbook.state import DecisionState, checked_state
+from boki_logbook.state_snapshot import PairColumns, RowColumns, StateSnapshot
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
-from boki_metalog.metalog_entry import Lost, Trim
+from boki_metalog.metalog_entry import Expire, Lost, Trim
 
 POINT = LogPoint(0, 2, 7, False, 99, 100, 5_000, 3, ((1, 20, 2), (2, 4, 1)))
 
@@ -108,6 +112,29 @@ def test_every_damaged_byte_is_found() -> None:
             decoded([bytes(damaged)], raw_bytes(snapshot))
 
 
+def respun(chunk: bytes, at: int, bits: int) -> bytes:
+    """The chunk with one byte of its piece changed, and everything that covers it right."""
+    piece = bytearray(zstandard.ZstdDecompressor().decompress(chunk[20:]))
+    piece[at] ^= bits
+    frame = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(piece))
+    return rewritten(chunk[:20] + frame, version=chunk[4])
+
+
+@pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
+def test_a_snapshot_with_any_byte_changed_and_all_digests_right_is_refused_or_a_state(bits: int) -> None:
+    """Whoever begins with it finds out before it is begun with, and by name."""
+    snapshot = a_snapshot()
+    (chunk,) = encode(snapshot)
+    refused = taken = 0
+    for at in range(raw_bytes(snapshot)):
+        try:
+            checked_state(decoded([respun(chunk, at, bits)], raw_bytes(snapshot)).state)
+            taken += 1
+        except (CorruptData, VersionMismatch):
+            refused += 1
+    assert refused > 100 and taken > 100, (refused, taken)
+
+
 def test_half_a_snapshot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_format, "CHUNK_BYTES", 64)
     snapshot = a_snapshot()
@@ -132,7 +159,32 @@ def test_a_newer_snapshot_is_refused_by_name() -> None:
     snapshot = a_snapshot()
     (chunk,) = encode(snapshot)
     with pytest.raises(VersionMismatch, match="upgrade this program"):
-        decoded([rewritten(chunk, version=2)], raw_bytes(snapshot))
+        decoded([rewritten(chunk, version=3)], raw_bytes(snapshot))
+
+
+def with_a_writer_forgotten() -> Snapshot:
+    state = some_state([])
+    places = state.places.terms[2]
+    writer = born_writer(CountingRandom(), 77)
+    batch = make_batch(RunSpec(1, writer, 1, (RecordSpec(),)))
+    state.apply_entry(places, batch, shard=0, entry=9, time_ms=1)
+    state.apply_command(places, Expire(1, writer, 1), time_ms=1)
+    return Snapshot(state.snapshot_state(), (POINT,), ())
+
+
+def test_floors_of_writers_make_version_2_and_outlive_it() -> None:
+    snapshot, before = with_a_writer_forgotten(), a_snapshot()
+    assert [next(iter(encode(one)))[4] for one in (snapshot, before)] == [2, 1]
+    state = DecisionState.from_snapshot(decoded(encode(snapshot), raw_bytes(snapshot)).state)
+    assert state.verdicts.writers.past.by_slot == {slot_of(1): 77}
+    assert not DecisionState.from_snapshot(decoded(encode(before), raw_bytes(before)).state).verdicts.writers.past
+
+
+def test_a_snapshot_whose_chunks_and_head_are_of_two_versions_is_refused() -> None:
+    for snapshot, version in ((with_a_writer_forgotten(), 1), (a_snapshot(), 2)):
+        (chunk,) = encode(snapshot)
+        with pytest.raises(CorruptData, match="of version"):
+            decoded([rewritten(chunk, version=version)], raw_bytes(snapshot))
 
 
 def test_sizes_are_compared_before_memory_is_taken() -> None:
@@ -156,7 +208,8 @@ def test_columns_that_do_not_fit_each_other_are_refused() -> None:
         _with(state, rows=(short, *state.rows[1:])),
         _with(state, writers=lame),
         _with(state, terms=(odd, *state.terms[1:])),
-        _with(state, books=state.books, floors=state.floors._replace(values=np.zeros(9, np.uint64))),
+        _with(state, writer_floors=PairColumns(np.zeros(1, np.uint64), np.zeros(2, np.uint64))),
+        _with(state, floors=state.floors._replace(values=np.zeros(9, np.uint64))),
     ):
         made = Snapshot(broken, (), ())
         with pytest.raises(CorruptData, match="do not fit each other"):
@@ -213,3 +266,9 @@ def test_loading_takes_little_more_than_what_is_loaded() -> None:
         tracemalloc.stop()
     assert (len(loaded.index), loaded.places.entry_count) == (runs * run_rows, entries)
     assert peak < size + of_entries + of_run + CHUNK_BYTES
+
+
+def test_a_chunk_whose_checksum_is_right_and_that_holds_no_frame_is_damage() -> None:
+    (chunk,) = encode(a_snapshot())
+    with pytest.raises(CorruptData, match="holds no frame"):
+        decoded([rewritten(chunk[:20] + b"no frame at all", version=chunk[4])], 1_000)

@@ -12,6 +12,7 @@ from boki_logbook.snapshot_rules import (
     NO_SNAPSHOT,
     SnapshotPoint,
     as_applied,
+    behind,
     decode_node,
     encode_node,
     never_named,
@@ -36,6 +37,26 @@ def test_the_node_is_read_as_it_was_written() -> None:
         decode_node(encode_node(msgspec.structs.replace(NODE, version=2)))
     with pytest.raises(CorruptData, match="names"):
         decode_node(encode_node(msgspec.structs.replace(NODE, chunks=901)))
+
+
+@pytest.mark.parametrize(
+    ("points", "late"),
+    [
+        ([(0, 3, 9, False), (1, 4, 2, True)], []),
+        ([(0, 3, 10, False), (1, 5, 0, False), (2, 9, 9, True)], []),
+        ([(0, 3, 9, True), (1, 4, 2, True)], []),
+        ([(0, 3, 8, False), (1, 4, 2, True)], [0]),
+        ([(0, 4, 0, False), (1, 4, 2, False)], [1]),
+        ([(0, 2, 99, True), (1, 3, 99, True)], [0, 1]),
+        ([(0, 9, 9, False)], [1]),
+    ],
+)
+def test_no_snapshot_replaces_one_that_is_further_in_any_log(
+    points: list[tuple[int, int, int, bool]], late: list[int]
+) -> None:
+    logs = [LogPoint(log, term, entry, ended, 0, 0, 0, 0, ()) for log, term, entry, ended in points]
+    assert behind(NODE, logs) == late
+    assert behind(NO_SNAPSHOT, logs) == []
 
 
 def test_a_snapshot_covers_terms_up_to_its_points() -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
 
+from boki_common import limits
 from boki_common.errors import CorruptData, NotEnoughBookies
 from boki_ledger.testing.ledgers import Ledgers
-from boki_logbook import snapshot_format, snapshots
+from boki_logbook import snapshot_format
 from boki_logbook.places import ShardPlace
 from boki_logbook.snapshot_format import LogPoint, Snapshot
 from boki_logbook.snapshot_rules import NO_SNAPSHOT, SNAPSHOT_PATH, SnapshotPoint, encode_node
-from boki_logbook.snapshots import SnapshotStore, snapshot_to_start_from
+from boki_logbook.snapshots import UNUSABLE, SnapshotStore, Start, snapshot_to_start_from
 from boki_logbook.state import DecisionState
 from boki_logbook.testing import RunSpec, make_batch, plain_records
 
@@ -62,7 +63,7 @@ async def reclaimed() -> bool:
 
 async def test_what_was_saved_is_loaded(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_format, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(snapshots, "LEDGER_CHUNKS", 5)
+    monkeypatch.setattr(limits, "SNAPSHOT_LEDGER_CHUNKS", 5)
     one, two = await stores.store(), await stores.store()
     assert await one.newest() == (NO_SNAPSHOT, -1)
     _, version = await one.newest(make=True)
@@ -117,11 +118,19 @@ async def test_nothing_stays_behind_when_bookies_are_away(stores: Stores) -> Non
     assert await one.newest() == (NO_SNAPSHOT, version)
 
 
+async def start(store: SnapshotStore, *, whole: Callable[[], Awaitable[bool]], waits: list[str] | None = None) -> Start:
+    """As an engine that can use whatever it can read."""
+    said: list[str] = [] if waits is None else waits
+    return await snapshot_to_start_from(
+        store, whole=whole, usable=lambda snapshot: None, waits=said.append, retry_s=0.001
+    )
+
+
 async def test_without_a_snapshot_one_starts_from_the_metalogs(stores: Stores) -> None:
     one = await stores.store()
-    assert await snapshot_to_start_from(one, whole=reclaimed, retry_s=0.001) is None
+    assert await start(one, whole=reclaimed) == Start(None)
     await one.newest(make=True)
-    assert await snapshot_to_start_from(one, whole=reclaimed, retry_s=0.001) is None
+    assert await start(one, whole=reclaimed) == Start(None)
 
 
 async def test_a_damaged_snapshot_is_passed_over_while_the_metalogs_are_there(stores: Stores) -> None:
@@ -138,9 +147,28 @@ async def test_a_damaged_snapshot_is_passed_over_while_the_metalogs_are_there(st
     ):
         store = stores.ledgers.store
         await store.set(SNAPSHOT_PATH, encode_node(changed), version=(await store.get(SNAPSHOT_PATH)).version)
-        assert await snapshot_to_start_from(one, whole=whole, retry_s=0.001) is None
-        with pytest.raises(CorruptData, match="their metalogs are gone"):
-            await snapshot_to_start_from(one, whole=reclaimed, retry_s=0.001)
+        snapshot, fault = await start(one, whole=whole)
+        assert snapshot is None and isinstance(fault, UNUSABLE), "said, since nobody may rely on it any more"
+        waits: list[str] = []
+        waiting = asyncio.ensure_future(start(one, whole=reclaimed, waits=waits))
+        while not waits:
+            await asyncio.sleep(0)
+        assert "their metalogs are gone" in waits[0] and not waiting.done()
+        await store.set(SNAPSHOT_PATH, encode_node(node), version=(await store.get(SNAPSHOT_PATH)).version)
+        assert (await waiting).snapshot is not None, "another one is named, or its ledgers are back"
+        assert len(waits) == 1
+
+
+async def test_a_snapshot_that_no_state_can_be_made_of_is_passed_over(stores: Stores) -> None:
+    one = await stores.store()
+    _, version = await one.newest(make=True)
+    await one.save(a_snapshot(), version=version)
+
+    def usable(snapshot: Snapshot) -> None:
+        raise CorruptData("nothing fits")
+
+    begun = await snapshot_to_start_from(one, whole=whole, usable=usable, waits=lambda _: None, retry_s=0.001)
+    assert begun.snapshot is None and "nothing fits" in str(begun.fault)
 
 
 async def test_a_snapshot_that_was_replaced_while_it_was_read_is_read_anew(stores: Stores) -> None:
@@ -148,9 +176,9 @@ async def test_a_snapshot_that_was_replaced_while_it_was_read_is_read_anew(store
     _, version = await one.newest(make=True)
     old = await one.save(a_snapshot(1), version=version)
     assert old is not None
-    loading = asyncio.ensure_future(snapshot_to_start_from(two, whole=reclaimed, retry_s=0.001))
+    loading = asyncio.ensure_future(start(two, whole=reclaimed))
     await one.save(a_snapshot(3), version=version + 1)
     await one.delete(old.ledgers)
-    loaded = await loading
+    loaded = (await loading).snapshot
     assert loaded is not None and loaded.state.records in (1, 3)
-    assert await snapshot_to_start_from(two, whole=reclaimed, retry_s=0.001) is not None
+    assert (await start(two, whole=reclaimed)).snapshot is not None

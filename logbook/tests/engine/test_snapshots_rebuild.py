@@ -14,15 +14,7 @@ from boki_common.record_batch import RUN_NAMED
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.snapshot_format import Decoder, Snapshot, encode, raw_bytes
-from boki_logbook.testing import (
-    RecordingSource,
-    RecordSpec,
-    RunSpec,
-    ScriptedLedgers,
-    ScriptedLogs,
-    append,
-    same_state,
-)
+from boki_logbook.testing import RecordingSource, RecordSpec, RunSpec, ScriptedLogs, append, model_ledgers, same_state
 from boki_metalog.metalog_entry import Expire, Trim
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
@@ -90,7 +82,7 @@ class World:
     """Two logs and the engine that writes them."""
 
     def __init__(self) -> None:
-        self.ledgers = ScriptedLedgers()
+        self.ledgers = model_ledgers()
         self.logs = ScriptedLogs(2)
         self.cores: list[EngineCore] = []
         self.numbers: dict[tuple[int, bytes], int] = {}

@@ -11,11 +11,10 @@ from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID
 from boki_logbook.index import Index
 from boki_logbook.index_tail import BATCH_START
 from boki_logbook.places import ShardPlace, TermPlaces
-from boki_logbook.some_slots import indexed, own_runs
+from boki_logbook.some_slots import indexed
 from boki_logbook.state import DecisionState
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 from boki_metalog.metalog_entry import Command, Expire, Trim
-from boki_metalog.term_order import ALL_SLOTS
 
 WRITERS = tuple(bytes([n]) * 16 for n in range(1, 3))
 BOOKS = range(1, 7)
@@ -84,9 +83,7 @@ def test_what_is_known_of_own_slots_is_what_an_engine_of_all_knows(
         if state is not whole:
             assert all(indexed(book, SOME) for book, _ in state.index.streams())
             assert all(indexed(book, SOME) for book, _ in state.verdicts.writers)
-            assert all(
-                indexed(book, SOME) for book in [*state.index.books, *state.index.book_marks, *state.verdicts.floors]
-            )
+            assert all(indexed(book, SOME) for book in [*state.index.book_marks, *state.verdicts.floors])
             assert all(indexed(book, SOME) for book in state.index.marks.columns().books.tolist())
 
 
@@ -102,12 +99,6 @@ def test_places_of_own_records_are_where_they_are_among_the_others() -> None:
     assert decision.losers == [(0, 3)]
     assert state.places.locate(first).first_seqnum == ids.seqnum(1, 0)
     assert places.live == 3, "the term is let go of when the own records are dead"
-
-
-def test_nothing_is_changed_where_all_runs_are_own() -> None:
-    batch = make_batch(RunSpec(OWN[0], WRITERS[0], 1, (RecordSpec(),)))
-    assert own_runs(batch.runs, SOME) is batch.runs
-    assert own_runs(batch.runs, ALL_SLOTS) is batch.runs
 
 
 def test_a_batch_may_join_its_streams_part_by_part() -> None:

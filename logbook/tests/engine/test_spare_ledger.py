@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from boki_common.errors import CallTimeout, NotEnoughBookies
+from boki_ledger.testing.model_ledgers import ModelLedgers
 from boki_logbook.settings import EngineSettings
 from boki_logbook.spare_ledger import SpareLedger
-from boki_logbook.testing import ScriptedLedgers, ScriptedLog
+from boki_logbook.testing import ScriptedLog, model_ledgers
 from boki_logbook.testing_logs import ScriptedLink
 from boki_metalog.errors import ShardNotOpen
 
@@ -21,8 +22,8 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-async def made() -> tuple[ScriptedLedgers, SpareLedger, ScriptedLink]:
-    ledgers, log = ScriptedLedgers(), ScriptedLog()
+async def made() -> tuple[ModelLedgers, SpareLedger, ScriptedLink]:
+    ledgers, log = model_ledgers(), ScriptedLog()
     await log.begin_term()
     spare = SpareLedger(ledgers, incarnation="1" * 32, settings=EngineSettings(replicas=1, acks=1))
     return ledgers, spare, ScriptedLink(log, log.term)

@@ -180,7 +180,7 @@ def test_a_book_is_forgotten_as_a_whole_once_nothing_of_it_lives() -> None:
     trim(state, places, (0, FOR_EVER), forget=True, time_ms=3 * HOUR_MS)
     assert [state.newest(BOOK, tag) for tag in (0, 5, 6)] == [0, 0, 0]
     assert (state.floor(BOOK), state.mark(BOOK, 0)) == (second, second + 1)
-    assert state.index.book_count == 0
+    assert state.index.count_books() == 0
 
 
 def test_an_early_conflict_is_one_that_stands_for_ever() -> None:

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from boki_common import limits
 from boki_common.engine_protocol import NEWEST_FORGOTTEN, Verdict
-from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
+from boki_common.ids import slot_of
+from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch
+from boki_common.testing.machine import CountingRandom
+from boki_common.writer_ids import born_writer
 from boki_logbook.places import ShardPlace
 from boki_logbook.state import DecisionState
 from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
@@ -265,22 +268,66 @@ def test_answers_of_a_long_stream_stay_few() -> None:
     assert isinstance(kept, tuple) and len(kept) <= 22
 
 
-def test_end_drops_a_session_writer_and_keeps_a_named_one() -> None:
+def test_the_end_of_a_writer_makes_nobody_forget_it() -> None:
     log = Log()
     log.decide(run(1, 3), run(1, 1, writer=BOB, flags=RUN_NAMED))
     log.decide(run(4, 1, flags=RUN_END))
     log.decide(RunSpec(7, BOB, 2, (), 1, RUN_END | RUN_NAMED))
-    assert log.verdicts.last(7, ALICE) == 0
+    assert log.verdicts.last(7, ALICE) == 4
     assert log.verdicts.last(7, BOB) == 1
+    assert {answer.verdict for answer in log.decide(run(1, 4)).answers} == {Verdict.COMMITTED}
+    assert log.streams.committed == []
 
 
-def test_an_end_that_is_a_gap_drops_nothing() -> None:
+YOUNG, MIDDLING, OLD = (born_writer(CountingRandom(), birth) for birth in (300, 200, 100))
+
+
+@pytest.mark.parametrize("flags", [0, RUN_VOID, RUN_RESENT])
+def test_number_1_is_not_decided_of_a_writer_as_old_as_one_that_was_forgotten(flags: int) -> None:
     log = Log()
-    log.decide(run(1, 3))
-    log.decide(RunSpec(7, ALICE, 9, (), 1, RUN_END))
-    assert log.verdicts.last(7, ALICE) == 3
-    log.decide(RunSpec(7, ALICE, 4, (), 1, RUN_END))
-    assert log.verdicts.last(7, ALICE) == 0
+    log.decide(run(1, 3, writer=MIDDLING))
+    assert log.verdicts.expire(7, MIDDLING, 3)
+    for writer in (MIDDLING, OLD):
+        decision = log.decide(run(1, 2, writer=writer, flags=flags))
+        assert one(decision) == Answer(0, 1, 2, 200, Verdict.TOO_OLD, ())
+        assert (decision.losers, log.verdicts.last(7, writer)) == ([(0, 2)], 0)
+    assert one(log.decide(run(2, writer=OLD))).verdict == Verdict.GAP
+    assert one(log.decide(run(1, writer=YOUNG))).verdict == Verdict.COMMITTED
+
+
+def test_a_writer_goes_on_when_a_younger_one_is_forgotten() -> None:
+    log = Log()
+    log.decide(run(1, writer=OLD), run(1, writer=YOUNG))
+    assert log.verdicts.expire(7, YOUNG, 1)
+    assert one(log.decide(run(2, writer=OLD))).verdict == Verdict.COMMITTED
+
+
+def test_floors_only_rise_and_are_of_a_slot() -> None:
+    log = Log()
+    other = next(book for book in range(8, 99) if slot_of(book) != slot_of(7))
+    for writer in (YOUNG, OLD):
+        log.decide(run(1, writer=writer))
+        assert log.verdicts.expire(7, writer, 1) is (writer is YOUNG), "an old one did not begin"
+    assert one(log.decide(run(1, writer=MIDDLING))).first_seqnum == 300
+    assert one(log.decide(run(1, writer=MIDDLING, book=other))).verdict == Verdict.COMMITTED
+
+
+def test_named_writers_and_writers_without_a_birth_leave_no_floor_and_are_held_against_none() -> None:
+    log = Log()
+    log.decide(run(1, writer=YOUNG, flags=RUN_NAMED), run(1))
+    assert log.verdicts.expire(7, YOUNG, 1) and log.verdicts.expire(7, ALICE, 1)
+    assert not log.verdicts.writers.past
+    log.decide(run(1, writer=YOUNG))
+    assert log.verdicts.expire(7, YOUNG, 1)
+    for answered in (log.decide(run(1, writer=OLD, flags=RUN_NAMED)), log.decide(run(1))):
+        assert one(answered).verdict == Verdict.COMMITTED
+
+
+def test_an_expire_of_an_earlier_version_lets_a_writer_begin_anew() -> None:
+    log = Log()
+    log.decide(run(1, writer=YOUNG))
+    assert log.verdicts.expire(7, YOUNG, 1, for_good=False)
+    assert one(log.decide(run(1, writer=YOUNG))).verdict == Verdict.COMMITTED
 
 
 def test_another_record_under_a_number_that_is_taken_is_reused() -> None:
@@ -412,9 +459,6 @@ class PlainVerdicts:
         if not spec.flags & RUN_NAMED:
             floor = max(floor, min(spec.low, writer.last + 1))
         writer.floor = max(writer.floor, floor)
-        ended = spec.first + len(spec.records) - 1 == writer.last
-        if spec.flags & RUN_END and not spec.flags & RUN_NAMED and ended:
-            self.writers.pop(key, None)
         return found
 
     def record(self, spec: RunSpec, writer: PlainWriter, number: int, record: RecordSpec) -> Outcome:

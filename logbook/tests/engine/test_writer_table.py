@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import limits
+from boki_common.engine_protocol import Verdict
 from boki_common.record_batch import RUN_END, RUN_RESENT, Run
+from boki_common.testing.machine import CountingRandom
+from boki_common.writer_ids import born_writer
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 from boki_logbook.verdict import Decision, Verdicts
 from boki_logbook.writer_table import WRITER_KEY, WriterTable
@@ -79,7 +82,7 @@ def histories(draw: st.DrawFn) -> list[list[RunSpec]]:
             expect = draw(st.sampled_from([()] * 10 + [((3, 0),), ((3, 0), (WRITTEN, FIRST_SEQNUM)), ((WRITTEN, 0),)]))
             batch.append(RunSpec(7, WRITERS[writer], first, (RecordSpec(expect=expect),) * count, low, flags))
             if first == following[writer]:
-                following[writer] = 1 if flags == RUN_END else first + count
+                following[writer] = first + count
         batches.append(batch)
     return batches
 
@@ -208,3 +211,15 @@ def test_rows_stay_as_many_as_a_power_of_two_as_hints_need_it() -> None:
         runs = [run(0, first, book=book) for book in range(100)]
         assert log.decide(*runs) == restored.decide(*runs)
     assert (log.verdicts.state(), restored.decided_together) == (restored.verdicts.state(), 2)
+
+
+def test_of_many_first_numbers_one_that_is_too_old_is_told_so_and_the_others_are_committed() -> None:
+    young, old, other = (born_writer(CountingRandom(), birth) for birth in (8, 7, 9))
+    for together in (True, False):
+        log = Log(together=together)
+        log.decide(RunSpec(7, old, 1, (PLAIN,), 1))
+        assert log.verdicts.expire(7, old, 1)
+        answers, losers, _ = log.decide(*(RunSpec(7, writer, 1, (PLAIN,), 1) for writer in (young, old, other)))
+        assert [answer[4] for answer in answers] == [Verdict.COMMITTED, Verdict.TOO_OLD, Verdict.COMMITTED]  # type: ignore[index]
+        assert losers == [(1, 2)]
+        assert {writer for _, writer in log.verdicts.writers} == {young, other}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from boki.testing._engine import ModelEngine, Peer, appends_of
@@ -15,6 +16,7 @@ from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.reads_together import decode_reads
 from boki_common.record_batch import RecordBatch, Run
 from boki_common.runtime.process import SystemClock
@@ -28,6 +30,7 @@ class FaultyEngine(ModelEngine):
         lost_frames: so many next APPEND frames vanish.
         early_conflicts: so many next APPEND frames are answered as conflicts, and vanish.
         silent: answers nothing at all.
+        says_time: its answer to HELLO has its wall clock, which earlier versions did not say.
         runs: every run that came.
         tokens: of every APPEND frame that came.
         queries: every range read that came by itself.
@@ -41,6 +44,7 @@ class FaultyEngine(ModelEngine):
         self.lost_frames = 0
         self.early_conflicts = 0
         self.silent = False
+        self.says_time = True
         self.runs: list[Run] = []
         self.tokens: list[dict[int, Position]] = []
         self.queries: list[Query] = []
@@ -49,6 +53,10 @@ class FaultyEngine(ModelEngine):
 
     def message_received(self, peer: Peer, opcode: int, request_id: int, body: memoryview) -> None:
         if self.silent:
+            return
+        if opcode == wire.OP_HELLO and not self.says_time:
+            hello = {"version": wire.PROTOCOL_VERSION, "features": [], "engine": "early"}
+            peer.respond(request_id, opcode, msgspec.msgpack.encode(hello))
             return
         if opcode == wire.OP_READ:
             self.queries.append(wire.decode_read(body)[1])
@@ -93,7 +101,9 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
     async def start(model: Model | None = None) -> tuple[FaultyEngine, str, MessageServer]:
         engine = FaultyEngine(model)
-        server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/{len(servers)}"), engine.made)
+        server = await MessageServer.start(
+            Address.parse(f"unix://{tmp_path}/{len(servers)}"), engine.made, strangers=BEFORE_FIRST_FRAME
+        )
         servers.append(server)
         return engine, str(server.address), server
 

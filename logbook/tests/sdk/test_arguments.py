@@ -9,7 +9,9 @@ from struct import unpack
 import pytest
 
 from boki import _arguments as arguments
-from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
+from boki._numbers import FRAME_TARGET_BYTES
+from boki_common import limits
+from boki_common.errors import InvalidArgument, InvalidTag
 from boki_common.ids import tag_id
 from boki_common.record_batch import NO_NAMES, split_payload
 
@@ -55,11 +57,16 @@ def test_expectations_keep_the_callers_names() -> None:
     assert arguments.encode_expectations(None) is arguments.NO_EXPECTATIONS
 
 
-def test_the_size_counts_names_and_their_framing() -> None:
-    tags = arguments.encode_tags(["abc"])
-    arguments.check_size(bytes(2**20 - 2 - 5), tags)
-    with pytest.raises(RecordTooLarge, match="found 1048577"):
-        arguments.check_size(bytes(2**20 - 2 - 4), tags)
+def test_the_largest_record_fits_every_message_and_entry_on_its_way() -> None:
+    tags = arguments.encode_tags([f"{number:03}" + "n" * 252 for number in range(limits.RECORD_TAGS)])
+    payload = len(tags.names) + limits.RECORD_BYTES
+    assert payload == limits.PAYLOAD_BYTES
+    overhead = tags.overhead_bytes + limits.RECORD_EXPECTATIONS * 32 + 1_024
+    chunk = FRAME_TARGET_BYTES + payload + overhead  # a chunk is closed by the record that fills it
+    assert FRAME_TARGET_BYTES + chunk < limits.ENTRY_BYTES  # and a frame by the chunk
+    page = limits.READ_BYTES + payload + overhead  # the first record of a page is taken, whatever its size
+    assert page + limits.AUX_BYTES < limits.FRAME_BYTES
+    assert "found 1048577; split it" in str(arguments.too_large(bytes(limits.RECORD_BYTES + 1)))
 
 
 def test_bounds_are_clipped_to_seqnums() -> None:

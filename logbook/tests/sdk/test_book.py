@@ -9,7 +9,7 @@ import pytest
 
 import boki
 import boki.testing
-from boki._pending import Ticket
+from boki._ticket import Ticket
 from boki_common.ids import book_id
 
 

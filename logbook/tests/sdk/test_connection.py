@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
+from boki._appends import Appends
 from boki._client import Client
 from boki._connection import Connection
 from boki._dial import dialer_for
 from boki_common import engine_protocol as wire
+from boki_common import limits
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.record_batch import RUN_RESENT
-from boki_common.runtime.process import SystemRandom
+from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.testing.machine import ManualClock
+from boki_common.writer_ids import birth_of
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import Serve
@@ -125,30 +130,6 @@ async def test_answers_for_unknown_writers_are_ignored(serve: Serve) -> None:
         assert await ticket == engine.model.newest(1, 0)
 
 
-async def test_an_answer_at_the_cut_counts_for_a_first_attempt_only(serve: Serve) -> None:
-    engine, url, _ = await serve()
-
-    def at_the_cut(book: int, writer: bytes) -> list[Any]:
-        row = wire.AnswerRow(book, writer, 1, 5, 5, 1, 0, flags=wire.ROW_AT_CUT)
-        return list(wire.encode_answers({}, [row]))
-
-    async with boki.connect(url) as client:
-        engine.lost_frames = 2
-        once, twice = client.book(1).submit(b"1"), client.book(2).submit(b"2")
-        while not engine.runs:
-            await asyncio.sleep(0)
-        engine.peers[0].push(wire.OP_ANSWERS, *at_the_cut(1, engine.runs[0].writer))
-        assert await once == 5
-        engine.peers[0].close()
-        while len(engine.runs) < 3:
-            await asyncio.sleep(0)
-        engine.peers[1].push(wire.OP_ANSWERS, *at_the_cut(2, engine.runs[1].writer))
-        await client.book(1).read_next()
-        assert not twice.done(), "it was sent twice: only the index can tell"
-        engine.peers[1].close()
-        assert await twice == engine.model.newest(2, 0)
-
-
 async def test_the_next_engine_is_used_when_one_is_down(serve: Serve, tmp_path: Path) -> None:
     engine, url, _ = await serve()
     async with boki.connect(f"unix://{tmp_path}/nobody,{url}") as client:
@@ -188,7 +169,9 @@ async def test_another_protocol_version(tmp_path: Path) -> None:
 
         def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
 
-    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/newer"), lambda _: Newer())
+    server = await MessageServer.start(
+        Address.parse(f"unix://{tmp_path}/newer"), lambda _: Newer(), strangers=BEFORE_FIRST_FRAME
+    )
     with pytest.raises(boki.VersionMismatch, match="speaks version 99"):
         _ = await boki.connect(str(server.address))
     await server.close()
@@ -201,7 +184,9 @@ async def test_an_engine_that_refuses_hello(tmp_path: Path) -> None:
 
         def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
 
-    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/refusing"), lambda _: Refusing())
+    server = await MessageServer.start(
+        Address.parse(f"unix://{tmp_path}/refusing"), lambda _: Refusing(), strangers=BEFORE_FIRST_FRAME
+    )
     with pytest.raises(boki.VersionMismatch, match="expected another SDK"):
         _ = await boki.connect(str(server.address))
     await server.close()
@@ -268,10 +253,11 @@ async def test_a_change_whose_client_is_closed_meanwhile_may_have_been_done(serv
 async def test_a_silent_engine_is_asked_once_and_dropped(serve: Serve) -> None:
     engine, url, _ = await serve()
     other, other_url, _ = await serve()
-    connection = Connection(dialer_for(f"{url},{other_url}"), SystemRandom(), give_up_s=30, watch_s=0.05)
-    await connection.open()
+    other.model.cluster = engine.model.cluster
+    connection = Connection(dialer_for(f"{url},{other_url}"), SystemRandom(), SystemClock(), give_up_s=30, watch_s=0.05)
     client = Client(dialer_for(url), timeout_s=30, rng=SystemRandom())
-    client._connection = connection
+    client._appends, client._connection = Appends(connection), connection
+    await connection.open()
     engine.silent = True
     await client.book(1).append(b"x")
     assert other.ordered(1) == [b"x"]
@@ -281,17 +267,17 @@ async def test_a_silent_engine_is_asked_once_and_dropped(serve: Serve) -> None:
 
 async def test_an_engine_that_only_waits_is_kept(serve: Serve) -> None:
     engine, url, _ = await serve()
-    connection = Connection(dialer_for(url), SystemRandom(), give_up_s=30, watch_s=0.02)
-    await connection.open()
+    connection = Connection(dialer_for(url), SystemRandom(), SystemClock(), give_up_s=30, watch_s=0.02)
     client = Client(dialer_for(url), timeout_s=30, rng=SystemRandom())
-    client._connection = connection
+    client._appends, client._connection = Appends(connection), connection
+    await connection.open()
     assert await client.book(1).read_next(wait=0.3) is None
     assert len(engine.peers) == 1
     await client.close()
 
 
 async def test_back_off_doubles_up_to_two_seconds() -> None:
-    connection = Connection(dialer_for("boki://nowhere"), SystemRandom(), give_up_s=1)
+    connection = Connection(dialer_for("boki://nowhere"), SystemRandom(), SystemClock(), give_up_s=1)
     for attempt, most in enumerate((0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0)):
         delays = [connection.backoff_s(attempt) for _ in range(50)]
         assert most / 2 <= min(delays) < max(delays) <= most
@@ -311,3 +297,110 @@ async def test_closing_tells_what_is_undecided(serve: Serve) -> None:
         await ticket
     with pytest.raises(boki.ClosedError):
         await waiting
+
+
+@pytest.mark.parametrize("sent", [True, False])
+async def test_what_is_too_old_when_the_machine_wakes_is_not_sent_again(serve: Serve, sent: bool) -> None:
+    engine, url, _ = await serve()
+    clock = ManualClock(0, now_s=1_000.0)
+    async with Client(dialer_for(url), timeout_s=30, rng=SystemRandom(), clock=clock) as client:
+        book = client.book(1)
+        await book.append(b"1")
+        engine.mute = True
+        if not sent:
+            engine.peers[0].close()
+            while client._connection is None or client._connection.peer is not None:
+                await asyncio.sleep(0)
+        tickets = [book.submit(b"2"), book.submit(b"3")]
+        while sent and len(engine.runs) < 2:
+            await asyncio.sleep(0)
+        runs = len(engine.runs)
+        clock.now_s += 31
+        if sent:
+            engine.peers[0].close()
+        for ticket in tickets:
+            with pytest.raises(boki.OutcomeUnknown if sent else boki.Unreachable):
+                await ticket
+        assert len(engine.runs) == runs
+        engine.mute = False
+        await book.append(b"4")
+
+
+async def test_what_was_numbered_just_before_the_machine_slept_is_not_sent(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    clock = ManualClock(0, now_s=1_000.0)
+    async with Client(dialer_for(url), timeout_s=30, rng=SystemRandom(), clock=clock) as client:
+        book = client.book(1)
+        await book.append(b"1")
+        ticket = book.submit(b"2")
+        clock.now_s += 31
+        with pytest.raises(boki.Unreachable):
+            await ticket
+        await book.append(b"3")
+    assert engine.ordered(1) == [b"1", b"3"]
+
+
+async def test_writers_are_born_by_the_engines_clock_and_the_time_that_went_by(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    engine._clock = ManualClock(0, now_s=1_000.0)
+    clock = ManualClock(0, now_s=1_000.0)
+    async with Client(dialer_for(url), timeout_s=30, rng=SystemRandom(), clock=clock) as client:
+        await client.book(1).append(b"1")
+        book = client.book(2)
+        clock.now_s += 5
+        await book.append(b"1")
+        clock.now_s += 3_600
+        await book.append(b"2")
+    assert [birth_of(run.writer) for run in engine.runs] == [0, 5, 3_605]
+
+
+async def test_an_engine_of_an_earlier_version_gets_writers_without_a_birth(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    engine.says_time = False
+    async with boki.connect(url) as client:
+        await client.book(1).append(b"1")
+    assert birth_of(engine.runs[0].writer) is None
+
+
+async def test_nothing_is_sent_again_to_another_cluster_at_the_same_address(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url, timeout=0.5) as client:
+        await client.book(1).append(b"first")
+        engine.lost_frames = 1
+        ticket = client.book(1).submit(b"of that cluster")
+        while len(engine.runs) < 2:
+            await asyncio.sleep(0)
+        engine.model.cluster = "begun anew, on another directory"
+        for peer in engine.peers:
+            peer.close()
+        while client._connection is not None and client._connection.peer is not None:
+            await asyncio.sleep(0)
+        with pytest.raises(boki.Unreachable, match="belongs to another cluster"):
+            await client.book(1).append(b"x")
+        with pytest.raises(boki.OutcomeUnknown):
+            await ticket
+        assert [run.first for run in engine.runs] == [1, 2]
+        assert engine.ordered(1) == [b"first"]
+
+
+async def test_an_engine_that_does_not_name_its_cluster_gives_tokens_as_before(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    engine.says_time = False  # an earlier version, which says neither
+    async with boki.connect(url) as client:
+        await client.book(1).append(b"x")
+        token = client.session_token()
+        assert token.startswith("boki1.")
+        engine.says_time = True
+        async with boki.connect(url) as later:
+            assert later.session(token).session_token().startswith("boki2.")
+
+
+async def test_an_engine_that_says_nothing_is_waited_for_no_longer_than_the_client_waits_for_anything(
+    serve: Serve,
+) -> None:
+    engine, url, _ = await serve()
+    engine.silent = True
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(boki.Unreachable, match="does not answer"):
+        _ = await boki.connect(url, timeout=0.05)
+    assert asyncio.get_running_loop().time() - begun < limits.CALL_TIMEOUT_S

@@ -18,6 +18,7 @@ from boki_common import engine_protocol as wire
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.record_batch import RecordBatch
 
 
@@ -59,7 +60,9 @@ async def engine(tmp_path: Path) -> TwoLogs:
 
 @pytest.fixture
 async def client(engine: TwoLogs, tmp_path: Path) -> AsyncIterator[Client]:
-    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/engine"), engine.made)
+    server = await MessageServer.start(
+        Address.parse(f"unix://{tmp_path}/engine"), engine.made, strangers=BEFORE_FIRST_FRAME
+    )
     async with boki.connect(str(server.address)) as client:
         yield client
     await server.close()
@@ -82,7 +85,7 @@ async def test_books_of_one_log_leave_in_a_frame_of_their_own(engine: TwoLogs, c
     assert all(len(engine.ordered(book)) == (4 if book < 5 else 2) for book in range(1, 101))
 
 
-async def test_what_is_known_of_a_book_outlasts_its_appender(engine: TwoLogs, client: Client) -> None:
+async def test_what_is_known_of_a_book_outlasts_what_is_undecided(engine: TwoLogs, client: Client) -> None:
     await append(client, 2, 1, 1)
     await append(client, 2, 1)
     assert engine.sent[1:] == [[2], [1]]
@@ -107,23 +110,23 @@ async def test_a_book_stays_in_its_outbox_until_that_was_sent(engine: TwoLogs, c
     """Answers may come between an append and the end of its turn; what is counted is what is sent."""
     await append(client, 1, 2)
     book = client.book(2)
-    outbox = book._appender.outbox
+    outbox = book._numbers.outbox
     engine.mute = True
     answered = book.submit(b"first")
     async with asyncio.timeout(5):
         while len(engine.sent) < 2:
             await asyncio.sleep(0)
     waiting = book.submit(b"second")
-    row = wire.AnswerRow(2, book._appender.writer, 2, 99, 99, 1, wire.Verdict.COMMITTED)
+    row = wire.AnswerRow(2, book._numbers.writer, 2, 99, 99, 1, wire.Verdict.COMMITTED)
     body = b"".join(wire.encode_answers({1: Position(1, 1)}, [row]))
     connection = book._connection
-    assert connection._peer is not None
-    connection.message_received(connection._peer, wire.OP_ANSWERS, 0, memoryview(body))
+    assert connection.peer is not None
+    connection.message_received(connection.peer, wire.OP_ANSWERS, 0, memoryview(body))
     assert answered.done() and not waiting.done()
-    assert book._appender.outbox is outbox and outbox.bytes == waiting.size
+    assert book._numbers.outbox is outbox and outbox.holds(book._numbers)
     engine.mute = False
     await waiting
-    assert [one.bytes for one in connection.outboxes.all] == [0, 0]
+    assert [one.empty for one in book._appends._outboxes.all] == [True, True]
     assert engine.ordered(2) == [b"\0", b"first", b"second"]
 
 

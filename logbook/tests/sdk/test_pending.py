@@ -1,62 +1,31 @@
-"""Tickets and chunks: awaited early, late, often, cancelled."""
+"""Holes that are filled, and what tells two records under one number apart."""
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from boki._arguments import encode_tags
-from boki._pending import Chunk, Ticket
-from boki_common.errors import LogBookError
-
-TAGS = encode_tags(["a"])
+from boki._arguments import Expectations, encode_tags
+from boki._pending import checksum, fill_hole
+from boki_common.batch_builder import BatchBuilder
+from boki_common.record_batch import RUN_NAMED, RecordBatch
 
 
-async def test_a_decided_ticket_needs_no_future() -> None:
-    ticket = Ticket(TAGS, b"x")
-    ticket.first = 3
-    ticket.committed(1, 10, 100)
-    assert ticket.done()
-    assert await ticket == 102
-    assert "102" in repr(ticket)
+def test_a_hole_is_filled_with_what_joins_nothing() -> None:
+    for named in (False, True):
+        builder = BatchBuilder()
+        builder.start_run(1, b"w" * 16, 3, 3, RUN_NAMED if named else 0)
+        fill_hole(builder, named=named)
+        batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
+        assert batch.expectations == ([0], [0], [0]), "the book has, or had, a record"
+        assert batch.record_count == 1 and len(batch.crcs) == named
 
 
-async def test_several_wait_and_one_is_cancelled() -> None:
-    ticket = Ticket(TAGS, b"x")
-    ticket.first = 1
-
-    async def wait() -> int:
-        return await ticket
-
-    waiting = [asyncio.create_task(wait()) for _ in range(3)]
-    await asyncio.sleep(0)
-    waiting[1].cancel()
-    await asyncio.sleep(0)
-    assert "undecided" in repr(ticket)
-    ticket.committed(1, 2, 9)
-    results = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [results[0], type(results[1]), results[2]] == [9, asyncio.CancelledError, 9]
-
-
-async def test_the_first_verdict_stays() -> None:
-    ticket = Ticket(TAGS, b"x")
-    ticket.first = 1
-    ticket.failed(1, 2, LogBookError("first"))
-    ticket.committed(1, 2, 9)
-    with pytest.raises(LogBookError, match="first"):
-        await ticket
-
-
-async def test_a_chunk_wakes_when_all_is_decided() -> None:
-    chunk = Chunk([(TAGS, b"x")] * 3, 3)
-    chunk.first = 5
-    waiting = asyncio.create_task(chunk.wait())
-    await asyncio.sleep(0)
-    chunk.committed(4, 7, 40)
-    assert chunk.seqnums == [41, 42, 0]
-    assert not chunk.decided
-    chunk.committed(7, 9, 60)
-    await waiting
-    assert chunk.seqnums == [41, 42, 60]
-    await chunk.wait()
+def test_records_are_told_apart_by_all_that_they_say() -> None:
+    a, b = encode_tags(["a"]), encode_tags(["b"])
+    said = [
+        (a, b"x", Expectations((), {})),
+        (b, b"x", Expectations((), {})),
+        (a, b"y", Expectations((), {})),
+        (a, b"x", Expectations(((1, 0),), {})),
+        (a, b"x", Expectations(((1, 2),), {})),
+    ]
+    assert len({checksum(*one) for one in said}) == len(said)
+    assert checksum(*said[0]) == checksum(encode_tags(["a"]), b"x")

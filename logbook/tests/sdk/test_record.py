@@ -29,9 +29,19 @@ def test_names_replace_numbers_where_they_were_given() -> None:
     assert found == [Record(9, (5, "six"), b"data", None, "book", 7), None, Record(11, (), b"", None, "book", 7)]
 
 
-def test_a_name_of_a_tag_that_is_not_there() -> None:
-    with pytest.raises(CorruptData, match="record 9 has 1 tags and a name for tag 1"):
-        decode_columns(columns([pack("<Q", 5)], [pack_names([(1, b"six")])], [9]), 1)
+def test_a_record_whose_names_do_not_fit_it_is_a_gap_among_its_neighbours() -> None:
+    good, tags = NO_NAMES + b"x", [pack("<Q", 5)] * 5
+    bad = [pack_names([(1, b"six")]), b"\xff\x00abc", pack_names([(0, b"\xff")])]
+    found = decode_columns(columns(tags, [good, *bad, good], [7, 8, 9, 10, 11]), "b")
+    assert [type(one) for one in found] == [Record, Gap, Gap, Gap, Record]
+    gaps = [one for one in found if isinstance(one, Gap)]
+    assert [(gap.kind, gap.first, gap.last) for gap in gaps] == [(GapKind.LOST, at, at) for at in (8, 9, 10)]
+    for gap, said in zip(
+        gaps, ("1 tags and a name for tag 1", "declares 255 bytes of tag names", "not utf-8"), strict=True
+    ):
+        assert said in gap.evidence
+        with pytest.raises(Lost, match="cannot be read: .*" + said):
+            _ = gap.data
 
 
 NAMES = st.sampled_from(["a", "b", "stream/1", "é", "n" * 255])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 
@@ -71,3 +72,25 @@ async def test_a_ticket_that_takes_too_long() -> None:
         assert await asyncio.to_thread(ticket.result, 30) > 0
         assert ticket.done()
         await asyncio.to_thread(client.close)
+
+
+async def test_clients_that_are_dropped_keep_no_thread() -> None:
+    def script(url: str) -> None:
+        for _ in range(20):
+            boki.sync.connect(url).book(1).append(b"x")
+        kept = boki.sync.connect(url).book(1)  # who has a book still uses the client
+        gc.collect()
+        last = kept._thread._thread
+        for thread in sdk_threads():
+            if thread is not last:
+                thread.join(10)
+        assert sdk_threads() == [last]
+        kept.append(b"y")
+        del kept
+        gc.collect()
+        last.join(10)
+        assert not sdk_threads()
+
+    async with boki.testing.MemoryCluster() as cluster:
+        with pytest.warns(ResourceWarning, match=r"unclosed boki\.sync"):
+            await asyncio.to_thread(script, cluster.url)

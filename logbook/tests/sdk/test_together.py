@@ -17,6 +17,7 @@ from boki_common.errors import BokiError, ConnectionLost, Overloaded
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.reads_together import READS_ROWS, decode_reads, encode_told
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ async def ends(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         engines.append(Engine(peer))
         return engines[-1]
 
-    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/e"), made)
+    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/e"), made, strangers=BEFORE_FIRST_FRAME)
     sdk = Sdk()
     peer = await connect_messages(server.address, sdk)
     sdk.reads = ReadsTogether(peer, taken=request.param)

@@ -35,7 +35,7 @@ async def test_after_giving_up_the_log_says_where_to_go_on(serve: Serve) -> None
         engine.lost_frames = 1
         ticket = writer.submit(b"lost")
         await asyncio.sleep(0)
-        writer._appender.give_up("given up")
+        writer._appends.give_up(writer._numbers, "given up")
         with pytest.raises(boki.OutcomeUnknown):
             await ticket
         assert writer.last == 1

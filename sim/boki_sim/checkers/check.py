@@ -11,8 +11,11 @@ from boki_sim.checkers.order import BookOrder
 from boki_sim.checkers.records import BookLog
 
 
-def check(operations: Iterable[Operation]) -> list[Finding]:
+def check(operations: Iterable[Operation], *, forget_after_s: float = 0.0) -> list[Finding]:
     """What is wrong with a history; empty if nothing is.
+
+    Args:
+        forget_after_s: a stream whose newest record is younger is not forgotten; 0: nobody knows, so it may be.
 
     Raises:
         ValueError: two appends name the same record: `data` must be unique.
@@ -23,7 +26,7 @@ def check(operations: Iterable[Operation]) -> list[Finding]:
         (tokens if operation.kind == "token" else books[operation.book]).append(operation)
     findings: list[Finding] = []
     for book in sorted(books):
-        log = BookLog(book, books[book])
+        log = BookLog(book, books[book], forget_after_s=forget_after_s)
         findings.extend(log.findings)
         findings.extend(BookOrder(log, [*books[book], *tokens]).check())
     return findings

@@ -152,11 +152,17 @@ class BookOrder:
                 self._graph.before(number, _TRIM_AFTER, self._number[id(trim)])
 
     def _told_of_trim(self, number: int, read: Operation) -> None:
-        """Only trims say that something is trimmed: one that reached so far came before."""
+        """Only trims say that something is trimmed: one that reached so far came before.
+
+        Where nothing was found it may be one of another stream that forgot: marks go with the streams that they are of, so nobody
+        knows below what was forgotten. That stream must have been old enough.
+        """
         fitting = [
             trim
             for trim in self._trims
-            if trim.before >= read.trimmed and trim.tag in (ALL, read.tag) and trim.outcome != "never"
+            if trim.before >= read.trimmed
+            and (trim.tag in (ALL, read.tag) or (not read.rows and self._log.may_forget(trim, trim.tag)))
+            and trim.outcome != "never"
         ]
         if not fitting:
             text = f"{name_of(read)} was told that everything below {read.trimmed} is trimmed, and nobody trimmed that"

@@ -28,8 +28,10 @@ class Stored(NamedTuple):
 class BookLog:
     """See the module. `stored` by seqnum; `streams` by tag, ascending."""
 
-    def __init__(self, book: str, operations: Sequence[Operation]) -> None:
+    def __init__(self, book: str, operations: Sequence[Operation], *, forget_after_s: float = 0.0) -> None:
+        """`forget_after_s`: see `check`."""
         self.book = book
+        self._forget_after_s = forget_after_s
         self.stored: dict[int, Stored] = {}
         self.streams: dict[str, list[int]] = defaultdict(list)
         self.findings: list[Finding] = []
@@ -117,7 +119,21 @@ class BookLog:
         named = [
             trim for trim in self._trims if trim.outcome != "never" and trim.tag in (ALL, tag) and trim.start <= until
         ]
-        return max((trim.before - 1 for trim in named), default=-1) if any(trim.forget for trim in named) else -1
+        forgotten = any(self.may_forget(trim, tag) for trim in named)
+        return max((trim.before - 1 for trim in named), default=-1) if forgotten else -1
+
+    def may_forget(self, trim: Operation, tag: str) -> bool:
+        """Whether a trim can have forgotten a stream: it asks for it, and no record that was there is too young."""
+        if not trim.forget or trim.outcome == "never":
+            return False
+        if trim.end is None or trim.outcome == "unknown" or not self._forget_after_s:
+            return True
+        there = (self.stored[seqnum].append for seqnum in self.streams.get(tag, ()))
+        newest = max(
+            (one.start for one in there if one.outcome == "ok" and one.end is not None and one.end <= trim.start),
+            default=-math.inf,
+        )
+        return trim.end - newest >= self._forget_after_s
 
     def expected_what_is_forgotten(self, conflict: Operation) -> bool:
         """Whether it may have been refused although nothing newer is there: of a stream that nothing is known of, nobody knows
@@ -130,7 +146,7 @@ class BookLog:
         ]
         if not unknown:
             return False
-        forgetful = dict.fromkeys(trim.tag for trim in self._trims if trim.forget)
+        forgetful = dict.fromkeys(trim.tag for trim in self._trims if self.may_forget(trim, trim.tag))
         return min(unknown) < max((self.forgotten(conflict, tag) for tag in forgetful), default=-1)
 
     def _is_excused(self, conflict: Operation) -> bool:

@@ -67,6 +67,11 @@ GOOD = {
     ],
     "another session may be behind": [A, B, read("c3", 4, 5, [SEEN_A], consistency="session")],
     "a read of another tag": [A, B, read("c3", 4, 5, [SEEN_B], tag="y")],
+    "nothing below what was forgotten, by a trim of another stream": [
+        A,
+        forgets(15),
+        read("c3", 6, 7, [], tag="z", trimmed=10),
+    ],
     "a range": [A, B, read("c3", 4, 5, [SEEN_A], low=5, high=15)],
     "a conflict with what was newer": [
         A,
@@ -211,6 +216,17 @@ BAD = {
         read("c3", 8, 9, []),
     ],
     "wrong trim, nobody trimmed": [A, B, read("c3", 4, 5, [SEEN_B], trimmed=15)],
+    "wrong trim, another stream was trimmed and forgot nothing": [
+        A,
+        trim(4, 5, 15, "x"),
+        read("c3", 6, 7, [], tag="z", trimmed=10),
+    ],
+    "wrong trim, what was forgotten hides nothing that is found": [
+        A,
+        B,
+        forgets(15),
+        read("c3", 6, 7, [SEEN_B], tag="y", trimmed=10),
+    ],
     "wrong trim, still shown": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_A, SEEN_B])],
 }
 
@@ -315,3 +331,18 @@ def test_ten_clients_with_two_thousand_calls_each_are_checked_and_one_lie_is_fou
     (finding,) = check(operations)
     assert finding.anomaly == "stale"
     assert len(finding.calls) <= 4
+
+
+def test_a_stream_that_is_too_young_is_not_forgotten() -> None:
+    """Its newest record began at 0, and the trim had returned at 5."""
+    told_below = [A, forgets(15), read("c3", 6, 7, [], tag="z", trimmed=10)]
+    empty_again = [A, forgets(15), append("c2", 6, 7, "b", 20, tags=["x"], expect={"x": None})]
+    refused = [A, forgets(15), append("c3", 6, 7, "z", outcome="conflict", expect={"y": 5}, actual={"y": None})]
+    for history, anomaly in ((told_below, "wrong trim"), (empty_again, "wrong verdict"), (refused, "wrong verdict")):
+        for old_enough in (0.0, 4.0, 5.0):
+            assert check(history, forget_after_s=old_enough) == []
+        assert [finding.anomaly for finding in check(history, forget_after_s=6.0)] == [anomaly]
+    unknown = msgspec.structs.replace(forgets(15), outcome="unknown", end=None)
+    assert check([A, unknown, told_below[2]], forget_after_s=6.0) == [], "nobody knows when it took effect"
+    young = append("c2", 3.5, 4.5, "young", 20, tags=["x"])
+    assert check([A, young, *told_below[1:]], forget_after_s=3.0) == [], "it may have come behind the trim"

@@ -5,14 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki.testing._model import ANSWERS_KEPT, FORGET_MINUTES, FORGOTTEN, MINUTE_MS, Append, Model, Outcome
+from boki.testing._model import ANSWERS_KEPT, FORGET_MINUTES, FORGOTTEN, MINUTE_MS, TERM, Append, Model, Outcome
+from boki_common.engine_protocol import Verdict
+from boki_common.ids import seqnum as pack_seqnum
+from boki_common.record_batch import RUN_VOID
+from boki_common.testing.machine import CountingRandom
+from boki_common.writer_ids import born_writer
 from boki_logbook.places import ShardPlace
 from boki_logbook.state import DecisionState
-from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.verdict import Verdicts
 from boki_metalog.metalog_entry import Trim
 
 AN_HOUR_MS = FORGET_MINUTES * MINUTE_MS
 A, B = b"a" * 16, b"b" * 16
+FIRST_SEQNUM = pack_seqnum(TERM, 0)
 
 
 def append(
@@ -127,6 +134,17 @@ def test_only_old_and_empty_streams_are_forgotten() -> None:
     assert model.append(append(5, expect=((7, 0),)), 0).outcome is Outcome.COMMITTED
 
 
+def test_a_record_whose_streams_are_forgotten_one_after_the_other_is_gone() -> None:
+    """A stream that was forgotten has no mark any more; it holds nothing all the same."""
+    model = Model()
+    seqnum = tagged(model, 1, 7, 8)
+    later_ms = 2 * AN_HOUR_MS
+    model.trim(1, [(7, seqnum + 1)], later_ms, forget=True)
+    assert live(model) == [seqnum]
+    model.trim(1, [(8, seqnum + 1)], later_ms, forget=True)
+    assert live(model) == []
+
+
 def test_a_forgotten_book_is_as_if_it_had_never_been() -> None:
     model = Model()
     tagged(model, 1, 7, now_ms=0)
@@ -153,13 +171,29 @@ def test_a_named_writer_keeps_answers_and_knows_its_records() -> None:
     assert (named(2), named(3)) == (Outcome.FORGOTTEN, Outcome.COMMITTED)
 
 
-def test_a_session_writer_ends_when_its_last_number_is_decided() -> None:
-    model = Model()
-    model.append(append(1), 0)
-    model.end_writer(1, A, 2)
-    assert model.last(1, A) == 1
-    model.end_writer(1, A, 1)
-    assert model.last(1, A) == 0
+@given(
+    st.lists(st.one_of(st.just("forget"), st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans())), max_size=12)
+)
+def test_engines_refuse_writers_that_are_too_old_when_the_model_does(steps: list[str | tuple[int, int, bool]]) -> None:
+    """Of one book: engines keep what they know of forgotten writers by slot."""
+    writers = [*(born_writer(CountingRandom(), birth) for birth in (5, 6, 7)), A]
+    model, verdicts, end = Model(), Verdicts(), int(FIRST_SEQNUM)
+    for step in steps:
+        if step == "forget":
+            model.forget_writers()
+            for (book, writer), state in list(verdicts.writers.items()):
+                verdicts.expire(book, writer, state.last)
+            continue
+        assert isinstance(step, tuple)
+        at, number, void = step
+        answer = model.append(append(number, writer=writers[at], void=void), 0)
+        run = RunSpec(1, writers[at], number, (RecordSpec(),), 1, RUN_VOID if void else 0)
+        batch = make_batch(run)
+        streams = PlainStreams()
+        streams.batch, streams.first_seqnum = batch, end
+        (found,) = verdicts.decide(batch.runs, batch.expectations, end, streams).answers
+        end += 1
+        assert (Verdict(found.verdict).name, found.first_seqnum) == (answer.outcome.name, answer.seqnum)
 
 
 def test_seeking_a_time() -> None:

@@ -1,0 +1,183 @@
+"""One object with a million updates beside 100,000 that nobody changes: what is kept of them over time.
+
+A store appends for ever; what it keeps has to follow what lives, not what happened. Ages that are days in use are seconds here (terms,
+graces, garbage collection), so that all of it happens within the run: checkpoints of the hot object and trims, the idle objects carried
+out of old terms, terms reclaimed, ledgers deleted, entry logs compacted. `--scale 0.01` is a hundredth of it.
+
+Sampled: updates so far, disk of the bookies without their journals (three copies), the engine's index, and the resident memory of each
+kind of process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+import boki
+from benchmarks.retwis_load import fill
+from boki_bookie.disk_reserve import NAME as RESERVE
+from boki_cli.gateway_facts import AskedCluster
+from boki_cli.roles import process_settings
+from bokistore import BokiStore, Inc, JsonObject, StoreSettings
+
+if TYPE_CHECKING:
+    from benchmarks.logbook import Bench
+
+UPDATES: Final = 1_000_000
+IDLE: Final = 100_000
+OUTSTANDING: Final = 64
+SAMPLES: Final = 60
+SAMPLE_S: Final = 1.0
+QUIET_S: Final = 30.0
+"""After the last update: what nobody writes any more is given back too."""
+TERM_S: Final = 15.0
+SETTINGS: Final[Mapping[str, str]] = {
+    "BOKI_SEQUENCER_TERM_AGE_S": str(TERM_S),
+    "BOKI_ENGINE_HOUSEKEEPING_S": "0.5",
+    "BOKI_ENGINE_SNAPSHOT_RECORDS": "20000",
+    "BOKI_ENGINE_RECLAIM_GRACE_S": "2",
+    "BOKI_BOOKIE_GC_INTERVAL_S": "5",
+    "BOKI_BOOKIE_GC_GRACE_S": "5",
+    "BOKI_BOOKIE_CHECKPOINT_INTERVAL_S": "2",
+    "BOKI_BOOKIE_ENTRY_LOG_BYTES": str(8 * 2**20),
+}
+STORE: Final = StoreSettings(grace_ms=2_000, cached_views=2_000)
+CARRIED_TERMS: Final = 4
+CARRY_EVERY_S: Final = 3.0
+VALUE: Final[JsonObject] = {"name": "an object that nobody changes", "tags": ["a", "b", "c"], "n": 7}
+
+
+class Samples:
+    """What was seen over time, as columns."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.columns: dict[str, list[float]] = {}
+        self.appended = 0
+        self._cluster = cluster
+        self._facts = AskedCluster(cluster.url, process_settings(None, {"metadata": cluster.metadata_uri}))
+        self._began = perf_counter()
+
+    async def take(self) -> None:
+        """One row."""
+        state = await self._facts.collect()
+        row: dict[str, float] = {"seconds": perf_counter() - self._began, "updates": float(self.appended)}
+        row["index"] = sum(one.index_bytes for one in state.engines if one.up)
+        row["term"] = max((one.term or 0 for one in state.logs), default=0)
+        row["disk"] = await asyncio.to_thread(_disk, self._cluster.directory)
+        for name, pid in self._cluster.pids.items():
+            kind = f"memory of {name.partition('-')[0]}s"
+            row[kind] = row.get(kind, 0) + psutil.Process(pid).memory_info().rss
+        row["memory of the program"] = psutil.Process().memory_info().rss
+        for name, value in row.items():
+            self.columns.setdefault(name, []).append(float(value))
+
+    async def run(self, every_s: float) -> None:
+        """Rows until it is cancelled."""
+        while True:
+            await self.take()
+            await asyncio.sleep(every_s)
+
+    async def close(self) -> None:
+        await self._facts.close()
+
+
+def _disk(directory: Path) -> int:
+    """Bytes of the bookies that are neither journal nor reserve: these have a size of their own, whatever is stored."""
+    found = 0
+    for file in directory.glob("bookie-*/**/*"):
+        try:
+            if file.is_file() and file.name != RESERVE and "journal" not in file.relative_to(directory).as_posix():
+                found += file.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue  # it was deleted meanwhile: that is what it is about
+    return found
+
+
+async def part_growth(bench: Bench, scale: float) -> None:
+    """The run; its curve is in the series `growth`."""
+    updates, idle = max(1, round(UPDATES * scale)), max(1, round(IDLE * scale))
+    cluster = bench.cluster("growth", settings=SETTINGS, sequencers=2)
+    async with cluster, boki.connect(cluster.url, timeout=120.0) as client:
+        store = BokiStore(client.book("growth"), settings=STORE)
+        samples = Samples(cluster)
+        watching = asyncio.create_task(samples.run(SAMPLE_S))
+        try:
+            await fill(store, [(f"idle/{number}", dict(VALUE)) for number in range(idle)])
+            async with store.carrier("growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000)):
+                await _update(store, updates, samples)
+                await asyncio.sleep(QUIET_S)
+            assert await store.object("hot").get("n", consistency="linearizable") == updates
+            last = await store.object(f"idle/{idle - 1}").value(consistency="linearizable")
+            assert last == VALUE, f"what nobody changed is {last}"
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        await samples.take()
+        await store.close()
+        await samples.close()
+    bench.series["growth"] = {"idle": idle, **samples.columns}
+    _judge(bench, samples.columns, updates, idle)
+
+
+async def _update(store: BokiStore, updates: int, samples: Samples) -> None:
+    numbers = iter(range(updates))
+
+    async def some() -> None:
+        for _ in numbers:
+            await store.object("hot").apply(Inc("n", 1))
+            samples.appended += 1
+
+    await asyncio.gather(*(some() for _ in range(OUTSTANDING)))
+
+
+def _judge(bench: Bench, columns: Mapping[str, Sequence[float]], updates: int, idle: int) -> None:
+    """What is kept comes and goes with terms: its peak in the last quarter should be what it was in the second, by when the idle
+    objects were carried; in a run of few terms they were not.
+    """
+    quarter = len(columns["seconds"]) // 4
+    for name in ("disk", "index") if columns["term"][quarter] >= CARRIED_TERMS else ():
+        before, after = max(columns[name][quarter : 2 * quarter]), max(columns[name][-quarter:])
+        bench.ratio(f"growth_{name}_last_quarter_over_second", after / max(before, 1), "<=", 1.5)
+    took = f"{columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
+    bench.facts["growth"] = f"{updates:,} updates beside {idle:,} idle objects, {took}"
+    peak = {name: max(values) / 1e6 for name, values in columns.items() if name not in ("seconds", "updates", "term")}
+    took = f"{columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
+    bench.facts["growth"] = f"{updates:,} updates beside {idle:,} idle objects, {took}"
+    bench.facts["growth, peaks"] = ", ".join(f"{name} {value:,.0f} MB" for name, value in peak.items())
+
+
+def plot(directory: Path, series: Mapping[str, Any]) -> None:
+    """The curve."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    directory.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(
+        f"One object with {series['updates'][-1]:,.0f} updates beside {series['idle']:,} that nobody changes"
+    )
+    (log, disk), (index, memory) = figure.subplots(2, 2)
+    seconds = series["seconds"]
+    log.plot(seconds, [value / 1000 for value in series["updates"]], color="#4c78a8")
+    log.set(ylabel="log: thousand updates so far", ylim=(0, None))
+    terms = [at for at, (one, other) in enumerate(zip(series["term"], series["term"][1:], strict=False)) if other > one]
+    for axes in (log, disk, index, memory):
+        axes.set(xlabel="seconds")
+        for at in terms:
+            axes.axvline(seconds[at], color="#cccccc", linewidth=0.6, zorder=0)
+    disk.plot(seconds, [value / 1e6 for value in series["disk"]], color="#e15759")
+    disk.set(ylabel="disk of three bookies, MB", ylim=(0, None))
+    index.plot(seconds, [value / 1e6 for value in series["index"]], color="#59a14f")
+    index.set(ylabel="index of the engine, MB", ylim=(0, None))
+    for name in sorted(name for name in series if name.startswith("memory")):
+        memory.plot(seconds, [value / 1e6 for value in series[name]], label=name.removeprefix("memory of "))
+    memory.set(ylabel="resident memory, MB", ylim=(0, None))
+    memory.legend(fontsize=8)
+    log.text(0.02, 0.95, "grey: a term begins", transform=log.transAxes, va="top", fontsize=8, color="#777777")
+    figure.savefig(directory / "store-growth.png", dpi=120)

@@ -1,0 +1,37 @@
+"""Tasks that nobody awaits one by one, and that end with their owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class BackgroundTasks:
+    """See the module. Whatever a task raises is its own affair: it logs, or never raises."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
+        """Begins a task."""
+        self.add(asyncio.create_task(work, name=name))
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        """Takes a task that runs already."""
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    async def finish(self) -> None:
+        """Waits for all of them, also those that begin meanwhile."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def close(self) -> None:
+        """Cancels all of them, and waits. Idempotent."""
+        for task in list(self._tasks):
+            task.cancel()
+        await self.finish()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)

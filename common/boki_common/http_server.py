@@ -1,0 +1,208 @@
+"""What the HTTP servers of a process have in common below their routes: bounds, and answers to what is no request.
+
+    runner = HttpRunner(application, refuse=answer_of_an_error, connections=64)
+
+- What cannot be read as HTTP is an error of the tree below and is answered by `refuse`, in the shape that all errors of that
+  server have, then the connection ends. It is logged in one line: whoever reaches a port can send it.
+- A connection that has not brought a whole head `FIRST_HEAD_S` after it was made is ended, an idle one after `IDLE_S`. Those
+  over the bound are ended at once.
+- Bodies come as they were sent: who takes a Content-Encoding undoes it himself, within his own bound.
+
+| status | what |
+|---|---|
+| 400 | no HTTP, a header that cannot be, lengths that contradict one another |
+| 414 | the target of the request is over `limits.HTTP_TARGET_BYTES` |
+| 417 | an expectation that is not `100-continue` |
+| 431 | a header is over `limits.HTTP_FIELD_BYTES`, or there are over `limits.HTTP_FIELDS` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+
+from boki_common import limits
+from boki_common.errors import BokiError, UsageError
+from boki_common.logs import get_logger
+
+FIRST_HEAD_S: Final = 5.0
+IDLE_S: Final = 75.0
+"""Between two requests."""
+CONTINUE: Final = "100-continue"
+
+_TOO_MANY: Final = "Too many headers"
+"""How the parser begins to say so."""
+
+Refuse: TypeAlias = Callable[[BokiError], web.Response]
+
+_log = get_logger("http")
+
+
+class MalformedRequest(UsageError):
+    """The bytes are no HTTP request."""
+
+
+class TargetTooLong(MalformedRequest):
+    """Path and query are over the limit."""
+
+
+class HeadersTooLarge(MalformedRequest):
+    """A header is over the limit, or there are too many."""
+
+
+class ExpectationRefused(UsageError):
+    """The request expects what this server does not do."""
+
+
+STATUSES: Final[dict[type[BokiError], int]] = {
+    MalformedRequest: 400,
+    TargetTooLong: 414,
+    HeadersTooLarge: 431,
+    ExpectationRefused: 417,
+}
+
+
+class HttpRunner(web.AppRunner):
+    """Runs an application; see the module."""
+
+    def __init__(
+        self,
+        application: web.Application,
+        *,
+        refuse: Refuse,
+        connections: int,
+        handler_cancellation: bool = False,
+        shutdown_timeout_s: float = 60.0,
+        first_head_s: float = FIRST_HEAD_S,
+    ) -> None:
+        """`refuse` answers what is no request, `connections` are open at once; the rest as of `web.AppRunner`."""
+        super().__init__(application, shutdown_timeout=shutdown_timeout_s, handler_cancellation=handler_cancellation)
+        self._refuse = refuse
+        self._connections_limit = connections
+        self._first_head_s = first_head_s
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return _Server(made, self._refuse, self._connections_limit, self._first_head_s)
+
+
+class _Server(web.Server):
+    """Makes connections. Invariant: at most `limit` are open."""
+
+    def __init__(self, application: web.Server, refuse: Refuse, limit: int, first_head_s: float) -> None:
+        super().__init__(
+            self._handle,
+            request_factory=application.request_factory,
+            handler_cancellation=application.handler_cancellation,
+        )
+        self._answer = application.request_handler
+        self.refuse = refuse
+        self.open = 0
+        self.limit = limit
+        self.first_head_s = first_head_s
+        self.is_full = False
+
+    def __call__(self) -> _Connection:
+        return _Connection(self)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        connection.heard()
+        expected = request.headers.get(hdrs.EXPECT)
+        if expected is not None and expected.lower() != CONTINUE:
+            return self.refuse(
+                ExpectationRefused(f"expected Expect: {CONTINUE} or none, found {expected!r:.80}", found=expected[:80])
+            )
+        answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = self._answer
+        return await answer(request)
+
+
+class _Connection(web.RequestHandler):
+    """One connection: its bounds, and its refusals."""
+
+    __slots__ = ("_first_head", "_server")
+
+    def __init__(self, server: _Server) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # its runner passes it too: no access log
+            auto_decompress=False,
+            keepalive_timeout=IDLE_S,
+            max_line_size=limits.HTTP_TARGET_BYTES,
+            max_field_size=limits.HTTP_FIELD_BYTES,
+            max_headers=limits.HTTP_FIELDS,
+        )
+        self._server = server
+        self._first_head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        server = self._server
+        server.open += 1
+        self._first_head = asyncio.get_running_loop().call_later(server.first_head_s, self.force_close)
+        if server.open > server.limit:
+            if not server.is_full:
+                _log.warning("connections are refused: as many are open as may be", connections=server.limit)
+            server.is_full = True
+            self.force_close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.heard()
+        self._server.open -= 1
+        self._server.is_full = self._server.open >= self._server.limit
+        super().connection_lost(exc)
+
+    def heard(self) -> None:
+        """A whole head came."""
+        if self._first_head is not None:
+            self._first_head.cancel()
+            self._first_head = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers what was no request, or a fault of the server's."""
+        self.heard()
+        if isinstance(exc, HttpProcessingError):
+            error: BokiError = malformed(exc)
+            _log.info("no request could be read from a connection", peer=request.remote, error=str(error))
+        else:
+            error = BokiError("the server has a fault; its log says more")
+            _log.error("a request could not be answered", status=status, error=repr(exc))
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer began already")
+        answer = self._server.refuse(error)
+        answer.force_close()
+        return answer
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """What ended a connection, in one line."""
+        _log.info("a connection ended by an error", error=repr(kw.get("exc_info") or args))
+
+
+def malformed(fault: HttpProcessingError) -> MalformedRequest:
+    """The error that a fault of the parser is."""
+    if isinstance(fault, LineTooLong):
+        limit = fault.args[1] if len(fault.args) > 1 else None
+        if limit == limits.HTTP_TARGET_BYTES:
+            return TargetTooLong(f"expected path and query of at most {limit} bytes, found more", expected=limit)
+        return HeadersTooLarge(
+            f"expected headers of at most {limits.HTTP_FIELD_BYTES} bytes each, found more",
+            expected=limits.HTTP_FIELD_BYTES,
+        )
+    if fault.message.startswith(_TOO_MANY):
+        return HeadersTooLarge(
+            f"expected at most {limits.HTTP_FIELDS} headers, found more", expected=limits.HTTP_FIELDS
+        )
+    found = " ".join(fault.message.split())
+    return MalformedRequest(f"expected an HTTP request, found what is none: {found:.200}")

@@ -1,0 +1,14 @@
+"""Metrics that every process has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.metrics import COUNTER, MetricDefinition
+
+LOG_LINES_LOST: Final = MetricDefinition(
+    "boki_log_lines_lost_total",
+    COUNTER,
+    "",
+    "Lines of the log that could not be written: standard error is full, stalled or closed.",
+)

@@ -1,0 +1,128 @@
+"""Appending one record: under the session's own writer of a book, or under a named one.
+
+Every call checks its arguments first: what could be refused is refused before it has a number or leaves this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from boki import _arguments as arguments
+from boki._appends import Appends
+from boki._arguments import Data, EncodedTags, Expect, Expectations, Tag
+from boki._numbers import Numbers
+from boki._ticket import Owner, Ticket
+from boki_common import limits
+from boki_common.errors import BokiError, InvalidArgument
+
+
+class AppendedTo(Owner, Protocol):
+    """A book, or a named writer of one: whom its records ask about themselves."""
+
+    async def refresh_view(self) -> None:
+        """Asks what the session may see of the book by now."""
+
+
+async def append(
+    appends: Appends,
+    numbers: Numbers,
+    to: AppendedTo,
+    data: Data,
+    tags: Sequence[Tag],
+    expect: Expect | None,
+    timeout: float | None,
+) -> int:
+    """Appends under the next of these numbers; see `Book.append`."""
+    encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
+    if type(data) is not bytes:
+        data = arguments.as_bytes(data)
+    if len(data) > limits.RECORD_BYTES:
+        raise arguments.too_large(data)
+    expectations = arguments.NO_EXPECTATIONS
+    if expect is not None:
+        expectations = arguments.encode_expectations(expect)
+        if expectations.highest > numbers.seen:
+            await see(numbers, to.refresh_view, expectations)
+    if timeout is not None:
+        timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
+        return await _append_in(appends, numbers, Ticket(encoded, data, expectations, to), timeout_s)
+    # Nothing here keeps the ticket, so it ends with its verdict, and not a turn later with hundreds of others.
+    outcome = await (
+        _submitted(appends, numbers, Ticket(encoded, data, expectations, to))
+        or await _submitted_later(appends, numbers, Ticket(encoded, data, expectations, to))
+    )
+    if isinstance(outcome, int):
+        return outcome
+    raise outcome
+
+
+def _submitted(appends: Appends, numbers: Numbers, ticket: Ticket) -> asyncio.Future[int | BokiError] | None:
+    """Numbers a record, and waits for its verdict; None when the window is full."""
+    return ticket.wait() if appends.submit(numbers, ticket) else None
+
+
+async def _submitted_later(appends: Appends, numbers: Numbers, ticket: Ticket) -> asyncio.Future[int | BokiError]:
+    """`_submitted`, once there is a place."""
+    await appends.submit_in(numbers, ticket, None)
+    return ticket.wait()
+
+
+async def _append_in(appends: Appends, numbers: Numbers, ticket: Ticket, timeout_s: float) -> int:
+    deadline = appends.connection.now() + timeout_s
+    await appends.submit_in(numbers, ticket, timeout_s)
+    await appends.wait(numbers, ticket, deadline, timeout_s)
+    return await ticket
+
+
+def submit(
+    appends: Appends, numbers: Numbers, to: Owner, data: Data, tags: Sequence[Tag], expect: Expect | None
+) -> Ticket:
+    """Appends under the next of these numbers without waiting; see `Book.submit`."""
+    encoded, checked = _encoded(data, tags)
+    expectations = arguments.NO_EXPECTATIONS
+    if expect is not None:
+        expectations = arguments.encode_expectations(expect)
+        _check_past(numbers, expectations, "; read first, or use `await book.append(...)`")
+    ticket = Ticket(encoded, checked, expectations, to)
+    if not appends.submit(numbers, ticket):
+        raise appends.full(numbers)
+    return ticket
+
+
+async def encode(
+    numbers: Numbers, to: AppendedTo, data: Data, tags: Sequence[Tag], expect: Expect | None
+) -> tuple[EncodedTags, bytes, Expectations]:
+    """A record as it travels. Raises what `append` raises before anything is sent."""
+    encoded, checked = _encoded(data, tags)
+    expectations = arguments.encode_expectations(expect)
+    if expectations.highest > numbers.seen:
+        await see(numbers, to.refresh_view, expectations)
+    return encoded, checked, expectations
+
+
+def _encoded(data: Data, tags: Sequence[Tag]) -> tuple[EncodedTags, bytes]:
+    encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
+    checked = arguments.as_bytes(data)
+    if len(checked) > limits.RECORD_BYTES:
+        raise arguments.too_large(checked)
+    return encoded, checked
+
+
+async def see(numbers: Numbers, refresh: Callable[[], Awaitable[None]], expectations: Expectations) -> None:
+    """Something newer than the session has seen is expected: looks again. Raises InvalidArgument."""
+    await refresh()
+    _check_past(numbers, expectations)
+
+
+def _check_past(numbers: Numbers, expectations: Expectations, hint: str = "") -> None:
+    position = numbers.seen
+    for tag, seqnum in expectations.pairs:
+        if seqnum > position:
+            raise InvalidArgument(
+                f"expected expect[{expectations.keys[tag]!r}] in what this session has seen (up to {position}), "
+                f"found {seqnum}; use the seqnum of a record it read, or book.position{hint}",
+                expected=position,
+                found=seqnum,
+            )

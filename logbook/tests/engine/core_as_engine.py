@@ -1,0 +1,19 @@
+"""A core in the place of its engine, for tests of what is between the two and their connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boki_common.intake import TAKEN
+from boki_logbook.core import EngineCore
+
+
+class CoreAsEngine:
+    """What connections ask of an engine, of its core alone."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self.intake = TAKEN
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)

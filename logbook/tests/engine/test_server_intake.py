@@ -1,0 +1,36 @@
+"""What an engine says of new appends to those who are connected."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.engine.test_server import Served, served, url_of
+
+import boki
+from boki_common.intake import TAKEN, Intake
+
+__all__ = ["served"]
+
+
+async def test_sdks_are_told_that_appends_are_refused_and_taken_again(served: Served) -> None:
+    """Behind the answer to HELLO, and when it changes; whoever is no SDK is told nothing."""
+    full, room = Intake(1, 2, 2), Intake(3, 0, 2)
+    other = await served.sdk()  # of a version that says no role
+    served.engine.intake = full
+    async with boki.connect(url_of(served)) as client:
+        book = client.book(1)
+        while book._appends._intake is TAKEN:
+            await asyncio.sleep(0)
+        assert other.rows == []
+        with pytest.raises(
+            boki.DiskFull, match="2 bookies have to take a record, 1 do, and 2 are up and read-only"
+        ) as caught:
+            await book.append(b"x")
+        assert caught.value.definite and caught.value.retryable
+        for connection in served.connections:
+            connection.tell_intake(room)
+        async with asyncio.timeout(5):
+            while book._appends._intake is not TAKEN:
+                await asyncio.sleep(0)
+        await book.append(b"y")
