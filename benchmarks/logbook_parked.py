@@ -10,7 +10,7 @@ import asyncio
 import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import boki
 from benchmarks import report
@@ -39,7 +39,7 @@ def _appends(client: boki.Client) -> object:
 async def waiting(url: str, kind: str) -> AsyncIterator[None]:
     """Reads that wait for what nobody appends: for a record each, or as cursors over three tags."""
     clients = [await boki.connect(url) for _ in range(CLIENTS)]
-    tasks: list[asyncio.Future[object]] = []
+    tasks: list[asyncio.Future[Any]] = []
     for number in range(READS):
         book = clients[number % len(clients)].book(BOOK)
         if kind == "reads":

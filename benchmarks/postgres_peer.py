@@ -76,7 +76,7 @@ async def postgres(directory: Path) -> AsyncIterator[Any]:
     options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
     command = [str(programs / "postgres"), "-D", data, "-k", str(directory), "-p", str(PORT), *options]
     with (directory / "log").open("wb") as log:
-        server: subprocess.Popen[bytes] = subprocess.Popen(command, stdout=log, stderr=log, **who)
+        server = subprocess.Popen(command, stdout=log, stderr=log, **who)
     try:
         pool = await _pool(directory, server)
         await pool.execute("CREATE TABLE objects (name text PRIMARY KEY, value jsonb NOT NULL)")
@@ -98,7 +98,7 @@ def _owner(directory: Path) -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
-async def _pool(directory: Path, server: subprocess.Popen[bytes]) -> Any:
+async def _pool(directory: Path, server: subprocess.Popen[Any]) -> Any:
     asyncpg = importlib.import_module("asyncpg")
     deadline = monotonic() + START_TIMEOUT_S
     while True:
@@ -132,7 +132,7 @@ async def _take_json(connection: Any) -> None:
 def processes(pool: Any) -> dict[str, int]:
     """The server and its children, by names that say whose processor time it is."""
     (parent,) = {
-        psutil.Process(holder._con.get_server_pid()).parent().pid for holder in pool._holders if holder._con is not None
+        psutil.Process(holder._con.get_server_pid()).ppid() for holder in pool._holders if holder._con is not None
     }
     return {
         f"postgres-{number}": one.pid

@@ -25,6 +25,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 import boki
 from benchmarks import machine, report, store_growth
 from benchmarks.closed_loop import Once, Workload, closed_loop
@@ -130,16 +132,12 @@ async def part_aux(bench: Bench, wanted: Wanted) -> None:
     for what, settings in (("", bare), (", defaults", defaults)):
         for aux in (True, False):
             name = f"Retwis{what}, {'with' if aux else 'without'} aux data"
-            row = await _long_run(bench, name, wanted, StoreSettings(**_fields(settings) | {"aux_data": aux}))
+            row = await _long_run(bench, name, wanted, msgspec.structs.replace(settings, aux_data=aux))
             rates[f"{what}{aux}"] = row.per_s
             bench.rows.append(row)
     bench.ratio(f"aux_over_without_after_{wanted.long_s:.0f}_s", rates["True"] / rates["False"], ">=", 10)
     with_defaults = rates[", defaultsTrue"] / rates[", defaultsFalse"]
     bench.facts["aux, defaults"] = f"{with_defaults:.2f} × the rate without, with checkpoints and cached views"
-
-
-def _fields(settings: StoreSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in StoreSettings.__struct_fields__}
 
 
 async def _long_run(bench: Bench, name: str, wanted: Wanted, settings: StoreSettings) -> report.Row:

@@ -38,7 +38,11 @@ EXAMPLES: Final = 15
 """Of each operation, in either mode: a few seconds for all."""
 FORM_STATUSES: Final = frozenset({400, 411, 412, 414, 415, 417, 422, 431})
 """The request is refused for what it looks like."""
-ABOUT_THE_LOG: Final = ("use the seqnum of a record it read", "its numbers have no holes")
+ABOUT_THE_LOG: Final = (
+    "use the seqnum of a record it read",
+    "or None for the newest there is",
+    "its numbers have no holes",
+)
 """Refusals of 400 for what the log holds, which no form tells: seqnums that nobody saw yet, numbers out of turn."""
 CHECKS: Final = [
     not_a_server_error,

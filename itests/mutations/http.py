@@ -116,7 +116,7 @@ HTTP_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "a variable of a path stands for what is a path by itself",
         "gateway",
-        (("            path = pattern_of(route, ROUTES)\n", "            path = route.path\n"),),
+        (("            path = pattern_of(route, routes)\n", "            path = route.path\n"),),
         f"{_SERVER}::test_the_methods_of_a_path_are_told",
     ),
     Mutation(

@@ -236,10 +236,9 @@ async def test_there_is_no_gap_for_what_was_looked_at(book: boki.Book) -> None:
     assert plain(await take(cursor, 1)) == ["1"]
     waiting = asyncio.ensure_future(anext(cursor))
     await asked(book)
-    for _ in range(3):
-        last = await book.append(b"other", tags=["z"])
+    others = [await book.append(b"other", tags=["z"]) for _ in range(3)]
     await book.trim([("a", first + 1)])
-    await book.trim(before=last)
+    await book.trim(before=others[-1])
     await asked(book)
     assert not waiting.done(), "what went had been given, or was of others"
     await book.append(b"2", tags=["b"])

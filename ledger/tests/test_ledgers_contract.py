@@ -24,10 +24,9 @@ class Case:
     async def filled(self, *payloads: bytes) -> LedgerWriter:
         """A new ledger with these entries acknowledged."""
         writer = await self.ledgers.create()
-        for payload in payloads:
-            last = writer.submit(payload)
-        if payloads:
-            await writer.acknowledged(last)
+        entries = [writer.submit(payload) for payload in payloads]
+        if entries:
+            await writer.acknowledged(entries[-1])
         return writer
 
 

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -35,7 +35,7 @@ from boki_logbook import server
 from boki_logbook.barrier_reads import FIRST_SLICE_READS
 from boki_logbook.compression import compressor
 from boki_logbook.core import EngineCore
-from boki_logbook.server import COPIED_BYTES, SdkConnection
+from boki_logbook.server import COPIED_BYTES, EngineState, SdkConnection
 from boki_logbook.testing import RecordSpec, RunSpec, make_batch
 
 ALICE = bytes(15) + b"a"
@@ -107,7 +107,7 @@ class Served:
     def connected(self, peer: MessagePeer) -> SdkConnection:
         connection = SdkConnection(
             peer,
-            engine=self.engine,
+            engine=cast(EngineState, self.engine),
             appender=self.core.appender,
             reader=self.core.reader,
             headers=self.core.headers,

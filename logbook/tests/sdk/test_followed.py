@@ -251,8 +251,9 @@ def explore(
     while todo:
         world, path = todo.popleft()
         for name, after in moves(world, rules, consistency_any=consistency_any, forget=forget, books=books):
-            wrong = after if isinstance(after, str) else fault(after)
-            if wrong:
+            if isinstance(after, str):
+                return f"{after}: {', '.join((*path, name))}", len(seen)
+            if wrong := fault(after):
                 return f"{wrong}: {', '.join((*path, name))}", len(seen)
             key = hash(repr(after))
             if key not in seen:

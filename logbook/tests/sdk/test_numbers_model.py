@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -240,8 +240,7 @@ class World:
                     item.failed(item.first, item.first + 1, forgotten_of(item.first, writer))
                 inquiry.let_go(None)
 
-    def fail(self, sent: object) -> None:
-        assert callable(sent)
+    def fail(self, sent: Callable[[int], BokiError]) -> None:
         in_doubt = InDoubt(self.numbers, Ticket)
         items = self.numbers.end()
         self.numbers.let_go(self.writer())
