@@ -47,7 +47,7 @@ $(stamp): requirements.lock pyproject.toml
 
 .PHONY: run
 run: setup ## Shows it at work on a real data set, with processes killed; INPUT=path takes a file of yours.
-	@$(bin)/python -m boki_cli.demo $(if $(INPUT),-- "$(INPUT)")
+	@$(bin)/python -m boki_cli.demo.demo $(if $(INPUT),-- "$(INPUT)")
 
 # `alone` are the tests that measure, or own the machine. pytest exits with 5 where PYTEST leaves nothing of one half to run.
 .PHONY: test

@@ -33,7 +33,7 @@ from benchmarks import bare_shape, machine, report, yardsticks
 from benchmarks.bare_shape import Bare
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.report import Ratio, Row
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.runtime.awake_cores import LATENCY_DEVICE, awake_cores, may_keep_awake
 from boki_common.runtime.process import loop_factory, tune_memory
 

@@ -22,12 +22,12 @@ from typing import Final
 import psutil
 
 from boki_common import ids
-from boki_common.batch_builder import BatchBuilder
 from boki_common.ids import Seqnum
-from boki_common.record_batch import NO_NAMES, RecordBatch, join
-from boki_logbook.index import Index
-from boki_logbook.places import Places
-from boki_logbook.verdict import Verdicts
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import NO_NAMES, RecordBatch, join
+from boki_logbook.index.index import Index
+from boki_logbook.index.places import Places
+from boki_logbook.writers.verdict import Verdicts
 
 BATCH_RECORDS: Final = 256
 TAGS: Final = 1_000

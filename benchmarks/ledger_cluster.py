@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from itests.bookkeeper.java_service import JavaService

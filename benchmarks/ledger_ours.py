@@ -17,14 +17,14 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from benchmarks.ledger_cluster import Processor, Side, processor
-from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError
-from boki_common.record_batch import NO_NAMES, RecordBatch, join
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import NO_NAMES, RecordBatch, join
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 
 FILL_WINDOW: Final = 512
 ENTRY_RECORDS: Final = 256

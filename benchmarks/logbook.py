@@ -41,7 +41,7 @@ from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.logbook_ledger import ledger_appends
 from benchmarks.redis_peer import redis_client
 from benchmarks.report import Ratio, Row
-from boki_cli.local_cluster import LocalCluster, Place
+from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.runtime.awake_cores import awake_cores, may_keep_awake
 from boki_common.runtime.process import loop_factory, tune_memory
 

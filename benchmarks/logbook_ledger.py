@@ -10,9 +10,9 @@ from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
-from boki_metalog.log_changes import LogChanges
-from boki_metalog.metadata_tree import read_view
-from boki_metalog.sequencer_member import address_of
+from boki_metalog.control.log_changes import LogChanges
+from boki_metalog.follow.sequencer_member import address_of
+from boki_metalog.terms.metadata_tree import read_view
 
 
 @asynccontextmanager

@@ -20,8 +20,8 @@ import psutil
 
 import boki
 from benchmarks.retwis_load import fill
-from boki_bookie.disk_reserve import NAME as RESERVE
-from boki_cli.gateway_facts import AskedCluster
+from boki_bookie.space.disk_reserve import NAME as RESERVE
+from boki_cli.facts.gateway_facts import AskedCluster
 from boki_cli.roles import process_settings
 from bokistore import BokiStore, Inc, JsonObject, StoreSettings
 

@@ -14,20 +14,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from boki_bookie import metric_definitions
-from boki_bookie.auth_gate import admitting
-from boki_bookie.backpressure import BackpressureLimits
-from boki_bookie.health import Reason
-from boki_bookie.identity import Identity, establish_all
-from boki_bookie.ledger_digests import LedgerDigests
-from boki_bookie.ledger_facts import MetadataFacts
-from boki_bookie.life import Life
-from boki_bookie.limbo_review import LimboReview, open_or_salvage
-from boki_bookie.server import BookieServer
+from boki_bookie.begin.identity import Identity, establish_all
+from boki_bookie.begin.life import Life
+from boki_bookie.entries.ledger_digests import LedgerDigests
+from boki_bookie.entries.sight import FirstSight
+from boki_bookie.serve.auth_gate import admitting
+from boki_bookie.serve.backpressure import BackpressureLimits
+from boki_bookie.serve.health import Reason
+from boki_bookie.serve.server import BookieServer
 from boki_bookie.settings import BookieSettings
-from boki_bookie.sight import FirstSight
-from boki_bookie.storage import Storage
-from boki_bookie.storage_router import StorageRouter, directory_of
-from boki_bookie.waiting_adds import Sight
+from boki_bookie.space.ledger_facts import MetadataFacts
+from boki_bookie.storage.limbo_review import LimboReview, open_or_salvage
+from boki_bookie.storage.storage import Storage
+from boki_bookie.storage.storage_router import StorageRouter, directory_of
+from boki_bookie.storage.waiting_adds import Sight
 from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, MetadataError, SettingsError, WrongDirectory
@@ -41,7 +41,7 @@ from boki_common.net.strangers import BEFORE_FIRST_FRAME, BEFORE_HELLO
 from boki_common.runtime.ports import Clock, Disk, Random
 
 if TYPE_CHECKING:
-    from boki_bookie.admin import BookieAdmin
+    from boki_bookie.serve.admin import BookieAdmin
 
 METADATA_PROBE_S: Final = 2.0
 """How long a question about health waits for the metadata store."""
@@ -227,7 +227,7 @@ class Bookie:
         stack.push_async_callback(self._end_watch)
         self.storage.failed.add_done_callback(self._storage_failed)
         if self._settings.admin_port >= 0:
-            from boki_bookie.admin import BookieAdmin  # a web server, which most bookies need no memory for
+            from boki_bookie.serve.admin import BookieAdmin  # a web server, which most bookies need no memory for
 
             collectors = [shelf.storage for shelf in self._shelves]
             self.admin = await BookieAdmin.start(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from boki_bookie import journal_format
+from boki_bookie.formats import journal_format
 from boki_common.limits import FRAME_BYTES, KIB, MIB
 from boki_common.settings import setting
 

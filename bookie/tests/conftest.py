@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from boki_bookie.ledger_facts import MetadataFacts
-from boki_bookie.ledger_index import Place
+from boki_bookie.entries.ledger_index import Place
+from boki_bookie.entries.tombstones import DAY_MS
 from boki_bookie.settings import BookieSettings
-from boki_bookie.storage import Storage
-from boki_bookie.tombstones import DAY_MS
+from boki_bookie.space.ledger_facts import MetadataFacts
+from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode, encode

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.bookie import Bookie
-from boki_bookie.storage import Storage
+from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.layout import available_bookies, bookie_address, ledger_path
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import decode_response, encode_add_body, encode_read

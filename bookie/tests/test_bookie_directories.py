@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from boki_bookie.bookie import Bookie
-from boki_bookie.checkpoint import MARK_NAME
-from boki_bookie.limbo import LIMBO_NAME
-from boki_bookie.storage_router import StorageRouter, directory_of
+from boki_bookie.entries.checkpoint import MARK_NAME
+from boki_bookie.storage.limbo import LIMBO_NAME
+from boki_bookie.storage.storage_router import StorageRouter, directory_of
 from boki_common.bookkeeper.layout import available_bookies
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, WrongDirectory

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from boki_bookie.checkpoint import INDEX_FOLDER, index_name
-from boki_bookie.disk_reserve import NAME as RESERVE
-from boki_bookie.storage import Storage
+from boki_bookie.entries.checkpoint import INDEX_FOLDER, index_name
+from boki_bookie.space.disk_reserve import NAME as RESERVE
+from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DiskFailed
 from boki_common.limits import KIB

@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Records": {
-        "append": "append_command",
-        "read": "book_commands",
-        "tail": "book_commands",
-        "trim": "book_commands",
+        "append": "records.append_command",
+        "read": "records.book_commands",
+        "tail": "records.book_commands",
+        "trim": "records.book_commands",
     },
     "A cluster": {
-        "dev": "role_commands",
-        "status": "status_command",
-        "forget": "forget_command",
-        "log": "log_commands",
-        "ledger": "ledger_commands",
+        "dev": "start.role_commands",
+        "status": "cluster.status_command",
+        "forget": "cluster.forget_command",
+        "log": "logs.log_commands",
+        "ledger": "logs.ledger_commands",
     },
     "One role a process": {
-        "bookie": "role_commands",
-        "sequencer": "role_commands",
-        "engine": "role_commands",
-        "controller": "role_commands",
-        "gateway": "gateway_command",
-        "init": "role_commands",
+        "bookie": "start.role_commands",
+        "sequencer": "start.role_commands",
+        "engine": "start.role_commands",
+        "controller": "start.role_commands",
+        "gateway": "start.gateway_command",
+        "init": "start.role_commands",
     },
     "Checks": {
-        "soak": "soak_command",
-        "history": "history_commands",
-        "sim": "sim_commands",
+        "soak": "trials.soak_command",
+        "history": "trials.history_commands",
+        "sim": "trials.sim_commands",
     },
 }
 """The commands as help lists them, each with the module that has it."""

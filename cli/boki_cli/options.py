@@ -30,7 +30,7 @@ from boki_cli.moments import moment_ms
 from boki_cli.number_types import Real
 from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
-from boki_common.engine_url import split_options, with_token_file
+from boki_common.engine.engine_url import split_options, with_token_file
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.runtime.process import SystemClock
 

@@ -39,12 +39,12 @@ from boki_common.settings import load_settings, setting, table
 from boki_gateway.settings import GatewaySettings
 from boki_ledger.settings import LedgerSettings
 from boki_logbook.settings import EngineSettings
-from boki_metalog.metadata_tree import ensure_view
 from boki_metalog.settings import ControllerSettings, SequencerSettings
+from boki_metalog.terms.metadata_tree import ensure_view
 
 if TYPE_CHECKING:
     from boki_ledger.client import LedgerClient
-    from boki_logbook.index import Index
+    from boki_logbook.index.index import Index
 
 Kind = Literal["bookie", "sequencer", "engine", "controller"]
 
@@ -196,7 +196,9 @@ async def metrics_page(
     address = Address.parse(settings.metrics_listen)
     if address.path:
         raise SettingsError(f"expected --metrics host:port, found {address}; browsers and Prometheus speak TCP")
-    from boki_common.metrics_page import MetricsPage  # a web server, which a role without the page needs no memory for
+    from boki_common.http.metrics_page import (
+        MetricsPage,  # a web server, which a role without the page needs no memory for
+    )
 
     page = await MetricsPage.start(
         parts.metrics,
@@ -266,7 +268,7 @@ async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterato
 @asynccontextmanager
 async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address: Address) -> AsyncIterator[RunningRole]:
     """A sequencer; it serves or stands by. Raises SettingsError: cannot listen."""
-    from boki_metalog.sequencer import Sequencer
+    from boki_metalog.sequencer.sequencer import Sequencer
 
     async with ledger_client(parts, settings) as ledgers:
         sequencer = await Sequencer.start(
@@ -291,7 +293,7 @@ async def running_controller(
     parts: Parts, settings: ProcessSettings, *, address: Address
 ) -> AsyncIterator[RunningRole]:
     """A controller; it leads or stands for election. Raises SettingsError: cannot listen."""
-    from boki_metalog.controller import Controller
+    from boki_metalog.control.controller import Controller
 
     async with ledger_client(parts, settings) as ledgers:
         controller = await Controller.start(
@@ -340,7 +342,7 @@ async def index_files(index: Callable[[], Index], directory: str) -> AsyncIterat
     if not directory:
         yield
         return
-    from boki_logbook.index_files import IndexFiles
+    from boki_logbook.index.index_files import IndexFiles
 
     files = IndexFiles(PosixDisk(directory), index)
     try:

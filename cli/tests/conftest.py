@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boki_cli.testing import RunCommandLine, memory_cluster, run_command_line
-from boki_cli.testing_bookies import BookieCluster
+from boki_cli.testing.bookies import BookieCluster
+from boki_cli.testing.commands import RunCommandLine, memory_cluster, run_command_line
 from boki_common.runtime.loop_thread import LoopThread
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from boki.testing import MemoryCluster
 from boki_cli import roles
-from boki_cli.gateway_command import running_gateway
+from boki_cli.start.gateway_command import running_gateway
 from boki_common.net.connection import Address
 
 if TYPE_CHECKING:

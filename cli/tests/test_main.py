@@ -15,7 +15,7 @@ from boki_cli import main
 from boki_cli.options import CommandGroup
 
 if TYPE_CHECKING:
-    from boki_cli.testing import RunCommandLine
+    from boki_cli.testing.commands import RunCommandLine
 
 
 def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_command_imports_no_other_commands() -> None:
     )
     told = "print([name for name in sys.modules if name.endswith(('_command', '_commands'))])"
     done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "['boki_cli.book_commands']"
+    assert done.stdout.splitlines()[-1] == "['boki_cli.records.book_commands']"
 
 
 @pytest.mark.processes

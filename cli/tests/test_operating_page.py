@@ -14,11 +14,11 @@ import click
 import pytest
 
 from boki_bookie import metric_definitions as of_bookies
-from boki_bookie.admin import LEDGERS_A_PAGE  # before a loop runs: it looks up its version in a file
+from boki_bookie.serve.admin import LEDGERS_A_PAGE  # before a loop runs: it looks up its version in a file
 from boki_bookie.settings import BookieSettings
 from boki_cli.main import boki
 from boki_cli.options import Invocation
-from boki_cli.testing_bookies import BookieCluster
+from boki_cli.testing.bookies import BookieCluster
 from boki_common import metric_definitions as of_all
 from boki_common.metrics import MetricDefinition
 from boki_logbook import metric_definitions as of_engines

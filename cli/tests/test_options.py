@@ -17,7 +17,7 @@ from boki_common.errors import BokiError, CallTimeout, Conflict, SettingsError, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from boki_cli.testing import RunCommandLine
+    from boki_cli.testing.commands import RunCommandLine
 
 group = CommandGroup("tool")
 

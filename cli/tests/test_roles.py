@@ -25,7 +25,7 @@ from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.awake_cores import kept_awake
 from boki_common.runtime.process import SystemClock, SystemRandom
-from boki_logbook.index import Index
+from boki_logbook.index.index import Index
 
 NOT_OF_A_BOOKIE: Final = frozenset(
     {
@@ -35,8 +35,8 @@ NOT_OF_A_BOOKIE: Final = frozenset(
             "kazoo",
             "boki",
             "boki_ledger.client",
-            "boki_metalog.sequencer",
-            "boki_metalog.controller",
+            "boki_metalog.sequencer.sequencer",
+            "boki_metalog.control.controller",
         ),
         *("boki_logbook.engine", "boki_gateway.server", "boki_sim"),
     }
@@ -155,11 +155,11 @@ async def test_a_role_that_fails_is_still_expected_and_one_that_ends_is_not() ->
 
 
 def test_a_role_imports_what_it_runs() -> None:
-    role = "import boki_cli.main, boki_cli.role_commands, boki_cli.roles, boki_bookie.bookie"
+    role = "import boki_cli.main, boki_cli.start.role_commands, boki_cli.roles, boki_bookie.bookie"
     told = "import sys; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", f"{role}; {told}"], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
-    assert "boki_bookie.storage" in found
+    assert "boki_bookie.storage.storage" in found
     assert found.isdisjoint(NOT_OF_A_BOOKIE)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from boki_cli.testing import run_command_line
+from boki_cli.testing.commands import run_command_line
 
 pytestmark = pytest.mark.processes
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokistore import BokiStore, JsonObject, StoreSettings
 from examples.retwis.app import TIMELINE, TIMELINE_POSTS, USER_POSTS

@@ -12,12 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from boki_common.version import VERSION
-from boki_gateway import patterns
-from boki_gateway.bodies import ONE_OF_TWO, BatchRecord
-from boki_gateway.call import JSON, NDJSON
-from boki_gateway.http_errors import ErrorAnswer, status_of_class
+from boki_gateway.calls import patterns
+from boki_gateway.calls.bodies import ONE_OF_TWO, BatchRecord
+from boki_gateway.calls.call import JSON, NDJSON
+from boki_gateway.calls.http_errors import ErrorAnswer, status_of_class
+from boki_gateway.calls.table import Route
 from boki_gateway.sessions import HEADER
-from boki_gateway.table import Route
 
 COMMON_STATUSES: Final = (400, 401, 403, 404, 405, 414, 417, 431, 500, 502, 503, 504)
 BODY_STATUSES: Final = (408, 413, 415)

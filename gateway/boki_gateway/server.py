@@ -22,28 +22,29 @@ from aiohttp import hdrs, web
 from boki import Client
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, SettingsError, Unauthenticated
-from boki_common.host_rules import HostRules
-from boki_common.http_credential import CHALLENGES, shown_in
-from boki_common.http_server import HttpRunner
+from boki_common.http.host_rules import HostRules
+from boki_common.http.http_credential import CHALLENGES, shown_in
+from boki_common.http.http_server import HttpRunner
 from boki_common.logs import get_logger
 from boki_common.metrics import LATENCY_BUCKETS_S, Histogram, Metrics
 from boki_common.net.connection import Address
-from boki_gateway import bodies, encodings, metric_definitions, openapi, parameters
-from boki_gateway.admission import Admission
-from boki_gateway.board import StatusBoard
-from boki_gateway.bodies import HealthAnswer
-from boki_gateway.book_routes import BOOK_ROUTES
-from boki_gateway.call import EVENTS, JSON, NDJSON, Answer, Call, Created, Parts
-from boki_gateway.cluster_state import ClusterFacts
+from boki_gateway import metric_definitions, openapi
+from boki_gateway.calls import bodies, encodings, parameters
+from boki_gateway.calls.admission import Admission
+from boki_gateway.calls.board import StatusBoard
+from boki_gateway.calls.bodies import HealthAnswer
+from boki_gateway.calls.book_routes import BOOK_ROUTES
+from boki_gateway.calls.call import EVENTS, JSON, NDJSON, Answer, Call, Created, Parts
+from boki_gateway.calls.cluster_state import ClusterFacts
+from boki_gateway.calls.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
+from boki_gateway.calls.operation_routes import OPERATION_ROUTES
+from boki_gateway.calls.table import Route
 from boki_gateway.errors import MethodRefused, NoSuchPath, NotAdmitted, UnsupportedBody, UnsupportedEncoding
-from boki_gateway.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
-from boki_gateway.library_pages import library_routes
-from boki_gateway.operation_routes import OPERATION_ROUTES
-from boki_gateway.page_routes import PAGE_ROUTES, page_routes
-from boki_gateway.pages import Page
+from boki_gateway.pages.library_pages import library_routes
+from boki_gateway.pages.page_routes import PAGE_ROUTES, page_routes
+from boki_gateway.pages.pages import Page
 from boki_gateway.sessions import HEADER, Sessions
 from boki_gateway.settings import GatewaySettings
-from boki_gateway.table import Route
 
 Serve: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -134,7 +135,7 @@ class Gateway:
             settings: bounds and times.
             metrics: of the process.
             address: where to listen.
-            allowed_hosts: names that Host may have beside the usual ones, see `boki_common.host_rules`.
+            allowed_hosts: names that Host may have beside the usual ones, see `boki_common.http.host_rules`.
             token: what requests have to show; what it shows to engines is the client's own.
             pages: of libraries, see `library_pages.installed`.
 

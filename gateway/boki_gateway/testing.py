@@ -23,7 +23,7 @@ from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
-from boki_gateway.cluster_state import (
+from boki_gateway.calls.cluster_state import (
     BookieState,
     ClusterState,
     ControllerState,
@@ -33,7 +33,7 @@ from boki_gateway.cluster_state import (
     SequencerState,
     SlotRange,
 )
-from boki_gateway.pages import Page
+from boki_gateway.pages.pages import Page
 from boki_gateway.server import Gateway
 from boki_gateway.settings import GatewaySettings
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from boki_gateway import openapi
-from boki_gateway.http_errors import status_of_class
+from boki_gateway.calls.http_errors import status_of_class
+from boki_gateway.calls.table import Route
 from boki_gateway.server import ROUTES
-from boki_gateway.table import Route
 
 if TYPE_CHECKING:
     from boki_gateway.testing import Asker

@@ -29,8 +29,8 @@ from boki.testing import MemoryCluster
 from boki_common.ids import U64_MAX
 from boki_common.runtime.loop_thread import LoopThread
 from boki_gateway import openapi
-from boki_gateway.book_routes import BOOK_ROUTES
-from boki_gateway.call import EVENTS
+from boki_gateway.calls.book_routes import BOOK_ROUTES
+from boki_gateway.calls.call import EVENTS
 from boki_gateway.server import ROUTES
 from boki_gateway.testing import running_gateway
 

@@ -9,12 +9,12 @@ import pytest
 from yarl import URL
 
 from boki.testing import MemoryCluster
-from boki_common.engine_protocol import encode_answers
+from boki_common.engine.engine_protocol import encode_answers
+from boki_common.engine.intake import Intake
 from boki_common.errors import SettingsError
-from boki_common.intake import Intake
 from boki_common.net.connection import Address
+from boki_gateway.calls.table import SMALL_BODY
 from boki_gateway.server import ROUTES, Gateway, _has_head
-from boki_gateway.table import SMALL_BODY
 from boki_gateway.testing import running_gateway
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from boki.testing import MemoryCluster
-    from boki_gateway.table import Route
+    from boki_gateway.calls.table import Route
     from boki_gateway.testing import Asker
 
 TOKEN = "0123456789abcdef-in-use"

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.layout import BookieService
 from boki_common.metadata.open import open_store

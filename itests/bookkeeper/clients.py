@@ -18,9 +18,9 @@ from boki_common.errors import LedgerFenced, NoSuchLedger
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
-from boki_ledger.reader import LedgerReader
+from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 from itests.bookkeeper.java_service import JavaError, JavaService
 
 PASSWORD: Final = "key"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import layout
 from boki_common.metadata.open import open_store
 from boki_common.net.connection import Address

@@ -8,7 +8,7 @@ import pytest
 
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, LedgerFenced, Unauthorized
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 from itests.bookkeeper.conftest import MakeClient
 from itests.support.apache_bookkeeper import ApacheBookkeeper
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from itests.bookkeeper.conftest import MakeApache, MakeClient
 from itests.whole_path.load import Load, check

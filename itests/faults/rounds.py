@@ -1,6 +1,6 @@
 """Rounds of recorded calls while faults strike: what a log may do is the same, whatever the network does.
 
-A round is `boki_cli.soak`'s: clients append, append under conditions and read, every call is recorded, payloads verify
+A round is `boki_cli.trials.soak`'s: clients append, append under conditions and read, every call is recorded, payloads verify
 themselves, and the history is held against `boki_sim.checkers`. Here faults strike meanwhile, drawn by a seed, and calls must
 succeed again once the last of them has healed.
 """
@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from boki_cli.soak import Soak
 from boki_cli.stopwatch import seconds_now
+from boki_cli.trials.soak import Soak
 
 CLIENTS: Final = 4
 ROUND_CALLS: Final = 200_000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from boki_cli.local_cluster import LocalCluster, Place
+from boki_cli.demo.local_cluster import LocalCluster, Place
 from itests.faults.rounds import last, round_under
 from itests.support.fault_proxy import BOTH, FaultProxy
 

@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 import boki
-from boki_metalog.metalog_entry import Carried, Close, Expire, Lost, MetalogEntry, Open, ShardEnd, Trim, decode, encode
+from boki_metalog.entries.metalog_entry import (
+    Carried,
+    Close,
+    Expire,
+    Lost,
+    MetalogEntry,
+    Open,
+    ShardEnd,
+    Trim,
+    decode,
+    encode,
+)
 from itests.formats.recording import FOLDER, TAGS, everything, running, unpack
 
 ARCHIVES = sorted(FOLDER.glob("*.tar.zst"))

@@ -14,20 +14,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from boki_common import engine_protocol as engine
 from boki_common.cluster_token import NO_TOKEN
-from boki_common.engine_protocol import Consistency, Direction, Query
+from boki_common.engine import engine_protocol as engine
+from boki_common.engine.engine_protocol import Consistency, Direction, Query
+from boki_common.engine.reads_together import asked_row
+from boki_common.engine.tag_reads import TagRow, encode_tag_read
 from boki_common.ids import Position
 from boki_common.net.frames import PREFIX_BYTES, prefix
 from boki_common.net.messages import FLAG_ANSWER, encode
-from boki_common.reads_together import asked_row
-from boki_common.record_batch import RUN_NAMED, join
+from boki_common.records.record_batch import RUN_NAMED, join
 from boki_common.runtime.ports import Buffer
-from boki_common.tag_reads import TagRow, encode_tag_read
-from boki_logbook.testing import RecordSpec, RunSpec, make_batch, plain_records
-from boki_metalog import sequencer_protocol as sequencer
-from boki_metalog.metalog_entry import Expire, Lost, Trim
-from boki_metalog.permissions import OF_EARLIER_VERSION as ANY_ROLE
+from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch, plain_records
+from boki_metalog.entries import sequencer_protocol as sequencer
+from boki_metalog.entries.metalog_entry import Expire, Lost, Trim
+from boki_metalog.entries.permissions import OF_EARLIER_VERSION as ANY_ROLE
 from itests.fuzz.mutants import mutant
 
 VECTORS: Final = Path(__file__).parents[2] / "common/tests/vectors/bookkeeper"

@@ -30,15 +30,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from boki_cli.local_cluster import LocalCluster
-from boki_common import engine_protocol
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.engine import engine_protocol
 from boki_common.errors import BokiError
 from boki_common.limits import MIB
 from boki_common.net.connection import Address
 from boki_common.net.messages import encode
-from boki_metalog import sequencer_protocol
+from boki_metalog.entries import sequencer_protocol
 from itests.fuzz import conversations
 from itests.fuzz.conversations import Conversation
 

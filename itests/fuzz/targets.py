@@ -16,30 +16,33 @@ import numpy as np
 import zstandard
 from crc32c import crc32c
 
-from boki_bookie import entry_log_format, journal_format, ledger_index_format
-from boki_bookie.journal_format import SegmentHeader, SegmentScan
-from boki_bookie.ledger_index_format import CheckpointMark
-from boki_common import engine_protocol as engine
+from boki_bookie.entries import ledger_index_format
+from boki_bookie.entries.ledger_index_format import CheckpointMark
+from boki_bookie.formats import entry_log_format, journal_format
+from boki_bookie.formats.journal_format import SegmentHeader, SegmentScan
 from boki_common import errors
 from boki_common.bookkeeper import auth, availability, layout, ledger_metadata, v2, v3
 from boki_common.cluster_token import NO_TOKEN
-from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.engine import engine_protocol as engine
+from boki_common.engine.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.engine.read_reply import decode_point, decode_read_reply, encode_read_reply, encode_records
+from boki_common.engine.reads_together import decode_reads, decode_told, encode_told
+from boki_common.engine.tag_reads import decode_tag_read
 from boki_common.ids import BookieId, Position
 from boki_common.net import messages
 from boki_common.net.frames import FrameParser, prefix
-from boki_common.read_reply import decode_point, decode_read_reply, encode_read_reply, encode_records
-from boki_common.reads_together import decode_reads, decode_told, encode_told
-from boki_common.record_batch import FLAG_ZSTD, RecordBatch, join
+from boki_common.records.record_batch import FLAG_ZSTD, RecordBatch, join
 from boki_common.runtime.ports import Buffer
-from boki_common.tag_reads import decode_tag_read
-from boki_logbook import aux_rules, snapshot_format
-from boki_logbook.pushed_headers import AckedEntry, decode_headers, encode_headers
-from boki_logbook.snapshot_format import Decoder, LogPoint, Snapshot
-from boki_logbook.state import DecisionState
-from boki_metalog import metalog_entry, term_record, view
-from boki_metalog import sequencer_protocol as sequencer
-from boki_metalog.metalog_entry import Carried, Close, Expire, Lost, MetalogEntry, Open, ShardEnd, Trim
-from boki_metalog.permissions import ENGINE
+from boki_logbook.peers.pushed_headers import AckedEntry, decode_headers, encode_headers
+from boki_logbook.state import snapshot_format
+from boki_logbook.state.snapshot_format import Decoder, LogPoint, Snapshot
+from boki_logbook.state.state import DecisionState
+from boki_logbook.upkeep import aux_rules
+from boki_metalog.entries import metalog_entry
+from boki_metalog.entries import sequencer_protocol as sequencer
+from boki_metalog.entries.metalog_entry import Carried, Close, Expire, Lost, MetalogEntry, Open, ShardEnd, Trim
+from boki_metalog.entries.permissions import ENGINE
+from boki_metalog.terms import term_record, view
 from itests.fuzz.conversations import BOOK, TOKEN, VECTORS, WRITER, some_batches, to_engines, to_sequencers
 
 LISTED_LIMIT: Final = 10_000

@@ -12,9 +12,9 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.process import SystemRandom
 from boki_common.runtime.token_file import token_of
 from boki_ledger.client import LedgerClient
-from boki_metalog.log_changes import LogChanges
-from boki_metalog.metadata_tree import read_view
-from boki_metalog.view import View
+from boki_metalog.control.log_changes import LogChanges
+from boki_metalog.terms.metadata_tree import read_view
+from boki_metalog.terms.view import View
 
 Row = tuple[int, bytes, tuple[str | int, ...]]
 

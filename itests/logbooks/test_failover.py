@@ -21,7 +21,7 @@ from typing import Final
 
 import pytest
 
-from boki_cli.local_cluster import LocalCluster, Place
+from boki_cli.demo.local_cluster import LocalCluster, Place
 from itests.faults.rounds import Strike, last, round_under
 from itests.logbooks.administration import administrator
 from itests.support.fixtures import skip_or_fail

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from itests.logbooks.administration import Administrator, Row, administrator, rows_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.metadata.open import open_store
-from boki_metalog.metadata_tree import read_record
-from boki_metalog.term_record import DELETED, TERMS_PATH
+from boki_metalog.terms.metadata_tree import read_record
+from boki_metalog.terms.term_record import DELETED, TERMS_PATH
 
 pytestmark = [pytest.mark.processes]
 

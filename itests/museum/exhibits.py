@@ -18,7 +18,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
 NOT_YET: Final[tuple[tuple[str, str, str], ...]] = (
     ("Apache BookKeeper", "#4607: an entry log with a damaged header looked empty and was deleted",
      ("what lives in a file follows from the index, so there is no line to take out; "
-     "`bookie/tests/test_compaction.py::test_a_file_whose_header_is_damaged_is_not_empty` holds it")),
+     "`bookie/tests/space/test_compaction.py::test_a_file_whose_header_is_damaged_is_not_empty` holds it")),
     ("Restate", "#4463: a lost node, and repair that never ends", "no repair of copies yet"),
     ("Restate", "#2689: repair of what was trimmed", "no repair of copies yet; what is trimmed goes by whole terms, whose records say so"),
     ("Restate", "#2615: repair begins one entry too late", "no repair of copies yet"),

@@ -17,9 +17,9 @@ import random
 from typing import Final
 
 from boki_common.errors import BokiError, Overloaded
-from boki_ledger.writer import LedgerWriter
-from boki_sim.cluster import Node
-from boki_sim.randomness import stream
+from boki_ledger.write.writer import LedgerWriter
+from boki_sim.clusters.cluster import Node
+from boki_sim.world.randomness import stream
 from itests.museum.ledger_world import Known, LedgerRun, payload
 
 RACES_OF_A_RUN: Final = 12

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from boki_sim.campaign import rules_of
-from boki_sim.faults import Fault, unaware
+from boki_sim.clusters.shape import draw_shape
+from boki_sim.faults.faults import Fault, unaware
 from boki_sim.outcome import WORK_S
-from boki_sim.randomness import stream
 from boki_sim.run import run_seed
-from boki_sim.shape import draw_shape
+from boki_sim.world.randomness import stream
 from itests.museum.exhibit import CLUSTER, LEDGERS
 from itests.museum.fence_race import FenceRace
 from itests.museum.ledger_world import AIMED, LedgerRun, run_ledgers

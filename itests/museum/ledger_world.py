@@ -29,18 +29,18 @@ from boki_common.errors import BokiError, Overloaded
 from boki_common.limits import KIB
 from boki_common.metadata.memory import MemoryStore
 from boki_ledger.client import LedgerClient
-from boki_ledger.reader import LedgerReader
-from boki_ledger.writer import LedgerWriter
-from boki_sim.cluster import Cluster, Node, SimClock
-from boki_sim.faults import Fault, Targets, draw
-from boki_sim.guard import guarded
-from boki_sim.invariants import Invariants, Violation
-from boki_sim.loop import SimLoop, SimulationError, uncollected
-from boki_sim.nemesis import Nemesis
-from boki_sim.network import Network, Weather
-from boki_sim.randomness import SimRandom, stream
-from boki_sim.shape import Shape, draw_shape
-from boki_sim.trace import Trace
+from boki_ledger.read.reader import LedgerReader
+from boki_ledger.write.writer import LedgerWriter
+from boki_sim.clusters.cluster import Cluster, Node, SimClock
+from boki_sim.clusters.invariants import Invariants, Violation
+from boki_sim.clusters.shape import Shape, draw_shape
+from boki_sim.faults.faults import Fault, Targets, draw
+from boki_sim.nemesis.nemesis import Nemesis
+from boki_sim.world.guard import guarded
+from boki_sim.world.loop import SimLoop, SimulationError, uncollected
+from boki_sim.world.network import Network, Weather
+from boki_sim.world.randomness import SimRandom, stream
+from boki_sim.world.trace import Trace
 
 WORK_S: Final = 3.0
 LOOK_EVERY_S: Final = 0.05

@@ -170,7 +170,7 @@ _BOOKIE: Final = (
                     "            return True\n",
                 ),
             ),
-            "ledger/tests/test_fence_proof.py::"
+            "ledger/tests/recover/test_fence_proof.py::"
             "test_a_bookie_of_ours_that_lost_its_disk_amid_the_recovery_is_noticed_before_the_close",
         ),
         found=Scenario(),

@@ -85,7 +85,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                 ),
                 ("        self._push(first, data)\n        rolling = self", "        rolling = self"),
             ),
-            "metalog/tests/test_term_server_carried.py::test_what_is_carried_is_pushed_once_its_entry_is_acknowledged",
+            "metalog/tests/sequencer/test_term_server_carried.py::test_what_is_carried_is_pushed_once_its_entry_is_acknowledged",
         ),
         found=Scenario(),
     ),

@@ -10,7 +10,7 @@ from itests.mutations.mutation import Mutation
 
 _SYSTEM: Final = "Our own drafts"
 _LINK: Final = "../ARCHITECTURE.md"
-_MOVES: Final = "metalog/tests/test_term_change_moves.py"
+_MOVES: Final = "metalog/tests/terms/test_term_change_moves.py"
 
 EXHIBITS: Final[tuple[Exhibit, ...]] = (
     Exhibit(
@@ -83,7 +83,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     "        self._waiters.prove(waiter)\n        self._proven(waiter, self.recent.end, True)\n",
                 ),
             ),
-            "metalog/tests/test_term_server.py::test_a_fenced_sequencer_answers_no_order_and_no_barrier",
+            "metalog/tests/sequencer/test_term_server.py::test_a_fenced_sequencer_answers_no_order_and_no_barrier",
         ),
         found=Hunt("cluster", "unaware", ("history", "stale", "wrong trim", "non-monotonic")),
     ),
@@ -122,7 +122,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     ),
                 ),
             ),
-            "logbook/tests/engine/test_verdict.py::test_a_losing_number_is_decided_for_ever",
+            "logbook/tests/engine/writers/test_verdict.py::test_a_losing_number_is_decided_for_ever",
         ),
         found=Scenario(),
     ),
@@ -146,7 +146,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     "            state.last, fresh = first - 1, first\n",
                 ),
             ),
-            "logbook/tests/engine/test_verdict.py::test_a_gap_decides_nothing_and_tells_the_last_number",
+            "logbook/tests/engine/writers/test_verdict.py::test_a_gap_decides_nothing_and_tells_the_last_number",
         ),
         found=Scenario(),
     ),
@@ -247,7 +247,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     ),
                 ),
             ),
-            "metalog/tests/test_sequencer.py::test_a_fenced_sequencer_acknowledges_nothing",
+            "metalog/tests/sequencer/test_sequencer.py::test_a_fenced_sequencer_acknowledges_nothing",
         ),
         found=Hunt(
             "cluster", "metadata", ("history", "lost", "crash", "7 index", "7 verdicts", "5 verdict", "liveness")
@@ -272,7 +272,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                 ),
                 ("            start = min(query.start, covered)\n", "            start = query.start\n"),
             ),
-            "logbook/tests/engine/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",
+            "logbook/tests/engine/read/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",
         ),
         found=Hunt("cluster", "harsh", ("history", "non-monotonic", "stale")),
     ),
@@ -388,7 +388,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "a mark is kept as it came",
             "logbook",
             (("            mark = min(before, self.newest(book, tag) + 1)\n", "            mark = before\n"),),
-            "logbook/tests/engine/test_state.py::test_a_trim_of_the_future_kills_nothing_that_comes_later",
+            "logbook/tests/engine/state/test_state.py::test_a_trim_of_the_future_kills_nothing_that_comes_later",
         ),
         found=Scenario(),
     ),
@@ -409,7 +409,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                     "            if term not in settled and not state.live(term)\n",
                 ),
             ),
-            "logbook/tests/engine/test_reclaim.py::test_only_dead_terms_that_a_snapshot_covers_are_due",
+            "logbook/tests/engine/upkeep/test_reclaim.py::test_only_dead_terms_that_a_snapshot_covers_are_due",
         ),
         found=Scenario(),
     ),

@@ -14,15 +14,15 @@ from itests.mutations.store import STORE_MUTATIONS
 from itests.mutations.tokens import TOKEN_MUTATIONS
 from itests.mutations.users import USERS_MUTATIONS
 
-_RECOVERY: Final = "ledger/tests/test_recovery.py"
-_PLAN: Final = "ledger/tests/test_recovery_plan.py"
-_WRITER: Final = "ledger/tests/test_writer.py"
+_RECOVERY: Final = "ledger/tests/recover/test_recovery.py"
+_PLAN: Final = "ledger/tests/rules/test_recovery_plan.py"
+_WRITER: Final = "ledger/tests/write/test_writer.py"
 _PROTOCOL: Final = "ledger/tests/defects/test_protocol.py"
 _CONFLICTS: Final = "ledger/tests/defects/test_metadata_conflicts.py"
 _SCHEDULES: Final = "ledger/tests/defects/test_random_schedules.py"
 _ANY_SCHEDULE: Final = f"{_SCHEDULES}::test_any_schedule_keeps_what_was_acknowledged_and_gives_every_reader_one_end"
-_STORAGE: Final = "bookie/tests/test_storage.py"
-_SERVER: Final = "bookie/tests/test_server.py"
+_STORAGE: Final = "bookie/tests/storage/test_storage.py"
+_SERVER: Final = "bookie/tests/serve/test_server.py"
 _PROMISES: Final = "bookie/tests/defects/test_promises.py"
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
@@ -110,7 +110,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a spare may be a member already",
         "ledger",
         (("for spare in spares if spare not in members)", "for spare in spares)"),),
-        "ledger/tests/test_ensemble_change.py::test_a_bookie_never_takes_two_slots",
+        "ledger/tests/metadata/test_ensemble_change.py::test_a_bookie_never_takes_two_slots",
     ),
     Mutation(
         "replacements of a recovery are written as they happen",
@@ -152,7 +152,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "acks of all generations count",
         "ledger",
         (("        if generation != self._generations[slot]:\n            return False\n", ""),),
-        "ledger/tests/test_acks.py::test_acks_of_the_predecessor_in_a_slot_do_not_count",
+        "ledger/tests/rules/test_acks.py::test_acks_of_the_predecessor_in_a_slot_do_not_count",
     ),
     Mutation(
         "a change to what the ledger once had sends nothing again",
@@ -193,7 +193,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "who listens at a bookie's address is taken for it",
         "ledger",
         (("if not _INCARNATION.fullmatch(bookie):", "if bookie:"),),
-        "ledger/tests/test_link_life.py::test_another_bookie_at_the_address_is_left_before_it_is_sent_anything",
+        "ledger/tests/bookies/test_link_life.py::test_another_bookie_at_the_address_is_left_before_it_is_sent_anything",
     ),
     Mutation(
         "write sets cut entry numbers to 31 bits",
@@ -204,7 +204,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "return tuple(((entry_id + place) & 0x7FFFFFFF) % ensemble_size for place in range(write_quorum))",
             ),
         ),
-        "ledger/tests/test_write_set.py::test_large_entry_ids_have_the_write_set_of_their_residue",
+        "ledger/tests/rules/test_write_set.py::test_large_entry_ids_have_the_write_set_of_their_residue",
     ),
     Mutation(
         "a writer closes over a recovery",
@@ -221,7 +221,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "coverage with one answer too few",
         "ledger",
         (("for slot in window) >= ack_quorum:", "for slot in window) > ack_quorum:"),),
-        "ledger/tests/test_coverage.py::test_equals_brute_force",
+        "ledger/tests/rules/test_coverage.py::test_equals_brute_force",
     ),
     Mutation(
         "two denials end a ledger below its floor",
@@ -259,13 +259,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "        if last <= self._last_entry or not self.closed:\n            return\n",
             ),
         ),
-        "ledger/tests/test_reader.py::test_a_copy_on_one_bookie_beyond_lac_is_not_read",
+        "ledger/tests/read/test_reader.py::test_a_copy_on_one_bookie_beyond_lac_is_not_read",
     ),
     Mutation(
         "every bookie's denial counts",
         "ledger",
         (("return self._proofs.counts(self._ensemble[slot], answer)", "return True"),),
-        "ledger/tests/test_fence_proof.py::test_denials_do_not_count_while_the_force_fails",
+        "ledger/tests/recover/test_fence_proof.py::test_denials_do_not_count_while_the_force_fails",
     ),
     # -- the bookie
     Mutation(
@@ -300,7 +300,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a wiped directory is formatted without asking",
         "bookie",
         (("    if lost and not replace_lost_disk:", "    if lost and replace_lost_disk is None:"),),
-        "bookie/tests/test_identity.py::test_a_wiped_directory_is_refused_and_may_be_replaced",
+        "bookie/tests/begin/test_identity.py::test_a_wiped_directory_is_refused_and_may_be_replaced",
     ),
     Mutation(
         "adds do not look at the fence",
@@ -340,7 +340,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "the journal is written without a flush",
         "bookie",
         (("file.write(self._offset, buffers, durable=True)", "file.write(self._offset, buffers, durable=False)"),),
-        "bookie/tests/test_storage_crashes.py::test_a_crash_at_every_step_loses_nothing_that_was_acknowledged",
+        "bookie/tests/storage/test_storage_crashes.py::test_a_crash_at_every_step_loses_nothing_that_was_acknowledged",
     ),
     Mutation(
         "an entry that cannot be read is not there",
@@ -379,19 +379,19 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "!= (now.fact, now.session):\n        first = now._replace(read_at=now.read_at - grace_s)\n",
             ),
         ),
-        "bookie/tests/test_gc_rules.py::test_one_read_deletes_nothing",
+        "bookie/tests/space/test_gc_rules.py::test_one_read_deletes_nothing",
     ),
     Mutation(
         "collection does not look for what came meanwhile",
         "bookie",
         (("    if now.fact is Fact.ELSEWHERE and first[3:] != now[3:]:\n        return Verdict.BEGIN\n", ""),),
-        "bookie/tests/test_gc_rules.py::test_a_copy_that_repair_may_be_using_is_kept",
+        "bookie/tests/space/test_gc_rules.py::test_a_copy_that_repair_may_be_using_is_kept",
     ),
     Mutation(
         "limbo denies",
         "bookie",
         (("return not self.is_over and (not sighted or ledger_id in self._ledgers)", "return False"),),
-        "bookie/tests/test_limbo.py::test_in_limbo_what_is_held_is_read_and_nothing_is_denied",
+        "bookie/tests/storage/test_limbo.py::test_in_limbo_what_is_held_is_read_and_nothing_is_denied",
     ),
     Mutation(
         "a key is logged where it does not match",

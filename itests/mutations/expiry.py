@@ -6,9 +6,9 @@ from typing import Final
 
 from itests.mutations.mutation import Mutation
 
-_VERDICT: Final = "logbook/tests/engine/test_verdict.py"
-_EXPIRY: Final = "logbook/tests/engine/test_expiry.py"
-_AGES: Final = "logbook/tests/engine/test_appender_ages.py"
+_VERDICT: Final = "logbook/tests/engine/writers/test_verdict.py"
+_EXPIRY: Final = "logbook/tests/engine/upkeep/test_expiry.py"
+_AGES: Final = "logbook/tests/engine/append/test_appender_ages.py"
 _APPENDER: Final = "logbook/tests/sdk/test_appends.py"
 _CONNECTION: Final = "logbook/tests/sdk/test_connection.py"
 _OLD_COPIES: Final = "sim/tests/test_old_copies.py"
@@ -36,13 +36,13 @@ EXPIRY_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "columns do not know the floor",
         "logbook",
         (("if first != 1 or self.past.refuses(*_unpack_key(key)):", "if first != 1:"),),
-        "logbook/tests/engine/test_writer_table.py::test_of_many_first_numbers_one_that_is_too_old_is_told_so_and_the_others_are_committed",
+        "logbook/tests/engine/writers/test_writer_table.py::test_of_many_first_numbers_one_that_is_too_old_is_told_so_and_the_others_are_committed",
     ),
     Mutation(
         "a snapshot has no floors of writers",
         "logbook",
         (("    writers.past = WriterFloors(mapping_of(snapshot.writer_floors))\n", ""),),
-        "logbook/tests/engine/test_snapshot_format.py::test_floors_of_writers_make_version_2_and_outlive_it",
+        "logbook/tests/engine/state/test_snapshot_format.py::test_floors_of_writers_make_version_2_and_outlive_it",
     ),
     Mutation(
         "age by the time of the log alone",

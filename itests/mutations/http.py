@@ -6,7 +6,7 @@ from typing import Final
 
 from itests.mutations.mutation import Mutation
 
-_HOSTS: Final = "common/tests/test_host_rules.py"
+_HOSTS: Final = "common/tests/http/test_host_rules.py"
 _SERVER: Final = "gateway/tests/test_server.py"
 _TOKEN: Final = "gateway/tests/test_server_token.py"
 
@@ -52,7 +52,7 @@ HTTP_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "pages of metrics and administration look at no Host",
         "common",
         (("            self._hosts.check(request.method, request.headers)\n", ""),),
-        "common/tests/test_http_page.py::test_pages_of_other_origins_and_names_get_no_answer",
+        "common/tests/http/test_http_page.py::test_pages_of_other_origins_and_names_get_no_answer",
     ),
     Mutation(
         "only what changes something needs the token",
@@ -81,37 +81,37 @@ HTTP_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "an encoded body counts as its encoded length",
         "gateway",
         (("        unknown = expected is None or decoder is not None\n", "        unknown = expected is None\n"),),
-        "gateway/tests/test_admission.py::test_an_encoded_body_counts_as_the_most_that_it_may_stand_for",
+        "gateway/tests/calls/test_admission.py::test_an_encoded_body_counts_as_the_most_that_it_may_stand_for",
     ),
     Mutation(
         "what is no request is answered by the library",
         "common",
         (("        return _Server(made, self._refuse,", "        return made or _Server(made, self._refuse,"),),
-        "common/tests/test_http_server.py::test_what_cannot_be_read_is_refused_in_the_shape_of_the_server",
+        "common/tests/http/test_http_server.py::test_what_cannot_be_read_is_refused_in_the_shape_of_the_server",
     ),
     Mutation(
         "a silent HTTP connection stays",
         "common",
         (("call_later(server.first_head_s, self.force_close)", "call_later(server.first_head_s, self.heard)"),),
-        "common/tests/test_http_server.py::test_a_connection_that_brings_no_whole_head_in_time_is_ended",
+        "common/tests/http/test_http_server.py::test_a_connection_that_brings_no_whole_head_in_time_is_ended",
     ),
     Mutation(
         "JSON nested too deeply is a fault of ours",
         "common",
         (("(msgspec.DecodeError, UnicodeDecodeError, RecursionError)", "(msgspec.DecodeError, UnicodeDecodeError)"),),
-        "common/tests/test_http_page.py::test_bodies_and_numbers",
+        "common/tests/http/test_http_page.py::test_bodies_and_numbers",
     ),
     Mutation(
         "a misspelt metadata file is made",
         "cli",
         (("*, create: bool = False) -> AsyncIterator[Parts]:", "*, create: bool = True) -> AsyncIterator[Parts]:"),),
-        "cli/tests/test_gateway_facts.py::test_a_store_that_is_no_clusters_is_named_before_anything_is_served",
+        "cli/tests/facts/test_gateway_facts.py::test_a_store_that_is_no_clusters_is_named_before_anything_is_served",
     ),
     Mutation(
         "a read that timed out was perhaps applied",
         "gateway",
         (("error.definite or not changes)", "error.definite)"),),
-        "gateway/tests/test_http_errors.py::test_what_changes_nothing_was_certainly_not_applied",
+        "gateway/tests/calls/test_http_errors.py::test_what_changes_nothing_was_certainly_not_applied",
     ),
     Mutation(
         "a variable of a path stands for what is a path by itself",
@@ -123,12 +123,12 @@ HTTP_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "the first answer has no rates",
         "gateway",
         (("asyncio.gather(self._ask(0), self._ask(pause_s))", "asyncio.gather(self._ask(0))"),),
-        "gateway/tests/test_board.py::test_all_who_look_share_one_question",
+        "gateway/tests/calls/test_board.py::test_all_who_look_share_one_question",
     ),
     Mutation(
         "the status page keeps faults to itself",
         "cli",
         (("faults=[] if found.view is None else cluster_status.faults_of(found),", "faults=[],"),),
-        "cli/tests/test_gateway_facts.py::test_faults_are_those_of_boki_status",
+        "cli/tests/facts/test_gateway_facts.py::test_faults_are_those_of_boki_status",
     ),
 )

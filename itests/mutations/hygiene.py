@@ -106,13 +106,13 @@ HYGIENE_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "            if False:\n                return V2Status.BAD_REQUEST",
             ),
         ),
-        "bookie/tests/test_storage.py::test_a_fence_of_what_no_ledger_can_be_called_is_refused_and_makes_none",
+        "bookie/tests/storage/test_storage.py::test_a_fence_of_what_no_ledger_can_be_called_is_refused_and_makes_none",
     ),
     Mutation(
         "a report names any number of entries",
         "metalog",
         (("        if impossible or entries_end > limits.POSITION_MAX:", "        if impossible:"),),
-        "metalog/tests/test_progress.py::test_impossible_reports_are_refused",
+        "metalog/tests/entries/test_progress.py::test_impossible_reports_are_refused",
     ),
     Mutation(
         "each failed accept is a line",

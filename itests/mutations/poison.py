@@ -6,12 +6,12 @@ from typing import Final
 
 from itests.mutations.mutation import Mutation
 
-_CARRIED: Final = "metalog/tests/test_term_server_carried.py"
-_FEED: Final = "logbook/tests/engine/test_header_feed.py"
+_CARRIED: Final = "metalog/tests/sequencer/test_term_server_carried.py"
+_FEED: Final = "logbook/tests/engine/apply/test_header_feed.py"
 _ENTRIES: Final = "logbook/tests/engine/test_poisoned_entries.py"
-_STOPS: Final = "metalog/tests/test_follower_stops.py"
-_FOREIGN: Final = "logbook/tests/engine/test_foreign_runs.py"
-_END: Final = "metalog/tests/test_term_end.py"
+_STOPS: Final = "metalog/tests/follow/test_follower_stops.py"
+_FOREIGN: Final = "logbook/tests/engine/writers/test_foreign_runs.py"
+_END: Final = "metalog/tests/terms/test_term_end.py"
 _UNREADABLE_END: Final = "metalog/tests/test_unreadable_end.py"
 _KEEPING: Final = "logbook/tests/engine/test_housekeeping.py"
 
@@ -93,7 +93,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "carry parsed and not compared with its row",
         "metalog",
         (("    if found != expected:\n        raise UnfitCarry(", "    if False:\n        raise UnfitCarry("),),
-        "metalog/tests/test_carried_check.py::test_another_batch_than_its_row_says_is_refused",
+        "metalog/tests/sequencer/test_carried_check.py::test_another_batch_than_its_row_says_is_refused",
     ),
     Mutation(
         "unparsable body raises",
@@ -180,7 +180,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "of many payloads the first names alone are looked at",
         "common",
         (("        left = following < ends\n", "        left = following < at\n"),),
-        "common/tests/test_payload_check.py::test_one_record_that_cannot_be_opened_is_found_among_many",
+        "common/tests/records/test_payload_check.py::test_one_record_that_cannot_be_opened_is_found_among_many",
     ),
     Mutation(
         "a record that cannot be opened ends its page",
@@ -228,6 +228,6 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "",
             ),
         ),
-        "logbook/tests/engine/test_appender_carried.py::test_a_busy_sequencer_is_asked_again_to_close_a_shard_whose_end_nobody_knows",
+        "logbook/tests/engine/append/test_appender_carried.py::test_a_busy_sequencer_is_asked_again_to_close_a_shard_whose_end_nobody_knows",
     ),
 )

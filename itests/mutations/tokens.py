@@ -7,8 +7,8 @@ from typing import Final
 from itests.mutations.mutation import Mutation
 
 _ENGINE: Final = "logbook/tests/engine/test_engine_token.py"
-_SEQUENCER: Final = "metalog/tests/test_sequencer_token.py"
-_GATE: Final = "bookie/tests/test_auth_gate.py"
+_SEQUENCER: Final = "metalog/tests/sequencer/test_sequencer_token.py"
+_GATE: Final = "bookie/tests/serve/test_auth_gate.py"
 
 TOKEN_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
@@ -117,7 +117,7 @@ TOKEN_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "                if False:",
             ),
         ),
-        "ledger/tests/test_introduction.py::test_who_is_let_in_writes_and_reads_and_who_is_not_is_told_at_once",
+        "ledger/tests/bookies/test_introduction.py::test_who_is_let_in_writes_and_reads_and_who_is_not_is_told_at_once",
     ),
     Mutation(
         "a page shows itself without the token",
@@ -128,6 +128,6 @@ TOKEN_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "",
             ),
         ),
-        "common/tests/test_http_page.py::test_where_there_is_a_token_every_path_asks_for_it",
+        "common/tests/http/test_http_page.py::test_where_there_is_a_token_every_path_asks_for_it",
     ),
 )

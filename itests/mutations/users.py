@@ -6,10 +6,10 @@ from typing import Final
 
 from itests.mutations.mutation import Mutation
 
-_FAULTS: Final = "cli/tests/test_cluster_faults.py"
-_STATUS: Final = "cli/tests/test_cluster_status.py"
-_APPEND: Final = "cli/tests/test_append_command.py"
-_RUNS: Final = "cli/tests/test_append_runs.py"
+_FAULTS: Final = "cli/tests/facts/test_cluster_faults.py"
+_STATUS: Final = "cli/tests/facts/test_cluster_status.py"
+_APPEND: Final = "cli/tests/records/test_append_command.py"
+_RUNS: Final = "cli/tests/records/test_append_runs.py"
 _WRITERS: Final = "itests/sdk/test_writers.py"
 
 USERS_MUTATIONS: Final[tuple[Mutation, ...]] = (
@@ -59,7 +59,7 @@ USERS_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a bookie with ledgers is forgotten",
         "cli",
         (("    named = [] if with_ledgers else await _ledgers_of(store, bookie_id)\n", "    named: list[int] = []\n"),),
-        "cli/tests/test_forget_command.py::test_a_bookie_that_ledgers_count_on_is_forgotten_only_with_them",
+        "cli/tests/cluster/test_forget_command.py::test_a_bookie_that_ledgers_count_on_is_forgotten_only_with_them",
     ),
     Mutation(
         "after an unknown outcome the lower bound is skipped",
@@ -161,7 +161,7 @@ USERS_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "an engine does not say what it had before",
         "logbook",
         (("ROW_DUPLICATE if actual is DUPLICATE else 0", "0"),),
-        "logbook/tests/engine/test_answers_due.py::test_numbers_that_were_committed_before_are_marked",
+        "logbook/tests/engine/apply/test_answers_due.py::test_numbers_that_were_committed_before_are_marked",
     ),
     Mutation(
         "a command ends at a refused first connection",

@@ -28,7 +28,7 @@ import boki
 import boki.testing
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
-from boki_cli.local_cluster import LocalCluster, Place
+from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.errors import ConnectionLost
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer

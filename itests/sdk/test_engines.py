@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster, Place
+from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.ids import slot_of
 
 pytestmark = pytest.mark.processes

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from bokilib.isolation import Isolation
 from bokistore import BokiStore
 from bokistore.testing.cycles import Transacted, anomalies

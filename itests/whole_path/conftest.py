@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from itests.support.fixtures import own_zookeeper  # noqa: F401 - a fixture
 from itests.support.zookeeper import ZookeeperServer
 from itests.whole_path.load import Load, check

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from boki_cli.cluster_facts import ClusterStatus
-from boki_cli.cluster_faults import faults_of
-from boki_cli.cluster_status import gather
-from boki_cli.gateway_facts import AskedCluster
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
+from boki_cli.facts.cluster_facts import ClusterStatus
+from boki_cli.facts.cluster_faults import faults_of
+from boki_cli.facts.cluster_status import gather
+from boki_cli.facts.gateway_facts import AskedCluster
 from boki_cli.roles import ProcessSettings
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
+from boki_cli.demo.local_cluster import LocalCluster
 from itests.whole_path.load import Load, check
 
 pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(300)]

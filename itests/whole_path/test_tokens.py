@@ -1,7 +1,7 @@
 """Who is let in, over every port of real processes: ports × {no token, wrong token, right token} × {loopback, other machines}.
 
 On loopback once with a token and once without; where other machines reach it, with one, on machines of the test's own (without one
-nothing starts there: `cli/tests/test_listening.py`). Then: tokens are exchanged while everything runs, and what commands say.
+nothing starts there: `cli/tests/start/test_listening.py`). Then: tokens are exchanged while everything runs, and what commands say.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import msgspec
 import pytest
 
 import boki
-from boki_cli.local_cluster import LocalCluster
-from boki_common import engine_protocol
+from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import auth, v2, v3
 from boki_common.cluster_token import NO_TOKEN, ClusterToken, parse
+from boki_common.engine import engine_protocol
 from boki_common.errors import BokiError, Unauthenticated
 from boki_common.net.connection import Address, FrameConnection, connect
 from boki_common.net.messages import MessagePeer, connect_messages
-from boki_metalog import permissions, sequencer_protocol
+from boki_metalog.entries import permissions, sequencer_protocol
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Hosts, HostsMissing
 from itests.support.tokens import OTHER, SECRET, write_token

@@ -22,23 +22,23 @@ from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
 from boki_common.runtime.ports import Buffer, Clock, Random
-from boki_ledger.acks import ENSEMBLE_SIZE_MAX
-from boki_ledger.bookie_client import BookieNetwork
-from boki_ledger.bookie_directory import BookieDirectory
-from boki_ledger.bookie_health import HealthyBookies
-from boki_ledger.caller_writer import CallerIdWriter
-from boki_ledger.end_search import check_floor
-from boki_ledger.introduction import check_admitted
-from boki_ledger.metadata_update import LedgerUpdates, SeenMetadata
+from boki_ledger.bookies.bookie_client import BookieNetwork
+from boki_ledger.bookies.bookie_directory import BookieDirectory
+from boki_ledger.bookies.bookie_health import HealthyBookies
+from boki_ledger.bookies.introduction import check_admitted
+from boki_ledger.metadata.metadata_update import LedgerUpdates, SeenMetadata
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.ports import LedgerPorts
-from boki_ledger.reader import LedgerReader
-from boki_ledger.recovery import LedgerRecovery
-from boki_ledger.replica_copies import ReplicaCopies
-from boki_ledger.replica_words import words_of_replicas
+from boki_ledger.read.reader import LedgerReader
+from boki_ledger.read.replica_copies import ReplicaCopies
+from boki_ledger.read.replica_words import words_of_replicas
+from boki_ledger.recover.end_search import check_floor
+from boki_ledger.recover.recovery import LedgerRecovery
+from boki_ledger.rules.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import Bookies, BookieTransport
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.caller_writer import CallerIdWriter
+from boki_ledger.write.writer import LedgerWriter
 
 
 class LedgerClient:

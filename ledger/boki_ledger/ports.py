@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from boki_common.ids import BookieId
 from boki_common.runtime.ports import Random
-from boki_ledger.metadata_update import LedgerUpdates
+from boki_ledger.metadata.metadata_update import LedgerUpdates
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieChooser, BookieTransport

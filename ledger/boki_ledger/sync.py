@@ -28,9 +28,9 @@ from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.runtime.token_file import read_token
 from boki_ledger.client import LedgerClient
-from boki_ledger.reader import LedgerReader
+from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 
 ENTRIES_PER_HOP: Final = 256
 """Entries that an iterator brings from the loop at once: a hop between threads costs more than an entry."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from boki_ledger import unfenced
+from boki_ledger.rules import unfenced
 from boki_ledger.testing.ledgers import Ledgers
 
 

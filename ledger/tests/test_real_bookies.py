@@ -10,7 +10,7 @@ import pytest
 
 from boki_bookie.bookie import Bookie
 from boki_bookie.settings import BookieSettings
-from boki_bookie.storage import Storage
+from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, RecoveryFailed, Unauthorized
@@ -19,11 +19,11 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
-from boki_ledger.batch_reads import BatchReads
 from boki_ledger.client import LedgerClient
+from boki_ledger.read.batch_reads import BatchReads
 from boki_ledger.settings import WIRE_V2, WIRE_V3
 from boki_ledger.testing.ledgers import QUICK, until
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 
 PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0)
 IMPATIENT = replace(QUICK, patience_s=0.02, answer_timeout_s=10.0)

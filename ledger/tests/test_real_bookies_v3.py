@@ -21,7 +21,7 @@ from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.testing.machine import CountingRandom
 from boki_ledger.client import LedgerClient
-from boki_ledger.lac_body import encode_lac
+from boki_ledger.rules.lac_body import encode_lac
 from boki_ledger.settings import WIRE_V2, WIRE_V3, LedgerSettings
 from boki_ledger.testing.ledgers import QUICK, until
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, LedgerFenced, NotEnoughBookies, Overloaded, RecoveryFailed
-from boki_ledger.reader import LedgerReader
+from boki_ledger.read.reader import LedgerReader
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, turns
 
 BOOKIES = ("b1", "b2", "b3", "b4", "b5")

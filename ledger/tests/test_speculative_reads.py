@@ -9,7 +9,7 @@ import pytest
 
 from boki_common.errors import EntryUnknown, NoSuchEntry
 from boki_ledger.client import LedgerClient
-from boki_ledger.reader import LedgerReader
+from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns, until
 

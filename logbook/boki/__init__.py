@@ -23,7 +23,7 @@ from boki._reader import RecordIterator
 from boki._record import Gap, Record
 from boki._ticket import Duplicate, Ticket
 from boki._writer import Writer
-from boki_common.engine_protocol import GapKind
+from boki_common.engine.engine_protocol import GapKind
 from boki_common.errors import (
     AnswerForgotten,
     BokiError,

@@ -31,12 +31,12 @@ from boki._session import Session
 from boki._special import Special
 from boki._ticket import Chunk, Ticket
 from boki._verdicts import Refusal, Stalled, answered, asked, forgotten_of, unknown
-from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import AnswerRow, Token
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import AnswerRow, Token
+from boki_common.engine.intake import TAKEN, intake_of
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Unreachable, WindowFull
-from boki_common.intake import TAKEN, intake_of
-from boki_common.run_column import RUN_KEY, RUN_NAMED
+from boki_common.records.run_column import RUN_KEY, RUN_NAMED
 
 
 class Appends:

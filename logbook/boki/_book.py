@@ -23,7 +23,7 @@ from boki._session import Session
 from boki._ticket import Ticket
 from boki._writer import Writer
 from boki_common import limits
-from boki_common.engine_protocol import Consistency
+from boki_common.engine.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, book_id
 

@@ -12,8 +12,8 @@ from boki._attempts import Attempts
 from boki._dial import EnginePeer
 from boki._outcome import Why, why_of
 from boki._together import ReadsTogether
-from boki_common import engine_protocol as wire
 from boki_common import limits
+from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, NetworkError, Unreachable
 from boki_common.net.deadlines import Deadlines
 from boki_common.runtime.ports import Buffer

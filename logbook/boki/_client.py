@@ -16,7 +16,7 @@ from boki._credential import NOTHING, Credential, credential_of
 from boki._dial import Dialer, dialer_for
 from boki._session import Session, positions_of, token_text
 from boki_common import limits
-from boki_common.engine_url import EngineUrl, split_options
+from boki_common.engine.engine_url import EngineUrl, split_options
 from boki_common.errors import ClosedError, DiskFull, InvalidArgument
 from boki_common.runtime.ports import MachineClock, Random
 from boki_common.runtime.process import SystemClock, SystemRandom

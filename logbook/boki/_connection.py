@@ -30,8 +30,8 @@ from boki._outcome import Why
 from boki._session import cluster_mark
 from boki._together import ReadsTogether
 from boki._watch import Watch
-from boki_common import engine_protocol as wire
 from boki_common import limits
+from boki_common.engine import engine_protocol as wire
 from boki_common.errors import (
     DECODE_FAULTS,
     BokiError,

@@ -16,7 +16,7 @@ from boki._followed import Followed, Request
 from boki._reader import Reader, busy, later
 from boki._record import Gap, Record
 from boki_common import limits
-from boki_common.engine_protocol import Query
+from boki_common.engine.engine_protocol import Query
 from boki_common.errors import BokiError, ClosedError, InvalidArgument
 
 

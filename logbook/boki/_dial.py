@@ -5,7 +5,7 @@
     memory://name            a `boki.testing.MemoryCluster` of this process
     a,b,c                    several engines of one cluster; the scheme may be left out after the first
 
-Options at the end, `?token_file=/path`, are taken off before (`boki_common.engine_url`).
+Options at the end, `?token_file=/path`, are taken off before (`boki_common.engine.engine_url`).
 
 A dialer goes through its engines in turn, beginning with the one after the last that failed: those of the URL, then those
 that an engine told of when it was connected to last.

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from boki._arguments import Tag, tag_number
 from boki._record import Gap, Record
-from boki_common.engine_protocol import GapKind, GapRow
-from boki_common.tag_reads import FROM_BEGINNING, TagRow
+from boki_common.engine.engine_protocol import GapKind, GapRow
+from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 
 
 class FollowedTag:

@@ -19,7 +19,7 @@ from boki._numbers import Numbers
 from boki._pending import Content, Pending
 from boki._special import Special
 from boki_common.errors import WriterForgotten
-from boki_common.record_batch import RUN_VOID
+from boki_common.records.record_batch import RUN_VOID
 
 ASKED_FOR_S: Final = 1_800.0
 """How long after its last verdict a session writer may be asked for (DESIGN §6.9)."""

@@ -30,12 +30,12 @@ from boki._pending import Pending, fill_hole
 from boki._session import Session
 from boki._special import NOTHING, Special
 from boki_common import limits
-from boki_common.batch_builder import BatchBuilder
-from boki_common.engine_protocol import Token
+from boki_common.engine.engine_protocol import Token
 from boki_common.errors import BokiError, ProtocolError
 from boki_common.ids import Position
-from boki_common.record_batch import RUN_NAMED, RUN_RESENT
-from boki_common.run_column import RUN_KEY
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import RUN_NAMED, RUN_RESENT
+from boki_common.records.run_column import RUN_KEY
 from boki_common.runtime.ports import Buffer
 from boki_common.writer_ids import WRITER_BYTES
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from boki._numbers import FRAME_TARGET_BYTES, Numbers
-from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.batch_builder import BatchBuilder
-from boki_common.engine_protocol import Token
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import Token
 from boki_common.ids import Position
+from boki_common.records.batch_builder import BatchBuilder
 from boki_common.runtime.ports import Buffer
 
 EARLY_FLUSH_BYTES: Final = limits.BATCH_FLUSH_BYTES

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from boki_common.engine_waits import POSITION, waits_of
+from boki_common.engine.engine_waits import POSITION, waits_of
 from boki_common.errors import Conflict
 
 

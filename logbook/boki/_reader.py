@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from boki._arguments import Tag, carries
 from boki._followed import Answer
 from boki._record import Gap, Record, decode_columns, decode_gaps, gap_of, open_payload
-from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import Consistency, Direction, GapKind, Query, make_query
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, Query, make_query
+from boki_common.engine.read_reply import ReadReply, decode_point, decode_read_reply
+from boki_common.engine.tag_reads import TagRow, encode_tag_read
 from boki_common.errors import (
     BokiError,
     ClosedError,
@@ -31,9 +33,7 @@ from boki_common.errors import (
     VersionMismatch,
 )
 from boki_common.ids import SEQNUM_MAX
-from boki_common.read_reply import ReadReply, decode_point, decode_read_reply
 from boki_common.runtime.ports import Buffer
-from boki_common.tag_reads import TagRow, encode_tag_read
 
 if TYPE_CHECKING:
     from boki._connection import Connection

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol
 import crc32c as _crc32c
 from xxhash import xxh3_64_intdigest
 
-from boki_common import engine_protocol
-from boki_common.engine_protocol import Token
+from boki_common.engine import engine_protocol
+from boki_common.engine.engine_protocol import Token
 from boki_common.errors import InvalidArgument, ProtocolError, WrongCluster
 from boki_common.ids import Position
 

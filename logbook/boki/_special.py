@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from boki._session import View
-from boki_common.record_batch import RUN_VOID
+from boki_common.records.record_batch import RUN_VOID
 
 
 class Special:

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
 from boki._outcome import Committed, Never, Outcome, Why
 from boki._pending import Content, Pending, checksum
-from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, Conflict, OutcomeUnknown, Unreachable
+from boki_common.records.batch_builder import BatchBuilder
 
 
 class Duplicate(int):

@@ -14,8 +14,8 @@ import asyncio
 from typing import Final
 
 from boki._dial import EnginePeer
-from boki_common import engine_protocol as wire
-from boki_common.reads_together import READS_ROWS, asked_row, decode_told, of_row
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.reads_together import READS_ROWS, asked_row, decode_told, of_row
 
 
 class ReadsTogether:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeAlias
 
 from boki._numbers import Numbers
-from boki_common.engine_protocol import NEWEST_FORGOTTEN, ROW_DUPLICATE, AnswerRow, Token, Verdict
+from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, ROW_DUPLICATE, AnswerRow, Token, Verdict
 from boki_common.errors import (
     AnswerForgotten,
     BokiError,

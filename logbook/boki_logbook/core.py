@@ -14,44 +14,44 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from boki_common import limits
-from boki_common.engine_protocol import Token
+from boki_common.engine.engine_protocol import Token
 from boki_common.errors import BokiError, CorruptData, NetworkError, NoSequencer, OrderUnknown, SlotNotInTerm, TermOver
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.record_batch import RecordBatch
+from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import MachineClock
 from boki_ledger.ledgers import Ledgers
 from boki_logbook import metric_definitions as definitions
-from boki_logbook.appender import Appender
-from boki_logbook.cache import BatchCache
-from boki_logbook.carried_entries import CarriedEntries, Metalog
-from boki_logbook.clock_watch import ClockWatch
-from boki_logbook.compression import compressor
-from boki_logbook.early_conflicts import EarlyConflicts, early_conflicts
-from boki_logbook.engine_log import EngineLog
-from boki_logbook.entry_source import EntrySource
-from boki_logbook.expiry import Expiry
-from boki_logbook.frontier import Frontier
-from boki_logbook.given_up import GivenUp
-from boki_logbook.header_publisher import HeaderPublisher
-from boki_logbook.indexer import Indexer
-from boki_logbook.parked_reads import Arrival
+from boki_logbook.append.appender import Appender
+from boki_logbook.append.router import AppendRouter
+from boki_logbook.apply.engine_log import EngineLog
+from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.apply.indexer import Indexer
+from boki_logbook.apply.sealer import Sealer
+from boki_logbook.peers.header_publisher import HeaderPublisher
+from boki_logbook.peers.pushed_headers import PushedHeaders
 from boki_logbook.ports import ShardLink
-from boki_logbook.pushed_headers import PushedHeaders
-from boki_logbook.reader import Reader
-from boki_logbook.router import AppendRouter
-from boki_logbook.sealer import Sealer
+from boki_logbook.read.cache import BatchCache
+from boki_logbook.read.carried_entries import CarriedEntries, Metalog
+from boki_logbook.read.compression import compressor
+from boki_logbook.read.entry_source import EntrySource
+from boki_logbook.read.parked_reads import Arrival
+from boki_logbook.read.reader import Reader
 from boki_logbook.settings import EngineSettings
-from boki_logbook.snapshot_format import LogPoint, Snapshot
-from boki_logbook.snapshot_rules import as_applied
-from boki_logbook.state import DecisionState, checked_state
-from boki_metalog.index_slots import index_slots_text, parse_index_slots
-from boki_metalog.metalog_entry import Lost
-from boki_metalog.progress import Order
-from boki_metalog.term_order import ALL_SLOTS
-from boki_metalog.term_record import TermRecord
-from boki_metalog.view import FIRST_LOG, View
+from boki_logbook.state.frontier import Frontier
+from boki_logbook.state.snapshot_format import LogPoint, Snapshot
+from boki_logbook.state.snapshot_rules import as_applied
+from boki_logbook.state.state import DecisionState, checked_state
+from boki_logbook.upkeep.clock_watch import ClockWatch
+from boki_logbook.upkeep.expiry import Expiry
+from boki_logbook.writers.early_conflicts import EarlyConflicts, early_conflicts
+from boki_metalog.entries.metalog_entry import Lost
+from boki_metalog.entries.progress import Order
+from boki_metalog.terms.index_slots import index_slots_text, parse_index_slots
+from boki_metalog.terms.term_order import ALL_SLOTS
+from boki_metalog.terms.term_record import TermRecord
+from boki_metalog.terms.view import FIRST_LOG, View
 
 ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
 """A command or a barrier waits so long for a sequencer that takes it, through as many terms as there are."""

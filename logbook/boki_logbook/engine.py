@@ -19,33 +19,33 @@ import msgspec
 
 from boki_common.bookkeeper.layout import instance_id
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.engine_protocol import Token
+from boki_common.engine.engine_protocol import Token
+from boki_common.engine.intake import Intake
 from boki_common.errors import BokiError, NoNode, NoSuchLedger
-from boki_common.intake import Intake
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Counter, Metrics
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
-from boki_common.record_batch import RecordBatch
+from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import MachineClock, Random
 from boki_ledger.client import LedgerClient
-from boki_logbook.aux_backup import AuxBackup
+from boki_logbook.append.intake_watch import IntakeWatch
+from boki_logbook.apply.given_up import GivenUp
 from boki_logbook.core import EngineCore
-from boki_logbook.early_conflicts import EarlyConflicts
-from boki_logbook.engine_list import keep_engine_list, listed_addresses
-from boki_logbook.forwarding import Neighbours
-from boki_logbook.given_up import GivenUp
-from boki_logbook.header_subscriptions import HeaderSubscriptions
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
-from boki_logbook.intake_watch import IntakeWatch
+from boki_logbook.peers.engine_list import keep_engine_list, listed_addresses
+from boki_logbook.peers.forwarding import Neighbours
+from boki_logbook.peers.header_subscriptions import HeaderSubscriptions
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
-from boki_logbook.state import StateDisagrees
-from boki_metalog.index_slots import ENGINE_ROLE, EngineMember, index_slots_text
-from boki_metalog.log_followers import LogFollowers
-from boki_metalog.term_order import ALL_SLOTS
+from boki_logbook.state.state import StateDisagrees
+from boki_logbook.upkeep.aux_backup import AuxBackup
+from boki_logbook.writers.early_conflicts import EarlyConflicts
+from boki_metalog.follow.log_followers import LogFollowers
+from boki_metalog.terms.index_slots import ENGINE_ROLE, EngineMember, index_slots_text
+from boki_metalog.terms.term_order import ALL_SLOTS
 
 _log = get_logger("engine")
 

@@ -24,14 +24,14 @@ from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
 from boki_ledger.ledgers import Ledgers
 from boki_logbook.core import EngineCore
-from boki_logbook.reclaim import Reclaimer, first_missed
 from boki_logbook.settings import EngineSettings
-from boki_logbook.snapshot_rules import NO_SNAPSHOT, SnapshotNode, behind, snapshot_due
-from boki_logbook.snapshots import SnapshotStore, snapshot_to_start_from
-from boki_metalog.index_slots import engine_members
-from boki_metalog.metadata_tree import ensure_view, read_record
-from boki_metalog.term_history import TermHistory
-from boki_metalog.term_order import ALL_SLOTS
+from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SnapshotNode, behind, snapshot_due
+from boki_logbook.state.snapshots import SnapshotStore, snapshot_to_start_from
+from boki_logbook.upkeep.reclaim import Reclaimer, first_missed
+from boki_metalog.follow.term_history import TermHistory
+from boki_metalog.terms.index_slots import engine_members
+from boki_metalog.terms.metadata_tree import ensure_view, read_record
+from boki_metalog.terms.term_order import ALL_SLOTS
 
 LOOKS_PER_ROUND: Final = 64
 """Ledgers looked at in one round, for snapshots that were never named."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from boki_common.engine_protocol import Answers, Token
+from boki_common.engine.engine_protocol import Answers, Token
 from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer
-from boki_metalog.progress import Order
-from boki_metalog.sequencer_protocol import SequencerTime
+from boki_metalog.entries.progress import Order
+from boki_metalog.entries.sequencer_protocol import SequencerTime
 
 
 class ShardLink(Protocol):

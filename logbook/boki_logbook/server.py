@@ -1,4 +1,4 @@
-"""The SDKs' side of an engine: connections, HELLO first, appends, reads, status (boki_common.engine_protocol).
+"""The SDKs' side of an engine: connections, HELLO first, appends, reads, status (boki_common.engine.engine_protocol).
 
 Rules:
 - The first message is HELLO with a version both sides know, and the cluster token if there is one; anything else ends the
@@ -25,10 +25,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from boki_common import engine_protocol as wire
 from boki_common import limits
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.engine_protocol import Answers, Consistency, Query, Token
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import Answers, Consistency, Query, Token
+from boki_common.engine.intake import Intake
+from boki_common.engine.reads_together import decode_reads, encode_told
+from boki_common.engine.tag_reads import TagRead, decode_tag_read
 from boki_common.errors import (
     DECODE_FAULTS,
     BokiError,
@@ -41,23 +44,20 @@ from boki_common.errors import (
     VersionMismatch,
 )
 from boki_common.ids import slot_of
-from boki_common.intake import Intake
 from boki_common.logs import get_logger
 from boki_common.metrics import Counter
 from boki_common.net.messages import MessagePeer
-from boki_common.payload_check import check_payloads
-from boki_common.reads_together import decode_reads, encode_told
-from boki_common.record_batch import FLAG_ZSTD, RecordBatch
+from boki_common.records.payload_check import check_payloads
+from boki_common.records.record_batch import FLAG_ZSTD, RecordBatch
 from boki_common.runtime.ports import Buffer
-from boki_common.tag_reads import TagRead, decode_tag_read
-from boki_logbook.barrier_reads import Answer
-from boki_logbook.early_conflicts import EarlyConflicts
-from boki_logbook.forwarding import FORWARDED, Forwarder, Neighbours, book_of
-from boki_logbook.header_publisher import HeaderPublisher
+from boki_logbook.peers.forwarding import FORWARDED, Forwarder, Neighbours, book_of
+from boki_logbook.peers.header_publisher import HeaderPublisher
+from boki_logbook.peers.pushed_headers import HEADERS
 from boki_logbook.ports import AppendSource
-from boki_logbook.pushed_headers import HEADERS
-from boki_logbook.reader import Reader
-from boki_logbook.some_slots import indexed
+from boki_logbook.read.barrier_reads import Answer
+from boki_logbook.read.reader import Reader
+from boki_logbook.state.some_slots import indexed
+from boki_logbook.writers.early_conflicts import EarlyConflicts
 
 PENDING_READS: Final = 4_096
 """Reads of one connection that may wait at the same time."""

@@ -9,7 +9,7 @@ from boki_common import limits
 from boki_common.backoff import Backoff
 from boki_common.errors import InvalidArgument
 from boki_common.settings import setting
-from boki_metalog.index_slots import EVERY_SLOT, parse_index_slots
+from boki_metalog.terms.index_slots import EVERY_SLOT, parse_index_slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

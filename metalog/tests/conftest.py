@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import pytest
 
-from boki_common.batch_builder import BatchBuilder
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
     BokiError,
@@ -18,18 +17,19 @@ from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
-from boki_common.record_batch import NO_NAMES, RecordBatch
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import NO_NAMES, RecordBatch
 from boki_common.testing.machine import CountingRandom, ManualClock
 from boki_ledger.testing.model_ledgers import ModelLedgers
-from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.follower import EntryRefused, LogFollower, TermInfo
-from boki_metalog.metalog_entry import MetalogEntry
-from boki_metalog.permissions import OF_EARLIER_VERSION
-from boki_metalog.progress import ProgressVector, ShardRange
-from boki_metalog.sequencer import Sequencer
-from boki_metalog.sequencer_link import SequencerLink
+from boki_metalog.entries import sequencer_protocol as protocol
+from boki_metalog.entries.metalog_entry import MetalogEntry
+from boki_metalog.entries.permissions import OF_EARLIER_VERSION
+from boki_metalog.entries.progress import ProgressVector, ShardRange
+from boki_metalog.follow.follower import EntryRefused, LogFollower, TermInfo
+from boki_metalog.follow.sequencer_link import SequencerLink
+from boki_metalog.sequencer.sequencer import Sequencer
 from boki_metalog.settings import FollowerSettings, SequencerSettings
-from boki_metalog.term_record import TermRecord
+from boki_metalog.terms.term_record import TermRecord
 
 T = TypeVar("T")
 

@@ -26,9 +26,9 @@ from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
-from boki_metalog import sequencer_protocol as protocol
-from boki_metalog.metalog_entry import Trim
-from boki_metalog.sequencer import Sequencer
+from boki_metalog.entries import sequencer_protocol as protocol
+from boki_metalog.entries.metalog_entry import Trim
+from boki_metalog.sequencer.sequencer import Sequencer
 
 TRIM = Trim(1, ((0, 99),), False)
 

@@ -9,11 +9,11 @@ import pytest
 
 from boki_common.errors import InvalidArgument
 from boki_common.ids import Position
+from boki_metalog.control.log_changes import LogChanges, ensure_logs
+from boki_metalog.entries.metalog_entry import MetalogEntry, ShardEnd, decode, encode
 from boki_metalog.errors import MetalogUnreadable
-from boki_metalog.log_changes import LogChanges, ensure_logs
-from boki_metalog.metadata_tree import read_record, read_view
-from boki_metalog.metalog_entry import MetalogEntry, ShardEnd, decode, encode
-from boki_metalog.term_end import Decision
+from boki_metalog.terms.metadata_tree import read_record, read_view
+from boki_metalog.terms.term_end import Decision
 
 A = "aa" * 16
 WHY = Decision(3, "a broken machine, ticket 17", 1_234)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from boki_sim.faults import KINDS, PROFILES, Fault
+from boki_sim.faults.faults import KINDS, PROFILES, Fault
 from boki_sim.outcome import Outcome
-from boki_sim.steps import STEPS
+from boki_sim.world.steps import STEPS
 
 FAILURES_KEPT: Final = 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from boki_sim.faults import Fault
+from boki_sim.faults.faults import Fault
 
 WORK_S: Final = 12.0
 """Virtual seconds of work and faults."""

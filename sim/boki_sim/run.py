@@ -20,31 +20,32 @@ from typing import Any, Final
 import boki
 from boki_common import logs
 from boki_common.errors import BokiError
-from boki_sim import named_numbers, verdict_on_history
-from boki_sim.as_history import as_history
 from boki_sim.checkers.check import check
 from boki_sim.checkers.findings import name_of
-from boki_sim.cluster import Cluster, SimClock
-from boki_sim.cluster_tokens import NO_PLAN, TokenPlan, draw_tokens
-from boki_sim.faults import Fault, asleep, at_barriers, draw
-from boki_sim.full_disks import while_full
-from boki_sim.guard import guarded
-from boki_sim.habits import draw_habits
-from boki_sim.invariants import Invariants, Violation
-from boki_sim.late_hour import LateHour
-from boki_sim.loop import START_S, SimLoop, SimulationError, uncollected
-from boki_sim.nemesis import Nemesis
-from boki_sim.network import Network
-from boki_sim.operations import APPEND, BOOKS, OK, UNKNOWN, History, Operation
+from boki_sim.clusters.cluster import Cluster, SimClock
+from boki_sim.clusters.cluster_tokens import NO_PLAN, TokenPlan, draw_tokens
+from boki_sim.clusters.invariants import Invariants, Violation
+from boki_sim.clusters.shape import Shape, draw_shape
+from boki_sim.faults.faults import Fault, asleep, at_barriers, draw
+from boki_sim.faults.full_disks import while_full
+from boki_sim.nemesis.nemesis import Nemesis
+from boki_sim.nemesis.poison import draw_poison
+from boki_sim.nemesis.strangers import draw_strangers
 from boki_sim.outcome import WORK_S, Outcome
-from boki_sim.poison import draw_poison
-from boki_sim.process import SimProcess
-from boki_sim.randomness import stream
-from boki_sim.shape import Shape, draw_shape
-from boki_sim.strangers import draw_strangers
-from boki_sim.trace import Trace
-from boki_sim.verdict_on_history import FORGET_AFTER_S, Entry
-from boki_sim.workload import SimClient
+from boki_sim.verdicts import verdict_on_history
+from boki_sim.verdicts.as_history import as_history
+from boki_sim.verdicts.verdict_on_history import FORGET_AFTER_S, Entry
+from boki_sim.work import named_numbers
+from boki_sim.work.habits import draw_habits
+from boki_sim.work.late_hour import LateHour
+from boki_sim.work.operations import APPEND, BOOKS, OK, UNKNOWN, History, Operation
+from boki_sim.work.workload import SimClient
+from boki_sim.world.guard import guarded
+from boki_sim.world.loop import START_S, SimLoop, SimulationError, uncollected
+from boki_sim.world.network import Network
+from boki_sim.world.process import SimProcess
+from boki_sim.world.randomness import stream
+from boki_sim.world.trace import Trace
 
 LOOK_EVERY_S: Final = 0.1
 PATIENCE_S: Final = 120.0

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from boki_sim.faults import Fault
-from boki_sim.host_faults import ABSENT, host_of
+from boki_sim.faults.faults import Fault
+from boki_sim.faults.host_faults import ABSENT, host_of
 
 TRIES: Final = 200
 SHORTEST_S: Final = 0.05

@@ -26,25 +26,25 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import boki
 from boki_common import logs
-from boki_sim import faults as fault_scripts
-from boki_sim import host_faults
-from boki_sim.cluster import Cluster, SimClock
-from boki_sim.faults import Fault
-from boki_sim.guard import guarded
-from boki_sim.host_faults import ABSENT
-from boki_sim.hosts import RESTART_S, Host, Hosts, Main, connected
-from boki_sim.idle_time import rest
-from boki_sim.invariants import Invariants
-from boki_sim.loop import SimLoop, uncollected
-from boki_sim.model_cluster import NAME, start_model, without_roles
-from boki_sim.nemesis import ENDS, Nemesis
-from boki_sim.network import Network
-from boki_sim.process import SimProcess
+from boki_sim.clusters.cluster import Cluster, SimClock
+from boki_sim.clusters.hosts import RESTART_S, Host, Hosts, Main, connected
+from boki_sim.clusters.invariants import Invariants
+from boki_sim.clusters.model_cluster import NAME, start_model, without_roles
+from boki_sim.clusters.shape import Shape, draw_shape
+from boki_sim.faults import faults as fault_scripts
+from boki_sim.faults import host_faults
+from boki_sim.faults.faults import Fault
+from boki_sim.faults.host_faults import ABSENT
+from boki_sim.nemesis.nemesis import ENDS, Nemesis
 from boki_sim.pytest_plugin import chosen
-from boki_sim.randomness import stream
-from boki_sim.shape import Shape, draw_shape
 from boki_sim.shrink import shrink
-from boki_sim.trace import Trace
+from boki_sim.world.guard import guarded
+from boki_sim.world.idle_time import rest
+from boki_sim.world.loop import SimLoop, uncollected
+from boki_sim.world.network import Network
+from boki_sim.world.process import SimProcess
+from boki_sim.world.randomness import stream
+from boki_sim.world.trace import Trace
 
 T = TypeVar("T")
 Program = Callable[..., Coroutine[Any, Any, Any]]

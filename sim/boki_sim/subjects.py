@@ -16,10 +16,10 @@ from typing import Final
 
 import boki.sim
 from boki_common.errors import InvalidArgument
-from boki_sim.faults import PROFILES, Fault
-from boki_sim.loop import START_S
+from boki_sim.faults.faults import PROFILES, Fault
 from boki_sim.outcome import Outcome
 from boki_sim.simulated import How, ProgramRun, Runs, smallest_script
+from boki_sim.world.loop import START_S
 
 GROUP: Final = "boki.simulated"
 KEPT: Final = 2_000

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from boki_sim import habits, shape
-from boki_sim.faults import Fault
-from boki_sim.habits import Habits
-from boki_sim.loop import SimLoop, uncollected
-from boki_sim.network import Network, Weather
+from boki_sim.clusters import shape
+from boki_sim.clusters.shape import Shape
+from boki_sim.faults.faults import Fault
 from boki_sim.outcome import Outcome
-from boki_sim.process import SimProcess
 from boki_sim.run import run_seed
-from boki_sim.shape import Shape
-from boki_sim.trace import Trace
+from boki_sim.work import habits
+from boki_sim.work.habits import Habits
+from boki_sim.world.loop import SimLoop, uncollected
+from boki_sim.world.network import Network, Weather
+from boki_sim.world.process import SimProcess
+from boki_sim.world.trace import Trace
 
 
 class Simulation:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import islice
 
 from boki_sim.campaign import Summary, jobs, rules_of
-from boki_sim.faults import KINDS, PROFILES
+from boki_sim.faults.faults import KINDS, PROFILES
 from boki_sim.outcome import Outcome
-from boki_sim.steps import STEPS
+from boki_sim.world.steps import STEPS
 
 
 def test_seeds_go_through_the_profiles_in_turn() -> None:

@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
-from boki_sim.faults import KINDS
-from boki_sim.host_faults import ABSENT
-from boki_sim.steps import STEPS
+from boki_sim.faults.faults import KINDS
+from boki_sim.faults.host_faults import ABSENT
+from boki_sim.world.steps import STEPS
 
 UNMET_STEPS = 4
 

@@ -15,9 +15,9 @@ import pytest
 import boki
 from boki_common.ids import book_id
 from boki_sim import simulated
-from boki_sim.cluster import ENGINE_PORT
-from boki_sim.randomness import stream
-from boki_sim.shape import Shape, draw_shape
+from boki_sim.clusters.cluster import ENGINE_PORT
+from boki_sim.clusters.shape import Shape, draw_shape
+from boki_sim.world.randomness import stream
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 

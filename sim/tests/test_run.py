@@ -14,34 +14,34 @@ from typing import Any, Final
 
 import pytest
 
-from boki_bookie.journal import Journal
-from boki_bookie.storage import Storage
+from boki_bookie.journal.journal import Journal
+from boki_bookie.storage.storage import Storage
 from boki_common import limits
 from boki_ledger.client import LedgerClient
-from boki_ledger.fencing_reads import FencingReads
-from boki_ledger.reader import LedgerReader
-from boki_ledger.write_back import WriteBack
-from boki_logbook.carried_entries import CarriedEntries
-from boki_logbook.verdict import Verdicts
+from boki_ledger.read.reader import LedgerReader
+from boki_ledger.recover.fencing_reads import FencingReads
+from boki_ledger.recover.write_back import WriteBack
+from boki_logbook.read.carried_entries import CarriedEntries
+from boki_logbook.writers.verdict import Verdicts
 from boki_metalog.metric_definitions import SequencerMetrics
-from boki_metalog.term_server import TermServer
-from boki_sim.faults import Fault, unaware
-from boki_sim.habits import ONE
-from boki_sim.loop import Refused
-from boki_sim.notebook import Notebook
-from boki_sim.operations import BOOKS, LINEARIZABLE, TAIL
+from boki_metalog.sequencer.term_server import TermServer
+from boki_sim.clusters.shape import Shape, draw_shape
+from boki_sim.faults.faults import Fault, unaware
 from boki_sim.outcome import Outcome
-from boki_sim.randomness import stream
 from boki_sim.run import run_seed
-from boki_sim.shape import Shape, draw_shape
-from boki_sim.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
+from boki_sim.work.habits import ONE
+from boki_sim.work.notebook import Notebook
+from boki_sim.work.operations import BOOKS, LINEARIZABLE, TAIL
+from boki_sim.world.loop import Refused
+from boki_sim.world.randomness import stream
+from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
 NOT_OK = ("conflict", "failed", "unknown", "pending")
 
 DIGESTS = """
-import boki_sim.notebook as notebook
+import boki_sim.work.notebook as notebook
 from boki_sim.run import run_seed
 for seed, profile in ((3, "harsh"), (11, "disk"), (5, "metadata")):
     outcome = run_seed(seed, profile, work_s=1.5)
@@ -298,7 +298,7 @@ def test_bookies_that_take_repeats_though_they_are_fenced_are_found(
 
 
 def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boki_logbook.verdict.Verdicts.hold", lambda *_arguments: True)
+    monkeypatch.setattr("boki_logbook.writers.verdict.Verdicts.hold", lambda *_arguments: True)
     outcome = found(range(1, 10), lambda _seed: [], "but it had")
     assert any("expected" in text for text in outcome.violations)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_sim.faults import Fault
+from boki_sim.faults.faults import Fault
 from boki_sim.shrink import SHORTEST_S, shrink
 
 

@@ -15,8 +15,8 @@ import boki
 import boki.sim
 from boki.testing import simulated
 from boki_sim import pytest_plugin
-from boki_sim.loop import Refused
 from boki_sim.simulated import run
+from boki_sim.world.loop import Refused
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from boki_bookie import checkpoint, entry_log, journal_segments
+from boki_bookie.entries import checkpoint, entry_log
+from boki_bookie.journal import journal_segments
 from boki_bookie.settings import BookieSettings
-from boki_bookie.storage import Storage
+from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, EntryHeader, encode_add
@@ -24,7 +25,7 @@ from boki_common.metrics import Metrics
 from boki_common.runtime import memory_disk
 from boki_common.runtime.memory_disk import MemoryDisk, MemoryFile
 from boki_common.runtime.ports import Buffer
-from boki_sim.randomness import SimRandom, stream
+from boki_sim.world.randomness import SimRandom, stream
 
 BYTES_PER_S: Final = 3_000_000
 FLUSH_S: Final = 0.001

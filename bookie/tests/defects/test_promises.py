@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from boki_bookie.checkpoint import Checkpointer
-from boki_bookie.journal import JournalPosition
-from boki_bookie.sight import FirstSight
+from boki_bookie.entries.checkpoint import Checkpointer
+from boki_bookie.entries.sight import FirstSight
+from boki_bookie.journal.journal import JournalPosition
 from boki_common import logs
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status

@@ -104,7 +104,7 @@ class BookieService(NamedTuple):
 
 
 class CookieLife(NamedTuple):
-    """The last start of a bookie, as its cookie has it (`boki_bookie.life_rules` says what for)."""
+    """The last start of a bookie, as its cookie has it (`boki_bookie.begin.life_rules` says what for)."""
 
     number: int
     """Of the start, from 1."""

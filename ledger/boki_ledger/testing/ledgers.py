@@ -18,13 +18,13 @@ from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import NOTHING, MetadataStore
 from boki_common.testing.machine import CountingRandom
-from boki_ledger.bookie_health import HealthyBookies
+from boki_ledger.bookies.bookie_health import HealthyBookies
 from boki_ledger.client import LedgerClient
 from boki_ledger.ports import LedgerPorts
+from boki_ledger.rules.write_set import write_set
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
-from boki_ledger.write_set import write_set
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 
 T = TypeVar("T")
 

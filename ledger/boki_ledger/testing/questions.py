@@ -6,7 +6,7 @@ from collections import Counter
 
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.scripted_bookies import Hold
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 
 
 class Question:

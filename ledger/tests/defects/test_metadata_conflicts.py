@@ -13,7 +13,7 @@ from boki_common.errors import LedgerFenced, RecoveryFailed
 from boki_common.ids import BookieId
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
-from boki_ledger.writer import LedgerWriter
+from boki_ledger.write.writer import LedgerWriter
 
 
 async def changed(ledgers: Ledgers, ledger_id: int, change: Callable[[LedgerMetadata], LedgerMetadata]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced
-from boki_ledger.reader import LedgerReader
+from boki_ledger.read.reader import LedgerReader
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
 
 

@@ -42,7 +42,7 @@ from boki_common.errors import (
 )
 from boki_common.metadata.memory import Fault
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
-from boki_ledger.reader import LedgerReader
+from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns
 from boki_ledger.testing.scripted_bookies import Message, ScriptedBookies, one_travels

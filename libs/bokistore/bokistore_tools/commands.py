@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from boki_cli import exit_codes, standard_streams
-from boki_cli.book_commands import until_stopped
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
 from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, command, flush, write_line
+from boki_cli.records.book_commands import until_stopped
 from boki_cli.wording import time_text
 from boki_common.runtime import process
 

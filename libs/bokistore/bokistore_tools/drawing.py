@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from boki_gateway.markup import Node, address, make
+from boki_gateway.pages.markup import Node, address, make
 from bokilib.codec import JsonObject
 from bokistore import Change, Version
 from bokistore.operations import Missing

@@ -21,9 +21,9 @@ from dataclasses import replace
 from typing import Final
 
 from boki_common.errors import Trimmed
-from boki_gateway.markup import make
-from boki_gateway.names import parse_name
-from boki_gateway.pages import Content, Live, Page, Visit
+from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.markup import make
+from boki_gateway.pages.pages import Content, Live, Page, Visit
 from bokilib.codec import JsonObject
 from bokilib.tags import store_object
 from bokistore import MISSING, BokiStore, Missing, StoreSettings

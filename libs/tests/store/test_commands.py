@@ -16,7 +16,7 @@ import boki.sync
 import bokistore.sync
 from boki_cli import main
 from boki_cli.options import CommandGroup
-from boki_cli.testing import Outcome, memory_cluster, run_command_line
+from boki_cli.testing.commands import Outcome, memory_cluster, run_command_line
 from bokistore_tools import commands
 
 EVIL = 'a\x1b[31m\n"/ü'

@@ -19,8 +19,8 @@ from boki._client import Client, connect
 from boki._dial import EngineHandler, local_clusters
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
-from boki_common import engine_protocol as wire
 from boki_common import errors, limits
+from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError, ClosedError, ConnectionLost, InvalidArgument, ProtocolError, Unreachable
 from boki_common.ids import book_id
 from boki_common.runtime.ports import Buffer, Clock

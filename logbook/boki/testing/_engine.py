@@ -16,16 +16,16 @@ from typing import Final, Protocol
 import msgspec
 
 from boki.testing._model import TERM, Answer, Append, Model, Outcome, Stored
-from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.engine.read_reply import encode_read_reply, encode_records
+from boki_common.engine.reads_together import decode_reads
+from boki_common.engine.tag_reads import FROM_BEGINNING, TagRead, TagRow, decode_tag_read
 from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, Trimmed
 from boki_common.ids import Position
-from boki_common.read_reply import encode_read_reply, encode_records
-from boki_common.reads_together import decode_reads
-from boki_common.record_batch import RUN_NAMED, RUN_VOID, RecordBatch
+from boki_common.records.record_batch import RUN_NAMED, RUN_VOID, RecordBatch
 from boki_common.runtime.ports import Buffer, Clock
-from boki_common.tag_reads import FROM_BEGINNING, TagRead, TagRow, decode_tag_read
 
 LOG: Final = 0
 """All books of a model are on one physical log."""

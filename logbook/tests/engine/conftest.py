@@ -12,7 +12,7 @@ from boki_common.metrics import Metrics
 from boki_common.runtime.ports import MachineClock
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import ScriptedLog, model_ledgers
+from boki_logbook.testing.cluster import ScriptedLog, model_ledgers
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boki_common.intake import TAKEN
+from boki_common.engine.intake import TAKEN
 from boki_logbook.core import EngineCore
 
 

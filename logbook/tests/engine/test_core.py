@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from boki_common import ids
-from boki_common.engine_waits import waits_of
+from boki_common.engine.engine_waits import waits_of
 from boki_common.ids import Position
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import (
+from boki_logbook.testing.cluster import (
     RecordingSource,
     RunSpec,
     append,

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from boki_common import engine_protocol as wire
-from boki_common.engine_protocol import AnswerRow, Verdict
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import AnswerRow, Verdict
+from boki_common.engine.read_reply import decode_read_reply
 from boki_common.errors import BokiError, SettingsError
 from boki_common.metadata.membership import members
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
-from boki_common.read_reply import decode_read_reply
 from boki_common.testing.machine import ManualClock
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RunSpec, data_of, make_batch, plain_records, query
-from boki_logbook.testing_engines import ANYWHERE, EngineCluster
+from boki_logbook.testing.cluster import RunSpec, data_of, make_batch, plain_records, query
+from boki_logbook.testing.engines import ANYWHERE, EngineCluster
 
 ALICE = bytes(15) + b"a"
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 
 import boki
-from boki_common import engine_protocol as wire
 from boki_common.cluster_token import NO_TOKEN, parse
+from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError, NotPermitted, ProtocolError, Unauthenticated
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_logbook.engine import Engine
-from boki_logbook.engine_dial import dial_engine
-from boki_logbook.forwarding import FORWARDED
+from boki_logbook.peers.engine_dial import dial_engine
+from boki_logbook.peers.forwarding import FORWARDED
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing_engines import EngineCluster
-from boki_metalog.index_slots import EngineMember
-from boki_metalog.term_order import ALL_SLOTS
+from boki_logbook.testing.engines import EngineCluster
+from boki_metalog.terms.index_slots import EngineMember
+from boki_metalog.terms.term_order import ALL_SLOTS
 
 OLD, NEW = "a-token-of-the-cluster-01", "a-token-of-another-one-02"
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boki_common.errors import ProtocolError
-from boki_common.payload_check import unreadable_payloads
-from boki_common.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch, join, split_payload
-from boki_logbook.places import ShardPlace
-from boki_logbook.snapshot_format import Decoder, Snapshot, encode, raw_bytes
-from boki_logbook.state import DecisionState
-from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+from boki_common.records.payload_check import unreadable_payloads
+from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch, join, split_payload
+from boki_logbook.index.places import ShardPlace
+from boki_logbook.state.snapshot_format import Decoder, Snapshot, encode, raw_bytes
+from boki_logbook.state.state import DecisionState
+from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 
 ALICE = bytes(15) + b"a"
 EXTREMES = (0, 1, 5, 2**32 - 1, 2**35 + 2, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1)

@@ -10,22 +10,22 @@ import msgspec
 import pytest
 
 from boki_common.cluster_token import NO_TOKEN
-from boki_common.engine_protocol import GapKind
+from boki_common.engine.engine_protocol import GapKind
 from boki_common.errors import CorruptData
 from boki_common.ids import Position
 from boki_logbook.engine import Engine
 from boki_logbook.housekeeping import Housekeeping
 from boki_logbook.settings import EngineSettings
-from boki_logbook.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, SnapshotPoint, decode_node, encode_node
-from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query, read, same_state
-from boki_logbook.testing_engines import ANYWHERE, EngineCluster
-from boki_metalog.index_slots import ENGINE_ROLE
-from boki_metalog.log_changes import LogChanges
-from boki_metalog.metadata_tree import read_record
-from boki_metalog.metalog_entry import Lost, Trim
-from boki_metalog.sequencer import Sequencer
-from boki_metalog.sequencer_member import order_at
-from boki_metalog.term_record import DELETED, IN_LEDGERS, RECLAIMED
+from boki_logbook.state.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, SnapshotPoint, decode_node, encode_node
+from boki_logbook.testing.cluster import RunSpec, committed, data_of, plain_records, query, read, same_state
+from boki_logbook.testing.engines import ANYWHERE, EngineCluster
+from boki_metalog.control.log_changes import LogChanges
+from boki_metalog.entries.metalog_entry import Lost, Trim
+from boki_metalog.follow.sequencer_member import order_at
+from boki_metalog.sequencer.sequencer import Sequencer
+from boki_metalog.terms.index_slots import ENGINE_ROLE
+from boki_metalog.terms.metadata_tree import read_record
+from boki_metalog.terms.term_record import DELETED, IN_LEDGERS, RECLAIMED
 
 ALICE = bytes(15) + b"a"
 SETTINGS = EngineSettings(

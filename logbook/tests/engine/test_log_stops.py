@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from boki_common.engine_protocol import Consistency
-from boki_common.engine_waits import waits_of
+from boki_common.engine.engine_protocol import Consistency
+from boki_common.engine.engine_waits import waits_of
 from boki_common.ids import Position
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RunSpec, committed, data_of, plain_records, query, read, same_state
-from boki_logbook.testing_engines import EngineCluster
-from boki_metalog import term_server
-from boki_metalog.follower import EntryRefused
-from boki_metalog.metalog_entry import Close, MetalogEntry, ShardEnd, encode
+from boki_logbook.testing.cluster import RunSpec, committed, data_of, plain_records, query, read, same_state
+from boki_logbook.testing.engines import EngineCluster
+from boki_metalog.entries.metalog_entry import Close, MetalogEntry, ShardEnd, encode
+from boki_metalog.follow.follower import EntryRefused
+from boki_metalog.sequencer import term_server
 
 ALICE = bytes(15) + b"a"
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01, housekeeping_s=0.05)

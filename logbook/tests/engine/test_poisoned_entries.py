@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boki_common.metrics import Metrics
-from boki_common.record_batch import RecordBatch, join
+from boki_common.records.record_batch import RecordBatch, join
+from boki_logbook.apply.indexer import PENDING_CUTS
 from boki_logbook.core import EngineCore
-from boki_logbook.indexer import PENDING_CUTS
 from boki_logbook.settings import EngineSettings
-from boki_logbook.state import StateDisagrees
-from boki_logbook.testing import (
+from boki_logbook.state.state import StateDisagrees
+from boki_logbook.testing.cluster import (
     RecordingSource,
     RunSpec,
     ScriptedLog,
@@ -31,7 +31,7 @@ from boki_logbook.testing import (
     read,
     same_state,
 )
-from boki_metalog.metalog_entry import Lost
+from boki_metalog.entries.metalog_entry import Lost
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"

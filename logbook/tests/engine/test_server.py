@@ -13,9 +13,11 @@ import pytest
 from tests.engine.core_as_engine import CoreAsEngine
 
 import boki
-from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.engine_protocol import Consistency, Direction, Query, Verdict
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import Consistency, Direction, Query, Verdict
+from boki_common.engine.read_reply import decode_read_reply
+from boki_common.engine.reads_together import asked_row, decode_told
 from boki_common.errors import (
     BokiError,
     ConnectionLost,
@@ -28,15 +30,13 @@ from boki_common.errors import (
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
-from boki_common.read_reply import decode_read_reply
-from boki_common.reads_together import asked_row, decode_told
-from boki_common.record_batch import join
+from boki_common.records.record_batch import join
 from boki_logbook import server
-from boki_logbook.barrier_reads import FIRST_SLICE_READS
-from boki_logbook.compression import compressor
 from boki_logbook.core import EngineCore
+from boki_logbook.read.barrier_reads import FIRST_SLICE_READS
+from boki_logbook.read.compression import compressor
 from boki_logbook.server import COPIED_BYTES, EngineState, SdkConnection
-from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 
 ALICE = bytes(15) + b"a"
 HELLO = msgspec.msgpack.encode({"versions": [1], "features": [], "auth": None})

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.test_server import Served, served, url_of
 
 import boki
-from boki_common.intake import TAKEN, Intake
+from boki_common.engine.intake import TAKEN, Intake
 
 __all__ = ["served"]
 

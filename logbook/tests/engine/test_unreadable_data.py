@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from boki_common.engine_protocol import Consistency, Direction, GapKind, GapRow
+from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, GapRow
 from boki_common.errors import Lost
-from boki_common.record_batch import RecordBatch, join
+from boki_common.records.record_batch import RecordBatch, join
 from boki_ledger.testing.model_ledgers import ModelLedger
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing import RunSpec, committed, data_of, ledger_of, make_batch, plain_records, query, read
+from boki_logbook.testing.cluster import RunSpec, committed, data_of, ledger_of, make_batch, plain_records, query, read
 
 ALICE = bytes(15) + b"a"
 FORGETFUL = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, cache_bytes=0)

@@ -10,15 +10,15 @@ import pytest
 
 from boki.testing._engine import ModelEngine, Peer, appends_of
 from boki.testing._model import Model
-from boki_common import engine_protocol as wire
-from boki_common.engine_protocol import AnswerRow, Query, Verdict
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import AnswerRow, Query, Verdict
+from boki_common.engine.reads_together import decode_reads
 from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
-from boki_common.reads_together import decode_reads
-from boki_common.record_batch import RecordBatch, Run
+from boki_common.records.record_batch import RecordBatch, Run
 from boki_common.runtime.process import SystemClock
 
 

@@ -11,10 +11,10 @@ import boki
 from boki._book import Book
 from boki._numbers import WRITER_IDLE_S
 from boki._special import NOTHING
-from boki_common import engine_protocol as wire
-from boki_common.engine_protocol import AnswerRow, Verdict
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import AnswerRow, Verdict
 from boki_common.ids import Position
-from boki_common.record_batch import RUN_RESENT
+from boki_common.records.record_batch import RUN_RESENT
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import FaultyEngine, Serve

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from boki_common import engine_protocol as wire
 from boki_common import limits
-from boki_common.intake import Intake
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.intake import Intake
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import FaultyEngine, Serve

@@ -13,7 +13,7 @@ from boki._numbers import FRAME_TARGET_BYTES
 from boki_common import limits
 from boki_common.errors import InvalidArgument, InvalidTag
 from boki_common.ids import tag_id
-from boki_common.record_batch import NO_NAMES, split_payload
+from boki_common.records.record_batch import NO_NAMES, split_payload
 
 
 def test_tags_travel_in_the_order_given_with_their_names() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from boki._attempts import Attempts
 from boki._calls import Calls
-from boki_common import engine_protocol as wire
+from boki_common.engine import engine_protocol as wire
 from boki_common.errors import CallTimeout, ClosedError, ConnectionLost, InvalidArgument, Overloaded, Unreachable
 
 

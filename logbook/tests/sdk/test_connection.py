@@ -13,12 +13,12 @@ from boki._appends import Appends
 from boki._client import Client
 from boki._connection import Connection
 from boki._dial import dialer_for
-from boki_common import engine_protocol as wire
 from boki_common import limits
+from boki_common.engine import engine_protocol as wire
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
-from boki_common.record_batch import RUN_RESENT
+from boki_common.records.record_batch import RUN_RESENT
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.testing.machine import ManualClock
 from boki_common.writer_ids import birth_of

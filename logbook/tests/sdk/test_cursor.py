@@ -12,8 +12,8 @@ import boki
 from boki.testing import MemoryCluster
 from boki.testing._engine import ModelEngine, Peer
 from boki.testing._model import Model
-from boki_common import engine_protocol as wire
-from boki_common.read_reply import READ_TAKES_TAGS
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.read_reply import READ_TAKES_TAGS
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemClock
 

@@ -17,12 +17,12 @@ import pytest
 
 from boki._followed import Answer, Followed, FollowedTag, merged
 from boki._record import Gap, Record
-from boki_common.engine_protocol import GapKind, GapRow
+from boki_common.engine.engine_protocol import GapKind, GapRow
+from boki_common.engine.tag_reads import TagRow
 from boki_common.ids import tag_id
-from boki_common.tag_reads import TagRow
-from boki_logbook.index import Index
-from boki_logbook.tag_lookup import trimmed_rows, union
-from boki_logbook.testing import RecordSpec, RunSpec, make_batch
+from boki_logbook.index.index import Index
+from boki_logbook.read.tag_lookup import trimmed_rows, union
+from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 
 BOOK = 1
 END = 2**63

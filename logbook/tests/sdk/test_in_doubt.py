@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from boki_common.record_batch import RUN_RESENT, RUN_VOID
+from boki_common.records.record_batch import RUN_RESENT, RUN_VOID
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import Serve

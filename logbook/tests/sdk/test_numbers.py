@@ -17,9 +17,9 @@ from boki._ticket import Chunk, Ticket
 from boki.testing._engine import appends_of
 from boki.testing._model import Answer, Append, Model, Outcome
 from boki_common import limits
-from boki_common.batch_builder import BatchBuilder
 from boki_common.errors import BokiError, LogBookError, ProtocolError
-from boki_common.record_batch import RUN_RESENT, RecordBatch, Run
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import RUN_RESENT, RecordBatch, Run
 
 TAGS = encode_tags([])
 CONFLICT = LogBookError("conflict")

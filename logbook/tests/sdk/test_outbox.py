@@ -14,12 +14,12 @@ from boki._client import Client
 from boki._outbox import OUTBOXES, Outboxes
 from boki.testing._engine import Peer
 from boki.testing._model import Answer, Append
-from boki_common import engine_protocol as wire
+from boki_common.engine import engine_protocol as wire
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
-from boki_common.record_batch import RecordBatch
+from boki_common.records.record_batch import RecordBatch
 
 
 class TwoLogs(FaultyEngine):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from boki._arguments import Expectations, encode_tags
 from boki._pending import checksum, fill_hole
-from boki_common.batch_builder import BatchBuilder
-from boki_common.record_batch import RUN_NAMED, RecordBatch
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import RUN_NAMED, RecordBatch
 
 
 def test_a_hole_is_filled_with_what_joins_nothing() -> None:

@@ -6,7 +6,7 @@ from boki._numbers import Numbers
 from boki._outbox import Outbox
 from boki._session import Session
 from boki._special import NOTHING, Special
-from boki_common.record_batch import RUN_NAMED
+from boki_common.records.record_batch import RUN_NAMED
 
 
 def test_nothing_is_special_of_a_new_writer_whatever_is_asked_of_it() -> None:

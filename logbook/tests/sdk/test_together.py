@@ -11,14 +11,14 @@ import pytest
 
 import boki
 from boki._together import ReadsTogether
-from boki_common import engine_protocol as wire
-from boki_common.engine_protocol import Consistency, Direction
+from boki_common.engine import engine_protocol as wire
+from boki_common.engine.engine_protocol import Consistency, Direction
+from boki_common.engine.reads_together import READS_ROWS, decode_reads, encode_told
 from boki_common.errors import BokiError, ConnectionLost, Overloaded
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
-from boki_common.reads_together import READS_ROWS, decode_reads, encode_told
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import Serve

@@ -9,7 +9,7 @@ import pytest
 
 import boki
 from boki._arguments import writer_id
-from boki_common.record_batch import RUN_NAMED
+from boki_common.records.record_batch import RUN_NAMED
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import Serve

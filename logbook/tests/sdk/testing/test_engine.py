@@ -7,7 +7,7 @@ import pytest
 import boki
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
-from boki_common import engine_protocol as wire
+from boki_common.engine import engine_protocol as wire
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
 from boki_common.runtime.process import SystemClock

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki.testing._model import ANSWERS_KEPT, FORGET_MINUTES, FORGOTTEN, MINUTE_MS, TERM, Append, Model, Outcome
-from boki_common.engine_protocol import Verdict
+from boki_common.engine.engine_protocol import Verdict
 from boki_common.ids import seqnum as pack_seqnum
-from boki_common.record_batch import RUN_VOID
+from boki_common.records.record_batch import RUN_VOID
 from boki_common.testing.machine import CountingRandom
 from boki_common.writer_ids import born_writer
-from boki_logbook.places import ShardPlace
-from boki_logbook.state import DecisionState
-from boki_logbook.testing import PlainStreams, RecordSpec, RunSpec, make_batch
-from boki_logbook.verdict import Verdicts
-from boki_metalog.metalog_entry import Trim
+from boki_logbook.index.places import ShardPlace
+from boki_logbook.state.state import DecisionState
+from boki_logbook.testing.cluster import PlainStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.writers.verdict import Verdicts
+from boki_metalog.entries.metalog_entry import Trim
 
 AN_HOUR_MS = FORGET_MINUTES * MINUTE_MS
 A, B = b"a" * 16, b"b" * 16

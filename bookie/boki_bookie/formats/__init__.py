@@ -1,0 +1,1 @@
+"""The bytes of a journal and of an entry log. Pure."""

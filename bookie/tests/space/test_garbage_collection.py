@@ -1,0 +1,303 @@
+"""Ledgers are deleted on positive proof and stay deleted; whatever else the metadata store says or does, they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from boki_bookie.settings import BookieSettings
+from boki_bookie.space.ledger_facts import REPAIR_LOCKS
+from boki_bookie.storage.storage import Storage
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.bookkeeper.status import V2Status
+from boki_common.metadata.memory import Fault
+from boki_common.runtime.memory_disk import MemoryDisk
+
+OK, FENCED, NO_LEDGER = V2Status.OK, V2Status.FENCED, V2Status.NO_LEDGER
+
+
+async def held(collected: Any, disk: MemoryDisk, *ledgers: int, **changes: Any) -> Storage:
+    """A storage with one stored entry of each ledger."""
+    storage: Storage = await collected.open(disk, **changes)
+    for ledger_id in ledgers:
+        await collected.ledger(ledger_id)
+        assert await collected.world.put(storage, collected.world.add(ledger_id, 0, b"x" * 100)) == [OK]
+    await storage.checkpoint()
+    return storage
+
+
+async def is_there(collected: Any, storage: Storage, ledger_id: int) -> bool:
+    found = await collected.world.read(storage, ledger_id, 0)
+    if found is NO_LEDGER:
+        return False
+    assert found == bytes(collected.world.body(ledger_id, 0, b"x" * 100))
+    return True
+
+
+class TestDeletedLedgers:
+    async def test_go_at_the_second_proof(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1, 2)
+        await collected.forget(1)
+        state = await storage.collect_garbage()
+        assert (state.candidates, state.deleted_ledgers) == (1, 0)
+        assert await is_there(collected, storage, 1)
+        state = await storage.collect_garbage()
+        assert (state.candidates, state.deleted_ledgers, state.ledgers, state.tombstones) == (0, 1, 1, 1)
+        assert not await is_there(collected, storage, 1)
+        assert await is_there(collected, storage, 2)
+        assert storage.held_entries(1) is None
+
+    async def test_wait_for_the_grace(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1, gc_grace_s=3_600.0)
+        await collected.forget(1)
+        for _ in range(5):
+            assert (await storage.collect_garbage()).candidates == 1
+        assert await is_there(collected, storage, 1)
+
+    @pytest.mark.parametrize("stored", [False, True])
+    async def test_cannot_be_made_again_by_a_stale_writer(self, collected: Any, disk: MemoryDisk, stored: bool) -> None:
+        """apache/bookkeeper#4462, TestFencing.testWriteAfterDeleted."""
+        world = collected.world
+        storage = await held(collected, disk, 1)
+        assert await world.fence(storage, 1) is OK
+        await collected.forget(1)
+        await storage.collect_garbage()
+        await storage.collect_garbage()
+        if stored:
+            await storage.checkpoint()
+            await storage.checkpoint()
+        for life in (storage, await collected.open(disk.crash(world.seeded(1)))):
+            assert await world.put(life, world.add(1, 1)) == [FENCED]
+            assert await world.put(life, world.add(1, 1, recovery=True)) == [FENCED]
+            assert await world.fence(life, 1) is OK
+            assert life.write_lac(1, world.key, bytes(20)) is NO_LEDGER
+            assert life.is_fenced(1)
+            assert await world.read(life, 1, -1) is NO_LEDGER
+            assert life.ledger_count == 0
+        assert world.looks == [1], "nobody has to ask the metadata"
+
+    async def test_go_while_their_first_adds_wait_for_sight(self, collected: Any, disk: MemoryDisk) -> None:
+        """TestFencing.testConcurrentFenceAndDeleteLedger: the add is refused, not stored anew."""
+        world = collected.world
+        gate = asyncio.Event()
+
+        async def sight(ledger_id: int) -> V2Status:
+            await gate.wait()
+            return OK
+
+        storage = await world.open(disk, collected.settings, sight=sight, facts=collected.facts, clock=collected)
+        assert await world.fence(storage, 2) is OK
+        await world.put(storage, world.add(1, 0, recovery=True))
+        waiting = world.submit(storage, world.add(1, 1))
+        await storage.checkpoint()
+        await storage.collect_garbage()
+        await storage.collect_garbage()
+        assert storage.ledger_count == 0, "made by a fence or by recovery, they go by the same proof"
+        gate.set()
+        assert await waiting is FENCED
+
+    async def test_go_with_entries_that_no_checkpoint_has_stored(self, collected: Any, disk: MemoryDisk) -> None:
+        world = collected.world
+        storage = await held(collected, disk, 1)
+        await world.put(storage, world.add(1, 1, bytes(1_000)))
+        await collected.forget(1)
+        await storage.collect_garbage()
+        await storage.collect_garbage()
+        assert (storage.ledger_count, storage.cached_bytes) == (0, 0)
+        later = await collected.open(disk.crash(world.seeded(2)))
+        assert await world.put(later, world.add(1, 2)) == [FENCED]
+
+    async def test_give_their_files_back(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await collected.open(disk)
+        for ledger_id in range(8):
+            await collected.ledger(ledger_id)
+            await collected.world.put(storage, collected.world.add(ledger_id, 0, bytes(12_000)))
+            await storage.checkpoint()
+        before = [name for name in disk.all_names() if name.endswith(".entries")]
+        for ledger_id in range(7):
+            await collected.forget(ledger_id)
+        await storage.collect_garbage()
+        state = await storage.collect_garbage()
+        after = [name for name in disk.all_names() if name.endswith(".entries")]
+        assert len(before) > 3
+        assert len(after) == 1
+        assert state.removed_files == len(before) - 1
+        assert state.reclaimed_bytes > 7 * 12_000
+        later = await collected.open(disk.crash(collected.world.seeded(1)))
+        assert isinstance(await collected.world.read(later, 7, 0), bytes)
+
+    async def test_are_remembered_for_days_and_then_forgotten(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1)
+        await collected.forget(1)
+        await storage.collect_garbage()
+        await storage.collect_garbage()
+        collected.today += 7
+        assert (await storage.collect_garbage()).tombstones == 1
+        collected.today += 1
+        assert (await storage.collect_garbage()).tombstones == 0
+        collected.world.sights[1] = FENCED
+        assert await collected.world.put(storage, collected.world.add(1, 1)) == [FENCED], "first sight refuses it now"
+
+
+class TestNothingIsDeleted:
+    async def test_by_a_listing(self, collected: Any, disk: MemoryDisk) -> None:
+        """apache/bookkeeper#870: an iterator with a defect lost ledgers repeatedly."""
+        storage = await held(collected, disk, 1, 2)
+        collected.store.lists_nothing = True
+        for _ in range(3):
+            assert (await storage.collect_garbage()).candidates == 0
+        assert await is_there(collected, storage, 1)
+
+    async def test_by_a_node_that_was_missed_once(self, collected: Any, disk: MemoryDisk) -> None:
+        """A read that lags is followed by one that does not: the proof begins anew each time."""
+        storage = await held(collected, disk, 1)
+        collected.store.lists_nothing = True
+        for _ in range(3):
+            collected.store.hidden[layout.ledger_path(1)] = 1
+            assert (await storage.collect_garbage()).candidates == 1
+            assert (await storage.collect_garbage()).candidates == 0
+        assert await is_there(collected, storage, 1)
+
+    async def test_by_a_store_that_is_away(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1)
+        await collected.forget(1)
+        await storage.collect_garbage()
+        works, collected.store.faults = collected.store.faults, lambda method, path: Fault.UNAVAILABLE
+        for _ in range(3):
+            assert (await storage.collect_garbage()).deleted_ledgers == 0
+        assert await is_there(collected, storage, 1)
+        collected.store.faults = works
+        assert (await storage.collect_garbage()).deleted_ledgers == 1
+
+    async def test_by_proofs_of_two_sessions(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1)
+        await collected.forget(1)
+        for _ in range(3):
+            assert (await storage.collect_garbage()).deleted_ledgers == 0
+            collected.store.expire_session()
+        assert (await storage.collect_garbage()).deleted_ledgers == 0
+        assert (await storage.collect_garbage()).deleted_ledgers == 1
+
+    @pytest.mark.parametrize("lost", [layout.INSTANCE_ID, layout.LAYOUT, "cookie"])
+    async def test_by_the_store_of_another_cluster(self, collected: Any, disk: MemoryDisk, lost: str) -> None:
+        storage = await held(collected, disk, 1)
+        await collected.forget(1)
+        await storage.collect_garbage()
+        await collected.store.delete(layout.cookie_path(collected.bookie_id) if lost == "cookie" else lost, version=0)
+        for _ in range(3):
+            assert (await storage.collect_garbage(major=True)).deleted_ledgers == 0
+        assert await is_there(collected, storage, 1)
+
+    async def test_by_another_layout_of_the_same_cluster(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1)
+        await collected.forget(1)
+        elsewhere = layout.LedgerLayout.LONG_HIERARCHICAL
+        await layout.create_ledger(collected.store, 1, b"cannot be read", elsewhere)
+        for _ in range(3):
+            assert (await storage.collect_garbage(major=True)).deleted_ledgers == 0
+
+    async def test_without_facts(self, world: Any, disk: MemoryDisk) -> None:
+        storage = await world.open(disk)
+        await world.put(storage, world.add(1, 0))
+        for _ in range(3):
+            assert (await storage.collect_garbage(major=True)).deleted_ledgers == 0
+        assert storage.ledger_count == 1
+
+
+class TestOverReplicatedLedgers:
+    async def test_lose_their_entries_and_stay_fenced(self, collected: Any, disk: MemoryDisk) -> None:
+        """GcOverreplicatedLedgerTest."""
+        world = collected.world
+        storage = await held(collected, disk, 1, 2)
+        await collected.close_elsewhere(1)
+        assert (await storage.collect_garbage()).candidates == 0, "only a major run reads what the listing has"
+        assert (await storage.collect_garbage(major=True)).candidates == 1
+        assert (await storage.collect_garbage()).emptied_ledgers == 1
+        for life in (storage, await collected.open(disk.crash(world.seeded(1)))):
+            assert await world.read(life, 1, 0) is V2Status.NO_ENTRY
+            assert await world.put(life, world.add(1, 1)) == [FENCED]
+            assert await is_there(collected, life, 2)
+            assert (await life.collect_garbage(major=True)).candidates == 0, "there is nothing left to empty"
+        assert await collected.store.children(REPAIR_LOCKS) == []
+
+    async def test_are_kept_by_default_and_named(self, collected: Any, disk: MemoryDisk) -> None:
+        """A repair that goes on by an old list may count on them: see `test_gc_rules_under_repair`."""
+        storage = await held(collected, disk, 1, 2, 3, gc_empties_elsewhere=BookieSettings().gc_empties_elsewhere)
+        await collected.close_elsewhere(1)
+        await collected.close_elsewhere(3)
+        runs = [await storage.collect_garbage(major=True) for _ in range(4)]
+        state = runs[-1]
+        assert (state.emptied_ledgers, state.candidates) == (0, 0)
+        assert (state.elsewhere_ledgers, state.elsewhere, storage.elsewhere_count) == (2, (1, 3), 2)
+        assert await is_there(collected, storage, 1)
+        await collected.forget(1)
+        runs = [await storage.collect_garbage() for _ in range(2)]
+        state = runs[-1]
+        assert (state.deleted_ledgers, state.elsewhere) == (1, (3,))
+
+    @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
+    async def test_are_kept_while_they_are_not_closed(
+        self, collected: Any, disk: MemoryDisk, state: LedgerState
+    ) -> None:
+        storage = await collected.open(disk)
+        await collected.ledger(1, state=state, here=False)
+        await collected.world.put(storage, collected.world.add(1, 0, b"x" * 100, recovery=True))
+        await storage.checkpoint()
+        for _ in range(3):
+            await storage.collect_garbage(major=True)
+        assert await is_there(collected, storage, 1)
+
+    @pytest.mark.parametrize("entry_id", [0, 1])
+    async def test_are_kept_when_repair_copies_to_them(self, collected: Any, disk: MemoryDisk, entry_id: int) -> None:
+        """apache/bookkeeper#4668: also a copy of what is there already counts."""
+        world = collected.world
+        storage = await held(collected, disk, 1)
+        await collected.close_elsewhere(1)
+        for _ in range(3):
+            await storage.collect_garbage(major=True)
+            await world.put(storage, world.add(1, entry_id, b"x" * 100, recovery=True))
+            await storage.checkpoint()
+            entry_id += entry_id  # 0 again and again, or a new one each time
+        assert (await storage.collect_garbage(major=True)).emptied_ledgers == 0
+        assert await is_there(collected, storage, 1)
+
+    async def test_are_kept_while_repair_holds_the_lock(self, collected: Any, disk: MemoryDisk) -> None:
+        storage = await held(collected, disk, 1)
+        await collected.close_elsewhere(1)
+        await storage.collect_garbage(major=True)
+        for folder in (REPAIR_LOCKS.rpartition("/")[0], REPAIR_LOCKS):
+            await collected.store.create(folder)
+        lock = f"{REPAIR_LOCKS}/urL0000000001"
+        await collected.store.create(lock, b"somebody")
+        for _ in range(3):
+            assert (await storage.collect_garbage(major=True)).emptied_ledgers == 0
+        await collected.store.delete(lock, version=0)
+        assert (await storage.collect_garbage(major=True)).emptied_ledgers == 1
+
+    async def test_take_what_repair_brings_afterwards(self, collected: Any, disk: MemoryDisk) -> None:
+        world = collected.world
+        storage = await held(collected, disk, 1)
+        await collected.close_elsewhere(1)
+        await storage.collect_garbage(major=True)
+        await storage.collect_garbage(major=True)
+        assert await world.put(storage, world.add(1, 0, b"x" * 100, recovery=True)) == [OK]
+        for life in (storage, await collected.open(disk.crash(world.seeded(1)))):
+            assert await is_there(collected, life, 1)
+            await life.checkpoint()
+        assert await is_there(collected, await collected.open(disk.crash(world.seeded(1))), 1)
+
+
+async def test_a_run_comes_by_itself_and_on_request(collected: Any, disk: MemoryDisk) -> None:
+    storage = await held(collected, disk, 1, gc_interval_s=0.01)
+    await collected.forget(1)
+    while storage.gc_state().deleted_ledgers == 0:
+        await asyncio.sleep(0)
+    assert storage.gc_state().last_run_ms == collected.now_ms()
+    await storage.close()
+    later = await collected.open(disk.reopen())
+    later.request_gc(major=True)
+    while later.gc_state().runs == 0:
+        await asyncio.sleep(0)

@@ -1,0 +1,1 @@
+"""`boki demo`: records of a data set, processes killed, and a comparison at the end."""

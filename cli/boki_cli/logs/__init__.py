@@ -1,0 +1,1 @@
+"""Commands about logs and ledgers: list, show, verify, repair, give up."""

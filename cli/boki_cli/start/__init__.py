@@ -1,0 +1,1 @@
+"""Commands that start roles, one a process or all in one."""

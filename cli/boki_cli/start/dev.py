@@ -1,0 +1,235 @@
+"""`boki dev`: all roles in one process, on one directory, for trying things out and for small single machines.
+
+    DATA/metadata.db      the metadata store
+    DATA/bookie-1 …       one directory per bookie
+
+The data survives a restart, kill -9 and, on a disk that honours flushes, the loss of power. With one bookie it does not
+survive the loss of the disk; three on one machine only rehearse replication.
+
+Rules:
+- Bookies that have a directory are started although fewer are asked for: old ledgers need them, new ones do not.
+- One bookie: ledgers have one copy. More: ledgers have up to three, and two must be durable. What is in the settings wins.
+- The gateway has the port of the settings; if that is the usual one and taken (by another `boki dev`), a free one.
+- A sequencer, engine or controller that fails is started again in place, with growing pauses; a bookie that fails ends the process,
+  because whatever it met (a full or broken disk) needs a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from boki_cli.roles import (
+    Parts,
+    ProcessSettings,
+    RunningRole,
+    ledger_client,
+    metrics_page,
+    open_parts,
+    running_bookie,
+    running_controller,
+    running_engine,
+    running_sequencer,
+)
+from boki_cli.start.gateway_command import running_gateway
+from boki_common.backoff import Backoff
+from boki_common.errors import BokiError, SettingsError, WrongDirectory
+from boki_common.logs import get_logger
+from boki_common.net.connection import Address
+from boki_common.runtime import process
+from boki_gateway.settings import DEFAULT_PORT
+from boki_metalog.control.log_changes import LogChanges, ensure_logs
+from boki_metalog.terms.metadata_tree import ensure_view
+
+LISTEN: Final = "127.0.0.1:7040"
+FREE_PORT: Final = Address("127.0.0.1", 0)
+PAUSE_FIRST_S: Final = 0.1
+PAUSE_LIMIT_S: Final = 10.0
+SOUND_S: Final = 60.0
+"""A role that served this long begins again with the first pause."""
+
+STARTING: Final = "not all roles are up yet"
+
+_log = get_logger("dev")
+
+
+def copies(bookies: int) -> dict[str, object]:
+    """Settings of replication for so many bookies, beneath what the user says."""
+    replicas, acks = (1, 1) if bookies == 1 else (min(bookies, 3), 2)
+    return {
+        f"{role}.{name}": value
+        for role in ("sequencer", "engine")
+        for name, value in (("replicas", replicas), ("acks", acks))
+    }
+
+
+def what_it_survives(bookies: int) -> str:
+    """Said at start, so that nobody has to guess."""
+    if bookies == 1:
+        return "one bookie: survives kill -9 and power loss of a disk that honours flush, not the loss of the disk"
+    return (
+        f"{bookies} bookies on one machine: rehearses replication; survives kill -9, power loss of a disk that honours "
+        "flush, and the loss of one bookie's directory, not the loss of the machine"
+    )
+
+
+def metadata_address(data: Path) -> str:
+    """The metadata store of a data directory, which is made when absent. Raises WrongDirectory."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongDirectory(
+            f"cannot make the data directory {data}: {error.strerror}; choose another with --data", path=str(data)
+        ) from error
+    return f"sqlite://{data.resolve() / 'metadata.db'}"
+
+
+async def serve(
+    settings: ProcessSettings,
+    *,
+    bookies: int,
+    logs: int = 1,
+    announce: Callable[[Sequence[str], str, str], None],
+    stop: asyncio.Event,
+) -> None:
+    """Runs all roles until `stop`.
+
+    Args:
+        bookies: how many to start, at least `bookies_there`.
+        logs: how many there are at least; each has a sequencer. Slots are spread evenly when one is added here.
+        announce: told the engine's addresses once they answer, which stay the same when it is started again, and the
+            addresses of the metrics page and of the gateway or "".
+
+    Raises:
+        What a bookie failed with, and what keeps any role from starting the first time.
+    """
+    async with open_parts(settings) as parts, AsyncExitStack() as stack:
+        fatal: list[asyncio.Future[Any]] = []
+        keepers: list[_Kept] = []
+        page = await stack.enter_async_context(metrics_page(parts, settings, faults=lambda: _faults(keepers)))
+        for number in range(1, bookies + 1):
+            data = settings.data / f"bookie-{number}"
+            role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
+            fatal.append(asyncio.ensure_future(role.failed))
+        added = await ensure_logs(parts.metadata, logs)
+        view = (await ensure_view(parts.metadata)).view
+        sequencers = [_Kept(lambda _: running_sequencer(parts, settings, address=FREE_PORT)) for _ in view.logs]
+        controller = _Kept(lambda _: running_controller(parts, settings, address=FREE_PORT))
+        engine = _Kept(lambda before: _engine(parts, settings, before))
+        for kept in (*sequencers, controller, engine):
+            fatal.append(await kept.start())
+            stack.push_async_callback(kept.close)
+            if kept is controller and added and view.next_term > 1:
+                async with ledger_client(parts, settings) as ledgers:
+                    changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
+                    await changes.spread(dict.fromkeys(view.logs, 1))
+        keepers += [*sequencers, controller, engine]
+        assert engine.role is not None
+        gateway = await _gateway(stack, parts, settings, engine.role.addresses[0])
+        announce(engine.role.addresses, page, gateway)
+        process.settle_garbage()
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([waiting, *fatal], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        for ended in fatal:
+            if ended.done():
+                await ended
+
+
+async def _gateway(stack: AsyncExitStack, parts: Parts, settings: ProcessSettings, engine: str) -> str:
+    """Starts the gateway. Returns where it listens, or "" when the settings want none."""
+    port = settings.gateway.port
+    if port < 0:
+        return ""
+    url = engine if engine.startswith("unix://") else f"boki://{engine}"
+
+    def at(chosen: int) -> AbstractAsyncContextManager[str]:
+        address = Address(FREE_PORT.host, chosen)
+        return running_gateway(url, settings, parts.metrics, address=address, store=parts.metadata, token=parts.token)
+
+    try:
+        return await stack.enter_async_context(at(port))
+    except SettingsError:
+        if port != DEFAULT_PORT:
+            raise
+        return await stack.enter_async_context(at(0))
+
+
+def bookies_there(data: Path) -> int:
+    """The highest number of a bookie that has a directory: so many must be started."""
+    numbers = [path.name.removeprefix("bookie-") for path in data.glob("bookie-*")]
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def _engine(parts: Parts, settings: ProcessSettings, before: Sequence[str]) -> AbstractAsyncContextManager[RunningRole]:
+    addresses = [Address.parse(text) for text in (before or settings.listen or (LISTEN,))]
+    return running_engine(parts, settings, addresses=addresses)
+
+
+def _faults(keepers: Sequence[_Kept]) -> list[str]:
+    """What `/healthz` says."""
+    return [fault for kept in keepers for fault in kept.faults] if keepers else [STARTING]
+
+
+class _Kept:
+    """A role that is started again whenever it fails.
+
+    Attributes:
+        role: the one that serves, or served last.
+        fault: why it does not serve at the moment, or "".
+    """
+
+    def __init__(self, make: Callable[[Sequence[str]], AbstractAsyncContextManager[RunningRole]]) -> None:
+        self.role: RunningRole | None = None
+        self.fault = ""
+        self._make = make
+        self._stack = AsyncExitStack()
+        self._task: asyncio.Task[object] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """Why it does not serve, or what it serves badly."""
+        if self.fault or self.role is None:
+            return (self.fault,) if self.fault else ()
+        return self.role.faults()
+
+    async def start(self) -> asyncio.Future[object]:
+        """The first start; its errors are the caller's. What is returned ends only when nobody keeps the role any more."""
+        self.role = await self._stack.enter_async_context(self._make(()))
+        self._task = asyncio.ensure_future(self._keep())
+        return self._task
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def _keep(self) -> object:
+        backoff = Backoff(PAUSE_FIRST_S, PAUSE_LIMIT_S)
+        role = self.role
+        assert role is not None
+        while True:
+            started = self._loop.time()
+            try:
+                await role.failed
+            except BokiError as error:
+                _log.warning("a role failed and is started again", role=role.kind, error=error)
+                self.fault = f"the {role.kind} failed and is started again: {error}"
+            if self._loop.time() - started > SOUND_S:
+                backoff.reset()
+            await self._stack.aclose()
+            while True:
+                await asyncio.sleep(backoff.next())
+                try:
+                    self.role = role = await self._stack.enter_async_context(self._make(role.addresses))
+                    self.fault = ""
+                    break
+                except BokiError as error:
+                    _log.warning("a role cannot be started", role=role.kind, error=error)

@@ -1,0 +1,384 @@
+"""`boki dev`, `boki init` and one command per role: what runs.
+
+A role prints one line on standard output once it serves, then nothing; it logs to standard error. It ends cleanly on
+SIGTERM or Ctrl-C, and with an error, its reason and its exit code when the role fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.number_types import Whole
+from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_cli.start.listening import guard
+from boki_common import logs
+from boki_common.net.connection import Address
+from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from boki_cli.roles import Kind, ProcessSettings
+
+
+class DataFolder(click.Path):
+    """A folder that has a name: an empty one would be the current folder, where nobody expects it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            self.fail("expected the path of a folder, found nothing; for the current folder say .", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+METADATA = click.option(
+    "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
+)
+_DATA: Final = DataFolder(path_type=Path, file_okay=False)
+METRICS = click.option(
+    "--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz there over HTTP; default: nowhere."
+)
+_ADMIN_PORT = click.option(
+    "--admin-port",
+    type=Whole(-1, 65_535),
+    metavar="PORT",
+    help="Serve health, ledgers, settings and read-only mode over HTTP to this machine; 0: a free port; default: nowhere.",
+)
+_SALVAGE = click.option(
+    "--salvage",
+    is_flag=True,
+    help="Start on a damaged directory with what can be read; the rest is unknown until it is repaired.",
+)
+_REPLACE_LOST_DISK = click.option(
+    "--replace-lost-disk",
+    is_flag=True,
+    help="Start on an empty directory as a new bookie, and retire the one whose disk is gone.",
+)
+INSECURE = click.option(
+    "--insecure", is_flag=True, help="Listen where other machines reach it although nobody is asked for a token."
+)
+STOP_WITH_STDIN = click.option(
+    "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
+)
+_LOGS = click.option(
+    "--logs",
+    type=Whole(1, 64),
+    default=1,
+    show_default=True,
+    help="At least so many physical logs; what a new one gets of the slots is an even share.",
+)
+
+
+def _listen(kind: Kind) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    from boki_cli.roles import DEFAULT_LISTEN
+
+    taken = "" if kind == "engine" else ", or a free port if that is taken"
+    return click.option(
+        "--listen",
+        multiple=True,
+        metavar="ADDRESS",
+        help=f"host:port (port 0: a free one) or unix:///path. Default: {DEFAULT_LISTEN[kind]}{taken}.",
+    )
+
+
+class _LogOrAny(click.ParamType[int]):
+    """The number of a log, or `any`."""
+
+    name = "LOG"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if value == "any":
+            return -1
+        if not value.isdecimal():
+            self.fail(f"expected the number of a log or any, found {value!r}", param, ctx)
+        return int(value)
+
+
+_ONLY_LOG = click.option("--log", type=_LogOrAny(), metavar="LOG", help="The only log to stand by for; default: any.")
+
+
+def register(group: CommandGroup) -> None:
+    """Adds the commands of this module."""
+    _register_dev(group)
+    _register_init(group)
+    _register_role(group, "bookie", "Stores ledger entries in a directory.", data=True)
+    _register_role(group, "sequencer", "Orders a log: the primary of its current term, or a standby for any log.")
+    _register_role(group, "engine", "Serves books to programs: appends, index, reads.")
+    _register_role(
+        group, "controller", "Keeps terms, slots and spare ledgers in order: the leader of its group, or a standby."
+    )
+
+
+def _register_dev(group: CommandGroup) -> None:
+    @command(group, "dev", writes=False, speaks=True, short_help="Run everything in one process, on one directory.")
+    @click.option("--data", type=_DATA, metavar="DIR", help="Default: ./.boki.")
+    @click.option("--bookies", type=Whole(1, 9), default=1, show_default=True, help="3 rehearse replication.")
+    @_LOGS
+    @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
+    @click.option(
+        "--gateway-port",
+        type=Whole(-1, 65_535),
+        metavar="PORT",
+        help="Of the status page and the HTTP API; 0: a free one; -1: none; default: 7080, or a free one if that is taken.",
+    )
+    @_SALVAGE
+    @_REPLACE_LOST_DISK
+    @METRICS
+    @INSECURE
+    @STOP_WITH_STDIN
+    def dev(
+        invocation: Invocation,
+        data: Path | None,
+        bookies: int,
+        logs: int,
+        listen: tuple[str, ...],
+        gateway_port: int | None,
+        salvage: bool,
+        replace_lost_disk: bool,
+        metrics: str | None,
+        insecure: bool,
+        stop_with_stdin: bool,
+    ) -> int:
+        """Run a bookie, a sequencer, an engine, a controller and a gateway in one process, without anything else to install.
+
+        The data is in DIR and survives a restart, kill -9 and power loss of a disk that honours flush. With one bookie
+        it does not survive the loss of the disk. Ctrl-C ends it.
+
+        \b
+            boki dev
+            boki dev --data /tmp/try --bookies 3 --listen 127.0.0.1:0
+        """
+        from boki_cli.roles import process_settings
+        from boki_cli.start import dev as all_roles
+
+        said = {
+            "data": data,
+            "listen": listen or None,
+            "metrics_listen": metrics,
+            "gateway.port": gateway_port,
+            "bookie.salvage": salvage or None,
+            "bookie.replace_lost_disk": replace_lost_disk or None,
+            "token_file": invocation.token_file,
+            "insecure": insecure or None,
+        }
+        chosen = process_settings(invocation.config, said)
+        # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
+        flags = said | {"metadata": all_roles.metadata_address(chosen.data)}
+        defaults = all_roles.copies(bookies)
+        settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
+        started = max(bookies, all_roles.bookies_there(settings.data))
+        begin_logs(invocation, settings)
+        announce = _announce_dev(invocation, settings, bookies)
+
+        async def main(stop: asyncio.Event) -> int:
+            watch_stdin(stop, wanted=stop_with_stdin)
+            await guard(settings, map(Address.parse, settings.listen))
+            await all_roles.serve(settings, bookies=started, logs=logs, announce=announce, stop=stop)
+            return exit_codes.OK
+
+        process.tune_memory()
+        return process.run(main)
+
+
+def _announce_dev(
+    invocation: Invocation, settings: ProcessSettings, bookies: int
+) -> Callable[[Sequence[str], str, str], None]:
+    """Says once where everything is."""
+    from boki_cli.start import dev as all_roles
+
+    def announce(addresses: Sequence[str], page: str, gateway: str) -> None:
+        if invocation.json:
+            announce_role(invocation, "dev", addresses, page, gateway=gateway)
+            return
+        click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
+        click.echo(all_roles.what_it_survives(bookies))
+        if gateway:
+            click.echo(f"status page and HTTP API are on http://{gateway}/")
+        if page:
+            click.echo(f"metrics are on {_page_url(page)}")
+        flush()
+
+    return announce
+
+
+def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
+    """Those defaults whose settings the user left as they come."""
+    from boki_cli.roles import ProcessSettings
+
+    plain = ProcessSettings()
+
+    def value(settings: Any, key: str) -> object:
+        for name in key.split("."):
+            settings = getattr(settings, name)
+        return settings
+
+    return {key: default for key, default in defaults.items() if value(chosen, key) == value(plain, key)}
+
+
+def _register_init(group: CommandGroup) -> None:
+    @command(group, "init", writes=True, short_help="Create a cluster's metadata.")
+    @METADATA
+    @_LOGS
+    def init(invocation: Invocation, metadata: str | None, logs: int) -> int:
+        """Create what a cluster keeps in its metadata store, unless it is there.
+
+        Optional: the first role that finds nothing there does the same. It shows early whether the store answers.
+        """
+        from boki_cli import roles
+        from boki_metalog.control.log_changes import ensure_logs
+
+        flags = {"metadata": metadata, "token_file": invocation.token_file}
+        settings = roles.process_settings(invocation.config, flags)
+
+        async def main() -> int:
+            async with roles.open_parts(settings) as parts:
+                await ensure_logs(parts.metadata, logs)
+            if invocation.json:
+                invocation.emit({"metadata": settings.metadata, "ready": True})
+            else:
+                click.echo(f"{settings.metadata} holds a cluster now; start bookies, a sequencer and an engine on it")
+            return exit_codes.OK
+
+        return process.run_command(main)
+
+
+def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = False) -> None:
+    def role(
+        invocation: Invocation,
+        metadata: str | None,
+        listen: tuple[str, ...],
+        metrics: str | None,
+        insecure: bool,
+        stop_with_stdin: bool,
+        data: Path | None = None,
+        salvage: bool = False,
+        replace_lost_disk: bool = False,
+        admin_port: int | None = None,
+        more_data: tuple[str, ...] = (),
+        log: int | None = None,
+    ) -> int:
+        flags = {
+            "metadata": metadata,
+            "listen": listen or None,
+            "metrics_listen": metrics,
+            "data": data,
+            "more_data": more_data or None,
+            "bookie.salvage": salvage or None,
+            "bookie.replace_lost_disk": replace_lost_disk or None,
+            "bookie.admin_port": admin_port,
+            "sequencer.log": log,
+            "token_file": invocation.token_file,
+            "insecure": insecure or None,
+        }
+        return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
+
+    role.__doc__ = (
+        f"{what}\n\nPrints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error."
+    )
+    options: list[Callable[..., Any]] = [METADATA, _listen(kind), METRICS, INSECURE, STOP_WITH_STDIN]
+    if data:
+        options[1:1] = [
+            click.option("--data", type=_DATA, metavar="DIR", help="Where it stores; default: ./.boki."),
+            click.option(
+                "--more-data",
+                multiple=True,
+                type=DataFolder(file_okay=False),
+                metavar="DIR",
+                help="A further data directory, on another disk; may be repeated, always in the same order.",
+            ),
+            _SALVAGE,
+            _REPLACE_LOST_DISK,
+            _ADMIN_PORT,
+        ]
+    if kind == "sequencer":
+        options.append(_ONLY_LOG)
+    for option in reversed(options):
+        role = option(role)
+    command(group, kind, writes=False, short_help=f"Run one {kind}.")(role)
+
+
+def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *, stop_with_stdin: bool) -> int:
+    from boki_cli import roles
+
+    settings = roles.process_settings(invocation.config, flags)
+    begin_logs(invocation, settings)
+
+    async def main(stop: asyncio.Event) -> int:
+        watch_stdin(stop, wanted=stop_with_stdin)
+        await guard(settings, roles.listen_addresses(kind, settings))
+        found: list[Callable[[], Sequence[str]]] = [lambda: (f"the {kind} is not up yet",)]
+        async with (
+            roles.open_parts(settings) as parts,
+            roles.metrics_page(parts, settings, faults=lambda: found[-1]()) as page,
+            roles.running(kind, parts, settings) as role,
+            roles.registered(kind, parts, settings, role),
+        ):
+            found.append(role.faults)
+            announce_role(invocation, kind, role.addresses, page, role.admin)
+            process.settle_garbage()
+            await _until_failed(role.failed, stop)
+        return exit_codes.OK
+
+    process.tune_memory()
+    return process.run(main)
+
+
+async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
+    """Returns when `stop` is set; raises what the role failed with."""
+    ended = asyncio.ensure_future(failed)
+    waiting = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([ended, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if ended.done():
+        await ended
+
+
+def announce_role(
+    invocation: Invocation, kind: str, addresses: Sequence[str], page: str, admin: str = "", gateway: str = ""
+) -> None:
+    """One line: where the role is, and where its metrics, its administration and its gateway are if anywhere."""
+    if invocation.json:
+        ready = {"role": kind, "pid": os.getpid(), "addresses": list(addresses)}
+        also = (("metrics", page), ("admin", admin), ("gateway", gateway))
+        invocation.emit(ready | {name: at for name, at in also if at})
+    else:
+        pages = (f", metrics on {_page_url(page)}" if page else "") + (f", admin on http://{admin}" if admin else "")
+        click.echo(f"{kind} listens on {', '.join(addresses)}{pages}")
+    flush()
+
+
+def _page_url(page: str) -> str:
+    return f"http://{page}/metrics"
+
+
+def _url(address: str) -> str:
+    return address if address.startswith("unix://") else f"boki://{address}"
+
+
+def begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:
+    """Logs as the settings say, or everything with --debug."""
+    logs.configure(level="debug" if invocation.debug else settings.log_level, json=settings.log_json)
+
+
+def watch_stdin(stop: asyncio.Event, *, wanted: bool) -> None:
+    """Sets `stop` when whoever holds the other end of standard input is gone."""
+    if not wanted:
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, readable)

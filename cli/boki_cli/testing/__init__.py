@@ -1,0 +1,1 @@
+"""For tests: commands in this process, bookies with damaged entries, logs."""

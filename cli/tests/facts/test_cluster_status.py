@@ -1,0 +1,90 @@
+"""What is up is what answers; everything that is listed is asked, and what does not answer says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_cli.facts import cluster_status
+from boki_cli.facts.cluster_status import engine_addresses, gather
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, encode
+from boki_common.errors import InvalidArgument
+from boki_common.ids import BookieId
+from boki_common.metadata import registered
+from boki_common.metadata.memory import MemoryStore
+from boki_common.net.connection import Address
+from boki_metalog.terms.metadata_tree import ensure_view
+from boki_metalog.terms.view import VIEW_PATH, encode_view
+
+
+def test_engines_of_a_url() -> None:
+    assert engine_addresses("boki://h:1/") == [Address("h", 1)]
+    assert engine_addresses("boki://h, other:9,unix:///x") == [
+        Address("h", 7040),
+        Address("other", 9),
+        Address("", 0, "/x"),
+    ]
+    with pytest.raises(InvalidArgument, match="expected boki://host:port or unix:///path, found 'http://h'"):
+        engine_addresses("http://h")
+
+
+async def test_what_does_not_answer_is_down_with_the_reason() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    await ensure_view(store)
+    registered = await layout.register_bookie(store, "one-bookie", layout.BookieService("127.0.0.1", 1))
+    found = await gather("unix:///none/engine.sock", store, timeout_s=1)
+    assert [(part.role, part.up) for part in found.parts] == [("engine", False), ("bookie", False)]
+    assert not found.anything_up
+    assert "cannot connect to unix:///none/engine.sock" in found.engines[0].problem
+    assert (found.bookies[0].name, found.bookies[0].address) == ("one-bookie", "127.0.0.1:1")
+    assert "is it up?" in found.bookies[0].problem
+    assert found.view is not None
+    assert found.view["logs"] == {"0": None}
+    await registered.leave()
+    await store.close()
+
+
+async def test_without_metadata_only_engines_are_asked() -> None:
+    found = await gather("unix:///none/engine.sock", None, timeout_s=1)
+    assert (len(found.engines), found.bookies, found.view) == (1, [], None)
+    assert cluster_status.DEFAULT_PORT == 7040
+
+
+async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    await ensure_view(store)
+    cookie = layout.Cookie(BookieId("b1"), "node:/disk", ("node:/disk",), ours=True)
+    await store.create(layout.cookie_path("b1"), layout.encode_cookie(cookie))
+    for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
+        await registered.register(store, role, host="node", address=Address("127.0.0.1", port), free_port=False)
+    found = await gather("unix:///none/engine.sock", store, timeout_s=1)
+    lost = {part.role: part for part in found.parts[1:]}
+    assert sorted(lost) == ["bookie", "controller", "engine", "sequencer"]
+    assert not any(part.up for part in lost.values())
+    assert "(its data: node:/disk)" in lost["bookie"].problem
+    assert "`boki forget bookie b1`" in lost["bookie"].problem
+    for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
+        assert f"`boki forget {role} node/127.0.0.1:{port}`" in lost[role].problem
+    await store.close()
+
+
+async def test_a_ledger_that_is_written_now_shows_its_bookies() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    view = (await ensure_view(store)).view.with_term(0, ledger_id=7, sequencer="s", token="t", start_time_ms=0)
+    await store.set(VIEW_PATH, encode_view(view), version=0)
+    found = await gather("unix:///none/engine.sock", store, timeout_s=1)
+    assert found.ledgers == []
+    metadata = LedgerMetadata(2, 2, 2, ((0, (BookieId("a"), BookieId("b"))),))
+    await layout.create_ledger(store, 7, encode(metadata))
+    (one,) = (await gather("unix:///none/engine.sock", store, timeout_s=1)).ledgers
+    assert (one.ledger_id, one.what, one.log, one.wanted, one.bookies) == (7, "metalog of log 0", 0, 0, ["a", "b"])
+    await store.set(layout.ledger_path(7), b"nonsense", version=0)
+    (one,) = (await gather("unix:///none/engine.sock", store, timeout_s=1)).ledgers
+    assert one.problem
+    await store.close()

@@ -1,0 +1,168 @@
+"""append, read, tail and trim against a cluster in memory: what goes in comes out, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from boki_cli.testing.commands import RunCommandLine
+
+
+@pytest.fixture
+def flights(tmp_path: Path) -> Path:
+    rows = [f"{number},{('UA', 'AA', 'B6')[number % 3]},{'EWR' if number % 2 else ''}" for number in range(1, 1001)]
+    path = tmp_path / "flights.csv"
+    path.write_text("\n".join(["number,carrier,origin", *rows]) + "\n")
+    return path
+
+
+def test_a_file_comes_back_whole_and_by_tag(run_boki: RunCommandLine, memory_url: str, flights: Path) -> None:
+    tags = ("--tag-field", "carrier", "--tag-field", "origin")
+    done = run_boki("append", str(flights), "--book", "f", *tags, "--url", memory_url)
+    assert done.code == 0, done.err
+    assert done.out.startswith("1,000 records (")
+    assert "committed to f in " in done.out
+    lines = flights.read_text().splitlines()[1:]
+    assert run_boki("read", "--book", "f", "--url", memory_url).out.splitlines() == lines
+    by_tag = run_boki("read", "--book", "f", "--tag", "carrier/AA", "--url", memory_url).out.splitlines()
+    assert by_tag == [line for line in lines if ",AA," in line]
+    newest = run_boki("read", "--book", "f", "--tag", "origin/EWR", "--prev", "--limit", "2", "--url", memory_url)
+    assert newest.out.splitlines() == [lines[998], lines[996]]
+    assert run_boki("tail", "--book", "f", "-n", "3", "--url", memory_url).out.splitlines() == lines[-3:]
+
+
+def test_json_and_ranges(run_boki: RunCommandLine, memory_url: str) -> None:
+    stdin = b'{"user": 1}\n{"user": 2}\n{"user": "\xc3\xa9"}\n'
+    appended = run_boki("append", "-", "--book", "b", "--tag-field", "user", "--json", "--url", memory_url, stdin=stdin)
+    assert appended.code == 0, appended.err
+    report = json.loads(appended.out)
+    assert (report["records"], report["bytes"], report["complete"]) == (3, len(stdin) - 3, True)
+    records = [
+        json.loads(line) for line in run_boki("read", "--book", "b", "--json", "--url", memory_url).out.splitlines()
+    ]
+    assert [record["data"] for record in records] == ['{"user": 1}', '{"user": 2}', '{"user": "é"}']
+    assert [record["tags"] for record in records] == [["user/1"], ["user/2"], ["user/é"]]
+    assert (records[0]["seqnum"], records[-1]["seqnum"]) == (report["first_seqnum"], report["last_seqnum"])
+    middle, last = str(records[1]["seqnum"]), str(records[2]["seqnum"])
+    found = run_boki("read", "--book", "b", "--from", middle, "--to", last, "--url", memory_url).out
+    assert found == '{"user": 2}\n'
+    back = run_boki("read", "--book", "b", "--from", middle, "--to", last, "--prev", "--url", memory_url).out
+    assert back == '{"user": 2}\n'
+
+
+def test_an_empty_book_and_an_empty_file(run_boki: RunCommandLine, memory_url: str) -> None:
+    assert run_boki("read", "--book", "none", "--url", memory_url) == (0, "", "")
+    assert run_boki("tail", "--book", "none", "--url", memory_url) == (0, "", "")
+    done = run_boki("append", "-", "--book", "none", "--url", memory_url)
+    assert (done.code, done.out[:10]) == (0, "0 records ")
+
+
+def test_what_is_trimmed_is_gone_and_its_gap_is_told(run_boki: RunCommandLine, memory_url: str) -> None:
+    lines = b"".join(b'{"n": %d}\n' % number for number in range(10))
+    done = run_boki("append", "-", "--book", "b", "--tag-field", "n", "--json", "--url", memory_url, stdin=lines)
+    first = json.loads(done.out)["first_seqnum"]
+    middle = str(first + 4)
+    trimmed = run_boki("trim", "--book", "b", "--before", middle, "--url", memory_url)
+    assert (trimmed.code, trimmed.out) == (0, f"b: begins at seqnum {middle} now\n")
+    kept = lines.decode().splitlines()[4:]
+    for consistency in ("session", "linearizable", "any"):
+        found = run_boki("read", "--book", "b", "--consistency", consistency, "--url", memory_url)
+        assert (found.out.splitlines(), found.err) == (kept, "")
+    gap = run_boki("read", "--book", "b", "--from", str(first), "--limit", "1", "--url", memory_url)
+    assert gap.out.splitlines() == kept[:1]
+    assert gap.err == f"Note: records from seqnum {first} to {first + 3} may be missing: trimmed.\n"
+    shown = run_boki("read", "--book", "b", "--from", str(first), "--json", "--url", memory_url).out.splitlines()
+    assert json.loads(shown[0]) == {"gap": "trimmed", "first": first, "last": first + 3}
+    assert len(shown) == 7
+    back = run_boki(
+        "read", "--book", "b", "--from", str(first), "--prev", "--json", "--url", memory_url
+    ).out.splitlines()
+    assert json.loads(back[-1]) == {"gap": "trimmed", "first": first, "last": first + 3}
+    assert len(run_boki("read", "--book", "b", "--prev", "--url", memory_url).out.splitlines()) == 6
+    assert len(run_boki("tail", "--book", "b", "--url", memory_url).out.splitlines()) == 6
+    by_tag = run_boki("trim", "--book", "b", "--tag", "n/9", "--all", "--json", "--url", memory_url)
+    assert json.loads(by_tag.out) == {"book": "b", "tag": "n/9", "first_seqnum": None}
+    assert run_boki("read", "--book", "b", "--url", memory_url).out.splitlines() == kept[:-1]
+    everything = run_boki("trim", "--book", "b", "--all", "--forget", "--url", memory_url)
+    assert everything.out == "b: nothing is left\n"
+    assert run_boki("read", "--book", "b", "--url", memory_url) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "wrong", [(), ("--before", "5", "--all"), ("--before", "0"), ("--before", "5", "--older-than", "7d")]
+)
+def test_a_trim_says_how_far(run_boki: RunCommandLine, memory_url: str, wrong: tuple[str, ...]) -> None:
+    done = run_boki("trim", "--book", "b", *wrong, "--url", memory_url)
+    assert done.code == 2
+    assert "--before" in done.err
+
+
+def test_what_was_ordered_in_a_time(run_boki: RunCommandLine, memory_url: str) -> None:
+    def found(command: str, *arguments: str) -> list[str]:
+        done = run_boki(command, "--book", "b", *arguments, "--url", memory_url)
+        assert done.code == 0, done.err
+        return done.out.splitlines()
+
+    assert found("read", "--since", "1h") == found("tail", "--since", "1h") == []
+    lines = [b"one", b"two", b"three"]
+    done = run_boki("append", "-", "--book", "b", "--format", "text", "--url", memory_url, stdin=b"\n".join(lines))
+    assert done.code == 0, done.err
+    texts = [line.decode() for line in lines]
+    time_ms = json.loads(found("read", "--json", "--limit", "1")[0])["time_ms"]
+    behind = f"{time_ms + 86_400_000}"
+    assert found("read", "--since", "1h") == found("tail", "--since", str(time_ms)) == texts
+    assert found("read", "--since", str(time_ms), "--until", behind, "--prev") == texts[::-1]
+    assert (
+        found("read", "--until", str(time_ms))
+        == found("read", "--since", behind)
+        == found("tail", "--since", behind)
+        == []
+    )
+    assert found("trim", "--older-than", str(time_ms))[0].startswith("b: begins at seqnum ")
+    assert found("read") == texts
+    assert found("trim", "--older-than", behind) == ["b: nothing is left"]
+    assert found("read", "--since", behind) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["append", "{tmp}/no.csv", "--book", "b"], 2, "cannot read {tmp}/no.csv: No such file or directory"),
+        (["append", "{tmp}/flihgts.csv", "--book", "b"], 2, "did you mean {tmp}/flights.csv?"),
+        (["append", "{tmp}", "--book", "b"], 2, "cannot read {tmp}: it is a folder"),
+        (["append", "{tmp}/flights.csv", "--book", "b", "--tag-field", "carier"], 2, "did you mean 'carrier'?"),
+        (["append", "-", "--book", "b", "--format", "xml"], 2, "'xml' is not one of 'auto', 'jsonl', 'csv', 'text'"),
+        (["append", "-"], 2, "Missing option '--book'"),
+        (["append", "-", "--book", "b", "--tag-fields", "x"], 2, "--tag-field"),
+        (["read", "--book", "b", "--limit", "0"], 2, "0 is not in the range x>=1"),
+        (["read", "--book", "b", "--from", "5", "--to", "3"], 2, "expected --from up to --to, found 5 and 3"),
+        (["read", "--book", "b", "--since", "1h", "--until", "2h"], 2, "expected --since to be before --until"),
+        (["read", "--book", "b", "--since", "yesterday"], 2, "'--since': expected a time such as 2026-11-22"),
+        (["tail", "--book", "b", "--since", "1h", "-n", "3"], 2, "expected -n or --since, found both"),
+        (
+            ["append", "-", "--book", "b", "--skip", "3"],
+            2,
+            "--skip 3: expected at least 3 records in standard input",
+        ),
+        (["read", "--book", ""], 2, "expected a book name of 1 to 1024 bytes, found 0"),
+        (["read", "--book", "b", "--tag", ""], 2, "expected a tag name of 1 to 255 bytes, found 0"),
+        (["red", "--book", "b"], 2, "no such command 'red'. Did you mean 'read'?"),
+        (["read", "--book", "b", "--url", "http://x"], 2, "expected a URL such as boki://host:port"),
+        (["read", "--book", "b", "--url", "unix:///none/such.sock", "--timeout", "0.1"], 3, "no engine answers"),
+    ],
+)
+def test_wrong_calls_say_what_to_do(
+    run_boki: RunCommandLine, memory_url: str, flights: Path, arguments: list[str], code: int, message: str
+) -> None:
+    tmp = str(flights.parent)
+    given = [argument.replace("{tmp}", tmp) for argument in arguments]
+    if "--url" not in given and "--tag-fields" not in given and given[0] != "red":
+        given += ["--url", memory_url]
+    done = run_boki(*given)
+    assert done.code == code, done
+    assert message.replace("{tmp}", tmp) in " ".join(done.err.replace("│", " ").split())
+    assert "Traceback" not in done.err

@@ -1,0 +1,1 @@
+"""The protocol between SDK and engine."""

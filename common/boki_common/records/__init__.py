@@ -1,0 +1,1 @@
+"""Batches of records as bytes: built, read, checked."""

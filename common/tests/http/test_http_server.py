@@ -1,0 +1,136 @@
+"""What is no request is answered in the shape of its server, in one line of the log; connections are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from boki_common import limits
+from boki_common.errors import BokiError
+from boki_common.http import http_server
+from boki_common.http.http_page import HttpPage, answer, body_of
+from boki_common.http.http_server import HttpRunner
+
+HOST = b"Host: localhost\r\n"
+BODY = b"Content-Length: 2\r\n\r\n{}"
+REFUSED: dict[str, tuple[bytes, int, str]] = {
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "MalformedRequest"),
+    "method": (b"G@T / HTTP/1.1\r\n" + HOST + b"\r\n", 400, "MalformedRequest"),
+    "version": (b"GET / HTTP/9.9\r\n" + HOST + b"\r\n", 400, "MalformedRequest"),
+    "header": (b"GET / HTTP/1.1\r\n" + HOST + b"a b: c\r\n\r\n", 400, "MalformedRequest"),
+    "two hosts": (b"GET / HTTP/1.1\r\n" + HOST + b"Host: evil.example\r\n\r\n", 400, "MalformedRequest"),
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", 400, "MalformedRequest"),
+    "length": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: x\r\n\r\n", 400, "MalformedRequest"),
+    "two lengths": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400, "MalformedRequest"),
+    "length and chunks": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "MalformedRequest",
+    ),
+    "chunk": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "MalformedRequest"),
+    "target": (b"GET /" + b"a" * limits.HTTP_TARGET_BYTES + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "TargetTooLong"),
+    "long value": (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"a" * (limits.HTTP_FIELD_BYTES + 1) + b"\r\n\r\n", 431, "HeadersTooLarge"),
+    "long name": (b"GET / HTTP/1.1\r\n" + HOST + b"X" * (limits.HTTP_FIELD_BYTES + 1) + b": a\r\n\r\n", 431, "HeadersTooLarge"),
+    "many headers": (b"GET / HTTP/1.1\r\n" + HOST + b"X: a\r\n" * (limits.HTTP_FIELDS + 1) + b"\r\n", 431, "HeadersTooLarge"),
+    "expectation": (b"POST / HTTP/1.1\r\n" + HOST + b"Expect: tea\r\n" + BODY, 417, "ExpectationRefused"),
+    "expectation nowhere": (b"GET /nowhere HTTP/1.1\r\n" + HOST + b"Expect: tea\r\n\r\n", 417, "ExpectationRefused"),
+    "encoding": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Encoding: gzip\r\n" + BODY, 400, "InvalidArgument"),
+}  # fmt: skip
+
+
+async def _echo(request: web.Request) -> web.Response:
+    return answer(await body_of(request))
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[HttpPage]:
+    found = HttpPage("test page", setting="test_port")
+    found.get("/", "Nothing.", _echo)
+    found.add("POST", "/", "Says it again.", _echo)
+    await found.listen("127.0.0.1", 0)
+    yield found
+    await found.close()
+
+
+async def exchange(port: int, data: bytes) -> tuple[int, bytes, bytes]:
+    """Status, head and body of the answer to some bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+        return int(head.split()[1]), head, await reader.readexactly(int(length.partition(b":")[2]))
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_what_cannot_be_read_is_refused_in_the_shape_of_the_server(
+    page: HttpPage, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, status, error = REFUSED[what]
+    found, head, body = await exchange(page.port, data)
+    assert (found, error.encode() in body) == (status, True), body
+    assert b"application/json" in head.lower() and body.startswith(b'{"error":"expected ')
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and len(said.splitlines()) <= 1
+    assert (await exchange(page.port, b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"))[0] == 200, "others go on"
+
+
+async def test_an_expectation_of_100_continue_is_met(page: HttpPage) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", page.port)
+    writer.write(b"POST / HTTP/1.1\r\n" + HOST + b"Expect: 100-Continue\r\nContent-Length: 2\r\n\r\n")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+    writer.write(b"{}")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+@asynccontextmanager
+async def running(connections: int, first_head_s: float) -> AsyncIterator[Callable[[], HttpRunner]]:
+    def refuse(error: BokiError) -> web.Response:
+        return answer({"error": str(error)}, http_server.STATUSES[type(error)])
+
+    application = web.Application()
+    application.router.add_get("/", _echo)
+    runner = HttpRunner(application, refuse=refuse, connections=connections, first_head_s=first_head_s)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield lambda: runner
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"])
+async def test_a_connection_that_brings_no_whole_head_in_time_is_ended(sent: bytes) -> None:
+    async with running(connections=2, first_head_s=0.01) as runner:
+        reader, writer = await asyncio.open_connection("127.0.0.1", runner().addresses[0][1])
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_connection_over_the_bound_is_ended_and_there_is_room_again_when_one_leaves() -> None:
+    async with running(connections=1, first_head_s=60) as runner:
+        port = runner().addresses[0][1]
+        ask = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+        kept, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(ask)
+        assert (await kept.readuntil(b"{}\n")).startswith(b"HTTP/1.1 200 ")
+        refused, other = await asyncio.open_connection("127.0.0.1", port)
+        assert await refused.read() == b""
+        other.close()
+        writer.write_eof()
+        writer.close()
+        while True:
+            reader, third = await asyncio.open_connection("127.0.0.1", port)
+            third.write(ask)
+            try:
+                answered = await reader.read(12)
+            except ConnectionError:
+                answered = b""
+            third.close()
+            if answered:
+                break
+        assert answered == b"HTTP/1.1 200"

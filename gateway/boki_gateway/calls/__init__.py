@@ -1,0 +1,1 @@
+"""One HTTP call: its route, parameters and body in, the answer out."""

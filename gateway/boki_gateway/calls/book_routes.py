@@ -1,0 +1,195 @@
+"""The routes of the LogBook API: one row each, see `table`.
+
+Paths name what is read or made; a POST that only reads (`prev-many`) has a body because its queries do not fit a URL.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.errors import (
+    AnswerForgotten,
+    Conflict,
+    InvalidTag,
+    Lost,
+    NumberReused,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Trimmed,
+    WindowFull,
+    WriterForgotten,
+)
+from boki_gateway.calls import book_calls, events, patterns
+from boki_gateway.calls import parameters as p
+from boki_gateway.calls.bodies import (
+    AppendAnswer,
+    AppendRequest,
+    AuxAnswer,
+    AuxRequest,
+    BatchAnswer,
+    BatchRequest,
+    PrevManyAnswer,
+    PrevManyRequest,
+    RecordAnswer,
+    RecordsAnswer,
+    SeekAnswer,
+    TrimAnswer,
+    TrimRequest,
+    WriterAnswer,
+)
+from boki_gateway.calls.call import EVENTS
+from boki_gateway.calls.table import LARGE_BODY, Route
+from boki_gateway.errors import NoSuchRecord
+
+BOOK: Final = "/v1/books/{book}"
+RECORDS: Final = f"{BOOK}/records"
+
+BOOK_ROUTES: Final = (
+    Route(
+        method="POST",
+        path=RECORDS,
+        name="append",
+        summary="Append one record; answered once it is durable and ordered.",
+        handler=book_calls.append,
+        parameters=(p.BOOK,),
+        body=AppendRequest,
+        answer=AppendAnswer,
+        status=201,
+        refusals=(
+            Conflict,
+            InvalidTag,
+            RecordTooLarge,
+            OutcomeUnknown,
+            WindowFull,
+            NumberReused,
+            AnswerForgotten,
+            WriterForgotten,
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{RECORDS}/batch",
+        name="append_batch",
+        summary="Append records in order, as JSON or one JSON record a line. Not atomic: when it fails, the facts "
+        "`committed` and `seqnums` tell the prefix that certainly is in the log.",
+        handler=book_calls.append_batch,
+        parameters=(p.BOOK,),
+        body=BatchRequest,
+        lines=True,
+        body_bytes=LARGE_BODY,
+        answer=BatchAnswer,
+        refusals=(InvalidTag, RecordTooLarge, OutcomeUnknown, WindowFull),
+    ),
+    Route(
+        method="GET",
+        path=RECORDS,
+        name="read_range",
+        summary="Records of a stream in order, a page at a time; with `wait` a long poll for the first.",
+        handler=book_calls.read_range,
+        parameters=(p.BOOK, p.TAG, p.START, p.STOP, p.LIMIT, p.WAIT, p.CONSISTENCY, p.ENCODING),
+        answer=RecordsAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/next",
+        name="read_next",
+        summary="The first record of a stream at or after a seqnum; with `wait` a long poll for it.",
+        handler=book_calls.read_next,
+        parameters=(p.BOOK, p.TAG, p.AT_LEAST, p.WAIT, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+        refusals=(Trimmed, Lost),
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/prev",
+        name="read_prev",
+        summary="The last record of a stream at or before a seqnum.",
+        handler=book_calls.read_prev,
+        parameters=(p.BOOK, p.TAG, p.AT_MOST, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+        refusals=(Trimmed, Lost),
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/tail",
+        name="read_tail",
+        summary="The newest record of a stream.",
+        handler=book_calls.read_tail,
+        parameters=(p.BOOK, p.TAG, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+        refusals=(Trimmed, Lost),
+    ),
+    Route(
+        method="POST",
+        path=f"{RECORDS}/prev-many",
+        name="read_prev_many",
+        summary="The last records of many streams at or before a seqnum each, all of one moment.",
+        handler=book_calls.read_prev_many,
+        reads=True,
+        parameters=(p.BOOK, p.CONSISTENCY, p.ENCODING),
+        body=PrevManyRequest,
+        answer=PrevManyAnswer,
+        refusals=(Trimmed, Lost),
+    ),
+    Route(
+        method="GET",
+        path=f"{RECORDS}/{{seqnum}}",
+        name="read_at",
+        summary="The record with a seqnum.",
+        handler=book_calls.read_at,
+        parameters=(p.BOOK, p.SEQNUM, p.CONSISTENCY, p.ENCODING),
+        answer=RecordAnswer,
+        refusals=(NoSuchRecord, Trimmed, Lost),
+    ),
+    Route(
+        method="PUT",
+        path=f"{RECORDS}/{{seqnum}}/aux",
+        name="set_aux",
+        summary="Leave cached data beside a record: best effort, in the cache of one engine.",
+        handler=book_calls.set_aux,
+        parameters=(p.BOOK, p.SEQNUM),
+        body=AuxRequest,
+        answer=AuxAnswer,
+        refusals=(RecordTooLarge,),
+    ),
+    Route(
+        method="POST",
+        path=f"{BOOK}/trim",
+        name="trim",
+        summary="Drop what lies below marks, for everybody and for ever; ordered like an append.",
+        handler=book_calls.trim,
+        parameters=(p.BOOK,),
+        body=TrimRequest,
+        answer=TrimAnswer,
+        refusals=(InvalidTag,),
+    ),
+    Route(
+        method="GET",
+        path=f"{BOOK}/writers/{{writer}}",
+        name="read_writer",
+        summary="The last number of a named writer that is decided: what follows it was not applied.",
+        handler=book_calls.read_writer,
+        parameters=(p.BOOK, p.WRITER),
+        answer=WriterAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{BOOK}/seek/{{time_ms}}",
+        name="seek",
+        summary="Where to read from to get what was ordered at or after a time.",
+        handler=book_calls.seek,
+        parameters=(p.BOOK, p.TIME_MS, p.CONSISTENCY),
+        answer=SeekAnswer,
+    ),
+    Route(
+        method="GET",
+        path=f"{BOOK}/events",
+        name="follow",
+        summary="Records of a stream as they are ordered, as server-sent events that can be resumed.",
+        handler=events.follow,
+        parameters=(p.BOOK, p.TAG, p.EVENTS_START, p.CONSISTENCY, p.ENCODING),
+        headers=((events.LAST_EVENT_ID, "The id of the last event that was got: go on behind it.", patterns.EVENT_ID),),
+        events=events.EVENT_TYPES,
+        content_type=EVENTS,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Metadata of a ledger: its ensembles, who changed them, and whom a member trusts."""

@@ -1,0 +1,370 @@
+"""What is asked in v3 over loopback sockets: matching by ids, time-outs, late answers, lost connections, bad frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from boki_common import limits
+from boki_common.bookkeeper import availability, layout, v2, v3
+from boki_common.bookkeeper.digests import CRC32C, master_key
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError, Unreachable
+from boki_common.ids import BookieId
+from boki_common.metadata.memory import MemoryStore
+from boki_common.net.connection import Address, FrameConnection, FrameServer
+from boki_common.net.strangers import BEFORE_FIRST_FRAME
+from boki_common.runtime.ports import Buffer
+from boki_common.testing.machine import CountingRandom
+from boki_ledger.bookies import v3_link
+from boki_ledger.bookies.bookie_client import BookieNetwork
+from boki_ledger.bookies.bookie_directory import BookieDirectory
+from boki_ledger.rules.lac_body import encode_lac
+from boki_ledger.settings import WIRE_V3
+from boki_ledger.testing.ledgers import QUICK, turns, until
+from boki_ledger.testing.scripted_bookies import ScriptedBookie
+
+KEY = master_key(b"")
+LEDGER = 7
+B1 = BookieId("b1")
+
+
+class Bookie:
+    """A scripted bookie that speaks v3. It leaves `ignored` operations unanswered, and keeps what comes while `mute`."""
+
+    def __init__(self) -> None:
+        self.state = ScriptedBookie(B1)
+        self.mute = False
+        self.ignored: type[v3.Request] | None = None
+        self.change: Callable[[v3.Response], v3.Response | bytes] = lambda response: response
+        self.requests: list[v3.Request] = []
+        self.waiting: list[tuple[FrameConnection, v3.Request]] = []
+        self.connections: list[FrameConnection] = []
+
+    async def start(self, port: int = 0) -> None:
+        self.server = await FrameServer.start(
+            Address("127.0.0.1", port), lambda made: _Connection(self, made), strangers=BEFORE_FIRST_FRAME
+        )
+
+    def take(self, connection: FrameConnection, request: v3.Request) -> None:
+        self.requests.append(request)
+        if self.mute:
+            self.waiting.append((connection, request))
+        elif self.ignored is None or not isinstance(request, self.ignored):
+            self.answer(connection, request)
+
+    def speak(self) -> None:
+        self.mute = False
+        waiting, self.waiting = self.waiting, []
+        for connection, request in waiting:
+            self.answer(connection, request)
+
+    def answer(self, connection: FrameConnection, request: v3.Request) -> None:
+        txn_id = request.txn_id
+
+        def send(response: v3.Response) -> None:
+            changed = self.change(response)
+            connection.send(changed if isinstance(changed, bytes) else v3.encode_response(changed))
+
+        state = self.state
+        if isinstance(request, v3.AddRequest):
+            flags = v2.FLAG_RECOVERY_ADD if request.recovery else 0
+            add = v2.AddRequest(flags, request.master_key, request.ledger_id, request.entry_id, -1, request.body)
+            status = state.add(add, deferred_sync=request.deferred_sync)
+            send(v3.AddResponse(txn_id, status, request.ledger_id, request.entry_id))
+        elif isinstance(request, v3.ReadRequest) and request.waits:
+            ledger_id, entry_id = request.ledger_id, request.entry_id
+            state.poll(
+                ledger_id,
+                request.previous_lac,
+                lambda one: send(
+                    v3.ReadResponse(txn_id, one.status or V2Status.OK, ledger_id, entry_id, one.body, one.lac)
+                ),
+            )
+        elif isinstance(request, v3.ReadRequest):
+            status, body = state.read(request.ledger_id, request.entry_id, request.master_key)
+            send(v3.ReadResponse(txn_id, status, request.ledger_id, request.entry_id, body))
+        elif isinstance(request, v3.WriteLacRequest):
+            status = state.write_lac(request.ledger_id, request.master_key, bytes(request.body))
+            send(v3.WriteLacResponse(txn_id, status, request.ledger_id))
+        elif isinstance(request, v3.ReadLacRequest):
+            found = state.read_lac(request.ledger_id)
+            assert found.status is not None
+            send(v3.ReadLacResponse(txn_id, found.status, request.ledger_id, found.explicit, found.last_entry))
+        elif isinstance(request, v3.ForceRequest):
+            send(v3.ForceResponse(txn_id, state.force(request.ledger_id), request.ledger_id))
+        elif isinstance(request, v3.ListEntriesRequest):
+            listed = availability.encode(sorted(state.entries.get(request.ledger_id, {})))
+            send(v3.ListEntriesResponse(txn_id, V2Status.OK, request.ledger_id, listed))
+        else:
+            send(v3.UnknownResponse(txn_id, v3.OP_BOOKIE_INFO, V2Status.BAD_REQUEST))
+
+
+class _Connection:
+    def __init__(self, bookie: Bookie, connection: FrameConnection) -> None:
+        self._bookie = bookie
+        self._connection = connection
+        bookie.connections.append(connection)
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        for frame in frames:
+            self._bookie.take(self._connection, v3.decode_request(memoryview(bytes(frame))))
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        pass
+
+
+class Listener:
+    """Records what a lane tells."""
+
+    def __init__(self) -> None:
+        self.ups = 0
+        self.downs: list[BokiError] = []
+        self.acked: list[tuple[int, int]] = []
+        self.refused: list[tuple[int, V2Status]] = []
+
+    def lane_up(self) -> None:
+        self.ups += 1
+
+    def lane_down(self, error: BokiError) -> None:
+        self.downs.append(error)
+
+    def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
+        self.acked += acked
+        self.refused += refused
+
+
+def add(entry_id: int, *, recovery: bool = False) -> list[Buffer]:
+    return v2.encode_add(v2.EntryHeader(LEDGER, entry_id, -1, 1), CRC32C, KEY, [b"x"], recovery=recovery)
+
+
+class Wire:
+    """A bookie, its registration, and a network that talks to it in v3 alone."""
+
+    def __init__(self, answer_timeout_s: float = 30.0) -> None:
+        self.bookie = Bookie()
+        self.store = MemoryStore()
+        self.settings = replace(QUICK, answer_timeout_s=answer_timeout_s, wire_protocol=WIRE_V3)
+
+    async def start(self) -> None:
+        await self.store.start()
+        await layout.init_cluster(self.store, rng=CountingRandom())
+        await self.bookie.start()
+        value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", self.bookie.server.address.port))
+        await self.store.create(layout.bookie_path(B1), value, ephemeral=True)
+        self.directory = BookieDirectory(self.store, retry_s=0.001)
+        await self.directory.start()
+        self.network = BookieNetwork(self.directory, self.settings)
+
+    async def close(self) -> None:
+        await self.network.close()
+        await self.directory.close()
+        await self.bookie.server.close()
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    made = Wire()
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def impatient() -> AsyncIterator[Wire]:
+    """As `wire`, with a time-out of 40 ms."""
+    made = Wire(0.04)
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def test_every_operation_is_answered_and_all_share_one_connection(wire: Wire) -> None:
+    network = wire.network
+    listener = Listener()
+    lane = network.open_lane(B1, LEDGER, listener)
+    await until(lambda: lane.up)
+    for entry_id in range(3):
+        lane.send(add(entry_id))
+    await until(lambda: sum(count for _, count in listener.acked) == 3)
+    assert (await network.read(B1, LEDGER, 1)).status is V2Status.OK
+    assert (await network.read(B1, LEDGER, 9)).status is V2Status.NO_ENTRY
+    assert (await network.read(B1, 99, 0)).status is V2Status.NO_LEDGER
+    body = encode_lac(LEDGER, 2, CRC32C)
+    assert (await network.write_lac(B1, LEDGER, KEY, body)).status is V2Status.OK
+    told = await network.read_lac(B1, LEDGER)
+    assert bytes(told.explicit or b"") == body and told.last_entry is not None
+    assert (await network.force(B1, LEDGER)).status is V2Status.OK
+    listed = await network.list_entries(B1, LEDGER)
+    assert list(availability.decode(listed.availability or b"")) == [range(3)]
+    polled = await network.wait_for_lac(B1, LEDGER, 0, wait_s=1.0)
+    assert (polled.status, polled.lac) == (V2Status.OK, 2) and polled.body is not None
+    assert (await network.bookie_info(B1)).status is V2Status.BAD_REQUEST, "as one that does not serve it answers"
+    assert not network.serves_batches(B1) and network.seems_up(B1)
+    assert len(wire.bookie.connections) == 1
+
+
+async def test_recovery_adds_and_fencing_reads_have_high_priority_and_deferred_adds_their_flag(wire: Wire) -> None:
+    plain, deferred = Listener(), Listener()
+    lane = wire.network.open_lane(B1, LEDGER, plain)
+    late = wire.network.open_lane(B1, LEDGER, deferred, deferred_sync=True)
+    await until(lambda: lane.up)
+    lane.send(add(0))
+    lane.send(add(1, recovery=True))
+    late.send(add(2))
+    await wire.network.read(B1, LEDGER, -1, fence_key=KEY)
+    await until(lambda: bool(deferred.acked))
+    assert plain.acked == [(0, 2)] and deferred.acked == [(2, 1)], "each lane of the ledger hears its own"
+    adds = [one for one in wire.bookie.requests if isinstance(one, v3.AddRequest)]
+    assert [(one.recovery, one.deferred_sync, one.priority) for one in adds] == [
+        (False, False, None),
+        (True, False, v3_link.HIGH_PRIORITY),
+        (False, True, None),
+    ]
+    fence = wire.bookie.requests[-1]
+    assert isinstance(fence, v3.ReadRequest)
+    assert (fence.master_key, fence.priority) == (KEY, v3_link.HIGH_PRIORITY)
+    lane.send(add(3))
+    await until(lambda: bool(plain.refused))
+    assert plain.refused == [(3, V2Status.FENCED)]
+
+
+async def test_answers_in_any_order_reach_their_askers(wire: Wire) -> None:
+    wire.bookie.state.entries[LEDGER] = {number: b"body %d" % number for number in range(4)}
+    wire.bookie.mute = True
+    asked = [wire.network.read(B1, LEDGER, number) for number in (0, 1, 1, 3)]
+    fencing = wire.network.read(B1, LEDGER, 1, fence_key=KEY)
+    await until(lambda: len(wire.bookie.waiting) == 5)
+    asked[1].cancel()
+    wire.bookie.waiting.reverse()
+    wire.bookie.speak()
+    assert [bytes((await one).body or b"") for one in (asked[0], asked[2], asked[3], fencing)] == [
+        b"body 0",
+        b"body 1",
+        b"body 3",
+        b"body 1",
+    ]
+
+
+async def test_what_is_left_unanswered_is_unknown_in_time_and_its_late_answer_is_thrown_away(impatient: Wire) -> None:
+    """As Apache's bookies on DbLedgerStorage leave lists of entries; the others on the connection are not disturbed."""
+    impatient.bookie.ignored = v3.ListEntriesRequest
+    network = impatient.network
+    listing = network.list_entries(B1, LEDGER)
+    while not listing.done():
+        assert (await network.force(B1, LEDGER)).status is V2Status.OK
+        await asyncio.wait([listing], timeout=0.005)
+    answer = await listing
+    assert answer.status is None and isinstance(answer.error, CallTimeout)
+    assert len(impatient.bookie.connections) == 1
+    request = next(one for one in impatient.bookie.requests if isinstance(one, v3.ListEntriesRequest))
+    impatient.bookie.ignored = None
+    impatient.bookie.answer(impatient.bookie.connections[0], request)
+    assert (await network.force(B1, LEDGER)).status is V2Status.OK
+    assert len(impatient.bookie.connections) == 1
+
+
+async def test_a_bookie_that_answers_nothing_is_dropped_but_not_for_a_poll_that_waits(impatient: Wire) -> None:
+    impatient.bookie.state.entries[LEDGER] = {}
+    poll = impatient.network.wait_for_lac(B1, LEDGER, 5, wait_s=30.0)
+    await until(lambda: bool(impatient.bookie.requests))
+    await asyncio.wait([poll], timeout=0.1)
+    assert not poll.done(), "waiting is what it is asked for"
+    impatient.bookie.mute = True
+    read = await impatient.network.read(B1, LEDGER, 0)
+    assert read.status is None and isinstance(read.error, CallTimeout)
+    answer = await poll
+    assert answer.status is None and answer.error is not None
+
+
+async def test_a_poll_that_is_not_answered_when_its_time_is_over_drops_a_silent_connection(impatient: Wire) -> None:
+    impatient.bookie.mute = True
+    answer = await impatient.network.wait_for_lac(B1, LEDGER, 5, wait_s=0.01)
+    assert answer.status is None and isinstance(answer.error, CallTimeout)
+    impatient.bookie.mute = False
+    await until(lambda: impatient.bookie.connections[0].closed)
+
+
+async def test_a_lost_connection_makes_everything_unknown_and_is_made_again(wire: Wire) -> None:
+    listener = Listener()
+    lane = wire.network.open_lane(B1, LEDGER, listener)
+    await until(lambda: lane.up)
+    wire.bookie.mute = True
+    lane.send(add(0))
+    force, poll = wire.network.force(B1, LEDGER), wire.network.wait_for_lac(B1, LEDGER, 0, wait_s=9.0)
+    await until(lambda: len(wire.bookie.waiting) == 3)
+    wire.bookie.waiting.clear()
+    wire.bookie.mute = False
+    wire.bookie.connections[0].close()
+    assert (await force).status is None and (await poll).status is None
+    assert listener.acked == [] and [type(one) for one in listener.downs] == [ConnectionLost]
+    await until(lambda: listener.ups == 2)
+    lane.send(add(0))
+    await until(lambda: listener.acked == [(0, 1)])
+
+
+async def test_a_bookie_that_cannot_be_reached_is_unknown_at_once(wire: Wire) -> None:
+    await wire.bookie.server.close()
+    answer = await wire.network.force(B1, LEDGER)
+    assert answer.status is None and isinstance(answer.error, Unreachable)
+    assert not wire.network.seems_up(B1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda response: response._replace(txn_id=response.txn_id + 1),
+        lambda response: response._replace(ledger_id=LEDGER + 1),
+        lambda response: v3.WriteLacResponse(response.txn_id, V2Status.OK, LEDGER),
+        lambda response: b"\0\0\0\4junk",
+    ],
+    ids=["id", "ledger", "operation", "bytes"],
+)
+async def test_an_answer_to_something_else_ends_the_connection(
+    wire: Wire, change: Callable[[v3.Response], v3.Response | bytes]
+) -> None:
+    wire.bookie.change = change
+    answer = await wire.network.force(B1, LEDGER)
+    assert answer.status is None and isinstance(answer.error, ProtocolError)
+
+
+async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire) -> None:
+    wire.bookie.change = lambda response: v3.AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
+    listener = Listener()
+    lane = wire.network.open_lane(B1, LEDGER, listener)
+    await until(lambda: lane.up)
+    lane.send(add(0))
+    await until(lambda: bool(listener.downs))
+    assert isinstance(listener.downs[0], ProtocolError) and listener.acked == []
+
+
+async def test_requests_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTION_CALLS", 3)
+    wire.bookie.mute = True
+    asked = [wire.network.force(B1, LEDGER) for _ in range(4)]
+    last = await asked[3]
+    assert last.status is None and isinstance(last.error, Overloaded)
+    await until(lambda: len(wire.bookie.waiting) == 3)
+    wire.bookie.speak()
+    assert [(await one).status for one in asked[:3]] == [V2Status.OK] * 3
+
+
+async def test_answers_that_never_come_are_bounded(impatient: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LEDGER_LATE_ANSWERS", 2)
+    impatient.bookie.ignored = v3.ListEntriesRequest
+    listings = [impatient.network.list_entries(B1, LEDGER) for _ in range(3)]
+    while not all(one.done() for one in listings):
+        await impatient.network.force(B1, LEDGER)
+        await asyncio.wait(listings, timeout=0.005)
+    await until(lambda: impatient.bookie.connections[0].closed)
+
+
+async def test_a_closed_network_leaves_nothing_unanswered(wire: Wire) -> None:
+    wire.bookie.mute = True
+    asked = wire.network.force(B1, LEDGER)
+    await turns()
+    await wire.network.close()
+    assert isinstance((await asked).error, ConnectionLost)

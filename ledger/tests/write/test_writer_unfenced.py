@@ -1,0 +1,514 @@
+"""A writer asks its bookies whether anybody fenced the ledger: what they are sent, and what counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from boki_common import limits
+from boki_common.bookkeeper.status import V2Status
+from boki_common.errors import LedgerFenced
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
+from boki_ledger.rules.unfenced import UNPROVEN_S
+from boki_ledger.rules.write_set import write_set
+from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns, until
+from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
+
+pytestmark = pytest.mark.usefixtures("unhurried")
+
+
+# -- what is proven, and what it costs
+
+
+async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    held = {name: ledgers.bookies.hold(bookie=name, kind="add", answer=True) for name in ("b1", "b2", "b3")}
+    question = Question(writer)
+    assert question.taken
+    await turns()
+    held["b3"].release()
+    await turns()
+    assert question.heard == []
+    held["b1"].release()
+    assert question.heard == [True]
+    held["b2"].release()
+    await turns()
+    assert question.heard == [True]
+
+
+async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    heard = RecordedAcks(writer)
+    stored = {name: dict(one.entries[writer.ledger_id]) for name, one in ledgers.bookies.bookies.items() if one.entries}
+    questions = [Question(writer) for _ in range(3)]
+    await turns()
+    assert [one.heard for one in questions] == [[True]] * 3
+    assert sent(ledgers) == {("b1", 0): 3, ("b2", 0): 3, ("b3", 0): 3}
+    assert {name: ledgers.bookies[name].entries[writer.ledger_id] for name in stored} == stored
+    assert (writer.last_submitted, writer.last_acked, heard.acked) == (0, 0, [])
+    assert await writer.append(b"1") == 1
+    assert await writer.close() == 1
+    assert (await ledgers.metadata(writer.ledger_id)).length == 2
+
+
+async def test_the_last_acknowledged_entry_is_what_is_sent_again(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    held = ledgers.bookies.hold(kind="add", entry_id=2, answer=True)
+    for number in range(1, 3):
+        writer.submit(b"%d" % number)
+    await turns()
+    assert writer.last_acked == 1
+    ledgers.bookies.seen.clear()
+    question = Question(writer)
+    await turns()
+    assert sent(ledgers) == {("b1", 1): 1, ("b2", 1): 1, ("b3", 1): 1}
+    assert question.heard == [], "that of entry 2 may be what was answered, as far as counts tell"
+    held.release()
+    await turns()
+    assert question.heard == [True] and writer.last_acked == 2
+
+
+async def test_who_asks_while_many_questions_are_in_flight_shares_the_next(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    questions = [Question(writer) for _ in range(3 * limits.LEDGER_FENCE_CHECKS)]
+    assert all(one.taken for one in questions)
+    await turns()
+    assert [one.heard for one in questions] == [[True]] * 3 * limits.LEDGER_FENCE_CHECKS
+    assert set(sent(ledgers).values()) == {limits.LEDGER_FENCE_CHECKS + 1}
+
+
+@pytest.mark.parametrize("crashed", ["b1", "b2", "b3"])
+async def test_two_bookies_are_enough_and_one_is_not_asked(ledgers: Ledgers, crashed: str) -> None:
+    writer = await first_entry(ledgers)
+    ledgers.bookies.crash(crashed)
+    await turns()
+    question = Question(writer)
+    await turns()
+    assert question.taken and question.heard == [True]
+    ledgers.bookies.crash("b2" if crashed != "b2" else "b3")
+    await turns()
+    ledgers.bookies.seen.clear()
+    refused = Question(writer)
+    await turns()
+    assert (refused.taken, refused.heard, sent(ledgers)) == (False, [], {})
+
+
+async def test_a_bookie_that_lacks_the_last_entry_gets_it_so(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create()
+    ledgers.bookies.crash("b3")
+    await writer.append(b"0")
+    ledgers.bookies.restart("b3")
+    await turns()
+    assert ledgers.bookies.stored("b3", writer.ledger_id) == []
+    question = Question(writer)
+    await turns()
+    assert question.heard == [True]
+    assert ledgers.bookies.stored("b3", writer.ledger_id) == [0]
+    assert await recovered(ledgers, writer) == 0
+
+
+# -- what counts
+
+
+async def test_late_acknowledgements_of_what_was_sent_before_do_not_count(ledgers: Ledgers) -> None:
+    writer = await ledgers.client.create()
+    late = ledgers.bookies.hold(bookie="b3", kind="add", answer=True)
+    await writer.append(b"0")
+    await turns()
+    unanswered = ledgers.bookies.hold(bookie="b2", kind="add")
+    question = Question(writer)
+    await turns()
+    assert question.heard == [], "b1 answered"
+    assert len(late) == 2
+    pass_on(late)
+    assert question.heard == [], "b3 answered what it was sent before the question"
+    pass_on(late)
+    assert question.heard == [True]
+    unanswered.release()
+
+
+async def test_acknowledgements_of_all_entries_sent_before_are_no_proof_in_any_order(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    answers = ledgers.bookies.hold(kind="add", answer=True)
+    for number in range(1, 4):
+        writer.submit(b"%d" % number)
+    await turns()
+    question = Question(writer)
+    await turns()
+    for entry_id in (0, 3, 1):
+        for _ in range(3):
+            pass_on(answers, entry_id=entry_id)
+    assert question.heard == [], "three answers of each, and three adds were sent to each before"
+    assert writer.last_acked == 1
+    pass_on(answers)
+    assert question.heard == []
+    pass_on(answers)
+    assert question.heard == [True] and writer.last_acked == 3
+
+
+async def test_entries_sent_after_the_question_prove_it_as_the_repeat_does(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    repeats = ledgers.bookies.hold(kind="add", entry_id=0)
+    question = Question(writer)
+    await turns()
+    assert question.heard == [] and len(repeats) == 3
+    assert await writer.append(b"1") == 1
+    assert question.heard == [True]
+    repeats.release()
+    await turns()
+    assert question.heard == [True]
+
+
+async def test_entries_that_were_not_sent_yet_when_it_was_asked_prove_it_too(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    repeats = ledgers.bookies.hold(kind="add", entry_id=0)
+    writer.submit(b"1")
+    writer.submit(b"2")
+    question = Question(writer)
+    await turns()
+    assert question.heard == [True] and len(repeats) == 3
+    assert writer.last_acked == 2
+
+
+async def test_entries_in_flight_complete_as_before(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    heard = RecordedAcks(writer)
+    held = ledgers.bookies.hold(kind="add")
+    questions = []
+    for number in range(1, 6):
+        writer.submit(b"%d" % number)
+        questions.append(Question(writer))
+        await turns()
+    assert heard.acked == [] and not any(one.heard for one in questions)
+    held.release(reverse=True)
+    await turns()
+    assert writer.last_acked == heard.acked[-1] == 5
+    assert heard.acked == sorted(set(heard.acked))
+    assert [one.heard for one in questions] == [[True]] * 5
+    assert {count for (_, entry_id), count in sent(ledgers).items() if entry_id > 0} == {1}
+    assert await writer.close() == 5
+
+
+async def test_who_asks_when_an_entry_is_acknowledged_does_not_count_that_answer(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    questions: list[Question] = []
+    writer.listen(lambda _: questions.append(Question(writer)), lambda _: None)
+    answers = ledgers.bookies.hold(kind="add", answer=True)
+    writer.submit(b"1")
+    await turns()
+    pass_on(answers)
+    pass_on(answers)
+    [question] = questions
+    pass_on(answers)
+    assert question.taken and question.heard == [], "all three answered what was sent before"
+    await turns()
+    pass_on(answers)
+    assert question.heard == []
+    pass_on(answers)
+    assert question.heard == [True]
+
+
+async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> None:
+    writer = await ledgers.striped(3, 3, 2)
+    held = ledgers.bookies.hold(kind="add")
+    slots = writer._adds._slots
+    writer.submit(b"0")
+    writer.submit(b"1")
+    await turns()
+    for slot in slots[:2]:
+        slot.adds_answered([(0, 2)], [])
+    question = Question(writer)
+    assert writer.last_acked == 1 and question.taken
+    slots[2].adds_answered([(0, 2)], [])
+    slots[0].adds_answered([(1, 1)], [])
+    assert question.heard == []
+    slots[1].adds_answered([(1, 1)], [])
+    assert question.heard == [True]
+    held.discard()
+
+
+async def test_what_was_sent_again_after_a_reconnect_and_before_the_question_does_not_count(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    answers = ledgers.bookies.hold(kind="add", answer=True)
+    writer.submit(b"1")
+    await turns()
+    answers.discard()
+    for name in ("b1", "b2"):
+        ledgers.bookies.crash(name)
+        ledgers.bookies.restart(name)
+    await turns()
+    question = Question(writer)
+    await turns()
+    assert [(one.bookie, one.entry_id) for one, _ in answers.kept] == [
+        *(("b1", 1), ("b2", 1)),
+        *(("b1", 0), ("b2", 0), ("b3", 0)),
+    ]
+    pass_on(answers)
+    pass_on(answers)
+    assert writer.last_acked == 1 and question.heard == []
+    pass_on(answers)
+    assert question.heard == []
+    pass_on(answers)
+    assert question.heard == [True]
+
+
+@pytest.mark.parametrize("when", ["asked", "answered by one"])
+async def test_a_bookie_that_reconnects_in_between_leaves_it_unproven(ledgers: Ledgers, when: str) -> None:
+    writer = await first_entry(ledgers)
+    answers = ledgers.bookies.hold(kind="add", answer=True)
+    question, waiting = Question(writer), [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS)]
+    await turns()
+    if when != "asked":
+        next(go for one, go in answers.kept if one.bookie == "b2")()
+    ledgers.bookies.crash("b1")
+    ledgers.bookies.restart("b1")
+    assert question.heard == []
+    await turns()
+    assert question.heard == [False] and [one.heard for one in waiting] == [[False]] * limits.LEDGER_FENCE_CHECKS
+    answers.release()
+    await turns()
+    assert question.heard == [False]
+    again = Question(writer)
+    await turns()
+    assert again.heard == [True]
+
+
+async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    ledgers.bookies.crash("b1")
+    ledgers.bookies.restart("b1")
+    held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b3")]
+    question = Question(writer)
+    await turns()
+    assert question.taken and question.heard == [], "b2 alone has answered"
+    held[0].release()
+    await turns()
+    assert question.heard == [True]
+
+
+async def test_answers_on_a_new_connection_do_not_count_even_before_those_who_asked_are_told_of_it(
+    ledgers: Ledgers,
+) -> None:
+    writer = await first_entry(ledgers)
+    held = ledgers.bookies.hold(kind="add")
+    question = Question(writer)
+    first, second, _ = writer._adds._slots
+    first.lane_up()
+    first.adds_answered([(0, 1)], [])
+    first.adds_answered([(0, 1)], [])
+    second.adds_answered([(0, 1)], [])
+    assert question.heard == []
+    await turns()
+    assert question.heard == [False]
+    held.discard()
+
+
+async def test_answers_that_were_lost_with_a_connection_do_not_spoil_the_next(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    lost = ledgers.bookies.hold(bookie="b1", kind="add", answer=True)
+    await writer.append(b"1")
+    await turns()
+    lost.discard()
+    lost.active = False
+    ledgers.bookies.crash("b1")
+    ledgers.bookies.restart("b1")
+    ledgers.bookies.crash("b3")
+    await turns()
+    question = Question(writer)
+    await turns()
+    assert question.heard == [True]
+
+
+async def test_a_bookie_that_refuses_the_repeat_leaves_it_unproven_and_is_tried_again(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    ended = ledgers.bookies.answer(V2Status.IO_ERROR, bookie="b1", kind="add")
+    held = ledgers.bookies.hold(bookie="b2", kind="add", answer=True)
+    question = Question(writer)
+    await turns()
+    assert question.heard == [False]
+    held.release()
+    ended()
+    await until(lambda: not writer.failing_bookies)
+    again = Question(writer)
+    await turns()
+    assert again.heard == [True] and writer.failed is None
+
+
+def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second() -> None:
+    async def main() -> None:
+        ledgers = Ledgers()
+        await ledgers.start()
+        writer = await first_entry(ledgers)
+        held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b2")]
+        questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
+        await let_pass(UNPROVEN_S * 0.9)
+        assert not any(one.heard for one in questions)
+        await let_pass(UNPROVEN_S * 0.2)
+        assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+        for one in held:
+            one.release()
+        await let_pass(UNPROVEN_S)
+        assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+        again = Question(writer)
+        await turns()
+        assert again.heard == [True]
+        await ledgers.close()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(main())
+
+
+# -- a ledger that is fenced
+
+
+async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    heard = RecordedAcks(writer)
+    assert await recovered(ledgers, writer) == 0
+    question, more = Question(writer), [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS)]
+    assert question.taken
+    await turns()
+    assert isinstance(writer.failed, LedgerFenced) and len(heard.failed) == 1
+    assert [one.heard for one in (question, *more)] == [[]] * (limits.LEDGER_FENCE_CHECKS + 1)
+    last = Question(writer)
+    await turns()
+    assert (last.taken, last.heard) == (False, [])
+
+
+@pytest.mark.parametrize("unfenced", ["b1", "b2", "b3"])
+async def test_one_bookie_that_nobody_fenced_is_no_proof(ledgers: Ledgers, unfenced: str) -> None:
+    """The fence of a third bookie is late: a recovery needs two of three."""
+    writer = await first_entry(ledgers)
+    late = ledgers.bookies.hold(bookie=unfenced, kind="read", fence=True)
+    assert await recovered(ledgers, writer) == 0
+    assert not ledgers.bookies[unfenced].fenced.get(writer.ledger_id)
+    refusals = [
+        ledgers.bookies.hold(bookie=name, kind="add", answer=True) for name in ("b1", "b2", "b3") if name != unfenced
+    ]
+    question = Question(writer)
+    await turns()
+    assert writer.failed is None and question.heard == []
+    for one in refusals:
+        one.release()
+    await turns()
+    assert isinstance(writer.failed, LedgerFenced) and question.heard == []
+    late.release()
+
+
+async def test_acknowledgements_from_before_the_fence_prove_nothing_after_it(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    answers = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
+    writer.submit(b"1")
+    writer.submit(b"2")
+    await turns()
+    assert await recovered(ledgers, writer) == 2
+    question = Question(writer)
+    await turns()
+    acknowledged = [go for one, go in answers.kept if one.entry_id > 0]
+    refused = [go for one, go in answers.kept if one.entry_id == 0]
+    for go in acknowledged:
+        go()
+    assert writer.last_acked == 2, "they are in the ledger"
+    assert question.heard == []
+    for go in refused:
+        go()
+    assert isinstance(writer.failed, LedgerFenced) and question.heard == []
+
+
+async def test_a_repeat_that_arrives_after_the_fence_is_refused(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    under_way = ledgers.bookies.hold(kind="add", recovery=False)
+    question = Question(writer)
+    await turns()
+    await recovered(ledgers, writer)
+    under_way.release()
+    await turns()
+    assert question.heard == [] and isinstance(writer.failed, LedgerFenced)
+
+
+async def test_a_repeat_that_arrived_before_the_fence_proves_it_though_its_answer_is_late(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    answers = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
+    question = Question(writer)
+    await turns()
+    await recovered(ledgers, writer)
+    answers.release()
+    await turns()
+    assert question.heard == [True] and writer.failed is None
+
+
+# -- ensembles with more bookies than an entry has
+
+
+async def test_the_write_set_of_the_last_entry_is_asked(ledgers: Ledgers) -> None:
+    ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
+    writer = await ledgers.striped(5, 3, 2)
+    for entry_id in range(12):
+        await writer.append(b"x")
+        await turns()
+        ledgers.bookies.seen.clear()
+        question = Question(writer)
+        await turns()
+        assert question.heard == [True]
+        members = [writer._adds.ensemble[slot] for slot in write_set(entry_id, 5, 3)]
+        assert sent(ledgers) == {(bookie, entry_id): 1 for bookie in members}
+
+
+async def test_two_of_a_write_set_prove_it_and_who_is_not_in_it_does_not_count(ledgers: Ledgers) -> None:
+    ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
+    writer = await ledgers.striped(5, 3, 2)
+    await writer.append(b"0")
+    await turns()
+    held = {name: ledgers.bookies.hold(bookie=name, kind="add", answer=True) for name in ("b1", "b2", "b3")}
+    question = Question(writer)
+    for _ in range(3):
+        writer.submit(b"x")
+    await turns()
+    assert question.heard == [], "b4 and b5 have acknowledged entries that were sent later"
+    pass_on(held["b1"])
+    assert question.heard == []
+    pass_on(held["b3"])
+    assert question.heard == [True]
+    for one in held.values():
+        one.release()
+    await turns()
+    assert writer.last_acked == 3
+
+
+async def test_in_stripes_what_was_sent_before_does_not_count(ledgers: Ledgers) -> None:
+    ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
+    writer = await ledgers.striped(5, 3, 2)
+    await writer.append(b"0")
+    await turns()
+    answers = ledgers.bookies.hold(kind="add", answer=True)
+    for _ in range(10):
+        writer.submit(b"x")
+    await turns()
+    question = Question(writer)
+    await turns()
+    entries = [go for one, go in answers.kept if one.entry_id > 0]
+    repeats = [go for one, go in answers.kept if one.entry_id == 0]
+    assert (len(entries), len(repeats)) == (30, 3)
+    for go in entries:
+        go()
+    assert writer.last_acked == 10 and question.heard == []
+    repeats[0]()
+    assert question.heard == []
+    repeats[1]()
+    assert question.heard == [True]
+
+
+async def test_a_write_set_with_too_few_bookies_is_not_asked_though_others_are_up(ledgers: Ledgers) -> None:
+    ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
+    writer = await ledgers.striped(5, 3, 2)
+    await writer.append(b"0")
+    await turns()
+    ledgers.bookies.crash("b1")
+    ledgers.bookies.crash("b2")
+    await turns()
+    assert not Question(writer).taken
+    ledgers.bookies.restart("b2")
+    question = Question(writer)
+    await turns()
+    assert question.heard == [True]

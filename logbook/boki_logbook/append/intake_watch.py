@@ -1,0 +1,72 @@
+"""Looks whether enough bookies take writes, while appends of an engine wait for long (`boki_common.engine.intake`).
+
+It asks nobody while all is well. Once it has said that appends are refused, it looks until they are taken again; what it cannot
+find out leaves it at what it said last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from boki_common.bookkeeper.layout import available_bookies
+from boki_common.engine.intake import TAKEN, Intake
+from boki_common.errors import BokiError
+from boki_common.logs import get_logger
+from boki_common.metadata.store import MetadataStore
+
+LOOK_S: Final = 1.0
+"""How often it looks; and appends that wait for less than this are nothing to ask about."""
+
+_log = get_logger("engine")
+
+
+class IntakeWatch:
+    """See the module.
+
+    Args:
+        needed: bookies that have to acknowledge an entry.
+        waiting_s: how long the oldest append waits to be ordered.
+        tell: hears of each change.
+
+    Attributes:
+        now: what was found last.
+    """
+
+    def __init__(
+        self, metadata: MetadataStore, *, needed: int, waiting_s: Callable[[], float], tell: Callable[[Intake], None]
+    ) -> None:
+        self._metadata: Final = metadata
+        self._needed: Final = needed
+        self._waiting_s: Final = waiting_s
+        self._tell: Final = tell
+        self.now = TAKEN
+
+    async def run(self) -> None:
+        """Ends only when cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self.due:
+                await self.look()
+
+    @property
+    def due(self) -> bool:
+        """Whether there is reason to look."""
+        return not self.now.taken or self._waiting_s() >= LOOK_S
+
+    async def look(self) -> None:
+        """Asks the metadata store once, and tells what is different."""
+        try:
+            writable = await available_bookies(self._metadata)
+            read_only = await available_bookies(self._metadata, read_only=True)
+        except BokiError as error:
+            _log.info("bookies not counted", error=error)
+            return
+        before, self.now = self.now, Intake(len(writable), len(read_only), self._needed)
+        if before.taken != self.now.taken:
+            if self.now.taken:
+                _log.info("appends are taken again", writable=len(writable))
+            else:
+                _log.warning("appends are refused", error=self.now.error())
+            self._tell(self.now)

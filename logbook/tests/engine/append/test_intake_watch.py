@@ -1,0 +1,57 @@
+"""Whether bookies take writes is asked while appends wait, and told when it changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_common.bookkeeper.layout import register_bookie
+from boki_common.engine.intake import TAKEN, Intake
+from boki_common.errors import MetadataUnavailable
+from boki_common.metadata.memory import MemoryStore
+from boki_common.net.connection import Address
+from boki_logbook.append.intake_watch import IntakeWatch
+
+AT = Address("127.0.0.1", 1)
+
+
+def watch_of(store: object, told: list[Intake], waiting_s: float = 9.0) -> IntakeWatch:
+    return IntakeWatch(store, needed=2, waiting_s=lambda: waiting_s, tell=told.append)  # type: ignore[arg-type]
+
+
+async def test_what_changes_is_told_once() -> None:
+    store, told = MemoryStore(), list[Intake]()
+    await store.start()
+    watch = watch_of(store, told)
+    await register_bookie(store, "a", AT)
+    await watch.look()
+    assert told == [] and watch.now.taken, "bookies that are away may come back"
+    full = [await register_bookie(store, name, AT, read_only=True) for name in "bc"]
+    await watch.look()
+    await watch.look()
+    assert told == [Intake(1, 2, 2)]
+    await full[0].leave()
+    await register_bookie(store, "b", AT)
+    await watch.look()
+    assert told[1:] == [Intake(2, 1, 2)] and told[1].taken
+
+
+async def test_what_cannot_be_found_out_changes_nothing() -> None:
+    class Away:
+        async def children(self, path: str) -> list[str]:
+            raise MetadataUnavailable("away")
+
+    told: list[Intake] = []
+    watch = watch_of(Away(), told)
+    await watch.look()
+    assert watch.now == TAKEN and not told
+
+
+@pytest.mark.parametrize(("waiting_s", "due"), [(0.0, False), (0.5, False), (1.0, True)])
+async def test_it_asks_nobody_while_nothing_waits_for_long(waiting_s: float, due: bool) -> None:
+    watch = watch_of(store := MemoryStore(), [], waiting_s)
+    await store.start()
+    assert watch.due is due
+    for name in "abc":
+        await register_bookie(store, name, AT, read_only=True)
+    await watch.look()
+    assert watch.due, "it looks until appends are taken again"

@@ -1,0 +1,377 @@
+"""Several logs in one engine: what one delays, the order across terms, being ready, commands, and lost entries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from boki_common.engine.engine_protocol import GapKind, GapRow
+from boki_common.errors import NoSequencer, TermEndedMeanwhile, TermOver
+from boki_common.ids import slot_of
+from boki_common.metrics import Metrics
+from boki_logbook import core as core_module
+from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.core import EngineCore
+from boki_logbook.settings import EngineSettings
+from boki_logbook.state.state import StateDisagrees
+from boki_logbook.testing.cluster import (
+    RecordingSource,
+    RunSpec,
+    ScriptedLogs,
+    append,
+    committed,
+    data_of,
+    model_ledgers,
+    plain_records,
+    query,
+    read,
+    same_state,
+)
+from boki_logbook.testing.logs import ScriptedLink
+from boki_metalog.entries.metalog_entry import Lost, Trim
+
+WRITER = bytes(15) + b"w"
+QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
+LOW = next(book for book in range(1, 1_000) if slot_of(book) < 512)
+"""A book of log 0."""
+HIGH = next(book for book in range(1, 1_000) if slot_of(book) >= 512)
+"""A book of log 1."""
+
+
+class World:
+    """Two logs with half of the slots each, and engines on both."""
+
+    def __init__(self) -> None:
+        self.ledgers = model_ledgers()
+        self.logs = ScriptedLogs(2)
+        self.cores: list[EngineCore] = []
+        self.numbers: dict[int, int] = {}
+
+    async def engine(self, given_up: GivenUp | None = None) -> EngineCore:
+        incarnation = f"{len(self.cores) + 1:032x}"
+        core = EngineCore(
+            ledgers=self.ledgers, incarnation=incarnation, settings=QUICK, metrics=Metrics(), given_up=given_up
+        )
+        self.cores.append(core)
+        await self.logs.join(core)
+        await self.until(lambda: all(log.appender.shard for log in core.logs.values() if log.link))
+        return core
+
+    async def append(self, core: EngineCore, book: int) -> int:
+        number = self.numbers[book] = self.numbers.get(book, 0) + 1
+        (seqnum,) = await committed(core, RunSpec(book, WRITER, number, plain_records(str(number), tags=(5,))))
+        return seqnum
+
+    async def until(self, holds: Any) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0)
+
+    async def settle(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def hold_entries_of(self, core: EngineCore, log: int) -> asyncio.Event:
+        """Nobody else can read the entries of that engine's shard, from the next on."""
+        shard = core.logs[log].appender.shard
+        assert shard is not None
+        gate = self.ledgers.gates[shard.writer.ledger_id, shard.submitted_entries] = asyncio.Event()
+        return gate
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.logs.begin()
+    yield made
+    for core in made.cores:
+        await core.close()
+
+
+async def test_a_log_that_stands_still_delays_only_its_own_books(world: World) -> None:
+    writer, other = await world.engine(), await world.engine()
+    gate = world.hold_entries_of(writer, 0)
+    await world.append(writer, LOW)
+    await world.append(writer, HIGH)
+    await world.until(lambda: other.logs[1].indexer.pending == 0)
+    assert data_of(await read(other, query(5, book=HIGH), writer.seen(HIGH))) == [b"1"]
+    assert other.logs[0].indexer.pending == 1
+    assert not other.reached(writer.seen(LOW), LOW)
+    (mine,) = await committed(other, RunSpec(HIGH, bytes(15) + b"o", 1, plain_records("mine")))
+    assert other.covered(HIGH) >= mine, "it is written and answered there as ever"
+    reading = asyncio.ensure_future(read(other, query(5, book=LOW), writer.seen(LOW)))
+    await world.settle()
+    assert not reading.done()
+    gate.set()
+    assert data_of(await reading) == [b"1"]
+
+
+async def test_an_engine_that_starts_serves_the_books_of_logs_that_have_caught_up(world: World) -> None:
+    writer = await world.engine()
+    gate = world.hold_entries_of(writer, 0)
+    await world.append(writer, LOW)
+    await world.append(writer, HIGH)
+    late = await world.engine()
+    await world.until(lambda: late.logs[1].indexer.ready)
+    assert not late.ready
+    assert late.reached({}, HIGH) and not late.reached({}, LOW) and not late.reached({})
+    assert data_of(await read(late, query(5, book=HIGH))) == [b"1"]
+    gate.set()
+    await late.reader.caught_up()
+    assert late.ready and late.reached({}, LOW)
+
+
+async def test_a_term_is_applied_only_after_the_terms_it_comes_after(world: World) -> None:
+    writer, other = await world.engine(), await world.engine()
+    gate = world.hold_entries_of(writer, 0)
+    first = await world.append(writer, LOW)
+    token = writer.seen(LOW)
+    await world.logs.move([slot_of(LOW)], to=1)
+    second = await world.append(writer, LOW)
+    assert writer.log_of(LOW) == 1 and writer.seen(LOW)[1].term == world.logs[1].term
+    await world.settle()
+    assert other.positions[1].term == 2, "the new term of the target waits"
+    assert other.state.index.newest(LOW, 0) == 0
+    assert other.seen(LOW) == {0: other.positions[0]} and not other.reached(token)
+    assert [log["waits_for_terms"] for log in other.status()["logs"]] == [[], [1]]
+    gate.set()
+    await world.until(lambda: not other.pending)
+    assert other.state.index.streams()[LOW, 0] == [first, second]
+    assert same_state(writer, other)
+
+
+async def test_what_is_covered_never_goes_back_when_a_book_moves(world: World) -> None:
+    core = await world.engine()
+    newest = 0
+    for to in (1, 0, 1):
+        newest = await world.append(core, LOW)
+        await world.logs.move([slot_of(LOW)], to=to)
+        await world.until(lambda: not core.pending)
+        assert core.covered(LOW) >= newest
+    token = core.seen(LOW)
+    assert core.reached(token) and list(token) == [1]
+
+
+async def test_twenty_terms_with_slots_moved_and_everything_restarted(world: World) -> None:
+    core = await world.engine()
+    seqnums: dict[int, list[int]] = {LOW: [], HIGH: []}
+    for turn in range(20):
+        for book, found in seqnums.items():
+            found.append(await world.append(core, book))
+        await world.logs.move([slot_of((LOW, HIGH)[turn % 2])], to=turn // 2 % 2)
+    assert world.logs.next_term > 20
+    fresh = await world.engine()
+    await fresh.reader.caught_up()
+    await world.until(lambda: not (core.pending or fresh.pending))
+    for book, found in seqnums.items():
+        reply = await read(fresh, query(5, book=book))
+        assert reply.records.seqnums.tolist() == found == sorted(found)
+        assert data_of(reply) == [str(number).encode() for number in range(1, 21)]
+    assert same_state(core, fresh)
+
+
+async def test_a_log_without_slots_does_not_keep_an_engine_from_being_ready(world: World) -> None:
+    core = await world.engine()
+    await world.append(core, HIGH)
+    await world.logs.move(range(512, 1_024), to=0)
+    world.logs[1].seal()
+    late = EngineCore(ledgers=world.ledgers, incarnation="e" * 32, settings=QUICK, metrics=Metrics())
+    world.cores.append(late)
+    await world.logs.join(late)
+    await world.until(lambda: late.logs[0].indexer.ready)
+    assert not late.ready
+    late.logs[1].idle()
+    assert late.ready
+
+
+async def test_a_log_that_nobody_serves_and_that_is_complete_does_not_keep_an_engine_from_being_ready(
+    world: World,
+) -> None:
+    core = await world.engine()
+    await world.append(core, HIGH)
+    await world.logs.move(range(512, 1_024), to=0)
+    world.logs[1].seal()
+    late = EngineCore(ledgers=world.ledgers, incarnation="e" * 32, settings=QUICK, metrics=Metrics())
+    world.cores.append(late)
+    await world.logs.join(late)
+    await world.until(lambda: late.logs[0].indexer.ready)
+    assert not late.ready
+    for _ in range(2):
+        late.logs[1].complete()
+        assert late.ready
+    assert not late.logs[1].status()["idle"], "it has a term"
+
+
+async def test_barriers_and_commands_go_to_the_log_of_the_book(world: World) -> None:
+    core = await world.engine()
+    for book, log in ((LOW, 0), (HIGH, 1)):
+        found, position = await core.barrier(book)
+        assert found == log
+        await world.until(lambda: core.reached({log: position}))  # noqa: B023 - awaited at once
+    await world.logs.move([slot_of(LOW)], to=1)
+    found, position = await core.barrier(LOW)
+    assert (found, position.term) == (1, world.logs[1].term)
+
+
+async def test_a_trim_takes_its_place_in_the_order_of_its_log(world: World) -> None:
+    core, other = await world.engine(), await world.engine()
+    first, second = await world.append(core, LOW), await world.append(core, LOW)
+    gate = world.hold_entries_of(core, 0)
+    third = await world.append(core, LOW)
+    log, position = await core.order(LOW, Trim(LOW, ((5, third + 1),), False))
+    await world.until(lambda: core.reached({log: position}))
+    assert core.state.index.streams().get((LOW, 5)) in (None, [])
+    await world.settle()
+    assert other.state.index.ascending(LOW, 5, 0, 2**63, 9) == [first, second], "it acts behind the third record"
+    gate.set()
+    await world.until(lambda: other.reached({log: position}))
+    assert same_state(core, other) and other.state.mark(LOW, 5) == third + 1
+    (fourth,) = await committed(core, RunSpec(LOW, bytes(15) + b"t", 1, plain_records("x", tags=(5,))))
+    assert data_of(await read(core, query(5, book=LOW, start=fourth))) == [b"x"]
+
+
+async def test_a_barrier_waits_for_the_next_term(world: World) -> None:
+    core = await world.engine()
+    world.logs[0].seal()
+    waiting = asyncio.ensure_future(core.barrier(LOW))
+    await world.settle()
+    assert not waiting.done()
+    await world.logs.install([0])
+    log, position = await waiting
+    assert (log, position.term) == (0, world.logs[0].term)
+
+
+async def test_a_barrier_that_a_dead_term_refused_is_asked_of_the_next(world: World) -> None:
+    core = await world.engine()
+    world.logs[0].sealed = True  # the sequencer knows, the engine was not told
+    waiting = asyncio.ensure_future(core.barrier(LOW))
+    await world.settle()
+    assert not waiting.done()
+    world.logs[0].sealed = False
+    world.logs[0].seal()
+    await world.logs.install([0])
+    assert (await waiting)[1].term == world.logs[0].term
+
+
+async def test_nobody_to_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = await world.engine()
+    world.logs[0].seal()
+    monkeypatch.setattr(core_module, "ORDER_WAIT_S", 0.01)
+    with pytest.raises(NoSequencer, match="log 0"):
+        await core.barrier(LOW)
+
+
+@pytest.mark.parametrize("fault", [TermOver("over"), TermEndedMeanwhile("in flight")], ids=["refused", "in flight"])
+async def test_a_command_that_may_have_been_ordered_is_told_as_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: TermOver
+) -> None:
+    core = await world.engine()
+    before = await world.append(core, LOW)
+    link = core.logs[0].link
+    assert isinstance(link, ScriptedLink)
+    link.order_faults.append(fault)
+    monkeypatch.setattr(core_module, "ORDER_WAIT_S", 0.01)
+    with pytest.raises(NoSequencer) as caught:
+        await core.order(LOW, Trim(LOW, ((0, before + 1),), False))
+    assert caught.value.definite == fault.definite
+    await world.settle()
+    assert (core.state.mark(LOW, 0) == before + 1) is not fault.definite, "what was told is what became of it"
+
+
+async def test_the_loss_of_another_engine_holds_nobody_up(world: World) -> None:
+    """What it reported is read from its ledger; what it did not report is nobody's business."""
+    core, lost = await world.engine(), await world.engine()
+    await world.append(lost, LOW)
+    world.ledgers.hold_acks = True
+    shard = lost.logs[0].appender.shard
+    assert shard is not None
+    append(lost, RecordingSource(), RunSpec(LOW, bytes(15) + b"o", 1, plain_records("never reported")))
+    await world.settle()
+    world.logs.leave(lost)
+    assert shard.submitted_entries > shard.acked_entries
+    world.ledgers.hold_acks = False
+    terms = world.logs.next_term
+    assert await world.append(core, HIGH) and await world.append(core, LOW)
+    world.logs[0].builder.close_all_of(lost.incarnation)
+    world.logs[0].cut()
+    assert await world.append(core, LOW)
+    assert world.logs.next_term == terms, "no term was needed"
+    world.logs[0].builder.open(core.incarnation, 10_000)  # shards come and go within the term
+    world.logs[0].cut()
+    assert await world.append(core, LOW)
+
+
+async def write_with_lost_entries(world: World, writer: EngineCore) -> tuple[int, list[int]]:
+    """Five entries, of which nobody else can read the second and the third: shard number and seqnums."""
+    shard = writer.logs[0].appender.shard
+    assert shard is not None
+    for entry in (1, 2):
+        world.ledgers.missing[shard.writer.ledger_id, entry] = None
+    seqnums = []
+    for number in range(5):  # each of another writer: after a lost number, the next of its writer is a gap
+        seqnums += await committed(writer, RunSpec(LOW, bytes(15) + bytes([number]), 1, plain_records("x", tags=(5,))))
+    await world.settle()
+    return shard.number, seqnums
+
+
+async def test_lost_entries_that_no_snapshot_has_join_nothing_on_any_engine(world: World) -> None:
+    other, writer = await world.engine(), await world.engine()
+    shard, seqnums = await write_with_lost_entries(world, writer)
+    assert other.state.index.newest(LOW, 5) < seqnums[1], "nobody passes over them unasked"
+    world.logs[0].builder.order(Lost(1, shard, 1, 3, b"{}"))
+    with pytest.raises(StateDisagrees, match="entries 1 to below 3"):
+        world.logs[0].cut()
+    await world.until(lambda: not other.pending)
+    assert other.covered(LOW) == seqnums[-1]
+    assert other.state.places.terms[1].losers() == [(1, 3)]
+    assert other.state.index.streams()[LOW, 5] == [seqnums[0], *seqnums[3:]]
+    world.ledgers.missing.clear()
+    anew = await world.engine(given_up=writer.given_up)
+    await world.until(lambda: same_state(anew, other))
+    assert anew.state.index.streams()[LOW, 5] == [seqnums[0], *seqnums[3:]], "also though they can be read again"
+
+
+async def test_what_nobody_indexed_is_a_gap_of_every_stream(world: World) -> None:
+    other, writer = await world.engine(), await world.engine()
+    shard, seqnums = await write_with_lost_entries(world, writer)
+    world.logs[0].builder.order(Lost(1, shard, 1, 3, b"{}"))
+    with pytest.raises(StateDisagrees):
+        world.logs[0].cut()
+    await world.until(lambda: not other.pending)
+    gap = GapRow(seqnums[1], seqnums[2], GapKind.LOST)
+    for tag in (0, 5):
+        reply = await read(other, query(tag, book=LOW))
+        assert (reply.records.seqnums.tolist(), list(reply.gaps)) == ([seqnums[0], *seqnums[3:]], [gap])
+    first = await read(other, query(5, book=LOW)._replace(max_records=1))
+    assert (first.more, list(first.gaps)) == (True, []), "a page tells of no gap behind its last record"
+    assert list((await read(other, query(7, book=LOW))).gaps) == [gap], "it may have had records with the tag"
+    point = await read(other, query(0, book=LOW, start=seqnums[1], stop=seqnums[1] + 1))
+    assert list(point.gaps) == [GapRow(seqnums[1], seqnums[1], GapKind.LOST)]
+    assert list((await read(other, query(0, book=HIGH))).gaps) == [], "the term had none of its books"
+
+
+async def test_lost_entries_that_a_snapshot_has_keep_their_rows_on_every_engine(world: World) -> None:
+    other, writer = await world.engine(), await world.engine()
+    shard, seqnums = await write_with_lost_entries(world, writer)
+    world.logs[0].builder.order(Lost(1, shard, 1, 3, b"{}", True))
+    world.logs[0].cut()
+    await world.settle()
+    assert writer.state.index.streams()[LOW, 5] == seqnums
+    assert other.needing_snapshot() == {0: other.positions[0]}, "who has not indexed them never passes over them"
+    assert writer.needing_snapshot() == {}
+    world.ledgers.missing.clear()
+    await world.until(lambda: same_state(writer, other))
+
+
+async def test_a_loss_is_known_for_shards_that_are_heard_of_later(world: World) -> None:
+    """The command may be in another log, which is ahead; and an engine that begins anew knows of it beforehand."""
+    writer = await world.engine()
+    shard, _ = await write_with_lost_entries(world, writer)
+    given_up = GivenUp()
+    given_up.add(Lost(1, shard, 1, 3, b"{}"))
+    late = await world.engine(given_up=given_up)
+    await world.until(lambda: not late.pending)
+    assert late.state.places.terms[1].losers() == [(1, 3)]

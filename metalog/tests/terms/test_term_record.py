@@ -1,0 +1,83 @@
+"""Term records: their bytes are a format."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from boki_common.errors import CorruptData, VersionMismatch
+from boki_metalog.entries.metalog_entry import MetalogEntry
+from boki_metalog.terms.term_record import (
+    DELETED,
+    RECLAIMED,
+    GivenUp,
+    Location,
+    TermRecord,
+    decode_record,
+    encode_record,
+    record_of,
+    term_path,
+)
+from boki_metalog.terms.view import first_view
+
+INSTALL = {"ledger_id": 31, "sequencer": "5e" * 16, "token": "70" * 16, "start_time_ms": 900}
+
+
+def test_record_of_a_term() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    assert encode_record(record) == (
+        b'{"version":1,"term":1,"log":0,"slots":[[0,1023]],"metalog_ledger":31,"last_entry":11,"end_pos":42,'
+        b'"last_time_ms":950,"location":{"kind":"ledgers","path":""}}'
+    )
+    assert decode_record(encode_record(record), 1) == record
+    moved = msgspec.structs.replace(record, location=Location("cold", "s3://x"))
+    assert record.same_term_as(moved) and not record.same_term_as(msgspec.structs.replace(record, end_pos=43))
+    with pytest.raises(CorruptData, match=term_path(2)):
+        decode_record(encode_record(record), 2)
+
+
+def test_a_term_without_entries_passes_its_start_time_on() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    record: TermRecord = record_of(0, installed, view.slots_of(0), -1, None)
+    assert (record.last_time_ms, record.end_pos, record.last_entry) == (900, 0, -1)
+
+
+def test_a_reclaimed_term_is_one_of_version_two() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    for kind in (RECLAIMED, DELETED):
+        moved = record.at(kind)
+        assert moved.reclaimed and not record.reclaimed
+        assert (moved.version, moved.same_term_as(record), record.same_term_as(moved)) == (2, True, True)
+        assert decode_record(encode_record(moved), 1) == moved
+    with pytest.raises(VersionMismatch, match="upgrade"):
+        decode_record(encode_record(msgspec.structs.replace(record, version=4)), 1)
+
+
+def test_a_record_of_a_term_that_a_person_ended_says_so_and_is_of_a_version_of_its_own() -> None:
+    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
+    installed = view.installed(0)
+    assert installed is not None
+    gone = GivenUp(12, 14, "ProtocolError: none", "a broken machine", 999)
+    plain = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()), gone)
+    assert (plain.closed_at, record.closed_at, record.version) == (11, 14, 3)
+    assert decode_record(encode_record(record), 1) == record != plain and not record.same_term_as(plain)
+    moved = record.at(RECLAIMED)
+    assert moved.reclaimed and decode_record(encode_record(moved), 1) == moved and moved.same_term_as(record)
+    assert b"given_up" not in encode_record(plain)
+    for wrong in (
+        msgspec.structs.replace(record, version=1),
+        msgspec.structs.replace(plain, version=3),
+        msgspec.structs.replace(record, last_entry=12),
+        msgspec.structs.replace(record, given_up=msgspec.structs.replace(gone, last_entry=11)),
+    ):
+        with pytest.raises(CorruptData, match="does not say what was given up"):
+            decode_record(encode_record(wrong), 1)

@@ -1,0 +1,1 @@
+"""Faults: what they are and how a seed draws them. Pure."""

@@ -1,0 +1,62 @@
+"""Somebody who changes logs while faults happen: rolls one, or moves slots between two of them.
+
+Each change is a process of its own, on a machine of its own, with what an administrator's command has: a session of the metadata
+store and a ledger client. What it is told does not matter; what it leaves behind must hold.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type; the generators come from the seed
+from typing import TYPE_CHECKING, Final
+
+from boki_common.errors import BokiError
+from boki_ledger.client import LedgerClient
+from boki_metalog.control.log_changes import LogChanges
+from boki_metalog.terms.metadata_tree import ensure_view
+from boki_sim.world.metadata import SimStore
+from boki_sim.world.randomness import SimRandom, stream
+
+if TYPE_CHECKING:
+    from boki_sim.clusters.cluster import Cluster
+
+PATIENCE_S: Final = 5.0
+SLOTS: Final = 1_024
+
+
+class Administrator:
+    """One change of one cluster: `run` it as a process of its own."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.process = cluster.loop.process(f"admin-{number}", cluster.machine())
+        self._cluster = cluster
+        self._numbers = stream(cluster.seed, "admin", number)
+
+    async def run(self, kind: str) -> None:
+        """`kind`: "roll" or "move"."""
+        cluster, numbers = self._cluster, self._numbers
+        store = SimStore(
+            cluster.loop, cluster.tree, self.process, stream(cluster.seed, "metadata", self.process.name), cluster.trace,
+            cluster.shape.metadata_s, cluster.steps,
+        )  # fmt: skip
+        try:
+            await store.start()
+            token = cluster.tokens.of(self.process.host)
+            ledgers = LedgerClient(metadata=store, rng=SimRandom(numbers), settings=cluster.shape.ledger, token=token)
+            await ledgers.start()
+            asking = numbers.random() < 0.5  # else every metalog is fenced, and recovered under load
+            changes = LogChanges(store, ledgers, SimRandom(numbers), patience_s=PATIENCE_S, asking=asking, token=token)
+            logs = sorted((await ensure_view(store)).view.logs)
+            if kind == "roll":
+                await changes.roll(numbers.choice(logs))
+            else:
+                await changes.move(_some_slots(numbers), numbers.choice(logs))
+            await ledgers.close()
+            await store.close()
+        except BokiError as error:
+            cluster.trace.add(self.process.name, "was told", type(error).__name__)
+        cluster.loop.call_soon(self.process.kill, context=cluster.loop.outside.context)
+
+
+def _some_slots(numbers: random.Random) -> range:
+    first = numbers.randrange(SLOTS)
+    return range(first, min(SLOTS, first + numbers.choice((1, 100, SLOTS))))

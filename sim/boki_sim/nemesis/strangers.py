@@ -1,0 +1,314 @@
+"""Strangers: processes that connect to every port of a cluster that has a token, and say there what they must not.
+
+    amount 0  without      no token
+           1  wrong        a token that is not the cluster's
+           2  of a client  the cluster's token, and the role of a client: an SDK at engines, a participant at sequencers
+
+| port | said | expected |
+|---|---|---|
+| sequencer | before HELLO: OPEN, REPORT, CARRY, CLOSE, LOST, EXPIRE, TRIM, YIELD, BARRIER, SUBSCRIBE, STATUS | ProtocolError, and the end |
+| | HELLO | Unauthenticated; of a client: a welcome |
+| | behind the HELLO of a client: what changes anything | NotPermitted |
+| | CLOSE and REPORT of others' shards, as an engine with the client's token | a refusal |
+| engine | before HELLO: APPEND, HEADERS, STATUS; HELLO | ProtocolError; Unauthenticated |
+| | of a client: HEADERS, and to be forwarded for | NotPermitted |
+| controller | STATUS before HELLO; HELLO | ProtocolError; Unauthenticated |
+| bookie | add, fencing read, handshakes | UNAUTHORIZED, and the end |
+
+Bookies are not tried with the token: they know no roles. Who stands by may say that instead (TermOver).
+
+A connection that faults keep from them tells nothing. Whatever else than the expected comes back is a violation; what strangers
+append is in no client's history, so that one record of theirs in a book is one too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random  # noqa: TID251 - the type; the generators come from the seed
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from boki_common.bookkeeper import auth, v2
+from boki_common.bookkeeper.status import V2Status
+from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.engine import engine_protocol as wire
+from boki_common.errors import (
+    BokiError,
+    CallTimeout,
+    ConnectionLost,
+    NetworkError,
+    NotPermitted,
+    ProtocolError,
+    TermOver,
+    Unauthenticated,
+    Unreachable,
+)
+from boki_common.ids import book_id
+from boki_common.net.connection import Address, connect
+from boki_common.net.messages import MessagePeer, connect_messages
+from boki_common.records.batch_builder import BatchBuilder
+from boki_common.records.record_batch import pack_names
+from boki_common.writer_ids import BORN
+from boki_logbook.peers.forwarding import FORWARDED
+from boki_metalog.entries import sequencer_protocol as protocol
+from boki_metalog.entries.metalog_entry import Expire, Lost, Trim
+from boki_metalog.entries.permissions import ENGINE, PARTICIPANT
+from boki_metalog.entries.progress import Order
+from boki_sim.faults.faults import Fault
+from boki_sim.work.operations import BOOKS
+from boki_sim.world.randomness import stream
+
+if TYPE_CHECKING:
+    from boki_sim.clusters.cluster import Cluster
+
+WITHOUT: Final = 0
+WRONG: Final = 1
+OF_CLIENT: Final = 2
+KINDS: Final = (WITHOUT, WRONG, OF_CLIENT)
+MOST: Final = 3
+"""In one run."""
+ANSWER_S: Final = 5.0
+"""Who does not answer for so long is cut off."""
+WRONG_TOKEN: Final = "not-the-token-of-this-cluster"
+LEDGERS: Final = 12
+"""Ledgers that it tries to fence and to write to: the first ones, which are metalogs and data."""
+
+_SILENCE: Final = (NetworkError, CallTimeout, ConnectionLost, Unreachable)
+"""What a fault may have to do with."""
+
+Violated = Callable[[str, str], None]
+Call = tuple[str, int, bytes]
+"""What it is called, opcode, body."""
+
+
+def draw_strangers(numbers: random.Random, profile: str, *, seconds: float) -> list[Fault]:
+    """Those of a cluster with a token. Their numbers are their own."""
+    if profile != "harsh":
+        return []
+    return [
+        Fault(round(numbers.uniform(0.1, 0.9) * seconds, 4), "stranger", "all", amount=float(numbers.choice(KINDS)))
+        for _ in range(numbers.randrange(1, MOST + 1))
+    ]
+
+
+class Stranger:
+    """One of them: `run` it as a process of its own.
+
+    Attributes:
+        refused: how often it was refused as it must be, by what it said.
+    """
+
+    def __init__(self, cluster: Cluster, number: int, kind: int) -> None:
+        self.process = cluster.loop.process(f"stranger-{number}", cluster.machine())
+        self.refused: dict[str, int] = {}
+        self._cluster = cluster
+        self._kind = kind
+        self._numbers = stream(cluster.seed, "stranger", number)
+
+    async def run(self) -> None:
+        """Goes from door to door."""
+        doors = [*self._cluster.nodes.values()]
+        self._numbers.shuffle(doors)
+        for node in doors:
+            visit = {"sequencer": self._sequencer, "engine": self._engine, "controller": self._controller}.get(
+                node.kind, self._bookie
+            )
+            address = Address(node.host, self._cluster.port_of(node.kind))
+            try:
+                async with asyncio.timeout(ANSWER_S * 4):
+                    await visit(address)
+            except (*_SILENCE, TimeoutError) as error:
+                self._cluster.trace.add(self.process.name, "is not answered", type(error).__name__)
+        self._cluster.loop.call_soon(self.process.kill, context=self._cluster.loop.outside.context)
+
+    @property
+    def _token(self) -> ClusterToken:
+        if self._kind == OF_CLIENT:
+            return self._cluster.tokens.of(self.process.host)
+        return ClusterToken([WRONG_TOKEN]) if self._kind == WRONG else NO_TOKEN
+
+    # -- doors
+
+    async def _sequencer(self, address: Address) -> None:
+        said = self._said_to_sequencers()
+        for call in self._numbers.sample(said, 4):
+            await self._before_hello(address, call)
+        if self._kind != OF_CLIENT:
+            await self._hello(address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=ENGINE))
+            return
+        peer = await self._greeted(
+            address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=PARTICIPANT)
+        )
+        for call in said:
+            if call[1] not in (protocol.OP_REPORT, protocol.OP_CARRY, *_QUESTIONS):
+                await self._refusal(peer, call, NotPermitted, TermOver)
+        peer.close()
+        peer = await self._greeted(address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=ENGINE))
+        for shard in range(4):  # not its own: whatever comes back, it is no yes
+            await self._refusal(peer, ("CLOSE", protocol.OP_CLOSE, protocol.encode_close(self._term, shard)), BokiError)
+            peer.push(protocol.OP_REPORT, protocol.encode_report_of_one(self._term, shard, 2**40, 2**20))
+        peer.close()
+
+    async def _engine(self, address: Address) -> None:
+        append = wire.encode_token({}), b"".join(bytes(part) for part in _batch().finish())
+        calls: list[Call] = [
+            ("APPEND", wire.OP_APPEND, b"".join(bytes(part) for part in append)),
+            ("HEADERS", wire.OP_HEADERS, b""),
+            ("STATUS", wire.OP_STATUS, b""),
+        ]
+        for call in calls:
+            await self._before_hello(address, call)
+        if self._kind != OF_CLIENT:
+            await self._hello(address, wire.OP_HELLO, self._engine_hello([]))
+            return
+        await self._hello(address, wire.OP_HELLO, self._engine_hello([FORWARDED]), NotPermitted)
+        peer = await self._greeted(address, wire.OP_HELLO, self._engine_hello([]))
+        await self._refusal(peer, calls[1], NotPermitted)
+        peer.close()
+
+    def _engine_hello(self, features: list[str]) -> bytes:
+        hello = {"versions": [1], "features": features, "auth": self._token.shown, "role": wire.ROLE_SDK}
+        return msgspec.msgpack.encode(hello)
+
+    async def _controller(self, address: Address) -> None:
+        await self._before_hello(address, ("STATUS", protocol.OP_STATUS, b""))
+        if self._kind != OF_CLIENT:
+            await self._hello(address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=PARTICIPANT))
+
+    async def _bookie(self, address: Address) -> None:
+        if self._kind == OF_CLIENT:
+            return
+        ledger = self._numbers.randrange(LEDGERS)
+        body = [ledger.to_bytes(8, "big") + bytes(8 + 8 + 8 + 4) + b"stranger"]
+        shown = self._token.shown
+        said = {
+            "add": b"".join(bytes(part) for part in v2.encode_add_body(body, bytes(20), recovery=True)),
+            "fencing read": v2.encode_read(ledger, 0, fence_key=bytes(20)),
+            "handshake": v2.encode_auth(auth.greeting("00000000-0000-0000-0000-000000000000")),
+        }
+        if shown is not None:
+            said["token"] = v2.encode_auth(auth.credential(shown))
+        for name, frame in said.items():
+            answer = await self._frame(address, frame)
+            self._judge(f"bookie: {name}", _of_bookie(answer, handshake=name in ("handshake", "token")))
+
+    # -- what is said, and what must come back
+
+    @property
+    def _term(self) -> int:
+        """Of some log, as far as strangers can guess it: terms are small numbers."""
+        return self._numbers.randrange(1, 8)
+
+    def _said_to_sequencers(self) -> list[Call]:
+        term, shard = self._term, self._numbers.randrange(4)
+        orders: dict[str, Order] = {
+            "LOST": Lost(term, shard, 0, 5, b'"stranger"'),
+            "EXPIRE": Expire(1, bytes(16), 5),
+            "TRIM": Trim(1, ((0, 2**60),), False),
+        }
+        return [
+            ("OPEN", protocol.OP_OPEN, protocol.encode_open(term, f"{0xDEAD:032x}", 2**40)),
+            ("REPORT", protocol.OP_REPORT, protocol.encode_report_of_one(term, shard, 2**40, 2**20)),
+            ("CARRY", protocol.OP_CARRY, protocol.encode_carry(term, shard, 2**40, 2**20) + b"stranger"),
+            ("CLOSE", protocol.OP_CLOSE, protocol.encode_close(term, shard)),
+            ("YIELD", protocol.OP_YIELD, protocol.encode_term(term)),
+            ("BARRIER", protocol.OP_BARRIER, protocol.encode_term(term)),
+            ("SUBSCRIBE", protocol.OP_SUBSCRIBE, protocol.encode_subscribe(term, 0)),
+            ("STATUS", protocol.OP_STATUS, b""),
+            *((name, protocol.OP_ORDER, protocol.encode_order(term, order)) for name, order in orders.items()),
+        ]
+
+    async def _before_hello(self, address: Address, call: Call) -> None:
+        peer = await connect_messages(address, _Deaf(), timeout_s=ANSWER_S)
+        await self._refusal(peer, call, ProtocolError)
+        peer.close()
+
+    async def _hello(
+        self, address: Address, opcode: int, hello: bytes, expected: type[BokiError] = Unauthenticated
+    ) -> None:
+        peer = await connect_messages(address, _Deaf(), timeout_s=ANSWER_S)
+        await self._refusal(peer, ("HELLO", opcode, hello), expected)
+        peer.close()
+
+    async def _greeted(self, address: Address, opcode: int, hello: bytes) -> MessagePeer:
+        peer = await connect_messages(address, _Deaf(), timeout_s=ANSWER_S)
+        await peer.call(opcode, hello, timeout_s=ANSWER_S)
+        return peer
+
+    async def _refusal(self, peer: MessagePeer, call: Call, *expected: type[BokiError]) -> None:
+        name, opcode, body = call
+        try:
+            await peer.call(opcode, body, timeout_s=ANSWER_S)
+        except _SILENCE:
+            raise
+        except BokiError as error:
+            wrong = "" if isinstance(error, expected) and error.definite else repr(error)
+        else:
+            wrong = "yes"
+        self._judge(f"{name}: {expected[0].__name__}", wrong)
+
+    async def _frame(self, address: Address, frame: bytes) -> bytes:
+        """What a bookie answers to a first frame."""
+        ear = _Ear()
+        connection = await connect(address, lambda _: ear, timeout_s=ANSWER_S)
+        connection.send(frame)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await ear.answer
+        finally:
+            connection.close()
+
+    def _judge(self, what: str, wrong: str) -> None:
+        if wrong:
+            self._cluster.invariants.violated("stranger", f"{self.process.name} said {what}, and it was told {wrong}")
+        else:
+            self.refused[what] = self.refused.get(what, 0) + 1
+            self._cluster.strangers_refused[what] += 1
+
+
+_QUESTIONS: Final = (protocol.OP_STATUS, protocol.OP_BARRIER, protocol.OP_SUBSCRIBE)
+
+
+def _of_bookie(answer: bytes, *, handshake: bool) -> str:
+    """What is wrong with a bookie's answer to a stranger; "" if nothing."""
+    frame = memoryview(answer)
+    if handshake:
+        told = v2.decode_auth(frame)
+        return "" if told.plugin == auth.TOKEN and told.token else repr(told)
+    response: Any = v2.decode_response(frame)
+    return "" if response.status == V2Status.UNAUTHORIZED else repr(response)
+
+
+class _Deaf:
+    """Hears nothing of what it is told."""
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        """Pushes."""
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        """It knows by what it waits for."""
+
+
+class _Ear:
+    """Takes the first frame that comes."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        if not self.answer.done():
+            self.answer.set_result(bytes(frames[0]))
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(ConnectionLost("the bookie hung up without an answer"))
+
+
+def _batch() -> BatchBuilder:
+    """A record in a book of the histories, which nobody's history has."""
+    builder = BatchBuilder()
+    builder.start_run(book_id(BOOKS[0]), bytes(7) + (9).to_bytes(5, "little") + BORN, 1, 1)
+    builder.add((7).to_bytes(8, "little"), 1, pack_names([(0, b"stranger")]), b"stranger")
+    return builder

@@ -1,0 +1,1 @@
+"""Whether what clients were told is what happened."""

@@ -1,0 +1,297 @@
+"""Compares what clients were told with the log as it is in the end. Pure, and written without any code of the log.
+
+What it demands, per book (DESIGN §11.5 and §11.6):
+- an append that was acknowledged is there, once, where it was said to be, with its tags, unless trims took it; what was refused
+  is not there;
+- nothing is there that nobody appended, or that was trimmed; seqnums ascend;
+- an append that began after another was acknowledged comes after it;
+- a condition held at the record's own place in the log, and did not where it was refused;
+- a read gave the right record of the final log, and never less than its session knew before: a linearizable one, than anybody
+  knew; one that takes any engine's word is held to what it shows;
+- what a read gave lies in what its session then claims to have seen: else another engine may not have it a moment later;
+- what is told beside records: `verdict_on_asides`.
+
+It is quick and local: one violation shows which call is wrong. Linearizability as a whole is the checkers' business.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from math import inf
+from typing import Final, NamedTuple
+
+from boki_sim.verdicts.known import Known, WhatIsKnown
+from boki_sim.verdicts.verdict_on_asides import judge_asides
+from boki_sim.work.operations import (
+    ANY,
+    APPEND,
+    AT,
+    CONFLICT,
+    FAILED,
+    LINEARIZABLE,
+    NEXT,
+    OK,
+    READS,
+    TOKEN,
+    TRIM,
+    Operation,
+)
+
+FORGET_AFTER_S: Final = 3_600.0
+"""A stream is forgotten when its newest record is at least so old."""
+
+
+class Entry(NamedTuple):
+    """A record of the final log."""
+
+    seqnum: int
+    payload: bytes
+    tags: tuple[str, ...]
+    time_ms: int = 0
+
+
+class _Trims:
+    """The trims of a book, by stream ("" is the whole book): what they may have taken, and what they have.
+
+    Clients trim below what they have seen, so all that is below a bound was in the log before its trim.
+    """
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._of: dict[str, list[Operation]] = defaultdict(list)
+        for one in operations:
+            if one.kind == TRIM and one.outcome != FAILED:
+                self._of[one.tags[0] if one.tags else ""].append(one)
+        self._begun: dict[str, Known] = defaultdict(Known)
+        """The highest bound of the trims of a stream, by when they began, and of those that were done, by when that was told."""
+        self._done: dict[str, Known] = defaultdict(Known)
+        for stream, trims in self._of.items():
+            for trim in sorted(trims, key=lambda trim: trim.start):
+                self._begun[stream].learn(trim.start, trim.bound or 0)
+            for trim in sorted((trim for trim in trims if trim.outcome == OK), key=lambda trim: trim.end):
+                self._done[stream].learn(trim.end, trim.bound or 0)
+
+    def may_forget(self, tag: str, newest: Operation, until: float, after_s: float) -> bool:
+        """Whether a stream may have been emptied and forgotten, with its newest record, before an append that ended then."""
+        seqnum = newest.seqnum or 0
+        named = [trim for trim in (*self._of.get(tag, ()), *self._of.get("", ())) if trim.start <= until]
+        return any((trim.bound or 0) > seqnum for trim in named) and any(
+            trim.forget and (trim.outcome != OK or trim.end - newest.start > after_s) for trim in named
+        )
+
+    def may_hide(self, entry: Entry, stream: str, until: float) -> bool:
+        """Whether a read of a stream that ended then may miss a record that was there."""
+        if not self._of:
+            return False
+        if entry.seqnum < self._begun[""].upto(until):
+            return True
+        tags = (stream,) if stream else entry.tags
+        return bool(tags) and all(entry.seqnum < self._begun[tag].upto(until) for tag in tags)
+
+    def may_hide_below(self, stream: str, until: float) -> int:
+        """Below this seqnum such a read may miss every record of the stream."""
+        return max(self._begun[""].upto(until), self._begun[stream].upto(until)) if self._of else 0
+
+    def hide(self, entry: Entry, stream: str, since: float) -> bool:
+        """Whether a read of a stream that began then cannot show the record, if it knows what anybody was told."""
+        if not self._of:
+            return False
+        if entry.seqnum < self._done[""].before(since):
+            return True
+        tags = (stream,) if stream else entry.tags
+        return bool(tags) and all(entry.seqnum < self._done[tag].before(since) for tag in tags)
+
+
+class _Book:
+    """The log of a book, by stream ("" is all records): what is there in the end, and what is known of what trims took."""
+
+    def __init__(self, entries: Sequence[Entry], operations: Sequence[Operation]) -> None:
+        self.entries = entries
+        self.trims = _Trims(operations)
+        self.by_seqnum = {entry.seqnum: entry for entry in entries}
+        self.gone: dict[bytes, int] = {}
+        """Records that are not there in the end, because of a trim, and where they were."""
+        self._add_gone(operations)
+        self.streams: dict[str, list[int]] = defaultdict(list)
+        for seqnum in sorted(self.by_seqnum):
+            for tag in ("", *self.by_seqnum[seqnum].tags):
+                self.streams[tag].append(seqnum)
+
+    def _add_gone(self, operations: Sequence[Operation]) -> None:
+        appends = {one.payload: one for one in operations if one.kind == APPEND}
+        there = {entry.payload for entry in self.entries}
+        for one in operations:
+            append = appends.get(one.payload)
+            if one.outcome != OK or one.seqnum is None or append is None or one.payload in there:
+                continue
+            entry = Entry(one.seqnum, one.payload, append.tags, one.time_ms)
+            known = self.by_seqnum.get(one.seqnum)
+            if known is not None and known.payload == one.payload and not known.time_ms:
+                self.by_seqnum[one.seqnum] = entry  # its append told no time
+            if append.outcome in (CONFLICT, FAILED) or known is not None:
+                continue
+            if self.trims.may_hide(entry, "", inf):
+                self.by_seqnum[one.seqnum] = entry
+                self.gone[one.payload] = one.seqnum
+
+    def between(self, tag: str, low: int, high: int) -> list[int]:
+        """Seqnums of a stream in [low, high)."""
+        rows = self.streams.get(tag, [])
+        return rows[bisect_left(rows, low) : bisect_left(rows, high)]
+
+    def shown_between(self, tag: str, low: int, high: int, until: float) -> Iterator[int]:
+        """Those that a read which ended then cannot miss because of a trim."""
+        for seqnum in self.between(tag, max(low, self.trims.may_hide_below(tag, until)), high):
+            if tag or not self.trims.may_hide(self.by_seqnum[seqnum], tag, until):
+                yield seqnum
+
+
+def judge(
+    operations: Sequence[Operation],
+    books: dict[str, list[Entry]],
+    *,
+    read_from: float = -inf,
+    forget_after_s: float = FORGET_AFTER_S,
+) -> Iterator[str]:
+    """What is wrong, as sentences.
+
+    Args:
+        read_from: when the reading of the books began.
+        forget_after_s: so much virtual time must pass before a stream can be forgotten; less where clocks are fast.
+    """
+    by_book: dict[str, list[Operation]] = defaultdict(list)
+    tokens: list[Operation] = []
+    for operation in operations:
+        (tokens if operation.kind == TOKEN else by_book[operation.book]).append(operation)
+    for name in sorted(by_book.keys() | books.keys()):
+        ours = by_book[name]
+        book = _Book(books.get(name, []), ours)
+        appends = [one for one in ours if one.kind == APPEND]
+        known = WhatIsKnown([*ours, *tokens])
+        yield from (f"book {name}: {text}" for text in _entries(book, appends, read_from))
+        yield from (f"book {name}: {text}" for text in _real_time(appends))
+        yield from (f"book {name}: {text}" for text in _conditions(book, appends, forget_after_s))
+        yield from (f"book {name}: {text}" for text in _reads(book, ours, known))
+        live = {entry.seqnum for entry in book.entries}
+        times = {seqnum: book.by_seqnum[seqnum].time_ms for seqnum in sorted(book.by_seqnum)}
+        yield from (f"book {name}: {text}" for text in judge_asides(ours, times, live, partial(_floor, known)))
+
+
+def _entries(book: _Book, appends: Sequence[Operation], read_from: float) -> Iterator[str]:
+    submitted = {one.payload: one for one in appends}
+    met: dict[bytes, int] = {}
+    last = -1
+    for entry in book.entries:
+        if entry.seqnum <= last:
+            yield f"seqnum {entry.seqnum} comes after {last}"
+        last = entry.seqnum
+        if entry.payload in met:
+            yield f"duplicate: {_short(entry.payload)} is at {met[entry.payload]} and at {entry.seqnum}"
+        met[entry.payload] = entry.seqnum
+        origin = submitted.get(entry.payload)
+        if origin is None:
+            yield f"phantom: nobody appended {_short(entry.payload)} at {entry.seqnum}"
+        elif sorted(origin.tags) != sorted(entry.tags):
+            yield f"{_short(entry.payload)} has tags {entry.tags}, appended with {origin.tags}"
+        if book.trims.hide(entry, "", read_from):
+            yield f"trimmed: {_short(entry.payload)} at {entry.seqnum} is there after its trim was acknowledged"
+    for one in appends:
+        found = met.get(one.payload, book.gone.get(one.payload))
+        if one.outcome == OK and found != one.seqnum:
+            yield f"lost: {_short(one.payload)} was acknowledged at {one.seqnum}, and is at {found}"
+        if one.outcome in (CONFLICT, FAILED) and found is not None:
+            yield f"{_short(one.payload)} was refused ({one.error}), and is at {found}"
+
+
+def _real_time(appends: Sequence[Operation]) -> Iterator[str]:
+    """Whoever began after an acknowledgement comes later in the log."""
+    acked = sorted((one for one in appends if one.outcome == OK and one.seqnum is not None), key=lambda one: one.end)
+    newest: Operation | None = None
+    at = 0
+    for one in sorted(acked, key=lambda one: one.start):
+        while at < len(acked) and acked[at].end < one.start:
+            if newest is None or (acked[at].seqnum or 0) > (newest.seqnum or 0):
+                newest = acked[at]
+            at += 1
+        if newest is not None and (one.seqnum or 0) < (newest.seqnum or 0):
+            yield (
+                f"reordered: {_short(one.payload)} began at {one.start:.4f} s and is at {one.seqnum}, before "
+                f"{_short(newest.payload)}, acknowledged at {newest.end:.4f} s, which is at {newest.seqnum}"
+            )
+
+
+def _conditions(book: _Book, appends: Sequence[Operation], forget_after_s: float) -> Iterator[str]:
+    by_payload = {one.payload: one for one in appends}
+    for one in appends:
+        if one.expect is None or one.seqnum is None:
+            continue
+        for tag, expected in one.expect.items():
+            newer = book.between(str(tag), 0 if expected is None else expected + 1, one.seqnum)
+            if not newer:
+                continue
+            newest = by_payload.get(book.by_seqnum[newer[-1]].payload)
+            if (
+                expected is None
+                and newest is not None
+                and book.trims.may_forget(str(tag), newest, one.end, forget_after_s)
+            ):
+                continue
+            yield f"{_short(one.payload)} at {one.seqnum} expected {tag} to end at {expected}, but it had {newer[-1]}"
+
+
+def _floor(known: WhatIsKnown, one: Operation) -> int:
+    """What was known when a read began: everything up to there it must see."""
+    if one.consistency == ANY:
+        return 0
+    return known.anybody.before(one.start) if one.consistency == LINEARIZABLE else known.by(one.client, one.start)
+
+
+def _reads(book: _Book, operations: Sequence[Operation], known: WhatIsKnown) -> Iterator[str]:
+    for one in operations:
+        if one.kind in READS and one.outcome == OK:
+            yield from _read(book, one, _floor(known, one))
+
+
+def _read(book: _Book, one: Operation, floor: int) -> Iterator[str]:
+    tag = one.tags[0] if one.tags else ""
+    what = f"{one.client} read {one.kind} of {tag or 'all'} from {one.bound} ({one.consistency}) at {one.start:.4f} s"
+    if one.mark:  # there was nothing to be seen; whether it was trimmed is the checkers' business
+        return
+    if one.seqnum is not None:
+        entry = book.by_seqnum.get(one.seqnum)
+        if entry is None or entry.payload != one.payload or (tag and tag not in entry.tags):
+            yield f"{what} and got {one.seqnum} {_short(one.payload)}, which is not in the log"
+            return
+        if one.position and one.seqnum > one.position:
+            yield f"{what} and got {one.seqnum}, beyond {one.position}, which its session claims to have seen"
+        if one.consistency == LINEARIZABLE and book.trims.hide(entry, tag, one.start):
+            yield f"{what} and got {one.seqnum}, after its trim was acknowledged"
+    if one.kind == AT:
+        if one.seqnum is None:
+            there = next(book.shown_between(tag, one.bound or 0, min(floor, one.bound or 0) + 1, one.end), None)
+            if there is not None:
+                yield f"{what} and got nothing"
+        elif one.seqnum != one.bound:
+            yield f"{what} and got {one.seqnum}"
+        return
+    if one.kind == NEXT:
+        low = one.bound or 0
+        missed = next(book.shown_between(tag, low, one.seqnum if one.seqnum is not None else floor + 1, one.end), None)
+        if missed is not None:
+            yield f"{what} and got {one.seqnum}, passing by {missed}"
+        if one.seqnum is not None and one.seqnum < low:
+            yield f"{what} and got {one.seqnum}"
+        return
+    reach = floor if one.bound is None else min(floor, one.bound)
+    low = 0 if one.seqnum is None else one.seqnum + 1
+    newer = max(book.shown_between(tag, low, reach + 1, one.end), default=None)
+    if newer is not None:
+        yield f"{what} and got {one.seqnum}, passing by {newer}, which was known"
+    if one.seqnum is not None and one.bound is not None and one.seqnum > one.bound:
+        yield f"{what} and got {one.seqnum}"
+
+
+def _short(payload: bytes) -> str:
+    return payload[:40].rstrip(b".").decode(errors="replace")

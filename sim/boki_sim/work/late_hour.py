@@ -1,0 +1,98 @@
+"""What comes after the faults where a cluster forgets idle named writers (EXPIRE): each of them is used once more, some too soon
+to be forgotten, some when they have been, while sequencers and engines die.
+
+It comes after the work, because a copy of a writer's first number that is under way for longer than writers are kept would
+begin it anew; ages are settings that no copy outlives, and the faults' own seconds are over by then. Nobody sends a first
+number here for the same reason. Somebody appends all the while: the log's time passes with its cuts only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from boki_common.errors import BokiError
+from boki_sim.clusters.cluster import Cluster
+from boki_sim.work.habits import draw_habits
+from boki_sim.work.notebook import Notebook
+from boki_sim.work.operations import APPEND, BOOKS, History
+from boki_sim.work.workload_appends import send
+from boki_sim.work.workload_numbers import NamedWriter
+from boki_sim.world.process import SimProcess
+from boki_sim.world.randomness import stream
+
+SOON: Final = (0.1, 0.3)
+"""Of the time after which writers are forgotten: most that are used so early are known still. Their sessions use them once
+more when they are not."""
+LATE: Final = (2.4, 2.8)
+"""An engine that was killed meanwhile begins to watch anew: so they are forgotten by then."""
+TICKS: Final = 20
+"""Cuts, at least, within that time."""
+PATIENCE_S: Final = 15.0
+
+
+class LateHour:
+    """See the module."""
+
+    def __init__(self, cluster: Cluster, history: History, seed: int) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._seed = seed
+        self._numbers = stream(seed, "late hour")
+        self._age_s = cluster.shape.forgets_after_s
+
+    async def run(self, working: Iterable[asyncio.Task[None]]) -> None:
+        """Waits for the work of the clients to end; returns when all writers were used again."""
+        await asyncio.wait(working)
+        ticking = self._process("ticker").start(self._tick())
+        killing = asyncio.ensure_future(self._kill())
+        calling = []
+        for number, (writer, book) in enumerate(sorted(self._history.notes)):
+            soon = (self._pause_s(SOON),) if self._numbers.random() < 0.5 else ()
+            pauses = (*soon, self._pause_s(LATE))
+            calling.append(self._process(f"late-{number}").start(self._use_again(number, writer, book, pauses)))
+        if calling:
+            await asyncio.wait(calling)
+        await killing
+        ticking.cancel()
+
+    def _process(self, name: str) -> SimProcess:
+        return self._cluster.loop.process(name, self._cluster.machine())
+
+    def _pause_s(self, between: tuple[float, float]) -> float:
+        return self._numbers.uniform(*between) * self._age_s
+
+    def _notebook(self, name: str) -> Notebook:
+        habits = draw_habits(stream(self._seed, "habits", name))
+        habits = replace(habits, patience_s=PATIENCE_S, conditional=0.0)
+        return Notebook(self._cluster.loop, name, stream(self._seed, "client", name), habits, self._history)
+
+    async def _use_again(self, number: int, writer: str, book: str, pauses: Iterable[float]) -> None:
+        client = await self._cluster.connected()
+        named = NamedWriter(self._notebook(f"late-{number}"), writer)
+        for pause in pauses:
+            await asyncio.sleep(pause)
+            told = await named.go_on(client.book(book))
+            self._cluster.trace.add(f"late-{number}", "goes on as", writer, book, told)
+        try:
+            await client.close()
+        except BokiError:
+            pass  # what it was told is in the history
+
+    async def _tick(self) -> None:
+        client, notebook = await self._cluster.connected(), self._notebook("ticker")
+        while True:
+            for name in BOOKS:
+                book = client.book(name)
+                await send(notebook, book, notebook.begin(book, APPEND, payload=notebook.payload()))
+            await asyncio.sleep(self._age_s / TICKS)
+
+    async def _kill(self) -> None:
+        """A sequencer and an engine die about when writers are forgotten; they come back by themselves."""
+        for kind in ("sequencer", "engine"):
+            await asyncio.sleep(self._numbers.uniform(0.4, 0.6) * self._age_s)
+            running = [node for node in self._cluster.of(kind) if node.running]
+            if running:
+                self._cluster.end_node(self._numbers.choice(running))

@@ -1,0 +1,108 @@
+"""Where one session of a simulated client writes down what it calls and is told. It trusts nobody: a call is noted before it
+is made.
+
+Payloads are unique, so that the final log can be compared with what was said. Tags, books and pauses are drawn here too: from
+the client's own numbers, which all its sessions share.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type; the generators come from the seed
+from typing import Any
+
+import boki
+from boki_common.errors import BokiError, Conflict, Trimmed
+from boki_sim.checkers.history import Consistency
+from boki_sim.work.habits import Habits
+from boki_sim.work.operations import CONFLICT, FAILED, OK, TAGS, TOKEN, UNKNOWN, History, Operation
+from boki_sim.world.loop import SimLoop
+
+
+class Notebook:
+    """See the module.
+
+    Attributes:
+        session: its name.
+        seen: book → a recent seqnum, for choosing bounds.
+        times: book → the time of a recent record.
+    """
+
+    def __init__(self, loop: SimLoop, session: str, numbers: random.Random, habits: Habits, history: History) -> None:
+        self.session = session
+        self.numbers = numbers
+        self.habits = habits
+        self.history = history
+        self.seen: dict[str, int] = {}
+        self.times: dict[str, int] = {}
+        self._loop = loop
+        self._named = 0
+
+    def of_child(self, session: str) -> Notebook:
+        """For a session that this one calls; it has seen the same."""
+        made = Notebook(self._loop, session, self.numbers, self.habits, self.history)
+        made.seen, made.times = dict(self.seen), dict(self.times)
+        self.hand_over(self.session, session)
+        return made
+
+    def hand_over(self, giver: str, taker: str) -> None:
+        """From now on `taker` has seen what `giver` has: it took the session token."""
+        now = self._loop.now
+        self.history.operations.append(Operation(taker, TOKEN, "", now, outcome=OK, end=now, of=giver))
+
+    # -- calls
+
+    def begin(self, book: boki.Book, kind: str, tags: tuple[str, ...] = (), **facts: Any) -> Operation:
+        """A call that is made next."""
+        operation = Operation(self.session, kind, str(book.name), self._loop.now, tags, **facts)
+        self.history.operations.append(operation)
+        return operation
+
+    def told(self, operation: Operation, seqnum: int | None) -> None:
+        """It succeeded."""
+        operation.outcome, operation.seqnum, operation.end = OK, seqnum, self._loop.now
+        if seqnum is not None:
+            self.seen[operation.book] = seqnum
+
+    def found(self, operation: Operation, book: boki.Book, record: boki.Record | None) -> None:
+        """A read found this record, or none."""
+        self.told(operation, None if record is None else record.seqnum)
+        operation.position = book.position or 0
+        if record is not None:
+            operation.payload = bytes(record.data)
+            operation.aux = bytes(record.aux_data or b"")
+            operation.time_ms = self.times[operation.book] = record.time_ms
+
+    def refused(self, operation: Operation, error: BokiError) -> None:
+        """It failed, certainly or perhaps."""
+        operation.end, operation.error = self._loop.now, f"{type(error).__name__}: {error}"
+        if isinstance(error, Conflict):
+            operation.outcome = CONFLICT
+            operation.actual = dict(error.facts["actual"])
+        elif isinstance(error, Trimmed):
+            self.told(operation, None)
+            operation.mark = error.facts["mark"]
+        else:
+            operation.outcome = FAILED if error.definite else UNKNOWN
+
+    def never(self, operation: Operation) -> None:
+        """It is not applied, and never will be."""
+        operation.outcome, operation.end, operation.error = FAILED, self._loop.now, "never"
+
+    # -- draws
+
+    def payload(self) -> bytes:
+        """The next record of this session."""
+        self._named += 1
+        return f"{self.session}/{self._named}/".encode().ljust(self.habits.payload_bytes, b".")
+
+    def tags(self) -> tuple[str, ...]:
+        """Of a record."""
+        return tuple(self.numbers.sample(TAGS, self.numbers.randrange(3)))
+
+    def consistency(self) -> Consistency:
+        """Of a read."""
+        return self.numbers.choice(self.habits.consistencies)
+
+    async def pause(self) -> None:
+        """Between two calls."""
+        await self._loop.settled_after(self._loop.current, self.numbers.expovariate(1 / self.habits.pause_s))

@@ -1,0 +1,84 @@
+"""Blocking functions inside a simulation: run whole, some time later, heard of later still; threads for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Any
+
+import pytest
+
+from boki_common.runtime.bodies import ThreadBodies
+from boki_sim.world.loop import Refused
+
+
+def fails() -> int:
+    raise KeyError("what the body raised")
+
+
+def test_a_body_returns_and_raises_to_its_caller_after_some_time(simulation: Any) -> None:
+    async def scenario() -> float:
+        begun = simulation.loop.now
+        assert await ThreadBodies().run(lambda: 7) == 7
+        with pytest.raises(KeyError, match="what the body raised"):
+            await ThreadBodies().run(fails)
+        return float(simulation.loop.now - begun)
+
+    assert simulation.run(scenario()) > 0
+
+
+def test_it_sees_the_context_of_its_caller(simulation: Any) -> None:
+    who = contextvars.ContextVar("who", default="nobody")
+
+    async def scenario() -> str:
+        who.set("the caller")
+        return await ThreadBodies().run(who.get)
+
+    assert simulation.run(scenario()) == "the caller"
+
+
+def test_one_that_is_abandoned_runs_unheard(simulation: Any) -> None:
+    done: list[str] = []
+
+    async def scenario() -> None:
+        running = asyncio.ensure_future(ThreadBodies().run(lambda: done.append("ran")))
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not done
+        await asyncio.sleep(1)
+
+    simulation.run(scenario())
+    assert done == ["ran"]
+
+
+def test_a_kill_comes_before_it_or_between_it_and_its_answer(make_simulation: Any) -> None:
+    """Under some seed each."""
+    seen = set()
+    for seed in range(40):
+        simulation = make_simulation(seed)
+        process = simulation.process("program")
+        log: list[str] = []
+
+        async def program(log: list[str] = log) -> None:
+            await ThreadBodies().run(lambda: log.append("done"))
+            log.append("heard")
+
+        async def scenario(process: Any = process, program: Any = program) -> None:
+            process.start(program())
+            await asyncio.sleep(0.003)
+            process.kill()
+            await asyncio.sleep(1)
+
+        simulation.run(scenario())
+        seen.add(tuple(log))
+    assert seen == {(), ("done",), ("done", "heard")}
+
+
+def test_an_executor_is_refused_to_everybody_else(simulation: Any) -> None:
+    async def scenario() -> None:
+        with pytest.raises(Refused, match="run_in_executor"):
+            await asyncio.get_running_loop().run_in_executor(None, fails)
+
+    simulation.run(scenario())
