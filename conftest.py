@@ -37,6 +37,7 @@ PACKAGES: Final = (
     "boki_ledger",
     "boki_logbook",
     "boki_metalog",
+    "boki_spark",
     "bokilib",
     "bokistore",
     "bokistore_tools",

@@ -12,10 +12,27 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[1]
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCK: Final = (ROOT / "requirements.lock").read_text()
+LOCK: Final = (ROOT / "requirements.lock").read_text() + (ROOT / "requirements-spark.lock").read_text()
 LOCKED: Final = {
     canonicalize_name(found[1]): found[2] for found in re.finditer(r"^([\w.-]+)==(\S+)", LOCK, re.MULTILINE)
 }
+
+
+def test_what_spark_needs_agrees_with_the_rest() -> None:
+    """The lock of the extra, which is installed over the other, repeats what they share."""
+    main, spark = (_versions((ROOT / name).read_text()) for name in ("requirements.lock", "requirements-spark.lock"))
+    assert main and spark
+    assert not {name: (main[name], found) for name, found in spark.items() if main.get(name, found) != found}, (
+        "make lock"
+    )
+
+
+def _versions(lock: str) -> dict[str, set[str]]:
+    """Of each package the versions that are locked: for several versions of Python there may be several."""
+    versions: dict[str, set[str]] = {}
+    for found in re.finditer(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE):
+        versions.setdefault(canonicalize_name(found[1]), set()).add(found[2])
+    return versions
 
 
 def declared() -> list[Requirement]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "libs", "gateway", "sim", "cli")
+ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "libs", "spark", "gateway", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
 FILE_LINES: Final = 600
@@ -96,6 +96,7 @@ MAY_USE_FILES: Final = {
     "common/boki_common/metadata/liveness.py": "asks /proc about processes, in the thread of the embedded store",
     "common/boki_common/metadata/zookeeper.py": "reads the credential before it connects, in a thread",
     "common/boki_common/settings.py": "reads the settings file before the event loop starts",
+    "spark/boki_spark/java.py": "writes the script that starts the wheel's Java",
     "cli/": "the command is the edge: files of the user",
 }
 """Who may open files by themselves; everybody else has the Disk port. Ruff bans the rest of the machine, see pyproject.toml."""

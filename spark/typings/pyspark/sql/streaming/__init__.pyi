@@ -1,0 +1,5 @@
+from typing import Any
+
+class StreamingQuery:
+    id: str
+    def __getattr__(self, name: str) -> Any: ...
