@@ -12,7 +12,7 @@ from boki_cli import options
 from boki_cli.demo import demo
 from boki_common.errors import InvalidArgument
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_file_of_the_users_own(tmp_path: Path) -> None:
