@@ -1,1 +1,44 @@
-"""Books in Spark: batches, streams and sinks, and open files of what was written."""
+"""Books in Spark: batches, streams and sinks, and open files of what was written.
+
+    import boki_spark
+
+    boki_spark.register(spark)
+    frame.write.format("boki").option("url", "boki://127.0.0.1:7040").option("book", "results").mode("append").save()
+
+Numbers of books and tags are u64; Spark has signed ones, so its columns hold them as two's complement. `book("orders")` and
+`tag("user/1")` give these numbers, to compare columns with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from boki_common.ids import book_id, tag_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["book", "register", "tag"]
+
+_HALF: Final = 2**63
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format `boki` known to a session."""
+    from boki_spark.data_source import BokiDataSource
+
+    spark.dataSource.register(BokiDataSource)
+
+
+def book(name: str | int) -> int:
+    """The number of a book, as the column `book` has it. Raises InvalidArgument."""
+    return _signed(book_id(name))
+
+
+def tag(name: str | int) -> int:
+    """The number of a tag, as the column `tags` has it. Raises InvalidTag."""
+    return _signed(tag_id(name))
+
+
+def _signed(number: int) -> int:
+    return number - 2 * _HALF if number >= _HALF else number

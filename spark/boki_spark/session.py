@@ -36,6 +36,8 @@ def local_session(
     """
     from pyspark.sql import SparkSession
 
+    from boki_spark import register
+
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(java_home(scratch))
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -57,4 +59,5 @@ def local_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
+    register(session)
     return session

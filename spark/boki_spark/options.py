@@ -1,0 +1,128 @@
+"""Options of the format `boki`, from text to values. Pure.
+
+Spark hands on every option as text, in lower case, and says nothing of those that nobody reads. So an unknown one is refused here, with
+the name that it comes nearest to.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from boki_common.errors import BokiError
+from boki_common.ids import book_id
+from boki_spark.errors import BadOption
+
+T = TypeVar("T")
+
+OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark hands on of its own."""
+
+CLUSTER: Final = ("url", "tokenFile", "timeout")
+SINK: Final = (*CLUSTER, "book", "bookNumber", "writeId")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Where a frame is written to.
+
+    Attributes:
+        book: name or number.
+        url: of engines; "": $BOKI_URL, where the task runs.
+        token_file: holds the cluster token, where the task runs; "": none.
+        timeout_s: until an append that gets no answer fails its task; None: what the SDK has.
+        write_id: in foreachBatch: which of its writes this is; "": none.
+    """
+
+    book: str | int
+    url: str = ""
+    token_file: str = ""
+    timeout_s: float | None = None
+    write_id: str = ""
+
+
+class Given:
+    """Options as they were given, each looked at once and by its name."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        """Raises BadOption: one is not known."""
+        names = {name.lower(): name for name in known}
+        self._values: dict[str, str] = {}
+        for key, value in options.items():
+            name = names.get(key.lower())
+            if name is not None:
+                self._values[name] = str(value)
+            elif key.lower() not in OF_SPARK:
+                raise BadOption(
+                    f"there is no option {key!r}{_nearest(key, known)}; there are {', '.join(sorted(known))}"
+                )
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def value(self, name: str, of: Callable[[str], T], default: T, expected: str) -> T:
+        """A value of another type. Raises BadOption."""
+        text = self._values.get(name)
+        if text is None:
+            return default
+        try:
+            return of(text)
+        except (ValueError, BokiError) as error:
+            raise BadOption(f"expected {name} to be {expected}, found {text!r}") from error
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of the choices, by default the first. Raises BadOption."""
+        text = self._values.get(name, choices[0])
+        if text not in choices:
+            raise BadOption(f"expected {name} to be {' or '.join(choices)}, found {text!r}{_nearest(text, choices)}")
+        return text
+
+    def together(self, *names: str) -> None:
+        """Raises BadOption: more than one of these was given."""
+        found = [name for name in names if name in self._values]
+        if len(found) > 1:
+            raise BadOption(f"expected one of {' and '.join(found)}, found both")
+
+    def book(self) -> str | int | None:
+        """The book, if one was named. Raises BadOption."""
+        self.together("book", "bookNumber")
+        name = self.text("book")
+        if not name:
+            return self.value("bookNumber", lambda text: book_id(int(text)), None, "a number from 0 to 2**64-1")
+        return self.value("book", _book_name, None, "a name of 1 to 1,024 bytes")
+
+
+def _book_name(name: str) -> str:
+    book_id(name)  # raises
+    return name
+
+
+def _nearest(text: str, choices: tuple[str, ...]) -> str:
+    lower = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(text.lower(), lower, n=1, cutoff=0.5)
+    return f"; did you mean {lower[close[0]]}?" if close else ""
+
+
+def seconds(text: str) -> float:
+    """Seconds, more than none. Raises ValueError."""
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Of `df.write` and `df.writeStream`. Raises BadOption."""
+    given = Given(options, SINK)
+    book = given.book()
+    if book is None:
+        raise BadOption('expected the option book, or bookNumber: df.write.format("boki").option("book", "results")…')
+    return SinkOptions(
+        book=book,
+        url=given.text("url"),
+        token_file=given.text("tokenFile"),
+        timeout_s=given.value("timeout", seconds, None, "seconds, more than 0"),
+        write_id=given.text("writeId"),
+    )

@@ -1,0 +1,235 @@
+"""All executions of two attempts at one partition of a batch, and of the batch behind it, with messages that arrive late.
+
+One book, one partition. Attempts 0 and 1 write batch 1, attempt 2 writes batch 2 once batch 1 is committed. What an attempt that died,
+or was given up, has under way arrives at any later time, in order. Each step asks `sink_rules`; a rule can be left out, to see that it
+is needed:
+
+    rows_without_condition  rows join whoever fenced their attempt
+    nothing_skipped         an attempt writes all its rows, whatever earlier ones left
+    leftovers_ignored       rows that only an earlier attempt had are no fault
+    no_end                  an attempt that wrote all its rows leaves no END
+
+A state is whole when, once batch 1 is committed, its rows in the log are exactly those of an attempt that ended, each once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from boki_spark import sink_rules as rules
+from boki_spark.errors import PipelineError, SinkReplayDiffers
+from boki_spark.sink_rules import Attempt, Begin, Commit, Compare, Control, End, Newest, Row, Tally
+
+IN_FLIGHT: Final = 3
+STATES: Final = 400_000
+
+RULES: Final = ("rows_without_condition", "nothing_skipped", "leftovers_ignored", "no_end")
+
+
+class Written(NamedTuple):
+    """A record of the log: a control record, or a row of a batch."""
+
+    batch: int
+    what: Control | str
+
+
+class Sent(NamedTuple):
+    """A row under way, with its conditions."""
+
+    batch: int
+    row: str
+    partition: int
+    query: int
+
+
+class Task(NamedTuple):
+    state: str = "new"  # new, ask, run, done, failed, dead, differs
+    sent: int = 0
+    fence: int = -1
+    query: int = -1
+    asked: Begin | None = None
+    there: tuple[str, ...] = ()
+
+
+class State(NamedTuple):
+    log: tuple[Written, ...]
+    tasks: tuple[Task, Task, Task]
+    flying: tuple[tuple[Sent, ...], ...]
+
+
+class Found(NamedTuple):
+    """What a search saw."""
+
+    states: int
+    committed: int
+    """States in which batch 1 is committed."""
+    differs: int
+    doubled: int
+    """States that show a row more often than any attempt has it."""
+    hole: State | None
+    """The first that is not whole."""
+
+
+class Search:
+    def __init__(self, first: Sequence[str], second: Sequence[str], without: str = "") -> None:
+        assert not without or without in RULES
+        self._rows = (tuple(first), tuple(second), ("x", "y"))
+        self._without = without
+
+    def run(self) -> Found:
+        start = State((Written(-1, Commit(-1, ())),), (Task(), Task(), Task()), ((), (), ()))
+        seen, queue = {start}, deque([start])
+        committed = differs = doubled = 0
+        most = Counter(self._rows[0]) | Counter(self._rows[1])
+        while queue:
+            state = queue.popleft()
+            there = Counter(one.what for one in state.log if one.batch == 1 and isinstance(one.what, str))
+            doubled += bool(there - most)
+            differs += any(task.state == "differs" for task in state.tasks)
+            if _committed(state):
+                committed += 1
+                if not any(state.tasks[at].state == "done" and there == Counter(self._rows[at]) for at in (0, 1)):
+                    return Found(len(seen), committed, differs, doubled, state)
+            for after in self._steps(state):
+                if after not in seen:
+                    seen.add(after)
+                    queue.append(after)
+            assert len(seen) < STATES
+        return Found(len(seen), committed, differs, doubled, None)
+
+    def _steps(self, state: State) -> Iterator[State]:
+        if not _committed(state) and any(state.tasks[at].state == "done" for at in (0, 1)):
+            yield state._replace(log=(*state.log, Written(1, Commit(1, ()))))
+        for at, task in enumerate(state.tasks):
+            if at == 2 and not _committed(state):
+                continue
+            given_up = state.tasks[0].state in ("dead", "failed")
+            if task.state in ("new", "run") and at < 2 and not (at == 1 and given_up):
+                yield _with(state, at, task._replace(state="dead"))
+            if task.state == "new":
+                yield self._look(state, at)
+            elif task.state == "ask":
+                yield self._ask(state, at)
+            elif task.state == "run":
+                yield from self._run(state, at)
+            if state.flying[at]:
+                yield self._arrive(state, at)
+
+    def _look(self, state: State, at: int) -> State:
+        task, batch = state.tasks[at], _batch(at)
+        try:
+            step = rules.next_step(batch, _newest(state, Commit), _newest(state, Attempt, End))
+        except PipelineError:
+            return _with(state, at, task._replace(state="failed"))
+        if isinstance(step, Begin):
+            return _with(state, at, task._replace(state="ask", asked=step))
+        if isinstance(step, Compare):
+            tally = Tally()
+            for row in self._rows[at]:
+                tally.take(_row(row))
+            try:
+                tally.check_same(step.end)
+            except SinkReplayDiffers:
+                return _with(state, at, task._replace(state="differs"))
+            return _with(state, at, task._replace(state="done"))
+        return _with(state, at, task._replace(state="failed"))  # committed: nothing to do
+
+    def _ask(self, state: State, at: int) -> State:
+        """ATTEMPT is decided."""
+        task, batch = state.tasks[at], _batch(at)
+        asked = task.asked
+        assert asked is not None
+        query, partition = _newest(state, Commit), _newest(state, Attempt, End)
+        if query is None or query.seqnum != asked.query or (partition and partition.seqnum) != asked.partition:
+            return _with(state, at, Task())
+        own = len(state.log)
+        there = tuple(
+            one.what
+            for one in state.log[asked.first :]
+            if asked.first and one.batch == batch and isinstance(one.what, str)
+        )
+        if self._without == "nothing_skipped":
+            there = ()
+        after = state._replace(log=(*state.log, Written(batch, Attempt(batch, 0, asked.first))))
+        return _with(after, at, Task("run", 0, own, asked.query, None, there))
+
+    def _run(self, state: State, at: int) -> Iterator[State]:
+        task, batch, rows = state.tasks[at], _batch(at), self._rows[at]
+        if task.sent < len(rows):
+            row = rows[task.sent]
+            if self._tally(task, rows[: task.sent]).take(_row(row)):
+                if len(state.flying[at]) < IN_FLIGHT:
+                    sent = Sent(batch, row, task.fence, task.query)
+                    flying = _replaced(state.flying, at, (*state.flying[at], sent))
+                    yield _with(state._replace(flying=flying), at, task._replace(sent=task.sent + 1))
+            else:
+                yield _with(state, at, task._replace(sent=task.sent + 1))
+        elif not state.flying[at]:
+            yield self._finish(state, at)
+
+    def _tally(self, task: Task, taken: Sequence[str]) -> Tally:
+        tally = Tally(map(_row, task.there))
+        for row in taken:
+            tally.take(_row(row))
+        return tally
+
+    def _finish(self, state: State, at: int) -> State:
+        task, batch = state.tasks[at], _batch(at)
+        tally = self._tally(task, self._rows[at])
+        if self._without != "leftovers_ignored":
+            try:
+                tally.check_all_taken()
+            except SinkReplayDiffers:
+                return _with(state, at, task._replace(state="differs"))
+        if self._without == "no_end":
+            return _with(state, at, task._replace(state="done"))
+        if not _holds(state, task.fence, task.query):
+            return _with(state, at, task._replace(state="failed"))
+        end = Written(batch, End(batch, 0, tally.rows, tally.sum))
+        return _with(state._replace(log=(*state.log, end)), at, task._replace(state="done"))
+
+    def _arrive(self, state: State, at: int) -> State:
+        """The oldest row under way is decided."""
+        task, sent = state.tasks[at], state.flying[at][0]
+        after = state._replace(flying=_replaced(state.flying, at, state.flying[at][1:]))
+        if self._without == "rows_without_condition" or _holds(state, sent.partition, sent.query):
+            return after._replace(log=(*state.log, Written(sent.batch, sent.row)))
+        return _with(after, at, task._replace(state="failed") if task.state == "run" else task)
+
+
+def _batch(at: int) -> int:
+    return 2 if at == 2 else 1
+
+
+def _row(text: str) -> Row:
+    return Row(text.encode())
+
+
+def _replaced(flying: tuple[tuple[Sent, ...], ...], at: int, by: tuple[Sent, ...]) -> tuple[tuple[Sent, ...], ...]:
+    return (*flying[:at], by, *flying[at + 1 :])
+
+
+def _with(state: State, at: int, task: Task) -> State:
+    tasks = list(state.tasks)
+    tasks[at] = task
+    return state._replace(tasks=(tasks[0], tasks[1], tasks[2]))
+
+
+def _committed(state: State) -> bool:
+    return any(isinstance(one.what, Commit) and one.what.batch == 1 for one in state.log)
+
+
+def _newest(state: State, *kinds: type[Control]) -> Newest | None:
+    for at in range(len(state.log) - 1, -1, -1):
+        what = state.log[at].what
+        if not isinstance(what, str) and isinstance(what, kinds):
+            return Newest(at, what)
+    return None
+
+
+def _holds(state: State, partition: int, query: int) -> bool:
+    """Whether both streams are where a record's conditions have them."""
+    newest, committed = _newest(state, Attempt, End), _newest(state, Commit)
+    return newest is not None and newest.seqnum == partition and committed is not None and committed.seqnum == query
