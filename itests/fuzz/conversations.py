@@ -24,6 +24,8 @@ from boki_common.net.frames import PREFIX_BYTES, prefix
 from boki_common.net.messages import FLAG_ANSWER, encode
 from boki_common.records.record_batch import RUN_NAMED, join
 from boki_common.runtime.ports import Buffer
+from boki_logbook.scan.facts import ScanRange
+from boki_logbook.scan.messages import ScanRequest, encode_request
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch, plain_records
 from boki_metalog.entries import sequencer_protocol as sequencer
 from boki_metalog.entries.metalog_entry import Expire, Lost, Trim
@@ -108,6 +110,7 @@ def to_engines() -> Conversation:
             engine.OP_READ_TAGS,
             *encode_tag_read(engine.encode_token(TOKEN), tagged, 1, [TagRow(3, 0), TagRow(9, 7, 1)]),
         ),
+        _message(engine.OP_SCAN, encode_request(ScanRequest(1, 0, ScanRange({0: (1, 2)}, {0: (3, 4)}, BOOK, (3,))))),
         _message(engine.OP_POSITION, *engine.encode_position(TOKEN, BOOK)),
         _message(engine.OP_WRITER, *engine.encode_writer(TOKEN, BOOK, WRITER)),
         _message(engine.OP_SEEK, *engine.encode_seek(TOKEN, BOOK, 1_700_000_000_000, Consistency.SESSION)),

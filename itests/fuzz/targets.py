@@ -34,6 +34,8 @@ from boki_common.net.frames import FrameParser, prefix
 from boki_common.records.record_batch import FLAG_ZSTD, RecordBatch, join
 from boki_common.runtime.ports import Buffer
 from boki_logbook.peers.pushed_headers import AckedEntry, decode_headers, encode_headers
+from boki_logbook.scan.messages import ScanAnswer, decode_answer, decode_request, encode_answer
+from boki_logbook.scan.pages import Page
 from boki_logbook.state import snapshot_format
 from boki_logbook.state.snapshot_format import Decoder, LogPoint, Snapshot
 from boki_logbook.state.state import DecisionState
@@ -369,6 +371,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("READ", engine.decode_read, (_joined(engine.encode_read(TOKEN, _QUERY)), _joined(engine.encode_read({}, _QUERY)))),
     Target("READS", decode_reads, _bodies(engine.OP_READS)),
     Target("READ_TAGS", decode_tag_read, _bodies(engine.OP_READ_TAGS)),
+    Target("SCAN", decode_request, _bodies(engine.OP_SCAN)),
+    Target("page of a scan", decode_answer, (encode_answer(ScanAnswer(1, 3, Page(term=2, first_positions=bytes(8)))),)),
     Target("READ_PREV_MANY", engine.decode_prev_many, _bodies(engine.OP_READ_PREV_MANY)),
     Target("POSITION", engine.decode_position, (_joined(engine.encode_position(TOKEN, BOOK)),)),
     Target("TRIM", engine.decode_trim, _bodies(engine.OP_TRIM)),

@@ -15,7 +15,16 @@ from typing import Any, Final
 
 from boki_common import limits
 from boki_common.engine.engine_protocol import Token
-from boki_common.errors import BokiError, CorruptData, NetworkError, NoSequencer, OrderUnknown, SlotNotInTerm, TermOver
+from boki_common.errors import (
+    BokiError,
+    CorruptData,
+    NetworkError,
+    NoSequencer,
+    NotPermitted,
+    OrderUnknown,
+    SlotNotInTerm,
+    TermOver,
+)
 from boki_common.ids import Position, slot_of
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
@@ -38,6 +47,8 @@ from boki_logbook.read.compression import compressor
 from boki_logbook.read.entry_source import EntrySource
 from boki_logbook.read.parked_reads import Arrival
 from boki_logbook.read.reader import Reader
+from boki_logbook.scan.facts import ScanRange
+from boki_logbook.scan.pages import Captured, capture
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state.frontier import Frontier
 from boki_logbook.state.snapshot_format import LogPoint, Snapshot
@@ -250,6 +261,14 @@ class EngineCore:
         logs = tuple(point for point in points if point is not None)
         state = as_applied(self.state.snapshot_state(), logs)
         return Snapshot(state, logs, tuple(sorted(self.frontier.ended.items())))
+
+    def capture(self, asked: ScanRange, mode: str) -> Captured:
+        """What pages of a scan are made of, of this moment. Raises NotPermitted: this engine does not index all books."""
+        if self.slots != ALL_SLOTS:
+            raise NotPermitted(
+                f"expected a SCAN at an engine that indexes all slots, found one of {index_slots_text(self.slots)}: ask another"
+            )
+        return capture(self.state, self.frontier.covered, asked, mode, self._metalog)
 
     # -- LogsListener
 

@@ -38,6 +38,7 @@ from boki_logbook.housekeeping import EngineBehind, Housekeeping
 from boki_logbook.peers.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.peers.forwarding import Neighbours
 from boki_logbook.peers.header_subscriptions import HeaderSubscriptions
+from boki_logbook.scan.handles import ScanHandles
 from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import StateDisagrees
@@ -83,9 +84,8 @@ class Engine:
         self._servers: list[MessageServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._listing: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._works: list[asyncio.Task[None]] = []
+        self._scans = ScanHandles(lambda asked, mode: self.core.capture(asked, mode))
         self._intake = IntakeWatch(
             metadata, needed=settings.acks, waiting_s=lambda: self.core.unordered_s, tell=self._tell_intake
         )
@@ -143,9 +143,11 @@ class Engine:
             await self.close()
             raise
         loop = asyncio.get_running_loop()
-        self._following = loop.create_task(self._follow(), name="engine follows its logs")
-        self._listing = loop.create_task(self._list(), name="engine lists engines")
-        self._looking = loop.create_task(self._intake.run(), name="engine looks for room")
+        self._works = [
+            loop.create_task(self._follow(), name="engine follows its logs"),
+            loop.create_task(self._list(), name="engine lists engines"),
+            loop.create_task(self._intake.run(), name="engine looks for room"),
+        ]
         return self
 
     def _new_core(self) -> EngineCore:
@@ -221,6 +223,10 @@ class Engine:
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         return self.core.early_conflicts(token, batch)
+
+    def scan(self, body: memoryview) -> bytes:
+        """The answer to a SCAN. Raises as `ScanHandles.answer`, and NotPermitted: this engine does not index all books."""
+        return self._scans.answer(body)
 
     def engines(self) -> list[str]:
         """Addresses of the engines of this cluster, as far as this one knows."""
@@ -301,6 +307,7 @@ class Engine:
 
     async def _begin_anew(self) -> None:
         """As if the process had been started again: SDKs connect again, and send again what is undecided."""
+        self._scans.close()
         before, self.core = self.core, self._new_core()
         for connection in list(self._connections):
             await connection.close()
@@ -339,10 +346,10 @@ class Engine:
             await connection.close()
         core = self.core
         await core.close()
-        for task in (self._following, self._listing, self._looking):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        self._scans.close()
+        for task in self._works:
+            task.cancel()
+            await asyncio.wait([task])
         await self._subscriptions.close()
         if self.core is not core:  # it was about to begin anew
             await self.core.close()

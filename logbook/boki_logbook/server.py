@@ -56,6 +56,7 @@ from boki_logbook.peers.pushed_headers import HEADERS
 from boki_logbook.ports import AppendSource
 from boki_logbook.read.barrier_reads import Answer
 from boki_logbook.read.reader import Reader
+from boki_logbook.scan.messages import SCAN
 from boki_logbook.state.some_slots import indexed
 from boki_logbook.writers.early_conflicts import EarlyConflicts
 
@@ -120,6 +121,9 @@ class EngineState(Protocol):
     @property
     def intake(self) -> Intake:
         """Whether new appends are taken."""
+
+    def scan(self, body: memoryview) -> bytes:
+        """The answer to a SCAN. Raises ProtocolError, Overloaded, NotPermitted."""
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of a batch that have lost already."""
@@ -195,6 +199,9 @@ class SdkConnection:
             self._check_engine("HEADERS")
             self._headers.subscribe(peer)
             peer.respond(request_id, opcode)
+        elif opcode == wire.OP_SCAN:
+            self._check_room()
+            peer.respond(request_id, opcode, self._engine.scan(body))
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, opcode, msgspec.json.encode(self._engine.status()))
         elif self._neighbours is not None and self._forwarded(opcode, request_id, body):
@@ -228,7 +235,7 @@ class SdkConnection:
             self._peer.respond(request_id, opcode, bytes([reader.changes.set_aux(*wire.decode_set_aux(body))]))
             return
         else:
-            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_READ_TAGS}, found {opcode}")
+            raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_SCAN}, found {opcode}")
         self._later(opcode, request_id, work)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -292,7 +299,7 @@ class SdkConnection:
             self._forwarder = self._neighbours.forwarder(self)
         answer = {
             "version": wire.PROTOCOL_VERSION,
-            "features": [HEADERS, wire.READS],
+            "features": [HEADERS, wire.READS, SCAN],
             "engine": self._engine.incarnation,
             "engines": self._engine.engines(),
             "cluster": self._engine.cluster,

@@ -16,6 +16,7 @@
 | 12 HEADERS | engine | empty | empty; from then on pushes: headers of its entries (`boki_logbook.peers.pushed_headers`) |
 | 13 READS | SDK, push | token, reads (`reads_together`) | READS, engine, push: answers; to single ones what answers a READ or refuses it |
 | 14 READ_TAGS | SDK | token, query, tags (`tag_reads`) | as of READ; its gaps name tags |
+| 15 SCAN | who plans | msgpack (`boki_logbook.scan.messages`) | a page of what the engine's state says of a range |
 
     token           count u16 | (log u32 | term u32 | entry u64)*     highest metalog position seen, per log
     answers         token | row count u32 | actual count u32 | rows | actual (tag u64 | newest u64, 0 = none)*
@@ -75,6 +76,7 @@ OP_SEEK: Final = 11
 OP_HEADERS: Final = 12
 OP_READS: Final = 13
 OP_READ_TAGS: Final = 14
+OP_SCAN: Final = 15
 
 PROTOCOL_VERSION: Final = 1
 READS: Final = "reads"

@@ -195,6 +195,15 @@ class Index:
         assert not len(self), "rows are restored into an empty index"
         self._runs = list(runs)
 
+    def runs(self) -> list[SortedRun]:
+        """The frozen parts, oldest first, some rows of them dead: who keeps one shares it (`SortedRun.share`)."""
+        return list(self._runs)
+
+    @property
+    def tail(self) -> IndexTail:
+        """The rows that are not frozen."""
+        return self._tail
+
     # -- trimming
 
     def mark(self, book: int, tag: int) -> int:

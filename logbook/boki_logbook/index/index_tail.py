@@ -255,16 +255,21 @@ class IndexTail:
         """All rows as a run, and an empty tail; None if there are none."""
         if not self.rows:
             return None
-        parts = [_segments_of_wide(one) for one in self._wide]
-        if self._lone:
-            parts.insert(0, _segments_of_lone(self._lone))
-        if self._books:
-            parts.insert(0, _segments_of_books(self._books))
+        parts = self.segments()
         run = SortedRun.from_segments(*(parts[0] if len(parts) == 1 else _together(parts)))
         run.dead = self.holes
         self.rows = self.holes = self.wide_rows = 0
         self._books, self._lone, self._wide = {}, {}, []
         return run
+
+    def segments(self) -> list[_Segments]:
+        """All rows, copied; of one stream, those of a later part have the higher seqnums."""
+        parts = [_segments_of_wide(one) for one in self._wide]
+        if self._lone:
+            parts.insert(0, _segments_of_lone(self._lone))
+        if self._books:
+            parts.insert(0, _segments_of_books(self._books))
+        return parts
 
     # -- trimming
 

@@ -261,6 +261,11 @@ class TermPlaces:
             np.array(self._minute_positions, np.uint64),
         )
 
+    def arrays(self) -> tuple[array[int], array[int], array[int], array[int], array[int]]:
+        """First positions, shards, entries, times and losers themselves, for who takes a part of them later: they grow at their
+        ends, but for the last bound of the losers, and are replaced, not emptied. A view of one must not outlive its turn."""
+        return self._first_positions, self._shards, self._entries, self._times, self._losers
+
     def take_columns(
         self,
         first_positions: U64,

@@ -6,6 +6,7 @@ from typing import Any
 
 from boki_common.engine.intake import TAKEN
 from boki_logbook.core import EngineCore
+from boki_logbook.scan.handles import ScanHandles
 
 
 class CoreAsEngine:
@@ -14,6 +15,7 @@ class CoreAsEngine:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self.intake = TAKEN
+        self.scan = ScanHandles(core.capture).answer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
