@@ -21,6 +21,7 @@ from boki._cursor import Cursor
 from boki._outcome import Committed, Never, Outcome, Why
 from boki._reader import RecordIterator
 from boki._record import Gap, Record
+from boki._since import Since
 from boki._ticket import Duplicate, Ticket
 from boki._writer import Writer
 from boki_common.engine.engine_protocol import GapKind
@@ -90,6 +91,7 @@ __all__ = [
     "RecordIterator",
     "RecordTooLarge",
     "RemoteError",
+    "Since",
     "SystemClock",
     "SystemRandom",
     "Ticket",

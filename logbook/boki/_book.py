@@ -5,7 +5,7 @@ Every call checks its arguments first: what could be refused is refused before i
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, overload
 
 from boki import _arguments as arguments
@@ -20,6 +20,7 @@ from boki._outcome import Why
 from boki._reader import Reader, RecordIterator, next_query, prev_query
 from boki._record import Record
 from boki._session import Session
+from boki._since import Since, check_seen, read_since
 from boki._ticket import Ticket
 from boki._writer import Writer
 from boki_common import limits
@@ -354,6 +355,44 @@ class Book:
             chosen = self._at_snapshot(chosen, max(given, default=SEQNUM_MAX))
         found = await self._reader.prev_many(pairs, tags, consistency=chosen, timeout_s=timeout_s)
         arguments.check_reached(max((one for _, one in pairs if one < SEQNUM_MAX), default=0), self._numbers.position)
+        return found
+
+    async def read_since(
+        self,
+        seen: Mapping[Tag, int],
+        *,
+        at_most: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Since:
+        """What is new in some streams to who has seen each of them up to somewhere; what is not new is not sent.
+
+        Whoever keeps something that he computed from streams asks so whether it still holds, in one round trip:
+        `position, records = await book.read_since({"a": seqnum, "b": 0})`. The position is a snapshot as of which these are all;
+        without tags it is that of `now`.
+
+        Args:
+            seen: up to 255 tags, and up to where each is known; 0: nothing of it.
+            at_most: as of this seqnum, by default as of now. What was seen above it is not given again.
+            consistency, timeout: as for `now`.
+
+        Raises:
+            Trimmed, Lost: some of what is new may be gone; `error.tag` says of which stream, where it was one.
+            InvalidArgument, InvalidTag: nothing was asked; or `at_most` lies above all that this session has seen. Else as `now`.
+        """
+        known = check_seen(seen)
+        stop = arguments.check_bound(at_most, "at_most", SEQNUM_MAX) + 1
+        if not known:
+            position = await self.now(consistency=consistency, timeout=timeout)
+            return Since(min(position, stop - 1), [])
+        chosen = arguments.check_consistency(consistency)
+        if chosen is Consistency.ANY:
+            chosen = self._at_snapshot(chosen, stop - 1)
+        query = next_query(self.id, ALL_RECORDS, 0, stop, chosen, max_records=limits.READ_RECORDS)
+        found = await read_since(self._reader, query, known, timeout_s=self._timeout(timeout))
+        if at_most is not None:
+            arguments.check_reached(at_most, self._numbers.position)
+        self._numbers.reached(BEFORE_ALL)
         return found
 
     @overload

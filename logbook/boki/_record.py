@@ -63,7 +63,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     def error(self) -> LogBookError:
         """What a point read of these seqnums raises."""
-        facts = {"book": self.book, "first": self.first, "last": self.last, "mark": self.last + 1}
+        facts = {"book": self.book, "first": self.first, "last": self.last, "mark": self.last + 1, "tag": self.tag}
         if self.evidence:
             return Lost(f"record {self.first} of book {self.book!r} cannot be read: {self.evidence}", **facts)
         if self.kind == GapKind.LOST:

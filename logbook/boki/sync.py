@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
@@ -23,6 +23,7 @@ from boki import _arguments as arguments
 from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
 from boki._reader import busy
 from boki._record import Gap, Record
+from boki._since import Since
 from boki_common.errors import ClosedError, DiskFull
 from boki_common.runtime.loop_thread import LoopThread
 
@@ -256,6 +257,17 @@ class Book:
         timeout: float | None = None,
     ) -> list[Record | None]:
         return self._thread.run(self._book.read_prev_many(queries, consistency=consistency, timeout=timeout))
+
+    def read_since(
+        self,
+        seen: Mapping[Tag, int],
+        *,
+        at_most: int | None = None,
+        consistency: ConsistencyName = "session",
+        timeout: float | None = None,
+    ) -> Since:
+        asking = self._book.read_since(seen, at_most=at_most, consistency=consistency, timeout=timeout)
+        return self._thread.run(asking)
 
     @overload
     def read(

@@ -79,6 +79,10 @@ class BookPort(Protocol):
         self, queries: Sequence[tuple[Tag | None, int | None]], *, consistency: ConsistencyName = "session"
     ) -> list[boki.Record | None]: ...
 
+    async def read_since(
+        self, seen: Mapping[Tag, int], *, at_most: int | None = None, consistency: ConsistencyName = "session"
+    ) -> boki.Since: ...
+
     @overload
     def read(
         self, tag: Tag | None = None, *, start: int | None = None, stop: int | None = None, follow: bool = False

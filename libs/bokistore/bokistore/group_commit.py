@@ -1,8 +1,10 @@
 """Transactions of one process that commit as one record (`group_rules`).
 
-While a record is on its way, transactions queue. Then all that wait run at once, at one snapshot, and join one record in the
+While a record is on its way, transactions queue. Then all that wait run at once, and join one record in the
 order in which they came; those that had to see an earlier one's writes run again, on its state. So a hot object takes as many
 transactions a round trip as there are in the queue, and none of them conflicts with another.
+
+They begin with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and asks.
 
 What is unknown is told to all whose record it was. Nothing is concluded from a Conflict but who has to run again.
 """
@@ -21,8 +23,9 @@ from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import encode_events
 from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
-from bokistore import fold
+from bokilib.tags import store_object
 from bokistore.events import AnyEvent
+from bokistore.fold import View
 from bokistore.group_rules import Member, after_conflict, must_see, record_of
 from bokistore.snapshot_reads import Views
 from bokistore.transactions import Transaction
@@ -47,6 +50,8 @@ class _Job(Generic[R]):
         self.isolation: Isolation = isolation
         self.retries = retries
         self.consistency: ConsistencyName = consistency
+        self.trusting = consistency == "session"
+        """Whether it may read what is known here, without asking."""
         self.future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self.transaction: Transaction | None = None
         self.result: R | None = None
@@ -61,6 +66,7 @@ class _Job(Generic[R]):
         except Exception as error:  # noqa: BLE001 - it is the caller's, and raised to him
             self.error = error
         transaction.end()
+        await transaction.placed()
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
@@ -140,11 +146,9 @@ class GroupCommit:
             self._rerun_dependents(withdrawn)
             self._kept = [job for job in self._kept if job not in withdrawn]
         if new:
-            strict = any(job.consistency == "linearizable" for job in new)
-            snapshot = await self._log.book.now(consistency="linearizable" if strict else "session")
-            await asyncio.gather(*(self._attempt(job, snapshot, []) for job in new))
+            await asyncio.gather(*(self._attempt(job, []) for job in new))
             for job in new:
-                await self._join(job, snapshot)
+                await self._join(job)
         record = record_of([_member(job) for job in self._kept])
         by_number = {_member(job).number: job for job in self._kept}
         jobs = [by_number[member.number] for member in record.members]
@@ -155,11 +159,11 @@ class GroupCommit:
             return
         await self._send(record.part, jobs)
 
-    async def _attempt(self, job: _Job[Any], snapshot: int, overlay: list[AnyEvent]) -> None:
+    async def _attempt(self, job: _Job[Any], overlay: list[AnyEvent]) -> None:
         self.runs += 1
-        await job.run(Transaction(self._views, snapshot, job.isolation, overlay))
+        await job.run(Transaction(self._views, job.isolation, job.consistency, trusting=job.trusting, overlay=overlay))
 
-    async def _join(self, job: _Job[Any], snapshot: int) -> None:
+    async def _join(self, job: _Job[Any]) -> None:
         """Puts a transaction that ran behind those that are to commit before it."""
         if isinstance(job.error, Trimmed) and job.retries > 0:
             job.retries -= 1
@@ -169,10 +173,15 @@ class GroupCommit:
         member = self._member_of(job, ())
         if any(must_see(member, earlier) for earlier in before):
             overlay = [event for other in self._kept for event in _written(other)]
-            await self._attempt(job, snapshot, overlay)
+            await self._attempt(job, overlay)
             seen = _transaction(job).staging
             touched = {*seen.read_streams, *seen.joined_streams}
             member = self._member_of(job, [earlier.number for earlier in before if earlier.joined & touched])
+        where = _transaction(job).where
+        if where.stale or not (member.part.events or member.ran_on or where.proven()):
+            job.trusting = False
+            self._queue.appendleft(job)
+            return
         job.member = member
         if not member.part.events and not member.ran_on:
             job.finish()
@@ -216,23 +225,19 @@ class GroupCommit:
                 job.fail(error)
             self._rerun_dependents(jobs)
         else:
-            self._committed(seqnum, jobs)
+            self._committed(seqnum, part, jobs)
 
-    def _committed(self, seqnum: int, jobs: Sequence[_Job[Any]]) -> None:
-        """What was read at the snapshot, and was expected not to move, is known at the record's place as well."""
-        views: dict[str, fold.View] = {}
+    def _committed(self, seqnum: int, part: Contribution, jobs: Sequence[_Job[Any]]) -> None:
+        bases: dict[str, View] = {}
         events: list[AnyEvent] = []
         for job in jobs:
             transaction = _transaction(job)
+            expected = _member(job).part.expect  # of what it does not expect, another may know better
+            bases |= {name: base for name, base in transaction.where.bases.items() if store_object(name) in expected}
             if job.error is None:
                 transaction.seqnum = seqnum
                 events += _written(job)
-                for name in transaction.staging.written:
-                    base = transaction.base(name)
-                    if base is not None and name not in views:
-                        views[name] = base
-        for view in views.values():
-            self._views.cache.put(fold.after_record(view, seqnum, events))
+        self._views.committed(seqnum, part, events, bases.values())
         if self._tell is not None:
             self._tell(events)
         for job in jobs:
@@ -252,7 +257,9 @@ class GroupCommit:
         if not again and not verdict.dropped:
             again, kept = kept, []
         for job in again:
-            job.retries -= 1
+            lost = not job.trusting or _transaction(job).where.asked  # else what was known here was old: it lost to nobody
+            job.trusting = False
+            job.retries -= lost
             if job.retries < 0:
                 job.fail(conflict)
         self._kept = kept + self._kept

@@ -1,28 +1,31 @@
 """Objects and directories as of a snapshot, without an append. And `Snapshot`, which users get.
 
-A view is had from whatever is nearest below the snapshot: this process's cache, the aux data of one of the object's newest records,
-its newest checkpoint, or the beginning; then what lies above is folded. One question (newest record and newest checkpoint of all
-objects that are asked for, of one moment), and one more for each that has to be folded.
+A view that this process keeps is brought up to date: one question for all of them asks what is new since each was seen, and what is
+not new is not sent. Else it is had from whatever is nearest below the snapshot: the aux data of one of the object's newest records, its
+newest checkpoint, or the beginning; then what lies above is folded. One question (newest record and newest checkpoint of all objects
+that are asked for, of one moment), and one more for each that has to be folded.
 
 - Nothing is believed because it is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
   begins anew then, because a checkpoint came between; a snapshot that a user holds is too old.
-- Cache and aux data change nothing but time: each view says up to where it has seen the object.
+- Cache and aux data change nothing but time: each view says up to where it has seen the object, and holds (`view_cache`).
+- A question without a place is of one moment, which its answer names: whoever needs a snapshot has it with what he reads first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
+from boki_common.limits import READ_TAGS
 from bokilib import tags
 from bokilib.checkpoint_rules import Part, Whole, newest_first
 from bokilib.codec import Json, JsonObject, copy_json
+from bokilib.contribution import Contribution
 from bokilib.log import Log
-from bokilib.ports import ConsistencyName
+from bokilib.ports import ConsistencyName, Tag
 from bokistore import directory_rules, fold, view_format
 from bokistore.directory_rules import Directory
 from bokistore.dotted_paths import parse
@@ -30,6 +33,7 @@ from bokistore.events import PICKER, AnyEvent
 from bokistore.fold import View
 from bokistore.operations import Missing, look
 from bokistore.subjects import Subject, of_bucket, parts_of
+from bokistore.view_cache import CACHED_VIEWS, ViewCache
 
 NAMES_AT_ONCE: Final = 1_024
 """Objects of one question; each has two streams."""
@@ -39,38 +43,6 @@ AUX_RECORDS: Final = 4
 """Who folded so many leaves the view beside the last; who keeps none, after one."""
 WALKED_RECORDS: Final = 32
 """So far back one looks for a view, a round trip a record; then the range is read from the checkpoint."""
-CACHED_VIEWS: Final = 10_000
-
-D = TypeVar("D")
-
-
-class ViewCache:
-    """The newest views that this process has made, the longest unused dropped."""
-
-    def __init__(self, limit: int = CACHED_VIEWS) -> None:
-        self._limit = limit
-        self._views: OrderedDict[str, View] = OrderedDict()
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it keeps any."""
-        return self._limit > 0
-
-    def get(self, name: str) -> View | None:
-        view = self._views.get(name)
-        if view is not None:
-            self._views.move_to_end(name)
-        return view
-
-    def put(self, view: View) -> None:
-        if not self._limit:
-            return
-        before = self._views.get(view.name)
-        if before is None or before.seen <= view.seen:
-            self._views[view.name] = view
-            self._views.move_to_end(view.name)
-            if len(self._views) > self._limit:
-                self._views.popitem(last=False)
 
 
 class Newest(NamedTuple):
@@ -128,31 +100,110 @@ class Views:
             Trimmed: the snapshot is older than what is kept. Lost. InvalidArgument.
         """
         await self.check_at(at)
-        if at is None and len(names) > NAMES_AT_ONCE:
-            at = await self.log.book.now(consistency=consistency)
-        found: list[View] = []
-        for start in range(0, len(names), NAMES_AT_ONCE):
-            some = names[start : start + NAMES_AT_ONCE]
-            for again in range(REREADS):
-                try:
-                    found += await self._many(some, at, consistency)
-                    break
-                except Trimmed:
-                    if at is not None or again == REREADS - 1:
-                        raise
-        return found
+        return (await self._retried(names, at, consistency, placed=False))[1]
 
-    async def _many(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
+    async def as_of(self, names: Sequence[str], consistency: ConsistencyName = "session") -> tuple[int, list[View]]:
+        """Objects, and the snapshot as of which they are: as new as the consistency says. Raises as `many`."""
+        return await self._retried(names, None, consistency, placed=True)
+
+    async def _retried(
+        self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
+    ) -> tuple[int, list[View]]:
+        for again in range(REREADS):
+            try:
+                return await self._many(names, at, consistency, placed=placed)
+            except Trimmed:
+                if at is not None or again == REREADS - 1:
+                    raise
+        raise AssertionError("it returns or raises")
+
+    async def _many(
+        self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
+    ) -> tuple[int, list[View]]:
+        """The place, 0 if it was not asked for (`placed`), and the views."""
+        found: dict[str, View] = {}
+        kept: list[View] = []
+        new: list[str] = []
+        for name in dict.fromkeys(names):
+            known = self.cache.get(name)
+            if known is None or (at is not None and known.view.seen > at):
+                new.append(name)
+            elif at is not None and known.holds_at(at):
+                found[name] = known.view
+            else:
+                kept.append(known.view)
+        for start in range(0, len(kept), READ_TAGS):
+            at, views, gone = await self._brought_up(kept[start : start + READ_TAGS], at, consistency)
+            found |= {view.name: view for view in views}
+            new += gone
+        if at is None and (placed or len(new) > NAMES_AT_ONCE):
+            at = await self.log.book.now(consistency=consistency)
+        for start in range(0, len(new), NAMES_AT_ONCE):
+            for view in await self._anew(new[start : start + NAMES_AT_ONCE], at, consistency):
+                found[view.name] = view
+        return at or 0, [found[name] for name in names]
+
+    async def _brought_up(
+        self, views: Sequence[View], at: int | None, consistency: ConsistencyName
+    ) -> tuple[int, list[View], list[str]]:
+        """Views that were kept, as of a place, and which place that is; and names of those that have to be had anew."""
+        streams: dict[Tag, list[View]] = {}
+        for view in views:  # two names may share a stream
+            streams.setdefault(tags.store_object(view.name), []).append(view)
+        gone: list[str] = []
+        while True:
+            seen = {stream: min(view.seen for view in some) for stream, some in streams.items()}
+            try:
+                place, records = await self.log.book.read_since(seen, at_most=at, consistency=consistency)
+            except Trimmed as trimmed:  # a checkpoint came between
+                stream = trimmed.facts.get("tag")
+                if stream not in streams:
+                    raise
+                for view in streams.pop(stream):
+                    self.cache.drop(view.name)
+                    gone.append(view.name)
+                continue
+            if at is not None or place >= max(seen.values(), default=0):
+                break
+            consistency = "session"  # an engine that is behind what was seen before
+        held = []
+        for stream, some in streams.items():
+            news = [record for record in records if stream in record.tags]
+            held += [await self._with_news(view, news, place) for view in some]
+        return place, held, gone
+
+    async def _with_news(self, view: View, records: Sequence[boki.Record], place: int) -> View:
+        """A view that was kept, with what is new of its stream."""
+        folded, last = 0, None
+        for record in records:
+            if record.seqnum > view.seen:
+                events = PICKER.of(record.seqnum, await self.log.open(record), view.name)
+                view, folded, last = fold.after_record(view, record.seqnum, events), folded + 1, record
+        self.cache.put(view, upto=place, steady=not folded)
+        if last is not None:
+            self.folded += folded
+            if self._aux and folded >= AUX_RECORDS:
+                await self._leave(view, last.aux_data)
+            if self.due is not None:
+                self.due(view)
+        return view
+
+    async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
+        """Views of which nothing is kept that is old enough."""
+        seen = at or (0 if consistency == "any" else self.log.book.position or 0)
         newest = await self._newest([Subject(name) for name in names], at, consistency)
         views: list[View | None] = []
         folds = []
         for name, one in zip(names, newest, strict=True):
-            view = self._at_hand(name, one, at)
+            view = self._left(name, one)
             views.append(view)
             if view is None:
                 folds.append(self._folded(name, one, at))
         missing = iter([await folds[0]] if len(folds) == 1 else await asyncio.gather(*folds))
-        return [next(missing) if view is None else view for view in views]
+        found = [next(missing) if view is None else view for view in views]
+        for view in found:
+            self.cache.put(view, upto=seen)
+        return found
 
     async def _newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
         queries: list[tuple[str | int | None, int | None]] = [
@@ -161,21 +212,30 @@ class Views:
         found = await self.log.book.read_prev_many(queries, consistency=consistency)
         return [Newest(*found[index : index + 2]) for index in range(0, len(found), 2)]
 
-    def _at_hand(self, name: str, newest: Newest, at: int | None) -> View | None:
-        """The view, if nothing has to be read for it.
-
-        A cached one that has seen more than the newest record is of the same state, if it has not seen more than is asked for.
-        """
+    def _left(self, name: str, newest: Newest) -> View | None:
+        """The view, if nothing more has to be read for it."""
         if newest.record is None and newest.checkpoint is None:
             return fold.gone(name, 0)
-        cached = self.cache.get(name)
-        if newest.record is None or cached is None or cached.seen < newest.record.seqnum:
-            if newest.record is not None and self._aux:
-                return view_format.view_of(name, newest.record.seqnum, newest.record.aux_data)
-            return None
-        if cached.seen == newest.record.seqnum or at is None or cached.seen <= at:
-            return cached
+        if newest.record is not None and self._aux:
+            return view_format.view_of(name, newest.record.seqnum, newest.record.aux_data)
         return None
+
+    def committed(self, seqnum: int, part: Contribution, events: Sequence[AnyEvent], bases: Iterable[View]) -> None:
+        """A record of this process is in the log: what it expected not to have moved is known at its place as well.
+
+        Args:
+            part: of the record, whole. events: of this library, in order.
+            bases: objects at or above what the record expected of them, as far as it did.
+        """
+        joined = set(part.tags)
+        for base in bases:
+            stream = tags.store_object(base.name)
+            if stream not in part.expect:
+                continue
+            view = fold.after_record(base, seqnum, events) if stream in joined else base
+            self.cache.put(view, upto=seqnum)
+            if self.due is not None and view is not base:
+                self.due(view)
 
     async def recounted(self, name: str, snapshot: int) -> View:
         """An object folded from its newest checkpoint, whatever is cached: what lies above that is counted anew."""
@@ -183,27 +243,21 @@ class Views:
         (newest,) = await self._newest([subject], snapshot, "session")
         if newest.record is None and newest.checkpoint is None:
             return fold.gone(name, 0)
-        return await self._folded(name, newest, snapshot, cached=False)
+        return await self._folded(name, newest, snapshot, counted=True)
 
-    async def _folded(self, name: str, newest: Newest, at: int | None, *, cached: bool = True) -> View:
-        """The view from the nearest base below, and what lies above it."""
-        base = await self.checkpoint(name, newest.checkpoint) or fold.gone(name, 0)
-        last = newest.record.seqnum if newest.record is not None else (at or 0)
-        known = self.cache.get(name) if cached else None
-        if known is not None and base.seen <= known.seen <= max(last, base.seen):
-            base = known
-        view = base
+    async def _folded(self, name: str, newest: Newest, at: int | None, *, counted: bool = False) -> View:
+        """The view from the nearest base below, and what lies above it; `counted`: the base is a checkpoint."""
+        view = base = await self.checkpoint(name, newest.checkpoint) or fold.gone(name, 0)
         if newest.record is None:
             await self._check_nothing_between(name, base, at)
         else:
             # To who keeps views, those of others are worth questions only where a history is long.
-            walk = cached and known is not base and (newest.checkpoint is not None or not self.cache.keeps)
+            walk = not counted and (newest.checkpoint is not None or not self.cache.keeps)
             view, folded = await self._up_to(name, newest.record, base, walk=walk)
             self.folded += folded
             if self._aux and folded >= (AUX_RECORDS if self.cache.keeps else 1):
                 await self._leave(view, newest.record.aux_data)
-        self.cache.put(view)
-        if self.due is not None and cached:
+        if self.due is not None and not counted:
             self.due(view)
         return view
 
@@ -388,4 +442,4 @@ class Snapshot:
         return sorted(id for directory in directories for id in directory.ids)
 
 
-__all__ = ["Newest", "Snapshot", "ViewCache", "Views", "value_at", "whole_value"]
+__all__ = ["Newest", "Snapshot", "Views", "value_at", "whole_value"]

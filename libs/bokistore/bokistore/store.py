@@ -31,13 +31,14 @@ from bokistore.collection import Collection
 from bokistore.errors import NoSuchObject
 from bokistore.events import Ops
 from bokistore.expiry import delete_with_entry, sweep_all
-from bokistore.fold import View, after_record
+from bokistore.fold import View
 from bokistore.group_commit import RETRIES, GroupCommit
 from bokistore.objects import StoreObject
 from bokistore.operations import AnyOperation
-from bokistore.snapshot_reads import CACHED_VIEWS, Snapshot, Views, whole_value
+from bokistore.snapshot_reads import Snapshot, Views, whole_value
 from bokistore.transactions import Transaction
 from bokistore.upkeep import StoreCarried, Upkeep
+from bokistore.view_cache import CACHED_VIEWS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -240,20 +241,20 @@ class BokiStore:
         self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
     ) -> Transaction:
         """A transaction for `commit`; `async with store.transaction()` does both."""
-        chosen = check_isolation(isolation or self.settings.isolation)
-        return Transaction(self.views, await self.log.book.now(consistency=consistency), chosen)
+        tx = Transaction(self.views, check_isolation(isolation or self.settings.isolation), consistency)
+        await tx.fixed()
+        return tx
 
     async def commit(self, tx: Transaction) -> int:
         """Appends what a transaction wrote, if anything; returns where. Raises Conflict, AppendUnknown, AtomicTooLarge."""
         tx.end()
+        await tx.placed()
         staging = tx.staging
         if not staging.empty:
-            tx.seqnum = await self.log.append(joined([staging.contribution(), *staging.extra]))
+            part = joined([staging.contribution(), *staging.extra])
+            tx.seqnum = await self.log.append(part)
             self._upkeep.committed(staging.events)
-            for name in staging.written:
-                base = tx.base(name)
-                if base is not None:
-                    self.saw(after_record(base, tx.seqnum, staging.events))
+            self.views.committed(tx.seqnum, part, staging.events, tx.where.bases.values())
         return tx.seqnum
 
     @asynccontextmanager

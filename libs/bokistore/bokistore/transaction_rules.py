@@ -28,11 +28,11 @@ class Staging:
     """See the module.
 
     Attributes:
-        snapshot: where it reads. isolation: what it expects.
+        snapshot: where it reads, 0 as long as that is open. isolation: what it expects.
     """
 
     def __init__(self, snapshot: int, isolation: Isolation) -> None:
-        self.snapshot: Final = snapshot
+        self.snapshot = snapshot
         self.isolation: Final = isolation
         self._read: dict[str, None] = {}
         self._events: list[AnyEvent] = []
@@ -46,8 +46,11 @@ class Staging:
 
     @property
     def events(self) -> tuple[AnyEvent, ...]:
-        """What it wants written so far, in order."""
-        return tuple(self._events)
+        """What it wants written so far, in order. Those of a transaction say where it read."""
+        return tuple(
+            Commit(event.name, event.operations, self.snapshot) if isinstance(event, Commit) else event
+            for event in self._events
+        )
 
     @property
     def empty(self) -> bool:
@@ -67,9 +70,9 @@ class Staging:
         """An object is changed."""
         last = self._events[-1] if self._events else None
         if isinstance(last, Commit) and last.name == name:
-            self._events[-1] = Commit(name, (*last.operations, operation), self.snapshot)
+            self._events[-1] = Commit(name, (*last.operations, operation), 0)
         else:
-            self._events.append(Commit(name, (operation,), self.snapshot))
+            self._events.append(Commit(name, (operation,), 0))
         self._written[name] = None
 
     def sends(self, name: str, operations: Iterable[AnyOperation]) -> None:
@@ -136,7 +139,7 @@ class Staging:
     def contribution(self) -> Contribution:
         """The record, but for other libraries' parts."""
         expect = expectations(self.isolation, self.snapshot, read=self.read_streams, written=self.written_streams)
-        events: tuple[Event, ...] = tuple(self._events)
+        events: tuple[Event, ...] = self.events
         return Contribution(self.joined_streams, expect, events)
 
 

@@ -6,7 +6,8 @@
             alice.inc("balance", -10)
             bob.inc("balance", 10)
 
-One append, and none if nothing was written. An operation that cannot be done raises at once if the object was read before; on
+One append, and none if nothing was written. Where it reads is open until it is known what it reads (`open_snapshot`).
+An operation that cannot be done raises at once if the object was read before; on
 one that was not read it changes nothing, as everywhere in the log. What cannot be done again (a body that is left) raises
 Conflict: `store.transact` and `store.transactional` run theirs again.
 """
@@ -20,10 +21,12 @@ from boki_common.errors import InvalidArgument
 from bokilib.codec import Json, JsonObject
 from bokilib.contribution import Contribution
 from bokilib.isolation import Isolation
+from bokilib.ports import ConsistencyName
 from bokistore import directory_rules
 from bokistore.errors import InTransaction
 from bokistore.events import AnyEvent
 from bokistore.fold import View, apply_all
+from bokistore.open_snapshot import OpenSnapshot
 from bokistore.operations import (
     AnyOperation,
     Delete,
@@ -46,19 +49,37 @@ class Transaction:
     """See the module.
 
     Attributes:
-        snapshot: where it reads. seqnum: where it is in the log, 0 before.
+        where: it reads. seqnum: where it is in the log, 0 before.
     """
 
-    def __init__(self, views: Views, snapshot: int, isolation: Isolation, overlay: Sequence[AnyEvent] = ()) -> None:
-        """`overlay`: what transactions wrote that are to commit before it, in the same record."""
-        self.snapshot: Final = snapshot
-        self.staging: Final = Staging(snapshot, isolation)
+    def __init__(
+        self,
+        views: Views,
+        isolation: Isolation,
+        consistency: ConsistencyName = "session",
+        *,
+        trusting: bool = False,
+        overlay: Sequence[AnyEvent] = (),
+    ) -> None:
+        """
+        Args:
+            consistency: of its snapshot. trusting: what is known here is read without asking; whoever commits it runs it again.
+            overlay: what transactions wrote that are to commit before it, in the same record.
+        """
+        self.where: Final = OpenSnapshot(isolation, views.log.book.position or 0, trusting=trusting)
+        self.staging: Final = Staging(0, isolation)
         self.seqnum = 0
         self._views = views
+        self._consistency: ConsistencyName = consistency
+        self._trusting = trusting
         self._overlay = overlay
         self._loaded: dict[str, View] = {}
-        self._bases: dict[str, View] = {}
         self._ended = False
+
+    @property
+    def snapshot(self) -> int:
+        """Where it reads, 0 as long as that is open."""
+        return self.where.place
 
     def __getitem__(self, name: str) -> TxObject:
         """An object in this transaction."""
@@ -75,12 +96,37 @@ class Transaction:
         """Objects as this transaction sees them, in one or two round trips."""
         self._check_open()
         missing = [name for name in dict.fromkeys(names) if name not in self._loaded]
-        for base in await self._views.many(missing, self.snapshot) if missing else ():
-            self._bases[base.name] = base
+        for base in await self._read(missing) if missing else ():
             self._loaded[base.name] = self.staging.with_own_writes(with_writes(base, self._overlay))
         for name in names:
             self.staging.reads(name)
         return [self._loaded[name] for name in names]
+
+    async def _read(self, names: Sequence[str]) -> list[View]:
+        where, cache = self.where, self._views.cache
+        while not where.fixed:
+            known = {name: one for name in (*where.bases, *names) if (one := cache.get(name)) is not None}
+            if where.take_known(names, known):
+                return [where.bases[name] for name in names]
+            await self._ask(names)
+        missing = [name for name in names if name not in where.bases]
+        if missing:
+            where.bases.update({view.name: view for view in await self._views.many(missing, where.place)})
+        return [where.bases[name] for name in names]
+
+    async def _ask(self, names: Sequence[str]) -> None:
+        """Reads these and all that was read before, as of now; unless another read of this transaction was faster."""
+        where = self.where
+        asked = list(dict.fromkeys((*where.bases, *names)))
+        place, views = await self._views.as_of(asked, self._consistency)
+        if not where.fixed and where.bases.keys() <= set(asked):
+            where.take_read(place, views)
+
+    async def fixed(self) -> int:
+        """Where it reads, from now on."""
+        while not self.where.fixed:
+            await self._ask(())
+        return self.where.place
 
     async def values(self, names: Sequence[str]) -> list[JsonObject | None]:
         """Many objects."""
@@ -90,7 +136,8 @@ class Transaction:
         """The ids of a collection, in order. A serializable transaction then expects that none comes or goes."""
         self._check_open()
         found: set[str] = set()
-        for directory in await self._views.directories(directory_rules.check_collection(collection), self.snapshot):
+        directory_rules.check_collection(collection)
+        for directory in await self._views.directories(collection, await self.fixed()):
             found |= directory_rules.after_events(directory, [*self._overlay, *self.staging.events]).ids
         self.staging.scans(collection)
         return sorted(found)
@@ -98,7 +145,7 @@ class Transaction:
     async def bucket(self, subject: Subject) -> frozenset[str]:
         """The ids in one bucket of a collection's directory. It expects nothing of it: of an id that is there, its object tells."""
         self._check_open()
-        directory = await self._views.directory(subject, self.snapshot)
+        directory = await self._views.directory(subject, await self.fixed())
         return directory_rules.after_events(directory, [*self._overlay, *self.staging.events]).ids
 
     # -- writing
@@ -151,7 +198,7 @@ class Transaction:
         self.staging.adds(part)
 
     def _again(self, name: str) -> None:
-        base = self._bases.get(name)
+        base = self.where.bases.get(name)
         if base is not None:
             self._loaded[name] = self.staging.with_own_writes(with_writes(base, self._overlay))
 
@@ -165,9 +212,12 @@ class Transaction:
         """Nothing more is read or written."""
         self._ended = True
 
-    def base(self, name: str) -> View | None:
-        """An object as it was at the snapshot, if it was read."""
-        return self._bases.get(name)
+    async def placed(self) -> None:
+        """Nothing more is read: what it expects is of where it read; of what it wrote unseen, as of now, or as of what is seen."""
+        where = self.where
+        if not where.place:
+            where.fix(await self._views.log.book.now(consistency="any" if self._trusting else self._consistency))
+        self.staging.snapshot = where.place
 
 
 class TxObject:

@@ -75,6 +75,12 @@ class WrongAux:
         found = await self._book.read_prev_many(queries, consistency=consistency)
         return [None if one is None else self._of(one) for one in found]
 
+    async def read_since(
+        self, seen: Any, *, at_most: int | None = None, consistency: ConsistencyName = "session"
+    ) -> boki.Since:
+        position, records = await self._book.read_since(seen, at_most=at_most, consistency=consistency)
+        return boki.Since(position, [self._of(one) for one in records])
+
     def read(self, tag: Tag | None = None, **options: Any) -> Any:
         return self._book.read(tag, **options)
 

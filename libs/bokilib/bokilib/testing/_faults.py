@@ -12,7 +12,7 @@ A process that died does nothing any more: each later operation raises `Died`, w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import boki
@@ -135,6 +135,13 @@ class FaultyBook:
     ) -> list[boki.Record | None]:
         reading = self._book.read_prev_many(queries, consistency=consistency)
         result: list[boki.Record | None] = await self._do(f"read_prev_many {list(queries)}", reading)
+        return result
+
+    async def read_since(
+        self, seen: Mapping[Tag, int], *, at_most: int | None = None, consistency: ConsistencyName = "session"
+    ) -> boki.Since:
+        reading = self._book.read_since(seen, at_most=at_most, consistency=consistency)
+        result: boki.Since = await self._do(f"read_since {dict(seen)}", reading)
         return result
 
     @overload

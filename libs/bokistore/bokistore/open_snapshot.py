@@ -1,0 +1,88 @@
+"""Where a transaction reads, as long as that is open. Pure.
+
+A transaction need not ask for its snapshot before it reads: the place as of which it first reads is one. And while everything that it
+reads is known here (`view_cache`), nobody has to be asked at all: it reads at the newest place as of which all of it holds.
+
+- All that it has read is as of one place, at any time: what is read next moves the place on only where what was read before still
+  holds there (`together`). Where that did not, the place stays, and the transaction is *stale*: it reads on at that place, and is
+  run again.
+- What it expects in the log is that nothing moved since. So who writes is right, however old the place was; but who returned or
+  raised something and wrote nothing expects nothing: that counts only from a place at or above what the session had seen when it
+  began (`proven`).
+- At snapshot isolation what is only read is not expected: there the place is never below what the session had seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from bokilib.isolation import Isolation
+from bokistore.fold import View
+from bokistore.view_cache import Known, common_place
+
+
+class OpenSnapshot:
+    """See the module.
+
+    Attributes:
+        place: as of which all that was read is; 0: nothing was. fixed: whether it does not move any more.
+        bases: what was read. stale: something of it is known to have changed since. asked: the place is what the log answered.
+    """
+
+    def __init__(self, isolation: Isolation, seen: int, *, trusting: bool) -> None:
+        """
+        Args:
+            seen: what the session has seen when the transaction begins. trusting: known views are taken without asking.
+        """
+        self.place = 0
+        self.fixed = False
+        self.stale = False
+        self.asked = False
+        self.bases: Final[dict[str, View]] = {}
+        self._seen: Final = seen
+        self._least: Final = 0 if isolation == "serializable" else seen
+        self._trusting: Final = trusting
+
+    def fix(self, place: int) -> None:
+        """It reads at this place from now on."""
+        assert not self.fixed and place >= self.place, "a place moves on until it is fixed"
+        self.place, self.fixed = place, True
+
+    def take_known(self, names: Iterable[str], known: Mapping[str, Known]) -> bool:
+        """Reads what is known, if that is as of one place with what was read before; returns whether it was.
+
+        Args:
+            known: of these names, and of those that were read before, as far as there are any.
+        """
+        wanted = [*self.bases, *names]
+        if self.fixed or not self._trusting or not wanted:
+            return False
+        several = [known[name] for name in wanted if name in known]
+        if len(several) < len(wanted) or not all(one.steady for one in several) or self._changed(several):
+            return False
+        place = common_place(several, max(self._least, self.place))
+        if place:
+            self.place = place
+            self.bases.update({one.view.name: one.view for one in several})
+        return bool(place)
+
+    def take_read(self, place: int, views: Iterable[View]) -> bool:
+        """Reads what was asked for together with all that was read before, as of one place, which then is fixed; returns whether it
+        does: not if something had changed. Then the place stays, and what is new has to be read there."""
+        found = {view.name: view for view in views}
+        if any(name not in found or found[name].seen != base.seen for name, base in self.bases.items()):
+            self.stale = True
+            self.fix(self.place)
+            return False
+        self.fix(place)
+        self.asked = True
+        self.bases.update(found)
+        return True
+
+    def proven(self) -> bool:
+        """Whether what was read counts without an append that expects it."""
+        return not self.stale and (self.place >= self._seen or not self.place)
+
+    def _changed(self, several: Iterable[Known]) -> bool:
+        return any(one.view.name in self.bases and one.view.seen != self.bases[one.view.name].seen for one in several)

@@ -1,0 +1,101 @@
+"""What streams have that their reader has not seen: `book.read_since({tag: seen, …})`. One round trip, and what is not new is not sent.
+
+It is a read of several tags that waits for nothing: the engine looks up each tag behind what was seen of it. Its first page says as
+of when the answer is; what does not fit into that is read on to the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from boki import _arguments as arguments
+from boki._arguments import Tag
+from boki._followed import Answer
+from boki._reader import Reader, later
+from boki._record import Gap, Record, decode_gaps
+from boki_common import limits
+from boki_common.engine_protocol import Query
+from boki_common.errors import InvalidArgument
+from boki_common.tag_reads import FROM_BEGINNING, TagRow
+
+NOTHING_SEEN: Final = 0
+
+
+class Since(NamedTuple):
+    """What `book.read_since` returns.
+
+    Attributes:
+        position: a snapshot: `records` are all of the streams that are newer than what was seen of each and at or below it. It is
+            valid in `expect=`.
+        records: in order, each once however many of the tags it has.
+    """
+
+    position: int
+    records: list[Record]
+
+
+class SeenTag(NamedTuple):
+    """One tag: everything of it at or below `seen` is known."""
+
+    tag: Tag
+    number: int
+    seen: int
+
+
+def check_seen(seen: Mapping[Tag, int]) -> list[SeenTag]:
+    """Raises InvalidArgument, InvalidTag."""
+    if not isinstance(seen, Mapping):
+        raise InvalidArgument(f"expected {{tag: seqnum seen, …}}, found {type(seen).__name__}")
+    if len(seen) > limits.READ_TAGS:
+        raise InvalidArgument(f"expected at most {limits.READ_TAGS} tags to read, found {len(seen)}", found=len(seen))
+    found: dict[int, SeenTag] = {}
+    for tag, seqnum in seen.items():
+        number = arguments.tag_number(tag)
+        if number in found:
+            raise InvalidArgument(f"a tag is read once, by its name or its number: {tag!r} is given twice", found=tag)
+        found[number] = SeenTag(tag, number, arguments.check_bound(seqnum, "what was seen", NOTHING_SEEN))
+    return list(found.values())
+
+
+async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, timeout_s: float) -> Since:
+    """All records above what was seen, below the stop of the query; `seen` names one tag at least.
+
+    Raises:
+        Trimmed, Lost: some of them may be gone; `error.tag` says of which tag. Else as `Reader.tag_page`.
+    """
+    rows = [TagRow(one.number, one.seen + 1, 0 if one.seen else FROM_BEGINNING) for one in seen]
+    query = query._replace(start=min(row.start for row in rows))
+    records: list[Record] = []
+    position = 0
+    while True:
+        answer = reader.open_tag_page(await reader.tag_page(query, 0, rows, timeout_s=timeout_s))
+        _check_whole(reader, seen, answer)
+        if not position:
+            position = max(answer.position, 1)
+            query = query._replace(stop=min(query.stop, position + 1), consistency=later(query.consistency))
+        records += [record for record in answer.records if any(_is_new(one, record) for one in seen)]
+        query = query._replace(start=answer.last + 1)
+        if not answer.more or not answer.last or query.start >= query.stop:
+            return Since(min(position, query.stop - 1), records)
+
+
+def _check_whole(reader: Reader, seen: Sequence[SeenTag], answer: Answer) -> None:
+    gaps: list[Gap] = [*answer.unreadable]
+    if answer.gaps:
+        told = decode_gaps(answer.gaps, reader.book)
+        gaps += [
+            Gap(gap.kind, gap.first, gap.last, gap.book, tag=seen[row.tag - 1].tag if row.tag else None)
+            for gap, row in zip(told, answer.gaps, strict=True)
+        ]
+    if gaps:
+        raise gaps[0].error()
+
+
+def _is_new(one: SeenTag, record: Record) -> bool:
+    """Whether a record is newer than what was seen of the tag, and has it: by its name, where a name was asked for."""
+    if record.seqnum <= one.seen:
+        return False
+    if one.tag in record.tags or isinstance(one.tag, str):
+        return one.tag in record.tags
+    return any(arguments.tag_number(tag) == one.number for tag in record.tags)
