@@ -169,11 +169,44 @@ STORE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "bokistore",
         (
             (
-                "        if cached.seen == newest.record.seqnum or at is None or cached.seen <= at:\n",
-                "        if cached is not None:\n",
+                "            if known is None or (at is not None and known.view.seen > at):\n",
+                "            if known is None:\n",
             ),
         ),
         "libs/tests/store/test_objects.py::test_reads_at_a_snapshot_are_of_it",
+    ),
+    Mutation(
+        "what is known here counts though nobody was asked",
+        "bokistore",
+        (
+            (
+                "        return not self.stale and (self.asked or not self.bases)\n",
+                "        return True\n",
+            ),
+        ),
+        "libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_and_what_it_tells_is_true",
+    ),
+    Mutation(
+        "a snapshot goes on over what changed",
+        "bokistore",
+        (
+            (
+                "        if any(name not in found or found[name].seen != base.seen for name, base in self.bases.items()):\n",
+                "        if any(name not in found for name in self.bases):\n",
+            ),
+        ),
+        "libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_and_what_it_tells_is_true",
+    ),
+    Mutation(
+        "what a member did not expect is known after its record",
+        "bokistore",
+        (
+            (
+                "for name, base in transaction.where.bases.items() if store_object(name) in expected}",
+                "for name, base in transaction.where.bases.items()}",
+            ),
+        ),
+        "libs/tests/store/test_open_snapshot.py::test_what_a_member_did_not_expect_is_not_known_after_its_record",
     ),
     Mutation(
         "a sweep takes who was given more time",

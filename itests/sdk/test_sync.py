@@ -53,6 +53,7 @@ async def test_append_and_read(run: RunScript, name: str) -> None:
         assert one.seqnum == first
         assert book.read_prev("a") == book.check_tail("a") == book.read_at(second)
         assert book.read_prev_many([("b", None), ("c", None)]) == [book.read_at(third), None]
+        assert book.read_since({"b": 0}).records == [book.read_at(third)]
         with pytest.raises(boki.Conflict):
             book.append(b"4", expect={"a": first})
 

@@ -15,9 +15,9 @@ from boki._followed import Answer
 from boki._reader import Reader, later
 from boki._record import Gap, Record, decode_gaps
 from boki_common import limits
-from boki_common.engine_protocol import Query
+from boki_common.engine.engine_protocol import Query
+from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 from boki_common.errors import InvalidArgument
-from boki_common.tag_reads import FROM_BEGINNING, TagRow
 
 NOTHING_SEEN: Final = 0
 
@@ -83,7 +83,7 @@ async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, t
 def _check_whole(reader: Reader, seen: Sequence[SeenTag], answer: Answer) -> None:
     gaps: list[Gap] = [*answer.unreadable]
     if answer.gaps:
-        told = decode_gaps(answer.gaps, reader.book)
+        told = decode_gaps(tuple(answer.gaps), reader.book)
         gaps += [
             Gap(gap.kind, gap.first, gap.last, gap.book, tag=seen[row.tag - 1].tag if row.tag else None)
             for gap, row in zip(told, answer.gaps, strict=True)

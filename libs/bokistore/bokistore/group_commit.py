@@ -66,7 +66,10 @@ class _Job(Generic[R]):
         except Exception as error:  # noqa: BLE001 - it is the caller's, and raised to him
             self.error = error
         transaction.end()
-        await transaction.placed()
+        try:
+            await transaction.placed(proven=self.error is not None or transaction.staging.empty)
+        except BokiError as error:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
@@ -165,6 +168,8 @@ class GroupCommit:
 
     async def _join(self, job: _Job[Any]) -> None:
         """Puts a transaction that ran behind those that are to commit before it."""
+        if job.future.done():
+            return
         if isinstance(job.error, Trimmed) and job.retries > 0:
             job.retries -= 1
             self._queue.appendleft(job)
@@ -174,6 +179,8 @@ class GroupCommit:
         if any(must_see(member, earlier) for earlier in before):
             overlay = [event for other in self._kept for event in _written(other)]
             await self._attempt(job, overlay)
+            if job.future.done():
+                return
             seen = _transaction(job).staging
             touched = {*seen.read_streams, *seen.joined_streams}
             member = self._member_of(job, [earlier.number for earlier in before if earlier.joined & touched])
@@ -257,7 +264,9 @@ class GroupCommit:
         if not again and not verdict.dropped:
             again, kept = kept, []
         for job in again:
-            lost = not job.trusting or _transaction(job).where.asked  # else what was known here was old: it lost to nobody
+            lost = (
+                not job.trusting or _transaction(job).where.asked
+            )  # else what was known here was old: it lost to nobody
             job.trusting = False
             job.retries -= lost
             if job.retries < 0:

@@ -7,8 +7,7 @@ reads is known here (`view_cache`), nobody has to be asked at all: it reads at t
   holds there (`together`). Where that did not, the place stays, and the transaction is *stale*: it reads on at that place, and is
   run again.
 - What it expects in the log is that nothing moved since. So who writes is right, however old the place was; but who returned or
-  raised something and wrote nothing expects nothing: that counts only from a place at or above what the session had seen when it
-  began (`proven`).
+  raised something and wrote nothing expects nothing: that counts only when the log was asked (`proven`).
 - At snapshot isolation what is only read is not expected: there the place is never below what the session had seen.
 """
 
@@ -40,7 +39,6 @@ class OpenSnapshot:
         self.stale = False
         self.asked = False
         self.bases: Final[dict[str, View]] = {}
-        self._seen: Final = seen
         self._least: Final = 0 if isolation == "serializable" else seen
         self._trusting: Final = trusting
 
@@ -82,7 +80,7 @@ class OpenSnapshot:
 
     def proven(self) -> bool:
         """Whether what was read counts without an append that expects it."""
-        return not self.stale and (self.place >= self._seen or not self.place)
+        return not self.stale and (self.asked or not self.bases)
 
     def _changed(self, several: Iterable[Known]) -> bool:
         return any(one.view.name in self.bases and one.view.seen != self.bases[one.view.name].seen for one in several)

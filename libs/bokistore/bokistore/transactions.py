@@ -212,10 +212,16 @@ class Transaction:
         """Nothing more is read or written."""
         self._ended = True
 
-    async def placed(self) -> None:
-        """Nothing more is read: what it expects is of where it read; of what it wrote unseen, as of now, or as of what is seen."""
+    async def placed(self, *, proven: bool = False) -> None:
+        """Nothing more is read: what it expects is of where it read; if it read nothing, of now, or of what is seen.
+
+        Args:
+            proven: no append will prove what was read: the log is asked, if it was not.
+        """
         where = self.where
-        if not where.place:
+        if proven and where.bases:
+            await self.fixed()
+        elif not where.place:
             where.fix(await self._views.log.book.now(consistency="any" if self._trusting else self._consistency))
         self.staging.snapshot = where.place
 

@@ -13,8 +13,7 @@ from bokilib.ports import BookPort
 from bokilib.tags import store_checkpoint, store_object
 from bokilib.testing import FaultyBook
 from bokistore import BokiStore, Inc, StoreSettings
-from bokistore.fold import View
-from bokistore.snapshot_reads import AUX_RECORDS, WALKED_RECORDS, ViewCache
+from bokistore.snapshot_reads import AUX_RECORDS, WALKED_RECORDS
 from libs.tests.store.conftest import Another
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
@@ -185,20 +184,6 @@ async def test_a_history_that_was_trimmed_without_a_checkpoint_is_not_taken_for_
     await store.log.book.trim([(store_object("x"), half)])
     with pytest.raises(boki.Trimmed):
         await (await another(BARE)).object("x").get("n", consistency="linearizable")
-
-
-def test_the_cache_is_bounded_and_never_goes_back() -> None:
-    cache = ViewCache(2)
-    cache.put(View("a", 5))
-    cache.put(View("a", 4))
-    assert cache.get("a") == View("a", 5)
-    cache.put(View("b", 1))
-    cache.get("a")
-    cache.put(View("c", 1))
-    assert [cache.get(name) is not None for name in "abc"] == [True, False, True]
-    none = ViewCache(0)
-    none.put(View("a", 5))
-    assert none.get("a") is None
 
 
 async def test_always_replay_keeps_nothing_and_believes_no_view(cluster: MemoryCluster) -> None:
