@@ -39,6 +39,7 @@ PACKAGES: Final = (
     "boki_metalog",
     "boki_spark",
     "bokilib",
+    "bokiqueue",
     "bokistore",
     "bokistore_tools",
 )

@@ -90,7 +90,13 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
 }
 """Module, or pattern of modules, without a test file of its name → the test file or folder that covers it."""
 
-TESTS_OF_PACKAGE: Final = {"boki_logbook": "engine", "boki": "sdk", "bokilib": "lib", "bokistore": "store"}
+TESTS_OF_PACKAGE: Final = {
+    "boki_logbook": "engine",
+    "boki": "sdk",
+    "bokilib": "lib",
+    "bokistore": "store",
+    "bokiqueue": "queue",
+}
 """Packages that share a folder → the folder of tests of each; the others have `tests` to themselves."""
 
 MAY_USE_FILES: Final = {

@@ -10,6 +10,7 @@ acting by itself, before others take over from it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -38,12 +39,22 @@ class Members:
         name: of this member, unique in its group.
     """
 
-    def __init__(self, log: Log, group: str, name: str, *, lease_s: float = lease_rules.LEASE_S) -> None:
+    def __init__(
+        self,
+        log: Log,
+        group: str,
+        name: str,
+        *,
+        lease_s: float = lease_rules.LEASE_S,
+        changed: Callable[[], None] | None = None,
+    ) -> None:
+        """`changed` is called when a member was heard of, and when a heartbeat of this one is in the log; not when one falls silent."""
         self.name: Final = name
         self._log = log
         self._group = group
         self._tag = tags.member(group)
         self._lease_s = lease_s
+        self._changed = changed or (lambda: None)
         self._acked_sent_s: float | None = None
         self._newest: dict[str, int] = {}
         self._observer: lease_rules.Observer | None = None
@@ -84,6 +95,7 @@ class Members:
         beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name),))
         seqnum = await self._log.append(beat)
         self._acked_sent_s = sent_s
+        self._changed()
         return seqnum
 
     async def _beat_on(self) -> None:
@@ -111,3 +123,4 @@ class Members:
                 if event.group == self._group:
                     self._newest[event.member] = item.seqnum
                     self._observer.heard(event.member, item.seqnum, self._now())
+                    self._changed()

@@ -77,7 +77,9 @@ class _World:
             if fault is not None:
                 self.story.append(f"{name} met {fault.kind} at operation {fault.at}")
             left = [
-                task for task in asyncio.all_tasks() - before if "bokilib" in repr(task) or "bokistore" in repr(task)
+                task
+                for task in asyncio.all_tasks() - before
+                if any(name in repr(task) for name in ("bokilib", "bokistore", "bokiqueue"))
             ]
             for task in left:
                 task.cancel()

@@ -1,0 +1,167 @@
+"""Checkpoints of one consumer's stream: read at a takeover, made when they pay, trimmed by.
+
+- `load` reads the stream up to the claim; nothing of an owner before comes later, for it expects its own claim.
+- `make` composes the state. It covers what is in the log for certain: below whatever may still be on its way. It expects the claim and
+  the settings, so that a group which registers meanwhile is not overlooked (`floor_rules`).
+- A state larger than a record goes in parts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import boki
+from bokilib import checkpoint_rules, tags
+from bokilib.contribution import Contribution
+from bokilib.fence import Fence
+from bokilib.log import Log
+from bokiqueue.events import PICKER, Acked, Checkpoint, Config, Dead, Delivered, Id, Nacked, consumer_id
+from bokiqueue.floor_rules import consumer_from, messages_from
+from bokiqueue.receipts import Receipt
+from bokiqueue.settings import Found, no_such_group
+from bokiqueue.shard_state import Progress, Row, fold
+
+RECORDS_BETWEEN: Final = 1_000
+BYTES_BETWEEN: Final = checkpoint_rules.BYTES_BETWEEN
+
+
+class Stream(NamedTuple):
+    """A consumer's stream as it lives. `trimmed`: up to there nothing is left."""
+
+    rows: list[Row]
+    trimmed: int
+
+
+async def stream(log: Log, id: str, tag: str, last: int) -> Stream:
+    """Reads a consumer's stream up to a place. Raises Lost."""
+    found: list[Row] = []
+    trimmed = 0
+    async for item in log.book.read(tag, start=1, stop=last + 1):
+        if isinstance(item, boki.Gap):
+            if item.kind is not boki.GapKind.TRIMMED:
+                raise item.error()
+            trimmed = item.last
+            found.clear()  # a checkpoint above it says what was there
+            continue
+        envelope = await log.open(item)
+        events = [
+            event
+            for event in PICKER.of(item.seqnum, envelope, about=id)
+            if isinstance(event, Delivered | Acked | Nacked | Dead | Checkpoint)
+        ]
+        found.append(Row(item.seqnum, item.time_ms, envelope.by, events))
+    return Stream(found, trimmed)
+
+
+class Checkpointing:
+    """See the module.
+
+    Attributes:
+        high: the newest place of the stream that is known.
+    """
+
+    def __init__(self, log: Log, queue: str, shard: int, group: str) -> None:
+        self.high = 0
+        self._log = log
+        self._queue = queue
+        self._shard = shard
+        self._group = group
+        self._id = consumer_id(queue, shard, group)
+        self._tag = tags.queue_consumer(queue, shard, group)
+        self._records = 0
+        self._bytes = 0
+        self._flying: dict[Receipt, int] = {}
+        self._marks: list[tuple[str, int]] = []
+
+    # -- reading
+
+    async def load(self, claim: int, config: Config) -> tuple[Progress, int]:
+        """The state as of a claim, and the log's time of the claim."""
+        if self._group not in config.groups:
+            raise no_such_group(config, self._group)
+        owner = tags.queue_owner(self._queue, self._shard, self._group)
+        record = await self._log.book.read_prev(owner, at_most=claim)
+        found = await stream(self._log, self._id, self._tag, claim)
+        start = config.groups[self._group]
+        folded = fold(found.rows, start, config.dedup_ms)
+        if max(folded.covers, start) < found.trimmed:
+            raise boki.Trimmed(
+                f"what {self._id!r} did up to {found.trimmed} is trimmed, and no checkpoint says what it was"
+            )
+        self.high = claim
+        self._records = len(found.rows)
+        return folded.progress, record.time_ms if record is not None else 0
+
+    # -- when one is due
+
+    def read(self, size: int) -> None:
+        """A record of messages was read."""
+        self._records += 1
+        self._bytes += size
+
+    def appended(self, seqnum: int) -> None:
+        """A record of the owner is in the log."""
+        self.high = max(self.high, seqnum)
+        self._records += 1
+
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint pays."""
+        return checkpoint_rules.due(self._records, self._bytes, RECORDS_BETWEEN, BYTES_BETWEEN)
+
+    # -- what is on its way beside the owner's own records
+
+    def flies(self, receipt: Receipt) -> None:
+        """A record with this ACK may be appended from now on."""
+        self._flying[receipt] = self.high
+
+    def is_flying(self, receipt: Receipt) -> bool:
+        """Whether it may."""
+        return receipt in self._flying
+
+    def landed(self, receipt: Receipt) -> None:
+        """It is known what became of it."""
+        self._flying.pop(receipt, None)
+
+    # -- making one
+
+    async def make(self, progress: Progress, fence: Fence, found: Found, now_ms: int) -> None:
+        """Appends a checkpoint; `trim` trims by it. Raises Conflict."""
+        covers = min(self._flying.values(), default=self.high)
+        floor = progress.floor
+        parts = checkpoint_rules.split(progress.encode(now_ms))
+        others = await self._floors(found.config)
+        expect = {**fence.expect, tags.queue_config(self._queue): found.seqnum}
+        for number, data in enumerate(parts):
+            event = Checkpoint(self._id, covers, number, len(parts), data)
+            self.high = max(
+                self.high,
+                await self._log.append(Contribution((self._tag,), expect, (event,)), seen=covers, settle=True),
+            )
+        self._records = self._bytes = 0
+        messages = tags.queue_messages(self._queue, self._shard)
+        self._marks = [
+            (messages, messages_from(floor, others, found.config.groups)),
+            (self._tag, consumer_from(covers)),
+        ]
+
+    async def trim(self) -> None:
+        """Trims by the checkpoint that was made: one command."""
+        marks, self._marks = [(tag, before) for tag, before in self._marks if before > 1], []
+        if marks:
+            await self._log.book.trim(marks)
+
+    async def _floors(self, config: Config) -> dict[str, Id | None]:
+        """Committed floors of the other groups. A stream begins shortly below its newest checkpoint, so little is read."""
+        floors: dict[str, Id | None] = {}
+        for group in sorted(config.groups):
+            if group != self._group:
+                floors[group] = await self._floor(group, config)
+        return floors
+
+    async def _floor(self, group: str, config: Config) -> Id | None:
+        id = consumer_id(self._queue, self._shard, group)
+        last = await self._log.book.now()
+        found = await stream(self._log, id, tags.queue_consumer(self._queue, self._shard, group), last)
+        folded = fold(found.rows, config.groups[group], config.dedup_ms)
+        return folded.progress.floor if folded.covers else None

@@ -1,0 +1,313 @@
+"""A member of a group of consumers: it takes its part of the shards, and hands out their messages.
+
+    async with queue.consume(group="mailer") as messages:
+        async for message in messages:
+            async with message: ...
+
+- Any number of tasks may iterate; each message goes to one. `prefetch` messages are with them at once, or wait for them.
+- Who is alive is heard (`Members`); who has a shard is in the log. Shards are dealt anew when members come and go (`rebalance_rules`).
+- A member whose heartbeats do not arrive hands out nothing more, before others take its shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+import boki
+from boki_common.errors import BokiError, InvalidArgument
+from boki_common.logs import get_logger
+from bokilib import lease_rules, tags
+from bokilib.conflict_rules import Claim
+from bokilib.errors import Fenced
+from bokilib.fence import PICKER as CLAIMS
+from bokilib.follower import Follower
+from bokilib.log import Log, Read
+from bokilib.members import Members
+from bokiqueue import rebalance_rules
+from bokiqueue.delivery_rules import CAREFUL, Hand
+from bokiqueue.events import PICKER, Config
+from bokiqueue.messages import Message, check_lease
+from bokiqueue.producer import Producer
+from bokiqueue.rebalance_rules import NOBODY, Standing
+from bokiqueue.receipts import Receipt
+from bokiqueue.settings import Found
+from bokiqueue.shard_owner import ShardOwner
+
+T = TypeVar("T")
+
+PREFETCH: Final = 64
+LEASE_S: Final = 30.0
+
+log = get_logger(__name__)
+
+
+def check_prefetch(prefetch: int) -> int:
+    """Raises InvalidArgument."""
+    if type(prefetch) is not int or not 1 <= prefetch <= CAREFUL:
+        raise InvalidArgument(f"expected a prefetch of 1 to {CAREFUL} messages, found {prefetch!r}", found=prefetch)
+    return prefetch
+
+
+class Claims:
+    """The newest claim of each shard, as far as was read."""
+
+    def __init__(self, queue: str, shards: int, group: str) -> None:
+        self.tags: Final = [tags.queue_owner(queue, shard, group) for shard in range(shards)]
+        self.newest: Final[list[Claim | None]] = [None] * shards
+        self._names = [f"shard {shard} of queue {queue!r} for {group!r}" for shard in range(shards)]
+
+    async def read(self, opened: Log) -> int:
+        """Reads them; returns as of when."""
+        snapshot = await opened.book.now(consistency="linearizable")
+        for shard, record in enumerate(await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])):
+            if record is not None:
+                self.take(shard, Read(record, await opened.open(record)))
+        return snapshot
+
+    def take(self, shard: int, read: Read) -> None:
+        """A claim was read."""
+        for event in CLAIMS.of(read.record.seqnum, read.envelope):
+            newest = self.newest[shard]
+            if event.fence == self._names[shard] and (newest is None or read.record.seqnum > newest.seqnum):
+                self.newest[shard] = Claim(read.record.seqnum, read.envelope.by, event.who)
+
+
+class Consumer(Generic[T]):
+    """See the module.
+
+    Attributes:
+        who: this member, in the log.
+    """
+
+    def __init__(
+        self,
+        opened: Log,
+        found: Found,
+        kind: type[T],
+        group: str,
+        *,
+        who: str,
+        prefetch: int,
+        lease_s: float,
+        member_lease_s: float,
+        dead_letters: Producer | None,
+    ) -> None:
+        self.who: Final = who
+        self.found = found
+        self.dead_letters: Final = dead_letters
+        self._log = opened
+        self._kind = kind
+        self._group = group
+        self._prefetch = check_prefetch(prefetch)
+        self._lease_s = check_lease(lease_s)
+        self._members = Members(
+            opened, f"queue/{found.config.queue}/{group}", who, lease_s=member_lease_s, changed=self._members_changed
+        )
+        self._tick_s = lease_rules.beat_every(member_lease_s)
+        self._follower = Follower(opened)
+        self._claims = Claims(found.config.queue, found.config.shards, group)
+        self._owners: dict[int, ShardOwner] = {}
+        self._ready: deque[tuple[ShardOwner, Hand]] = deque()
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._giving: dict[int, asyncio.Task[None]] = {}
+        self._turn = 0
+
+    # -- life
+
+    async def __aenter__(self) -> Consumer[T]:
+        snapshot = await self._claims.read(self._log)
+        for shard, tag in enumerate(self._claims.tags):
+            self._follower.add(tag, snapshot + 1, self._heard(shard))
+        self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
+        await self._members.__aenter__()
+        self._tasks = [asyncio.get_running_loop().create_task(self._balance(), name="bokiqueue balance")]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Gives back what this member has and nobody handles any more; what is in flight comes again elsewhere, at once."""
+        tasks = [*self._tasks, *self._giving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._ready.clear()
+        try:
+            await asyncio.gather(
+                *(owner.leave() for owner in self._owners.values()), return_exceptions=error is not None
+            )
+        finally:
+            for owner in list(self._owners.values()):
+                await owner.close()
+            self._owners.clear()
+            await self._members.__aexit__(None, None, None)
+            await self._follower.__aexit__(None, None, None)
+            self.wake()
+
+    @property
+    def shards(self) -> list[int]:
+        """Those that this member has."""
+        return sorted(shard for shard, owner in self._owners.items() if owner.owned)
+
+    async def has(self, count: int) -> None:
+        """Waits until this member has so many shards."""
+        while len(self.shards) != count:
+            self._wake.clear()
+            await self._wake.wait()
+
+    # -- messages
+
+    def __aiter__(self) -> Consumer[T]:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        while True:
+            self._wake.clear()
+            message = self._next()
+            if message is not None:
+                return message
+            await self._wait()
+
+    def _next(self) -> Message[T] | None:
+        """A message that may be handled now."""
+        if not self._members.may_act():
+            return None
+        for owner in self._owners.values():
+            owner.expire()
+        if not self._ready:
+            self._fill()
+        while self._ready:
+            owner, hand = self._ready.popleft()
+            receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.attempt)
+            if owner.begin(receipt, self._lease_s):
+                return Message(owner, receipt, hand, self._kind)
+        return None
+
+    def _fill(self) -> None:
+        """Asks the shards in turn."""
+        owners = [owner for owner in self._owners.values() if owner.owned]
+        room = self._prefetch - sum(owner.in_flight for owner in owners)
+        for number in range(len(owners)):
+            owner = owners[(self._turn + number) % len(owners)]
+            if room <= 0:
+                break
+            before = owner.in_flight
+            self._ready.extend((owner, hand) for hand in owner.hand_out(room))
+            room -= owner.in_flight - before
+        self._turn += 1
+
+    async def _wait(self) -> None:
+        """Until something may have changed."""
+        times = [owner.next_s() for owner in self._owners.values()]
+        try:
+            async with asyncio.timeout_at(min((time for time in times if time is not None), default=None)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    # -- for owners of shards
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._wake.set()
+
+    def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None:
+        """What had to wait for its DELIVER."""
+        self._ready.extend((owner, hand) for hand in hands)
+        self.wake()
+
+    def lost(self, owner: ShardOwner) -> None:
+        """An owner is over."""
+        if self._owners.get(owner.shard) is owner:
+            del self._owners[owner.shard]
+        self._changed.set()
+        self.wake()
+
+    # -- what is heard
+
+    def _heard(self, shard: int) -> Callable[[Read | boki.Gap | BokiError], None]:
+        def heard(item: Read | boki.Gap | BokiError) -> None:
+            if not isinstance(item, Read):
+                return
+            self._claims.take(shard, item)
+            owner, newest = self._owners.get(shard), self._claims.newest[shard]
+            if owner is not None and newest is not None and owner.claim and newest.seqnum > owner.claim:
+                owner.over()
+            self._changed.set()
+
+        return heard
+
+    def _configured(self, item: Read | boki.Gap | BokiError) -> None:
+        if not isinstance(item, Read):
+            return
+        for event in PICKER.of(item.record.seqnum, item.envelope, about=self.found.config.queue):
+            if isinstance(event, Config) and item.record.seqnum > self.found.seqnum:
+                self.found = Found(event, item.record.seqnum)
+                self.wake()
+
+    # -- shards come and go
+
+    async def _balance(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._move()
+            except BokiError as error:
+                log.warning("shards could not be dealt", queue=self.found.config.queue, error=str(error))
+                if not error.retryable and not isinstance(error, Fenced):
+                    raise
+            try:
+                async with asyncio.timeout(self._tick_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def _standing(self, shard: int) -> Standing:
+        claim = self._claims.newest[shard]
+        holder = claim.who if claim is not None else NOBODY
+        dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
+        return Standing(holder, shard in self._owners, dead)
+
+    async def _move(self) -> None:
+        """Takes what is to be taken, and begins to give back what is to be given."""
+        config = self.found.config
+        alive = self._members.alive()
+        if self._members.may_act() and self.who not in alive:
+            alive = sorted([*alive, self.who])
+        planned = rebalance_rules.plan(config.queue, self._group, config.shards, alive)
+        todo = rebalance_rules.moves(self.who, planned, [self._standing(shard) for shard in range(config.shards)])
+        for shard in todo.give:
+            if shard not in self._giving:
+                task = asyncio.get_running_loop().create_task(
+                    self._owners[shard].give_back(), name="bokiqueue give back"
+                )
+                self._giving[shard] = task
+                task.add_done_callback(partial(self._given, shard))
+        await asyncio.gather(*(self._take(shard) for shard in todo.take))
+
+    def _given(self, shard: int, _: asyncio.Task[None]) -> None:
+        self._giving.pop(shard, None)
+        self._changed.set()
+
+    async def _take(self, shard: int) -> None:
+        owner = ShardOwner(self._log, shard, self._group, who=self.who, around=self, follower=self._follower)
+        try:
+            await owner.take(self._claims.newest[shard])
+        except Fenced:
+            return  # somebody was faster: his claim is heard of
+        self._owners[shard] = owner
+        newest = self._claims.newest[shard]
+        if newest is not None and newest.seqnum > owner.claim:
+            owner.over()  # heard while it was read what was before
+        self.wake()
+
+    def _members_changed(self) -> None:
+        self._changed.set()
+        self.wake()

@@ -1,0 +1,53 @@
+"""What a queue raises beside the errors of the SDK and of `bokilib`.
+
+BokiError
+├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
+└── LogBookError    NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed
+"""
+
+from __future__ import annotations
+
+from boki_common.errors import InvalidArgument, LogBookError
+
+
+class WrongMode(InvalidArgument):
+    """A queue is popped or consumed, never both: that was said when it was made.
+
+    Attributes:
+        expected: the mode that the call needs. found: the queue's.
+    """
+
+
+class QueueDiffers(InvalidArgument):
+    """The queue exists, with other settings than those that were asked for. They are the same for its whole life.
+
+    Attributes:
+        expected: what was asked for. found: what it has.
+    """
+
+
+class NoSuchGroup(InvalidArgument):
+    """No such group of consumers is registered: `await queue.register(group)`, once."""
+
+
+class NoSuchQueue(LogBookError):
+    """There is no queue of this name in the book: `BokiQueue.open` makes one."""
+
+
+class StaleReceipt(LogBookError):
+    """The message is not this handler's any more: its lease ran out, it was decided already, or the shard has another owner.
+
+    Nothing was appended, and nothing of this receipt ever will be.
+    """
+
+
+class QueueEmpty(LogBookError):
+    """There was no message, within the time that was given."""
+
+
+class ResultTrimmed(LogBookError):
+    """The pop is in the log, and what it took has been trimmed: this process was away for longer than the queue's grace.
+
+    Attributes:
+        seqnum: of the pop.
+    """

@@ -1,0 +1,141 @@
+"""A message as its handler has it.
+
+    async with message: await send(message.body)          # acked when it is left; given back, and raised, on an error
+
+What is decided about it is checked at once (`StaleReceipt`), and awaited only by who wants to know that it is in the log: a decision
+that is lost with its process is as if the process had died before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from boki_common.errors import BokiError, InvalidArgument
+from bokilib.contribution import Contribution
+from bokilib.errors import AppendUnknown
+from bokiqueue.delivery_rules import Hand
+from bokiqueue.errors import StaleReceipt
+from bokiqueue.events import Source
+from bokiqueue.items import body_of, delay_ms
+from bokiqueue.receipts import Receipt
+from bokiqueue.shard_owner import ShardOwner
+
+T = TypeVar("T")
+
+LEASE_MOST_S: Final = 12 * 3_600.0
+
+
+def check_lease(lease_s: float) -> float:
+    """Raises InvalidArgument."""
+    if not 0 < lease_s <= LEASE_MOST_S:
+        raise InvalidArgument(f"expected a lease of up to {LEASE_MOST_S:.0f} seconds, found {lease_s!r}", found=lease_s)
+    return lease_s
+
+
+class Message(Generic[T]):
+    """See the module.
+
+    Attributes:
+        id: (shard, seqnum, index): the same at each delivery, for effects outside that must happen once.
+        attempt: how often it was handed out, 1 the first time. key: as it was pushed.
+        pushed_ms: when, by the clock of the log. source: of a dead letter.
+    """
+
+    def __init__(self, owner: ShardOwner, receipt: Receipt, hand: Hand, kind: type[T]) -> None:
+        item = hand.entry.item
+        self.id: Final = (receipt.shard, *receipt.id)
+        self.attempt: Final = hand.attempt
+        self.key: Final = item.key
+        self.pushed_ms: Final = hand.entry.pushed_ms
+        self.source: Final[Source | None] = item.source
+        self.receipt: Final = receipt
+        self._owner = owner
+        self._item = item
+        self._kind = kind
+        self._decided = False
+        self._parted = False
+
+    def __repr__(self) -> str:
+        return f"<bokiqueue.Message {self.id} attempt={self.attempt}>"
+
+    @property
+    def body(self) -> T:
+        """What was pushed. Raises NotEncodable: it does not fit the queue's type."""
+        return body_of(self._kind, self._item)
+
+    def ack(self) -> asyncio.Future[None]:
+        """It is done. Awaited: the log has it.
+
+        Raises:
+            StaleReceipt: at once. Fenced: when awaited; the shard has another owner, who hands it out again.
+        """
+        sent = self._owner.ack(self.receipt)
+        self._decided = True
+        return sent
+
+    def nack(self, delay_s: float = 0.0) -> asyncio.Future[None]:
+        """It comes again, after so many seconds; messages of its key wait for it. As `ack`."""
+        sent = self._owner.nack(self.receipt, delay_ms(delay_s))
+        self._decided = True
+        return sent
+
+    def give_up(self, reason: str) -> asyncio.Future[None]:
+        """It becomes a dead letter now, whatever deliveries it has left. As `ack`."""
+        sent = self._owner.give_up(self.receipt, reason)
+        self._decided = True
+        return sent
+
+    def extend(self, lease_s: float) -> None:
+        """Its handler needs so many seconds from now on. Raises StaleReceipt."""
+        self._owner.extend(self.receipt, check_lease(lease_s))
+
+    def acked(self) -> Contribution:
+        """What makes a record of any library its ACK: for `bokilib.Atomic`, or `tx.add` of a transaction.
+
+        Within `async with message:`, which sees what became of the record: left without an error, it is in the log.
+        From now on its lease does not run out. Raises StaleReceipt.
+        """
+        part = self._owner.ack_part(self.receipt)
+        self._parted = True
+        return part
+
+    async def __aenter__(self) -> Message[T]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._decided:
+            return
+        if self._parted:
+            await self.part_ended(error)
+            if self._decided:
+                return
+        try:
+            _ = self.ack() if error is None else self.nack()
+        except StaleReceipt:
+            if error is None:
+                raise
+
+    async def part_ended(self, error: BaseException | None) -> None:
+        """What became of the record that `acked` went into: it happened without an error, and with one it did not, or is asked."""
+        happened = error is None
+        if isinstance(error, AppendUnknown):
+            happened = await _happened(error)
+        self._parted = False
+        self._decided = happened
+        self._owner.decided(self.receipt, happened=happened)
+
+
+async def _happened(unknown: AppendUnknown) -> bool:
+    """Asked until it is known."""
+    while True:
+        try:
+            found = await unknown.outcome(settle=True)
+        except BokiError as error:
+            if not error.retryable:
+                raise
+            continue
+        return type(found).__name__ == "Committed"

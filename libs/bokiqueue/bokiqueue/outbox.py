@@ -1,0 +1,80 @@
+"""What the owner of a shard has to append, while a record of it is on its way. Pure.
+
+One append of a shard is in flight; what is decided meanwhile goes as one record: ACKs, NACKs and the next DELIVER together. Dead letters
+go with their push to the other queue, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bokilib.contribution import Contribution
+from bokiqueue.events import Acked, ConsumerEvent, Dead, Delivered, Id, Item, Nacked
+
+DEAD_BYTES: Final = 256 * 1024
+"""Bodies of dead letters in one record: the next go in the next."""
+
+
+class Letter:
+    """A message that is given up, with its push to the queue of dead letters."""
+
+    __slots__ = ("id", "part", "size")
+
+    def __init__(self, id: Id, item: Item, part: Contribution | None) -> None:
+        self.id = id
+        self.part = part
+        self.size = len(bytes(item.body))
+
+
+class Outbox:
+    """What is to be appended together.
+
+    Attributes:
+        acks, letters: what is over once it is in the log. nacks: (id, attempt, due).
+    """
+
+    def __init__(self) -> None:
+        self.delivered: Final[list[Delivered]] = []
+        self.acks: Final[list[Id]] = []
+        self.nacks: Final[list[tuple[Id, int, int]]] = []
+        self.letters: Final[list[Letter]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.delivered or self.acks or self.nacks or self.letters)
+
+    def overflow(self) -> Outbox:
+        """Takes out what does not fit one record."""
+        rest = Outbox()
+        size = 0
+        for number, letter in enumerate(self.letters):
+            size += letter.size
+            if size > DEAD_BYTES and number:
+                rest.letters.extend(self.letters[number:])
+                del self.letters[number:]
+                break
+        return rest
+
+    def contribution(self, id: str, tag: str, expect: dict[str, int | None]) -> Contribution:
+        """The record.
+
+        Args:
+            id, tag: of the consumer's stream. expect: the owner's claim.
+        """
+        events: list[ConsumerEvent] = list(self.delivered)
+        if self.acks:
+            events.append(Acked(id, tuple(self.acks)))
+        if self.nacks:
+            events.append(
+                Nacked(
+                    id, tuple((nacked.seqnum, nacked.number, attempt, due_ms) for nacked, attempt, due_ms in self.nacks)
+                )
+            )
+        if self.letters:
+            events.append(Dead(id, tuple(letter.id for letter in self.letters)))
+        parts: Sequence[Contribution] = [letter.part for letter in self.letters if letter.part is not None]
+        return Contribution(
+            tuple(dict.fromkeys((tag, *(one for part in parts for one in part.tags)))),
+            expect,
+            (*events, *(event for part in parts for event in part.events)),
+        )

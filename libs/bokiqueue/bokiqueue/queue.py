@@ -1,0 +1,269 @@
+"""A queue of typed messages on one LogBook: see the package.
+
+    queue = await Queue.open(client.book("shop"), "emails", Email, dead_letter="emails.dead")
+    await queue.push(Email("ann@example.org"))
+    async with queue.consume() as messages:
+        async for message in messages:
+            async with message: ...
+
+Everything of a queue is in its book: any number of processes may use one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+import boki
+from boki_common.errors import InvalidArgument
+from bokilib import lease_rules
+from bokilib.contribution import Contribution
+from bokilib.log import Log, Tokens
+from bokilib.ports import BookPort, PayloadHook
+from bokiqueue import settings
+from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
+from bokiqueue.errors import QueueDiffers, WrongMode
+from bokiqueue.events import Config, Limits, Mode
+from bokiqueue.items import GROUP, check_name, item_of
+from bokiqueue.limit_rules import check_limits
+from bokiqueue.popper import Popper
+from bokiqueue.producer import Producer
+from bokiqueue.settings import Found
+from bokiqueue.sharding import SHARDS, check_shards
+
+T = TypeVar("T")
+
+MAX_DELIVERIES: Final = 5
+DEDUP_S: Final = 300.0
+NO_LIMITS: Final = Limits()
+
+
+class Queue(Generic[T]):
+    """See the module. Made by `Queue.open`.
+
+    Attributes:
+        name, kind: of the queue, of its messages. log: of the book; share it with other libraries to commit together with them.
+    """
+
+    def __init__(self, log: Log, found: Found, kind: type[T], random: Tokens) -> None:
+        self.name: Final = found.config.queue
+        self.kind: Final = kind
+        self.log: Final = log
+        self._found = found
+        self._random = random
+        self._producer = Producer(log, found.config, random)
+        self._popper: Popper | None = None
+
+    def __repr__(self) -> str:
+        return f"<bokiqueue.Queue {self.name!r}>"
+
+    @classmethod
+    async def open(
+        cls,
+        book: BookPort | Log,
+        name: str,
+        kind: type[T],
+        *,
+        mode: Mode | None = None,
+        shards: int | None = None,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        dedup_s: float | None = None,
+        limits: Limits | None = None,
+        hook: PayloadHook | None = None,
+        random: Tokens | None = None,
+    ) -> Queue[T]:
+        """The queue of a name, which is made if there is none.
+
+        Args:
+            book: a `boki.Book`, or the `bokilib.Log` of a store: what commits together shares it.
+            kind: of messages: whatever msgspec knows, or a model of pydantic; `object` for any JSON.
+            mode: "consume" (default): with leases and acknowledgements. "pop": taken and gone, as in the paper.
+            shards: default 8; so many members can consume. max_deliveries: default 5; 0: as often as it takes.
+            dead_letter: the queue that gets what was handed out so often; it is made too. Without one it is dropped.
+            dedup_s: for how long ids of messages are remembered, default 300. limits: of each group's handlers.
+            hook, random: as of `bokilib.Log`; not beside one.
+
+        Raises:
+            QueueDiffers: it exists, and is not as was asked for.
+        """
+        check_name(name, "queue")
+        if isinstance(book, Log) and hook is not None:
+            raise InvalidArgument("expected hook= where the Log is made, found it beside one")
+        log = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
+        asked = {
+            "mode": mode,
+            "shards": shards,
+            "max_deliveries": max_deliveries,
+            "dead_letter": dead_letter,
+            "dedup_ms": None if dedup_s is None else round(dedup_s * 1000),
+            "limits": limits,
+        }
+        given = {field: value for field, value in asked.items() if value is not None}
+        found = await settings.find(log, name)
+        if found is None:
+            made = _config(name, given)
+            found = await settings.change(log, name, lambda config: config or made)
+        _check_same(found.config, given)
+        if found.config.dead_letter is not None:
+            dead = _config(found.config.dead_letter, {"shards": 1})
+            await settings.change(log, dead.queue, lambda config: config or dead)
+        return cls(log, found, kind, random or boki.SystemRandom())
+
+    # -- pushing
+
+    async def push(self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0) -> int:
+        """Pushes a message; returns where it is in the book.
+
+        Args:
+            key: messages of one key are handled in the order of their pushes, one at a time.
+            dedup_id: a second message with it within the queue's window is dropped. With a key, of those of that key.
+            delay_s: it is handed out so much later, at most 900 s.
+
+        Raises:
+            NotEncodable, InvalidArgument, AtomicTooLarge: nothing was sent. AppendUnknown: `await error.outcome()`, or push it again
+            under the same `dedup_id`.
+        """
+        return await self._producer.push([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s)])
+
+    async def push_many(self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0) -> int:
+        """Pushes messages as one record: all, in this order, or none. Raises as `push`; AtomicTooLarge over 512 KiB."""
+        return await self._producer.push([item_of(body, key=key, delay_s=delay_s) for body in bodies])
+
+    def pushed(
+        self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0
+    ) -> Contribution:
+        """What makes a record of any library this push: for `bokilib.Atomic`, or `tx.add` of a transaction."""
+        return self._producer.part([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s)])
+
+    # -- consuming
+
+    def consume(
+        self,
+        *,
+        group: str = GROUP,
+        prefetch: int = PREFETCH,
+        lease_s: float = LEASE_S,
+        who: str | None = None,
+        member_lease_s: float = lease_rules.LEASE_S,
+    ) -> Consumer[T]:
+        """A member of a group of consumers; enter it, and iterate. Each group gets all messages.
+
+        Args:
+            prefetch: messages that handlers of this member have, or that wait for them.
+            lease_s: a handler has it for so long; then the message comes again. `message.extend` asks for more.
+            who: this member, in the log: unique. member_lease_s: after so much silence others take its shards.
+
+        Raises:
+            WrongMode: the queue is popped. InvalidArgument.
+        """
+        self._check_mode("consume")
+        config = self._found.config
+        if group not in config.groups:
+            raise settings.no_such_group(config, group)
+        dead = None
+        if config.dead_letter is not None:
+            dead = Producer(self.log, _config(config.dead_letter, {"shards": 1}), self._random)
+        return Consumer(
+            self.log,
+            self._found,
+            self.kind,
+            group,
+            who=who or self._random.token(8).hex(),
+            prefetch=prefetch,
+            lease_s=lease_s,
+            member_lease_s=member_lease_s,
+            dead_letters=dead,
+        )
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups of consumers, by name."""
+        return sorted(self._found.config.groups)
+
+    async def register(self, group: str) -> None:
+        """Adds a group of consumers, which gets what is pushed from now on; nothing, if there is one. It keeps messages until dropped."""
+        self._check_mode("consume")
+        check_name(group, "group", slash=False)
+        now = await self.log.book.now(consistency="linearizable")
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.with_group(config, self.name, group, now + 1)
+        )
+
+    async def drop(self, group: str) -> None:
+        """Ends a group: it holds back no messages any more. Raises NoSuchGroup."""
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.without_group(config, self.name, group)
+        )
+
+    # -- popping
+
+    async def pop(self, *, timeout: float = 0.0) -> T:
+        """Takes the oldest message of some shard: it is gone, whatever becomes of this process.
+
+        Args:
+            timeout: seconds to wait for one.
+
+        Raises:
+            QueueEmpty. WrongMode: the queue is consumed. AppendUnknown: perhaps one was taken. NotEncodable.
+        """
+        return await self._pops().pop(self.kind, timeout)
+
+    async def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
+        """The same of one shard."""
+        if not 0 <= shard < self._found.config.shards:
+            raise InvalidArgument(
+                f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
+            )
+        return await self._pops().pop(self.kind, timeout, shard)
+
+    def _pops(self) -> Popper:
+        self._check_mode("pop")
+        if self._popper is None:
+            self._popper = Popper(self.log, self._found.config, self._random.token(1)[0])
+        return self._popper
+
+    def _check_mode(self, needed: Mode) -> None:
+        found = self._found.config.mode
+        if found != needed:
+            raise WrongMode(
+                f"queue {self.name!r} was made to {found}, this needs one made with mode={needed!r}",
+                expected=needed,
+                found=found,
+            )
+
+
+def _config(name: str, given: Mapping[str, object]) -> Config:
+    """The settings of a new queue. Raises InvalidArgument."""
+    chosen: dict[str, object] = {
+        "mode": "consume",
+        "shards": SHARDS,
+        "max_deliveries": MAX_DELIVERIES,
+        "dead_letter": None,
+        "dedup_ms": round(DEDUP_S * 1000),
+        "limits": NO_LIMITS,
+        **given,
+    }
+    config = Config(queue=name, groups={GROUP: 1} if chosen["mode"] == "consume" else {}, **chosen)  # type: ignore[arg-type] # see below
+    if config.mode not in ("consume", "pop"):
+        raise InvalidArgument(f"expected mode to be 'consume' or 'pop', found {config.mode!r}", found=config.mode)
+    check_shards(config.shards, check_limits(config.limits).in_flight)
+    if type(config.max_deliveries) is not int or config.max_deliveries < 0:
+        raise InvalidArgument(f"expected max_deliveries, or 0 for any number, found {config.max_deliveries!r}")
+    if config.dead_letter is not None:
+        check_name(config.dead_letter, "queue")
+        if config.dead_letter == name:
+            raise InvalidArgument(f"expected another queue for dead letters, found {name!r} itself", found=name)
+    return config
+
+
+def _check_same(config: Config, given: Mapping[str, object]) -> None:
+    """Raises QueueDiffers."""
+    for field, value in given.items():
+        found = getattr(config, field)
+        if found != value:
+            raise QueueDiffers(
+                f"queue {config.queue!r} exists with {field}={found!r}, asked for {value!r}: that is the same for its whole life",
+                expected=value,
+                found=found,
+            )

@@ -1,0 +1,60 @@
+"""Which member of a group has which shard. Pure.
+
+- Members are who is heard of; shards are dealt to them in turn, by name, from a place that depends on the queue and the group, so that of
+  many small queues not all are at the first member. Everybody who hears of the same members comes to the same plan.
+- A member takes what the plan gives it and nobody has, or a dead member has, or this process had in an earlier life.
+- A member gives back what the plan gives to another who is alive: it hands out nothing more, waits for what is in flight, and says in
+  the log that it is done. Then the other takes it at once, and nothing was handed out twice.
+- Members may differ about who is alive; the fence of each shard decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import xxhash
+
+NOBODY = ""
+"""Who claims a shard to give it back."""
+
+
+def plan(queue: str, group: str, shards: int, members: Sequence[str]) -> list[str]:
+    """The member of each shard, by number; "" where there is no member."""
+    names = sorted(members)
+    if not names:
+        return [NOBODY] * shards
+    first = xxhash.xxh3_64_intdigest(f"{queue}/{group}".encode())
+    return [names[(first + shard) % len(names)] for shard in range(shards)]
+
+
+class Standing(NamedTuple):
+    """What is known of a shard.
+
+    Attributes:
+        holder: who claimed it last; "" nobody, or it was given back. mine: whether this incarnation holds it.
+        dead: whether the holder was not heard of for a lease.
+    """
+
+    holder: str
+    mine: bool
+    dead: bool
+
+
+class Moves(NamedTuple):
+    """What a member is to do, by numbers of shards."""
+
+    take: list[int]
+    give: list[int]
+
+
+def moves(me: str, planned: Sequence[str], standings: Sequence[Standing]) -> Moves:
+    """What this member is to take and to give back."""
+    take, give = [], []
+    for shard, (member, standing) in enumerate(zip(planned, standings, strict=True)):
+        if standing.mine:
+            if member not in (me, NOBODY):
+                give.append(shard)
+        elif member == me and (standing.holder in (NOBODY, me) or standing.dead):
+            take.append(shard)
+    return Moves(take, give)

@@ -1,0 +1,108 @@
+"""A queue's settings in the log: read, made, changed. One record says all, and the newest counts.
+
+Whoever changes them expects the newest that he read; who was faster is read, and the change is made to that. What depends on settings
+(a checkpoint that trims) expects their stream too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from boki_common.errors import Conflict
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+from bokiqueue.errors import NoSuchGroup, NoSuchQueue
+from bokiqueue.events import PICKER, Config
+
+
+class Found(NamedTuple):
+    """Settings, and where they stand."""
+
+    config: Config
+    seqnum: int
+
+
+async def find(log: Log, queue: str, at_most: int | None = None) -> Found | None:
+    """The newest settings, as of now or of a snapshot; None: there is no such queue."""
+    place = at_most if at_most is not None else await log.book.now(consistency="linearizable")
+    while True:
+        record = await log.book.read_prev(tags.queue_config(queue), at_most=place)
+        if record is None:
+            return None
+        for event in PICKER.of(record.seqnum, await log.open(record), about=queue):
+            if isinstance(event, Config):
+                return Found(event, record.seqnum)
+        place = record.seqnum - 1
+
+
+async def existing(log: Log, queue: str) -> Found:
+    """The newest settings. Raises NoSuchQueue."""
+    found = await find(log, queue)
+    if found is None:
+        raise NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
+    return found
+
+
+async def change(log: Log, queue: str, alter: Callable[[Config | None], Config]) -> Found:
+    """Changes the settings, once nobody is faster; appends nothing if they are so already.
+
+    Args:
+        alter: makes the new settings of the newest ones, None for none. It may run several times.
+    """
+    while True:
+        snapshot = await log.book.now(consistency="linearizable")
+        found = await find(log, queue, snapshot)
+        config = alter(found.config if found is not None else None)
+        if found is not None and config == found.config:
+            return found
+        tag = tags.queue_config(queue)
+        try:
+            seqnum = await log.append(Contribution((tag,), {tag: snapshot}, (config,)), settle=True)
+        except Conflict:
+            continue
+        await log.book.trim([(tag, seqnum)])
+        return Found(config, seqnum)
+
+
+async def again(log: Log, found: Found) -> Found:
+    """The same settings once more, so that they are not old. Raises Conflict: they were changed."""
+    tag = tags.queue_config(found.config.queue)
+    seqnum = await log.append(Contribution((tag,), {tag: found.seqnum}, (found.config,)), settle=True)
+    await log.book.trim([(tag, seqnum)])
+    return Found(found.config, seqnum)
+
+
+def with_group(config: Config | None, queue: str, group: str, start: int) -> Config:
+    """The settings with one group more; those that have it stay as they are."""
+    known = must_exist(config, queue)
+    if group in known.groups:
+        return known
+    return msgspec.structs.replace(known, groups={**known.groups, group: start})
+
+
+def without_group(config: Config | None, queue: str, group: str) -> Config:
+    """The settings without a group. Raises NoSuchGroup."""
+    known = must_exist(config, queue)
+    if group not in known.groups:
+        raise no_such_group(known, group)
+    return msgspec.structs.replace(known, groups={name: at for name, at in known.groups.items() if name != group})
+
+
+def must_exist(config: Config | None, queue: str) -> Config:
+    """Raises NoSuchQueue."""
+    if config is None:
+        raise NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
+    return config
+
+
+def no_such_group(config: Config, group: str) -> NoSuchGroup:
+    """The error for a group that is not registered."""
+    return NoSuchGroup(
+        f"queue {config.queue!r} has no group {group!r}, only {sorted(config.groups)}: `await queue.register({group!r})` adds it",
+        found=group,
+        expected=sorted(config.groups),
+    )

@@ -1,0 +1,450 @@
+"""The owner of one shard for one group: it holds the fence, has the messages in memory, and appends what is decided.
+
+    owner = ShardOwner(...); await owner.take(last)
+    owner.hand_out(most)                     # Hands, at once or (awaited) through `deliver` once DELIVER is in the log
+    await owner.ack(receipt)
+
+- One append in flight: what is decided meanwhile is the next record (`outbox`). Each expects the claim; who lost it hears so, and is
+  over: nothing of it happens any more, and its handlers' receipts are stale.
+- What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they say what became of
+  it the message is pinned, and a checkpoint covers nothing that may come after.
+- Reading goes ahead by so many messages, and stops there.
+- A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+import boki
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from bokilib import tags
+from bokilib.conflict_rules import Claim
+from bokilib.contribution import Contribution
+from bokilib.fence import Claimed, Fence
+from bokilib.follower import Follower
+from bokilib.log import Log, Read
+from bokiqueue import receipts
+from bokiqueue.checkpointing import Checkpointing
+from bokiqueue.delivery_rules import READ_AHEAD, Batch, Deliveries, Hand
+from bokiqueue.events import PICKER, Acked, Id, Item, Pushed, Source, consumer_id, shard_id
+from bokiqueue.limit_rules import Rate, share
+from bokiqueue.log_clock import LogClock
+from bokiqueue.outbox import Letter, Outbox
+from bokiqueue.producer import Producer
+from bokiqueue.rebalance_rules import NOBODY
+from bokiqueue.receipts import Receipt
+from bokiqueue.settings import Found
+from bokiqueue.shard_state import Progress
+
+AGAIN_S: Final = 0.1
+"""Between an append that could not be sent and the next."""
+TOO_OFTEN: Final = "handed out too often"
+
+log = get_logger(__name__)
+
+
+class Surroundings(Protocol):
+    """What an owner needs of its consumer."""
+
+    @property
+    def found(self) -> Found: ...
+
+    @property
+    def dead_letters(self) -> Producer | None: ...
+
+    def wake(self) -> None: ...
+
+    def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None: ...
+
+    def lost(self, owner: ShardOwner) -> None: ...
+
+
+class ShardOwner:
+    """See the module. Invariant: while `owned`, all messages from the floor up to what was read that are not over are in memory.
+
+    Attributes:
+        claim: of this owner; 0 before, and when it is over.
+    """
+
+    def __init__(self, log: Log, shard: int, group: str, *, who: str, around: Surroundings, follower: Follower) -> None:
+        config = around.found.config
+        self.shard: Final = shard
+        self.claim = 0
+        self.fence: Final = Fence(
+            log,
+            tags.queue_owner(config.queue, shard, group),
+            f"shard {shard} of queue {config.queue!r} for {group!r}",
+            who=who,
+        )
+        self._id: Final = consumer_id(config.queue, shard, group)
+        self._tag: Final = tags.queue_consumer(config.queue, shard, group)
+        self._messages: Final = tags.queue_messages(config.queue, shard)
+        self._log = log
+        self._around = around
+        self._follower = follower
+        self._checkpoints = Checkpointing(log, config.queue, shard, group)
+        self._clock = LogClock()
+        self._share = share(config.limits.in_flight, config.shards, shard)
+        self._rate = Rate(config.limits.per_second / config.shards, self._now_s())
+        self._deliveries: Deliveries | None = None
+        self._outbox = Outbox()
+        self._sent: asyncio.Future[None] = self._future()
+        self._sender: asyncio.Task[None] | None = None
+        self._giving = False
+        self._ended: asyncio.Event | None = None
+        self._following = False
+
+    # -- the fence
+
+    async def take(self, last: Claim | None) -> None:
+        """Claims the shard over `last`, and folds what its owners left. Raises Fenced: somebody was faster; errors of reads."""
+        claim = await self.fence.take(last)
+        progress, time_ms = await self._checkpoints.load(claim, self._around.found.config)
+        self._clock.observe(time_ms, self._now_s())
+        careful = last is not None and last.who != NOBODY
+        most = self._around.found.config.max_deliveries
+        self._deliveries = Deliveries(self._id, progress, max_deliveries=most, careful=careful)
+        self.claim = claim
+        self._follow(max(progress.floor.seqnum, 1))
+        self._around.wake()
+
+    @property
+    def owned(self) -> bool:
+        """Whether it is the shard's owner, as far as it knows."""
+        return bool(self.claim)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are handed out."""
+        return len(self._deliveries.flights) if self._deliveries is not None else 0
+
+    @property
+    def progress(self) -> Progress:
+        """How far the group has come."""
+        return self._owned().progress
+
+    def over(self) -> None:
+        """The shard has another owner: nothing of this one happens any more."""
+        if not self.claim:
+            return
+        self.claim = 0
+        self._stop_following()
+        sent, self._sent = self._sent, self._future()
+        if not sent.done():
+            sent.set_exception(self.fence.over())
+        if self._ended is not None:
+            self._ended.set()
+        self._around.lost(self)
+
+    async def give_back(self) -> None:
+        """Hands out nothing more, waits for what is in flight, and says that nobody owns the shard."""
+        self._giving = True
+        self._return_prefetched()
+        while self.claim and (self.in_flight or self._sender is not None):
+            self.expire()
+            await self._until_something_ends()
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Says that nobody owns the shard, once what was decided is in the log: what is in flight comes again, at once."""
+        self._giving = True
+        self._return_prefetched()
+        while self._sender is not None:
+            await asyncio.wait([self._sender])
+        if not self.claim:
+            return
+        free = Contribution((self.fence.tag,), dict(self.fence.expect), (Claimed(self.fence.name, NOBODY),))
+        try:
+            await self._log.append(free, settle=True)
+        except Conflict:
+            pass  # somebody took it already
+        self.over()
+
+    def _return_prefetched(self) -> None:
+        """What no handler has yet comes again, and this delivery does not count."""
+        if not self.claim:
+            return
+        deliveries = self._owned()
+        for id in deliveries.not_begun():
+            self._outbox.nacks.append((id, deliveries.flights[id].attempt - 1, 0))
+            deliveries.pin(id)
+        if self._outbox:
+            self._send()
+
+    async def _until_something_ends(self) -> None:
+        """Until a decision is in the log, or a lease runs out."""
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+            return
+        self._ended = asyncio.Event()
+        deadline_s = self._owned().next_deadline_s()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._ended.wait()
+        except TimeoutError:
+            pass
+
+    async def close(self) -> None:
+        """Ends at once; the claim stays until somebody takes over."""
+        self._stop_following()
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        self.claim = 0
+
+    # -- messages come in
+
+    def _follow(self, start: int) -> None:
+        self._following = True
+        self._follower.add(self._messages, start, self._pushed)
+
+    def _stop_following(self) -> None:
+        if self._following:
+            self._following = False
+            self._follower.discard(self._messages)
+
+    def _pushed(self, item: Read | boki.Gap | BokiError) -> None:
+        deliveries = self._owned()
+        if isinstance(item, boki.Gap):
+            if item.kind is not boki.GapKind.TRIMMED:
+                log.error("messages are lost", queue=self._id, first=item.first, last=item.last)
+            return
+        if isinstance(item, BokiError):
+            log.error("a record of messages cannot be read", queue=self._id, error=str(item))
+            return
+        config = self._around.found.config
+        items = tuple(
+            one
+            for event in PICKER.of(item.record.seqnum, item.envelope, about=shard_id(config.queue, self.shard))
+            if isinstance(event, Pushed)
+            for one in event.items
+        )
+        self._clock.observe(item.record.time_ms, self._now_s())
+        deliveries.offer(item.record.seqnum, item.record.time_ms, items)
+        self._checkpoints.read(len(item.record.data))
+        if len(deliveries) >= READ_AHEAD:
+            self._stop_following()
+        self._around.wake()
+
+    def _read_on(self) -> None:
+        if not self._following and self.claim and len(self._owned()) <= READ_AHEAD // 2:
+            self._follow(self._owned().progress.read + 1)
+
+    # -- messages go out
+
+    def hand_out(self, most: int) -> list[Hand]:
+        """What handlers get now; what has to wait for its DELIVER comes through `deliver`."""
+        if not self.claim or self._giving or self._around.found.config.paused:
+            return []
+        deliveries, now_s = self._owned(), self._now_s()
+        room = min(most, self._share - self.in_flight, self._rate.allowed(now_s))
+        batch = deliveries.take(room, self._clock.now_ms(now_s)) if room > 0 else None
+        if batch is None:
+            return []
+        for hand in batch.dead:
+            self._give_up(hand, TOO_OFTEN)
+        if batch.delivered is None:
+            return []
+        self._rate.take(len(batch.hands), now_s)
+        self._outbox.delivered.append(batch.delivered)
+        self._send()
+        sent = self._sent
+        if not batch.logged_first:
+            return batch.hands
+        sent.add_done_callback(lambda done: self._delivered(batch, done))
+        return []
+
+    def _delivered(self, batch: Batch, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._around.deliver(self, batch.hands)
+
+    def _give_up(self, hand: Hand, reason: str) -> None:
+        """A letter for the queue of dead letters; without one the message ends here."""
+        id, item = hand.entry.id, hand.entry.item
+        producer, part = self._around.dead_letters, None
+        if producer is not None:
+            queue = self._around.found.config.queue
+            source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason)
+            part = producer.part([Item(item.body, item.key, None, 0, source)])
+        else:
+            log.warning("a message is given up", queue=self._id, seqnum=id.seqnum, number=id.number, reason=reason)
+        self._outbox.letters.append(Letter(id, item, part))
+        self._send()
+
+    def begin(self, receipt: Receipt, lease_s: float) -> bool:
+        """A handler has a message from now on, for so long; False: it is not to have it any more."""
+        if self.claim != receipt.claim or self._owned().attempt(receipt.id) != receipt.attempt:
+            return False
+        self._owned().begin(receipt.id, self._now_s() + lease_s)
+        return True
+
+    def next_s(self) -> float | None:
+        """When something changes by itself: a lease runs out, or a message is due, or the rate allows one."""
+        if not self.claim:
+            return None
+        deliveries, now_s = self._owned(), self._now_s()
+        times = [deliveries.next_deadline_s()]
+        due_ms = deliveries.next_due_ms()
+        if due_ms is not None:
+            times.append(self._clock.when_s(due_ms, now_s))
+        if len(deliveries) > self.in_flight and not self._rate.allowed(now_s):
+            times.append(self._rate.next_s(now_s))
+        return min((time for time in times if time is not None), default=None)
+
+    def expire(self) -> None:
+        """Messages whose lease ran out come again."""
+        if self.claim:
+            for id in self._owned().expired(self._now_s()):
+                self._owned().expires(id)
+
+    # -- what handlers decide
+
+    def check(self, receipt: Receipt) -> None:
+        """Raises StaleReceipt."""
+        self.expire()
+        attempt = self._owned().attempt(receipt.id) if self.claim else None
+        receipts.check(receipt, self.claim, attempt)
+
+    def ack(self, receipt: Receipt) -> asyncio.Future[None]:
+        """It is done. Raises StaleReceipt at once; awaited, Fenced: it is not."""
+        self.check(receipt)
+        self._owned().pin(receipt.id)
+        self._outbox.acks.append(receipt.id)
+        self._send()
+        return self._sent
+
+    def nack(self, receipt: Receipt, delay_ms: int) -> asyncio.Future[None]:
+        """It comes again, after a while. As `ack`."""
+        self.check(receipt)
+        self._owned().pin(receipt.id)
+        due_ms = self._clock.now_ms(self._now_s()) + delay_ms if delay_ms else 0
+        self._outbox.nacks.append((receipt.id, receipt.attempt, due_ms))
+        self._send()
+        return self._sent
+
+    def give_up(self, receipt: Receipt, reason: str) -> asyncio.Future[None]:
+        """It becomes a dead letter. As `ack`."""
+        self.check(receipt)
+        deliveries = self._owned()
+        deliveries.pin(receipt.id)
+        self._give_up(Hand(deliveries.entries[receipt.id], receipt.attempt), reason)
+        return self._sent
+
+    def extend(self, receipt: Receipt, lease_s: float) -> None:
+        """Its handler needs so long from now on. Raises StaleReceipt."""
+        self.check(receipt)
+        self._owned().begin(receipt.id, self._now_s() + lease_s)
+
+    def ack_part(self, receipt: Receipt) -> Contribution:
+        """What makes a record its ACK. The message is pinned until `decided`. Raises StaleReceipt."""
+        if not self._checkpoints.is_flying(receipt):
+            self.check(receipt)
+            self._owned().pin(receipt.id)
+            self._checkpoints.flies(receipt)
+        elif self.claim != receipt.claim:
+            receipts.check(receipt, self.claim, None)
+        return Contribution((self._tag,), dict(self.fence.expect), (Acked(self._id, (receipt.id,)),))
+
+    def decided(self, receipt: Receipt, *, happened: bool) -> None:
+        """What became of a record with an `ack_part`."""
+        self._checkpoints.landed(receipt)
+        if self.claim != receipt.claim:
+            return
+        if happened:
+            self._end(receipt.id)
+            self._ended_one()
+        else:
+            self._owned().unpin(receipt.id)
+
+    # -- appends
+
+    def _send(self) -> None:
+        """Sees to it that the outbox is appended; `_sent` is done when it is."""
+        if self._sender is None:
+            task = asyncio.get_running_loop().create_task(self._send_all(), name="bokiqueue owner")
+            self._sender = task
+
+    async def _send_all(self) -> None:
+        try:
+            while self._outbox and self.claim:
+                box, self._outbox = self._outbox, Outbox()
+                sent, self._sent = self._sent, self._future()
+                self._outbox.letters.extend(box.overflow().letters)
+                await self._append(box, sent)
+                if self.claim and self._checkpoints.due:
+                    await self._checkpoint()
+        except Exception as error:
+            log.error("the owner of a shard ended", queue=self._id, error=str(error))
+            self.over()
+            raise
+        finally:
+            self._sender = None
+
+    async def _append(self, box: Outbox, sent: asyncio.Future[None]) -> None:
+        one = box.contribution(self._id, self._tag, self.fence.expect)
+        while True:
+            try:
+                seqnum = await self._log.append(one, seen=self._checkpoints.high, settle=True)
+                break
+            except Conflict:
+                sent.set_exception(self.fence.over())
+                self.over()
+                return
+            except BokiError as error:
+                if not error.retryable:
+                    sent.set_exception(error)
+                    raise
+            await asyncio.sleep(AGAIN_S)
+        self._checkpoints.appended(seqnum)
+        if not self.claim:
+            sent.set_exception(self.fence.over())
+            return
+        deliveries = self._owned()
+        for id in box.acks:
+            self._end(id)
+        for letter in box.letters:
+            self._end(letter.id)
+        for id, attempt, due_ms in box.nacks:
+            deliveries.again(id, attempt, due_ms)
+        if not sent.done():
+            sent.set_result(None)
+        self._ended_one()
+
+    def _end(self, id: Id) -> None:
+        self._owned().over(id)
+
+    def _ended_one(self) -> None:
+        self._read_on()
+        if self._ended is not None:
+            self._ended.set()
+        self._around.wake()
+
+    async def _checkpoint(self) -> None:
+        deliveries = self._owned()
+        deliveries.raise_floor()
+        try:
+            now_ms = self._clock.now_ms(self._now_s())
+            await self._checkpoints.make(deliveries.progress, self.fence, self._around.found, now_ms)
+        except Conflict as conflict:
+            if self.fence.moved(conflict):
+                self.over()
+            return  # the settings changed: the next one expects those
+        await self._checkpoints.trim()
+
+    def _owned(self) -> Deliveries:
+        assert self._deliveries is not None, "nothing was claimed: `await owner.take(...)`"
+        return self._deliveries
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+    @staticmethod
+    def _future() -> asyncio.Future[None]:
+        """A future of which nobody need ask."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future

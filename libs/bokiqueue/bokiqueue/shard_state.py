@@ -1,0 +1,201 @@
+"""How far a group has come in a shard: the fold of its consumer's stream. Pure.
+
+- Every event says all of a message's state anew (attempts are numbers, not increments), so to apply one again that is known already,
+  and what followed it, changes nothing: a checkpoint may know more than `covers` says, never less.
+- The state is that of the newest complete checkpoint, with all above its `covers` on top: also what stands *before* the checkpoint in
+  the stream. A checkpoint is composed while decisions are on their way; those land between.
+- A message is *over* (acked, given up, or a copy), *delivered* (handed out, undecided), *due* (comes again), *held* (passed over: its
+  key was busy, or its time has not come) or fresh. Below `floor` all is over.
+- `read`: up to there copies were told from firsts, in order. Who reads those messages again takes what is over from here, and does
+  not ask the window again, which has moved on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bokilib.checkpoint_rules import Part, newest_first
+from bokiqueue.dedup import Window
+from bokiqueue.events import START, Acked, Checkpoint, ConsumerEvent, Dead, Delivered, Id, Nacked
+
+
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """The data of a checkpoint.
+
+    Attributes:
+        over: (seqnum, first index, last index). attempts: where it is more than one, or the message is due.
+        due: when by the clock of the log. first_ms: ids of the deduplication window.
+    """
+
+    floor: Id
+    read: int
+    upto: Id
+    over: tuple[tuple[int, int, int], ...]
+    held: tuple[Id, ...]
+    attempts: tuple[tuple[Id, int], ...]
+    due: tuple[tuple[Id, int], ...]
+    first_ms: tuple[tuple[str, int], ...]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Kept)
+
+
+class Progress:
+    """See the module. Invariant: nothing that is kept is below `floor`, and nothing is both over and anything else."""
+
+    def __init__(self, start: int, window: Window) -> None:
+        """`start`: seqnum of the first record of messages that the group gets."""
+        self.floor = Id(start, 0)
+        self.read = max(start - 1, 0)
+        self.upto = START
+        self.over: set[Id] = set()
+        self.held: set[Id] = set()
+        self.attempts: dict[Id, int] = {}
+        self.due: dict[Id, int] = {}
+        self.window: Final = window
+
+    def is_over(self, id: Id) -> bool:
+        """Whether nothing is to be done for a message any more."""
+        return id < self.floor or id in self.over
+
+    def is_delivered(self, id: Id) -> bool:
+        """Whether it was handed out, and not decided: its handler may have died with it."""
+        return id <= self.upto and id not in self.held and id not in self.due and not self.is_over(id)
+
+    def attempt(self, id: Id) -> int:
+        """How often it was handed out."""
+        return self.attempts.get(id, 1 if self.is_delivered(id) else 0)
+
+    def apply(self, event: ConsumerEvent) -> None:
+        """Takes what the consumer's stream says."""
+        match event:
+            case Delivered(upto=upto, held=held, again=again):
+                self.held.update(id for id in held if not self.is_over(id))
+                self.upto = max(self.upto, upto)
+                for seqnum, index, attempt in again:
+                    self._handed_out(Id(seqnum, index), attempt)
+            case Acked(ids=ids) | Dead(ids=ids):
+                for id in ids:
+                    self.ends(id)
+            case Nacked(items=items):
+                for seqnum, index, attempt, due_ms in items:
+                    id = Id(seqnum, index)
+                    if not self.is_over(id):
+                        self.held.discard(id)
+                        self.attempts[id], self.due[id] = attempt, due_ms
+            case Checkpoint():
+                pass
+
+    def _handed_out(self, id: Id, attempt: int) -> None:
+        if self.is_over(id):
+            return
+        self.held.discard(id)
+        self.due.pop(id, None)
+        if attempt > 1:
+            self.attempts[id] = attempt
+        else:
+            self.attempts.pop(id, None)
+
+    def ends(self, id: Id) -> None:
+        """Nothing is to be done for a message any more."""
+        self.held.discard(id)
+        self.attempts.pop(id, None)
+        self.due.pop(id, None)
+        if id >= self.floor:
+            self.over.add(id)
+
+    def raise_floor(self, lowest: Id | None) -> None:
+        """Forgets what is below the lowest message that is not over; None: all that was read is."""
+        floor = lowest if lowest is not None else Id(self.read + 1, 0)
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        self.over = {id for id in self.over if id >= floor}
+
+    def encode(self, now_ms: int) -> bytes:
+        """The data of a checkpoint."""
+        return _encoder.encode(
+            Kept(
+                self.floor,
+                self.read,
+                self.upto,
+                tuple(_runs(sorted(self.over))),
+                tuple(sorted(self.held)),
+                tuple(sorted(self.attempts.items())),
+                tuple(sorted(self.due.items())),
+                tuple(self.window.items(now_ms)),
+            )
+        )
+
+
+def _runs(ids: Iterable[Id]) -> Iterable[tuple[int, int, int]]:
+    """Neighbours of one record together."""
+    run: tuple[int, int, int] | None = None
+    for seqnum, index in ids:
+        if run is not None and run[0] == seqnum and run[2] + 1 == index:
+            run = (seqnum, run[1], index)
+            continue
+        if run is not None:
+            yield run
+        run = (seqnum, index, index)
+    if run is not None:
+        yield run
+
+
+def decode(data: bytes, window_ms: int) -> Progress:
+    """A state as a checkpoint kept it."""
+    kept = _decoder.decode(data)
+    progress = Progress(1, Window(window_ms, kept.first_ms))
+    progress.floor, progress.read, progress.upto = kept.floor, kept.read, kept.upto
+    progress.over = {Id(seqnum, index) for seqnum, first, last in kept.over for index in range(first, last + 1)}
+    progress.held = set(kept.held)
+    progress.attempts = dict(kept.attempts)
+    progress.due = dict(kept.due)
+    return progress
+
+
+class Row(NamedTuple):
+    """One record of a consumer's stream."""
+
+    seqnum: int
+    time_ms: int
+    by: str
+    events: Sequence[ConsumerEvent]
+
+
+class Folded(NamedTuple):
+    """What a stream came to.
+
+    Attributes:
+        covers: of the checkpoint that counted, 0 for none.
+    """
+
+    progress: Progress
+    covers: int
+
+
+def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
+    """The state that a stream's records come to.
+
+    Args:
+        rows: ascending, from the newest complete checkpoint's `covers + 1` or before, up to a place.
+        start: where the group begins, if there is no checkpoint.
+    """
+    parts = [
+        Part(row.seqnum, row.time_ms, event.covers, event.part, event.parts, row.by, event.data)
+        for row in reversed(rows)
+        for event in row.events
+        if isinstance(event, Checkpoint)
+    ]
+    wholes = newest_first(parts)
+    covers = wholes[0].covers if wholes else 0
+    progress = decode(wholes[0].data, window_ms) if wholes else Progress(start, Window(window_ms))
+    for row in rows:
+        if row.seqnum > covers:
+            for event in row.events:
+                progress.apply(event)
+    return Folded(progress, covers)

@@ -1,0 +1,70 @@
+"""Queues on a cluster in memory. Another queue is another process: another session, another incarnation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokiqueue import Consumer, Queue
+
+
+class SetClock:
+    """A wall clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(clock=clock) as opened:
+        yield opened
+
+
+def book_of(queue: Queue[Any]) -> boki.Book:
+    """All of a queue's book, and not only what libraries need of it."""
+    assert isinstance(queue.log.book, boki.Book)
+    return queue.log.book
+
+
+Another = Callable[..., Awaitable[Queue[object]]]
+
+
+@pytest.fixture
+def another(cluster: MemoryCluster) -> Another:
+    """Another process's queue."""
+
+    async def make(name: str = "jobs", **settings: Any) -> Queue[object]:
+        return await Queue.open((await cluster.connect()).book("shop"), name, object, **settings)
+
+    return make
+
+
+@pytest.fixture
+async def queue(another: Another) -> Queue[object]:
+    return await another(shards=2, dead_letter="jobs.dead")
+
+
+async def take(messages: AsyncIterator[Any], count: int) -> list[Any]:
+    """So many messages."""
+    return [await anext(messages) for _ in range(count)]
+
+
+async def settled(consumer: Consumer[Any]) -> None:
+    """Until what its owners have to append is in the log: its handlers take their time."""
+    for owner in list(consumer._owners.values()):
+        while owner._sender is not None:
+            await asyncio.wait([owner._sender])

@@ -1,0 +1,97 @@
+"""Checkpoints: whoever takes over from one comes to the same; storage goes; groups are not overlooked."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokiqueue import Queue, settings
+from bokiqueue.checkpointing import Checkpointing
+from bokiqueue.events import Acked, Id, consumer_id
+from libs.tests.queue.conftest import Another, book_of
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bokiqueue.checkpointing.RECORDS_BETWEEN", 6)
+
+
+async def places(queue: Queue[object], tag: str) -> list[int]:
+    return [item.seqnum async for item in book_of(queue).read(tag) if isinstance(item, boki.Record)]
+
+
+async def handle(queue: Queue[object], count: int, group: str = "default") -> list[object]:
+    got = []
+    async with queue.consume(group=group, member_lease_s=600) as messages:
+        for _ in range(count):
+            async with await anext(messages) as message:
+                got.append(message.body)
+    return got
+
+
+async def test_messages_that_are_done_go_and_the_rest_is_as_before(another: Another) -> None:
+    queue = await another(shards=1)
+    for number in range(60):
+        await queue.push(number)
+    got = await handle(queue, 30)
+    assert len(await places(queue, tags.queue_messages("jobs", 0))) < 60
+    got += await handle(await another(), 30)
+    assert got == list(range(60))
+    await queue.push("last")
+    assert await handle(await another(), 1) == ["last"]
+    assert len(await places(queue, tags.queue_messages("jobs", 0))) < 15
+    assert len(await places(queue, tags.queue_consumer("jobs", 0, "default"))) < 15
+
+
+async def test_what_another_group_has_to_read_stays(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.register("audit")
+    for number in range(30):
+        await queue.push(number)
+    assert await handle(queue, 30) == list(range(30))
+    assert await handle(await another(), 30, "audit") == list(range(30))
+    for number in range(8):
+        await queue.push(number)
+    await handle(queue, 8)
+    assert len(await places(queue, tags.queue_messages("jobs", 0))) < 20
+
+
+async def test_a_group_that_registers_meanwhile_voids_the_checkpoint_and_the_next_one_knows_it(
+    another: Another,
+) -> None:
+    queue = await another(shards=1)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(1)
+        await (await another()).register("audit")
+        for number in range(12):
+            await queue.push(number)
+            async with await anext(messages):
+                pass
+        await asyncio.sleep(0)
+    assert await handle(await another(), 12, "audit") == list(range(12))
+
+
+async def test_an_idle_queue_costs_nothing_and_pins_nothing_of_others(another: Another) -> None:
+    idle, busy = await another("idle"), await another("busy", shards=1)
+    await idle.push("waits")
+    for number in range(40):
+        await busy.push(number)
+    await handle(busy, 40)
+    assert len(await places(busy, tags.queue_messages("busy", 0))) < 12
+    assert await handle(await another("idle"), 1) == ["waits"]
+
+
+async def test_a_stream_whose_checkpoint_is_gone_is_refused(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push(1)
+    tag = tags.queue_consumer("jobs", 0, "default")
+    event = Acked(consumer_id("jobs", 0, "default"), (Id(1, 0),))
+    seqnum = await queue.log.append(Contribution((tag,), {}, (event,)))
+    await book_of(queue).trim(before=seqnum + 1, tag=tag)
+    found = await settings.existing(queue.log, "jobs")
+    with pytest.raises(boki.Trimmed, match="no checkpoint"):
+        await Checkpointing(queue.log, "jobs", 0, "default").load(await book_of(queue).now(), found.config)

@@ -1,0 +1,152 @@
+"""Members of a group: shards are dealt, given back, taken over; nothing is lost, and what was acked never comes again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_common.errors import InvalidArgument
+from bokilib import Fenced
+from bokiqueue import Consumer, Queue, StaleReceipt
+from libs.tests.queue.conftest import Another, take
+
+LEASE_S = 0.15
+
+
+def member(queue: Queue[object], who: str, **options: Any) -> Consumer[object]:
+    return queue.consume(who=who, member_lease_s=LEASE_S, **options)
+
+
+async def test_two_members_share_the_shards_and_the_one_that_stays_gets_all_back(another: Another) -> None:
+    queue = await another(shards=4)
+    async with member(queue, "a") as first:
+        await first.has(4)
+        async with member(await another(), "b") as second:
+            await second.has(2)
+            assert sorted([*first.shards, *second.shards]) == [0, 1, 2, 3]
+        await first.has(4)
+
+
+async def test_who_dies_is_replaced_and_what_it_had_comes_again(another: Another) -> None:
+    queue = await another(shards=2)
+    await queue.push_many(list(range(6)))
+    dying = member(await another(), "a")
+    await dying.__aenter__()
+    held = await take(dying, 6)
+    for message in held[:2]:
+        await message.ack()
+    await _die(dying)
+    async with member(queue, "b") as messages:
+        got = []
+        for _ in range(4):
+            async with await anext(messages) as message:
+                got.append((message.body, message.attempt))
+        assert got == [(2, 2), (3, 2), (4, 2), (5, 2)]
+
+
+async def _die(consumer: Consumer[object]) -> None:
+    """A process that is gone: nothing of it runs any more, and nothing is given back."""
+    consumer._members._tasks[1].cancel()
+    for task in [*consumer._tasks, *consumer._members._tasks]:
+        task.cancel()
+    for owner in list(consumer._owners.values()):
+        await owner.close()
+
+
+async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("once")
+    stalled = member(await another(), "stalled")
+    async with stalled:
+        message = await anext(stalled)
+        for task in stalled._members._tasks:
+            task.cancel()
+        stalled._follower.discard(stalled._claims.tags[0])  # it hears nothing either
+        async with member(queue, "b") as others:
+            again = await anext(others)
+            assert (again.body, again.attempt) == ("once", 2)
+            with pytest.raises(Fenced):
+                await message.ack()
+            await again.ack()
+            with pytest.raises(StaleReceipt, match="another owner"):
+                await message.ack()
+
+
+async def test_who_cannot_say_that_it_lives_hands_out_nothing_more(another: Another) -> None:
+    queue = await another(shards=1)
+    async with member(queue, "a") as messages:
+        await messages.has(1)
+        messages._members._tasks[1].cancel()
+        await asyncio.sleep(LEASE_S * 1.5)
+        await queue.push("late")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(messages)
+
+
+async def test_what_is_given_back_unhandled_is_not_counted_as_a_delivery(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push_many(list(range(4)))
+    async with queue.consume() as messages:
+        assert (await anext(messages)).body == 0
+    async with queue.consume() as messages:
+        assert [(message.body, message.attempt) for message in await take(messages, 4)] == [
+            (0, 2),
+            (1, 1),
+            (2, 1),
+            (3, 1),
+        ]
+
+
+async def test_a_prefetch_bounds_what_is_with_handlers(another: Another) -> None:
+    queue = await another(shards=2)
+    for number in range(6):
+        await queue.push(number)
+    async with queue.consume(prefetch=3) as messages:
+        held = await take(messages, 3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await anext(messages)
+        await held[0].ack()
+        await anext(messages)
+    for prefetch in (0, 5_000):
+        with pytest.raises(InvalidArgument, match="prefetch"):
+            queue.consume(prefetch=prefetch)
+    with pytest.raises(InvalidArgument, match="lease"):
+        queue.consume(lease_s=0)
+
+
+async def test_many_tasks_iterate_and_each_message_goes_to_one(another: Another) -> None:
+    queue = await another(shards=4)
+    await asyncio.gather(*(queue.push(number, key=f"k{number % 7}") for number in range(100)))
+    got: list[object] = []
+    done = asyncio.Event()
+
+    async def work(messages: AsyncIterator[Any]) -> None:
+        async for message in messages:
+            async with message:
+                got.append(message.body)
+            if len(got) == 100:
+                done.set()
+
+    async with queue.consume() as messages:
+        tasks = [asyncio.create_task(work(messages)) for _ in range(8)]
+        async with asyncio.timeout(10):
+            await done.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(got) == list(range(100))  # type: ignore[type-var] # they are ints
+
+
+async def test_heartbeats_do_not_disturb_a_cluster_without_messages(cluster: MemoryCluster, another: Another) -> None:
+    queue = await another(shards=8)
+    async with queue.consume(member_lease_s=60) as messages:
+        await messages.has(8)
+        before = queue.log.appends
+        await asyncio.sleep(0.05)
+        assert queue.log.appends - before <= 1

@@ -1,0 +1,161 @@
+"""What is handed out next: against random stories, in which the rules hold at every step."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from bokiqueue.dedup import Window
+from bokiqueue.delivery_rules import Deliveries
+from bokiqueue.events import Id, Item
+from bokiqueue.shard_state import Progress, decode
+
+BODY = msgspec.Raw(msgspec.msgpack.encode(None))
+
+
+def item(key: str | None = None, delay_ms: int = 0, dedup: str | None = None) -> Item:
+    return Item(BODY, key, dedup, delay_ms)
+
+
+def shelf(progress: Progress | None = None, *, careful: bool = False, most: int = 0) -> Deliveries:
+    return Deliveries("s", progress or Progress(1, Window(1_000)), max_deliveries=most, careful=careful)
+
+
+def ids(deliveries: Deliveries, most: int = 10, now_ms: int = 0) -> list[int]:
+    return [hand.entry.id.seqnum for hand in deliveries.take(most, now_ms).hands]
+
+
+def test_a_key_has_one_message_in_flight_and_passes_none() -> None:
+    deliveries = shelf()
+    for seqnum, key in enumerate(["a", "a", None, "b", "a"], 1):
+        deliveries.offer(seqnum, 0, (item(key),))
+    assert ids(deliveries) == [1, 3, 4]
+    deliveries.over(Id(1, 0))
+    assert ids(deliveries) == [2]
+    deliveries.again(Id(2, 0), 1, 50)
+    assert ids(deliveries, now_ms=49) == []
+    assert ids(deliveries, now_ms=50) == [2]
+
+
+def test_what_is_passed_over_is_held_and_comes_with_its_number() -> None:
+    deliveries = shelf()
+    deliveries.offer(1, 0, (item("a"), item("a"), item()))
+    batch = deliveries.take(10, 0)
+    assert batch.delivered is not None
+    assert (batch.delivered.upto, batch.delivered.held, batch.delivered.again) == (Id(1, 2), (Id(1, 1),), ())
+    deliveries.over(Id(1, 0))
+    later = deliveries.take(10, 0).delivered
+    assert later is not None
+    assert later.again == ((1, 1, 1),)
+
+
+def test_what_somebody_may_have_died_of_is_handed_out_alone() -> None:
+    progress = Progress(1, Window(0))
+    before = shelf(progress)
+    for seqnum in range(1, 6):
+        before.offer(seqnum, 0, (item(),))
+    assert ids(before, 3) == [1, 2, 3]
+    before.over(Id(2, 0))
+    after = shelf(decode(progress.encode(0), 0), careful=True)
+    for seqnum in range(1, 6):
+        after.offer(seqnum, 0, (item(),))
+    for alone in (1, 3):
+        batch = after.take(10, 0)
+        assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(alone, 2)]
+        assert batch.logged_first
+        assert after.take(10, 0).hands == []
+        after.over(Id(alone, 0))
+    batch = after.take(10, 0)
+    assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(4, 1), (5, 1)]
+    assert batch.logged_first, "the owner before may have handed them out before his DELIVER was in the log"
+
+
+def test_a_suspect_that_waits_for_its_key_lets_its_key_go_first() -> None:
+    progress = Progress(1, Window(0))
+    progress.upto, progress.held = Id(2, 0), {Id(1, 0)}
+    deliveries = shelf(progress, careful=True)
+    for seqnum in (1, 2, 3):
+        deliveries.offer(seqnum, 0, (item("k"),))
+    assert ids(deliveries) == [1]
+    deliveries.over(Id(1, 0))
+    assert ids(deliveries) == [2]
+
+
+def test_handed_out_so_often_it_is_given_up() -> None:
+    deliveries = shelf(most=2)
+    deliveries.offer(1, 0, (item("k"), item("k")))
+    for _ in range(2):
+        assert ids(deliveries) == [1]
+        deliveries.expires(Id(1, 0))
+    batch = deliveries.take(10, 0)
+    assert ([hand.attempt for hand in batch.dead], batch.hands) == ([2], [])
+    deliveries.over(Id(1, 0))
+    assert [hand.entry.id for hand in deliveries.take(10, 0).hands] == [Id(1, 1)]
+
+
+def test_a_lease_runs_while_a_handler_has_it_and_not_while_its_decision_is_on_its_way() -> None:
+    deliveries = shelf()
+    deliveries.offer(1, 0, (item(), item()))
+    assert ids(deliveries) == [1, 1]
+    assert deliveries.not_begun() == [Id(1, 0), Id(1, 1)]
+    deliveries.begin(Id(1, 0), 5.0)
+    deliveries.begin(Id(1, 1), 4.0)
+    assert deliveries.next_deadline_s() == 4.0
+    deliveries.pin(Id(1, 1))
+    assert deliveries.attempt(Id(1, 1)) is None
+    assert (deliveries.next_deadline_s(), deliveries.expired(9.0)) == (5.0, [Id(1, 0)])
+    deliveries.unpin(Id(1, 1))
+    assert deliveries.expired(9.0) == [Id(1, 0), Id(1, 1)]
+
+
+def test_copies_are_told_once_also_by_who_reads_them_again() -> None:
+    first = shelf()
+    for seqnum, time_ms in ((1, 0), (2, 900), (3, 1_500), (4, 1_600)):
+        first.offer(seqnum, time_ms, (item(dedup="e"),))
+    assert sorted(first.entries) == [Id(1, 0), Id(3, 0)]
+    again = shelf(decode(first.progress.encode(1_600), 1_000))
+    for seqnum, time_ms in ((1, 0), (2, 900), (3, 1_500), (4, 1_600), (5, 1_700)):
+        again.offer(seqnum, time_ms, (item(dedup="e"),))
+    assert sorted(again.entries) == [Id(1, 0), Id(3, 0)]
+
+
+def test_in_any_story_each_message_is_handed_out_until_it_is_over_and_keys_keep_their_order() -> None:
+    for seed in range(150):
+        chances = random.Random(seed)
+        deliveries, done, pushed = shelf(), list[Id](), 0
+        keys = {}
+        for step in range(80):
+            what = chances.randrange(5)
+            if what == 0 and pushed < 12:
+                pushed += 1
+                keys[pushed] = chances.choice([None, "a", "b"])
+                deliveries.offer(
+                    pushed, 0, (item(keys[pushed], chances.choice([0, 0, 30]) if keys[pushed] is None else 0),)
+                )
+            elif what == 1:
+                deliveries.take(chances.randrange(1, 4), step)
+            elif deliveries.flights:
+                id = chances.choice(sorted(deliveries.flights))
+                if what == 2:
+                    deliveries.over(id)
+                    done.append(id)
+                elif what == 3:
+                    deliveries.again(id, 1, chances.choice([0, step + 5]))
+                else:
+                    deliveries.expires(id)
+            flying = [keys[id.seqnum] for id in deliveries.flights if keys[id.seqnum]]
+            assert len(flying) == len(set(flying))
+        for now_ms in range(100, 400):
+            for hand in deliveries.take(5, now_ms).hands:
+                deliveries.over(hand.entry.id)
+                done.append(hand.entry.id)
+            for id in sorted(deliveries.flights):
+                deliveries.over(id)
+                done.append(id)
+        assert sorted(done) == [Id(number, 0) for number in range(1, pushed + 1)], seed
+        for key in ("a", "b"):
+            order = [id.seqnum for id in done if keys[id.seqnum] == key]
+            assert order == sorted(order)
+        deliveries.raise_floor()
+        assert deliveries.progress.floor == Id(pushed + 1, 0) or not pushed

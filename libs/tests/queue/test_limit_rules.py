@@ -1,0 +1,37 @@
+"""Shares add up to the limit; the rate is kept over any second, also across owners."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki_common.errors import InvalidArgument
+from bokiqueue.events import Limits
+from bokiqueue.limit_rules import UNLIMITED, Rate, check_limits, share
+
+
+def test_shares_add_up_to_the_limit_and_each_has_one() -> None:
+    for shards in range(1, 9):
+        for limit in range(shards, 20):
+            shares = [share(limit, shards, shard) for shard in range(shards)]
+            assert sum(shares) == limit
+            assert min(shares) >= 1
+    assert share(0, 4, 1) == UNLIMITED
+
+
+def test_the_rate_is_a_bucket_of_a_second_that_begins_empty() -> None:
+    rate = Rate(10, 100.0)
+    assert (rate.allowed(100.0), rate.next_s(100.0)) == (0, 100.1)
+    assert rate.allowed(100.25) == 2
+    rate.take(2, 100.25)
+    assert rate.allowed(100.25) == 0
+    assert rate.allowed(200.0) == 10
+    assert Rate(0, 0.0).allowed(0.0) == UNLIMITED
+    assert Rate(0, 0.0).next_s(5.0) is None
+    slow = Rate(0.5, 0.0)
+    assert [slow.allowed(1.0), slow.allowed(2.0)] == [0, 1]
+
+
+@pytest.mark.parametrize("limits", [Limits(-1), Limits(0, -0.5), Limits(0, float("inf")), Limits(True)])
+def test_wrong_limits_are_refused(limits: Limits) -> None:
+    with pytest.raises(InvalidArgument):
+        check_limits(limits)

@@ -1,0 +1,225 @@
+"""Queues as programs use them: what is pushed is handed out, acked, given back, given up."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_common.errors import InvalidArgument
+from bokilib import NotEncodable
+from bokiqueue import Limits, NoSuchGroup, Queue, QueueDiffers, QueueEmpty, StaleReceipt, WrongMode
+from libs.tests.queue.conftest import Another, SetClock, take
+
+
+@dataclass
+class Email:
+    to: str
+    size: int = 0
+
+
+async def test_what_is_pushed_is_handed_out_and_acked(cluster: MemoryCluster) -> None:
+    queue = await Queue.open((await cluster.connect()).book("shop"), "emails", Email)
+    await queue.push(Email("ann", 3))
+    async with queue.consume() as messages:
+        message = await anext(messages)
+        assert (message.body, message.attempt, message.key) == (Email("ann", 3), 1, None)
+        await message.ack()
+    async with queue.consume() as messages:
+        await queue.push(Email("bob"))
+        assert (await anext(messages)).body == Email("bob")
+
+
+async def test_messages_of_a_key_are_handled_in_order_one_at_a_time(queue: Queue[object]) -> None:
+    for number in range(3):
+        await queue.push(number, key="ann")
+    await queue.push("other", key="bob")
+    async with queue.consume() as messages:
+        first = await anext(messages)
+        other = await anext(messages)
+        assert {first.body, other.body} == {0, "other"}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await anext(messages)
+        await (first if first.body == 0 else other).ack()
+        assert (await anext(messages)).body == 1
+
+
+async def test_left_with_an_error_a_message_is_given_back(queue: Queue[object]) -> None:
+    await queue.push("poison")
+    async with queue.consume() as messages:
+        with pytest.raises(ValueError, match="no"):
+            async with await anext(messages):
+                raise ValueError("no")
+        again = await anext(messages)
+        assert (again.body, again.attempt) == ("poison", 2)
+
+
+async def test_handed_out_too_often_it_becomes_a_dead_letter(another: Another) -> None:
+    queue = await another(shards=1, max_deliveries=2, dead_letter="jobs.dead")
+    await queue.push("poison", key="k")
+    await queue.push("next", key="k")
+    async with queue.consume() as messages:
+        for _ in range(2):
+            await (await anext(messages)).nack()
+        assert (await anext(messages)).body == "next"
+    dead = await another("jobs.dead")
+    async with dead.consume() as letters:
+        letter = await anext(letters)
+        assert letter.body == "poison"
+        assert letter.source is not None
+        assert (letter.source.queue, letter.source.attempts) == ("jobs", 2)
+
+
+async def test_a_handler_may_give_a_message_up(another: Another) -> None:
+    queue = await another(shards=1, dead_letter="jobs.dead")
+    await queue.push("bad")
+    async with queue.consume() as messages:
+        await (await anext(messages)).give_up("cannot be read")
+    async with (await another("jobs.dead")).consume() as letters:
+        source = (await anext(letters)).source
+        assert source is not None
+        assert (source.reason, source.attempts) == ("cannot be read", 1)
+
+
+async def test_when_its_lease_runs_out_it_comes_again_and_the_old_receipt_is_stale(queue: Queue[object]) -> None:
+    await queue.push("slow")
+    async with queue.consume(lease_s=0.02) as messages:
+        slow = await anext(messages)
+        again = await anext(messages)
+        assert (again.body, again.attempt) == ("slow", 2)
+        with pytest.raises(StaleReceipt, match="handed out again"):
+            await slow.ack()
+        again.extend(60)
+        await again.ack()
+        with pytest.raises(StaleReceipt, match="decided already"):
+            await again.ack()
+
+
+async def test_a_delayed_message_comes_when_it_is_due(queue: Queue[object], clock: SetClock) -> None:
+    await queue.push("late", delay_s=0.05)
+    await queue.push("soon")
+    async with queue.consume() as messages:
+        assert [message.body for message in await take(messages, 2)] == ["soon", "late"]
+
+
+async def test_a_message_given_back_with_a_delay_waits_and_its_key_with_it(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push(1, key="k")
+    await queue.push(2, key="k")
+    await queue.push("other")
+    async with queue.consume() as messages:
+        await (await anext(messages)).nack(0.05)
+        assert (await anext(messages)).body == "other"
+        assert (await anext(messages)).body == 1
+
+
+async def test_pushed_twice_under_one_id_it_is_handed_out_once_within_the_window(
+    another: Another, clock: SetClock
+) -> None:
+    queue = await another(shards=2, dedup_s=300)
+    for _ in range(2):
+        await queue.push("once", dedup_id="e-17")
+    clock.ms += 300_001
+    await queue.push("a first again", dedup_id="e-17")
+    async with queue.consume() as messages:
+        assert [message.body for message in await take(messages, 2)] == ["once", "a first again"]
+
+
+async def test_a_batch_is_one_record_in_order(queue: Queue[object]) -> None:
+    before = queue.log.appends
+    await queue.push_many(list(range(50)))
+    assert queue.log.appends == before + 1
+    async with queue.consume() as messages:
+        assert [message.body for message in await take(messages, 50)] == list(range(50))
+
+
+async def test_what_is_no_json_is_refused_before_anything_is_sent(queue: Queue[object]) -> None:
+    before = queue.log.appends
+    with pytest.raises(NotEncodable):
+        await queue.push(float("nan"))
+    with pytest.raises(InvalidArgument, match="found both"):
+        await queue.push(1, key="k", delay_s=1)
+    with pytest.raises(InvalidArgument, match="0 to 900 seconds"):
+        await queue.push(1, delay_s=901)
+    with pytest.raises(InvalidArgument, match="one message"):
+        await queue.push_many([])
+    assert queue.log.appends == before
+
+
+async def test_a_body_of_another_type_says_so_when_it_is_looked_at(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("shop")
+    await (await Queue.open(book, "emails", object)).push({"to": 5})
+    async with (await Queue.open(book, "emails", Email)).consume() as messages:
+        message = await anext(messages)
+        with pytest.raises(NotEncodable, match="to"):
+            _ = message.body
+
+
+async def test_settings_are_the_same_for_a_queues_whole_life(another: Another) -> None:
+    await another(shards=3)
+    assert (await another()).groups == ["default"]
+    with pytest.raises(QueueDiffers, match="shards=3, asked for 4"):
+        await another(shards=4)
+    with pytest.raises(WrongMode, match="mode='pop'"):
+        await (await another()).pop()
+    with pytest.raises(NoSuchGroup, match="register"):
+        (await another()).consume(group="audit")
+    for wrong in (
+        {"shards": 0},
+        {"shards": 5, "limits": Limits(in_flight=4)},
+        {"mode": "both"},
+        {"max_deliveries": -1},
+        {"dead_letter": "other"},
+        {"limits": Limits(per_second=-1)},
+    ):
+        with pytest.raises(InvalidArgument):
+            await another("other", **wrong)
+
+
+async def test_each_group_gets_what_is_pushed_after_it_was_registered(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push(1)
+    await queue.register("audit")
+    await queue.register("audit")
+    await queue.push(2)
+    async with queue.consume(group="audit") as audit, queue.consume() as messages:
+        assert (await anext(audit)).body == 2
+        assert [message.body for message in await take(messages, 2)] == [1, 2]
+    await queue.drop("audit")
+    assert queue.groups == ["default"]
+
+
+async def test_a_queue_that_is_popped_takes_each_message_once(another: Another) -> None:
+    queue = await another(mode="pop", shards=2)
+    with pytest.raises(QueueEmpty):
+        await queue.pop()
+    await queue.push_many([1, 2])
+    await queue.push(3)
+    other = await another(mode="pop")
+    popped = await asyncio.gather(queue.pop(), other.pop(), queue.pop())
+    assert set(popped) == {1, 2, 3}
+    with pytest.raises(QueueEmpty):
+        await other.pop()
+    with pytest.raises(WrongMode):
+        queue.consume()
+    with pytest.raises(InvalidArgument, match="first in, first out"):
+        await queue.push(1, delay_s=1)
+
+
+async def test_a_pop_that_waits_gets_what_is_pushed_meanwhile(another: Another) -> None:
+    queue = await another(mode="pop", shards=2)
+    waiting = asyncio.create_task((await another(mode="pop")).pop(timeout=10))
+    await asyncio.sleep(0)
+    await queue.push("at last")
+    assert await waiting == "at last"
+
+
+async def test_a_pop_of_one_shard_leaves_the_others(another: Another) -> None:
+    queue = await another(mode="pop", shards=1)
+    await queue.push("only")
+    with pytest.raises(InvalidArgument, match="0 to 0"):
+        await queue.pop_from(1)
+    assert await queue.pop_from(0) == "only"

@@ -1,0 +1,47 @@
+"""Every plan is fair and everybody's the same; shards move without two owners and without being left."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bokiqueue.rebalance_rules import NOBODY, Standing, moves, plan
+
+
+def test_shards_are_dealt_evenly_and_alike_by_all() -> None:
+    for members in range(1, 9):
+        names = [f"m{number}" for number in range(members)]
+        planned = plan("q", "g", 16, names)
+        assert planned == plan("q", "g", 16, names[::-1])
+        counts = Counter(planned)
+        assert max(counts.values()) - min(counts[name] for name in names) <= 1
+    assert plan("q", "g", 2, []) == [NOBODY, NOBODY]
+    assert {plan(f"q{number}", "g", 1, ["a", "b"])[0] for number in range(16)} == {"a", "b"}
+
+
+def test_only_what_is_free_or_of_the_dead_or_ones_own_is_taken() -> None:
+    standings = [
+        Standing(NOBODY, mine=False, dead=False),
+        Standing("b", mine=False, dead=False),
+        Standing("b", mine=False, dead=True),
+        Standing("a", mine=False, dead=False),
+        Standing("a", mine=True, dead=False),
+    ]
+    assert moves("a", ["a"] * 5, standings) == ([0, 2, 3], [])
+    assert moves("a", ["b"] * 5, standings) == ([], [4])
+    assert moves("a", [NOBODY] * 5, standings) == ([], [])
+
+
+def test_from_any_standing_members_come_to_the_plan_and_stay() -> None:
+    members = ["a", "b", "c"]
+    planned = plan("q", "g", 5, members)
+    for start in range(4**5):
+        holders = [["a", "b", "c", NOBODY][start // 4**shard % 4] for shard in range(5)]
+        for _ in range(3):
+            for me in members:
+                todo = moves(me, planned, [Standing(holder, holder == me, dead=False) for holder in holders])
+                for shard in todo.take:
+                    assert holders[shard] == NOBODY
+                    holders[shard] = me
+                for shard in todo.give:
+                    holders[shard] = NOBODY
+        assert holders == planned
