@@ -1,4 +1,4 @@
-"""Machines for a test: network namespaces on one bridge, where packets can be dropped between any two.
+"""Machines for a test: network namespaces on one switch, where packets can be dropped between any two.
 
     async with Hosts(["bookie-1", "engine-1"]) as hosts:
         hosts["bookie-1"].address                   # 10.213.x.y; this process is `hosts.here`
@@ -9,7 +9,8 @@
         await hosts.heal()
 
 Packets are dropped silently, so peers learn of it by time-outs alone, as from a broken switch. Rules lie in the namespaces;
-of the machine itself only a bridge with an address is added, and removed at the end, whatever happened.
+of the machine itself only an interface with an address is added, and removed at the end, whatever happened. The switch has a
+namespace too: a Docker engine on the machine filters what passes the machine's own bridges.
 
 Needs root, `ip` (iproute2) and `nft` (nftables); `HostsMissing` says which is not there.
 """
@@ -60,7 +61,8 @@ class Hosts:
         # The kernel lets names and addresses of removed interfaces linger for a moment: none is used twice.
         instance = next(_INSTANCES)
         tag = f"{os.getpid() % 100_000}i{instance}"
-        self._bridge = f"bk{tag}"
+        self._port = f"bk{tag}"
+        self._switch = f"boki-{tag}"
         self._net = f"10.213.{(os.getpid() + instance) % 250}"
         self.here = f"{self._net}.1"
         self._hosts = {
@@ -115,23 +117,33 @@ class Hosts:
 
     async def _make(self) -> None:
         try:
-            await _run("ip", "link", "add", self._bridge, "type", "bridge")
+            await _run("ip", "netns", "add", self._switch)
+            self._made.append(["ip", "netns", "del", self._switch])
+            await _run(*self._on_switch("link", "add", "switch", "type", "bridge"))
         except RuntimeError as error:
-            raise HostsMissing(f"this machine makes no bridge: {error}") from error
-        self._made.append(["ip", "link", "del", self._bridge])
-        await _run("ip", "addr", "add", f"{self.here}/24", "dev", self._bridge)
-        await _run("ip", "link", "set", self._bridge, "up")
+            raise HostsMissing(f"this machine makes no namespace with a bridge: {error}") from error
+        await _run(*self._on_switch("link", "set", "switch", "up"))
+        await _run("ip", "link", "add", self._port, "type", "veth", "peer", "name", "port1", "netns", self._switch)
+        self._made.append(["ip", "link", "del", self._port])  # at once; with a namespace it would linger
+        await _run(*self._on_switch("link", "set", "port1", "master", "switch", "up"))
+        await _run("ip", "addr", "add", f"{self.here}/24", "dev", self._port)
+        await _run("ip", "link", "set", self._port, "up")
         for number, host in enumerate(self._hosts.values(), 2):
-            outside = f"{self._bridge}v{number}"
+            port = f"port{number}"
             await _run("ip", "netns", "add", host.namespace)
             self._made.append(["ip", "netns", "del", host.namespace])
-            await _run(*("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", host.namespace))
-            self._made.append(["ip", "link", "del", outside])  # at once; with its namespace it would linger
-            await _run("ip", "link", "set", outside, "master", self._bridge, "up")
+            await _run(
+                *self._on_switch("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host.namespace)
+            )
+            self._made.append(self._on_switch("link", "del", port))
+            await _run(*self._on_switch("link", "set", port, "master", "switch", "up"))
             await _run(*host.command(["ip", "addr", "add", f"{host.address}/24", "dev", "eth0"]))
             await _run(*host.command(["ip", "link", "set", "eth0", "up"]))
             await _run(*host.command(["ip", "link", "set", "lo", "up"]))
             await _run(*host.command(["nft", "-f", "-"]), text=_RULES)
+
+    def _on_switch(self, *command: str) -> list[str]:
+        return ["ip", "-n", self._switch, *command]
 
     async def _remove(self) -> None:
         faults = []
