@@ -1,0 +1,106 @@
+"""Plans of an engine and of the index snapshot say the same; what neither has yet is asked for again, by name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
+
+from boki_common.errors import InvalidArgument
+from boki_common.net.connection import Address
+from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
+from boki_logbook.testing.plans import seqnums_of
+from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions, engine_addresses
+from boki_spark.faults import Behind, ClusterAway
+from boki_spark.testing.small_cluster import SmallCluster, read_rows, whole_plan
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SmallCluster]:
+    async with SmallCluster() as made:
+        yield made
+
+
+async def test_engine_and_snapshot_plan_the_same_of_a_sealed_term(cluster: SmallCluster) -> None:
+    seqnums = await cluster.append(*((f"book-{at % 2}", b"%d" % at, ["a", f"t/{at % 4}"]) for at in range(40)))
+    await cluster.trim("book-1", seqnums[11])
+    await cluster.roll()
+    await cluster.snapshot_covers(1)
+    by_engine, by_snapshot = cluster.pipeline(), cluster.pipeline(SNAPSHOT)
+    term = {0: (1, (await by_engine.committed()).terms[0].end_pos)}
+    for mode in (LIVE, COMMITTED):
+        for tags in ((), (5,)):
+            asked = ScanRange({}, term, None, tags)
+            one, other = await by_engine.plan(asked, mode), await by_snapshot.plan(asked, mode)
+            assert seqnums_of(one) == seqnums_of(other)
+    asked = ScanRange({}, term)
+    one, other = await by_engine.plan(asked, LIVE), await by_snapshot.plan(asked, LIVE)
+    assert await read_rows(by_engine, one) == await read_rows(by_snapshot, other)
+    facts = one.committed.terms[0]
+    same = other.committed.terms[0]
+    assert (facts.metalog_ledger, facts.digest) == (same.metalog_ledger, same.digest)
+
+
+async def test_a_range_that_ends_behind_the_state_is_refused_and_can_be_asked_again(cluster: SmallCluster) -> None:
+    await cluster.append(("orders", b"x", []))
+    pipeline = cluster.pipeline()
+    with pytest.raises(Behind, match=r"^\[BOKI_BEHIND\].*position 99 of log 0") as error:
+        await pipeline.plan(ScanRange({}, {0: (1, 99)}), LIVE)
+    assert error.value.retryable
+    with pytest.raises(Behind):
+        await pipeline.plan(ScanRange({7: (1, 2)}, {}), LIVE)
+
+
+async def test_without_a_snapshot_a_plan_of_it_says_how_to_get_one(cluster: SmallCluster) -> None:
+    with pytest.raises(Behind, match="boki log roll"):
+        await cluster.pipeline(SNAPSHOT).committed()
+
+
+async def test_a_range_that_cannot_be_is_refused(cluster: SmallCluster) -> None:
+    with pytest.raises(InvalidArgument, match="tags"):
+        await cluster.pipeline().plan(ScanRange({}, {}, None, (0,)), LIVE)
+
+
+async def test_a_time_is_a_position_in_each_log(cluster: SmallCluster) -> None:
+    await cluster.append(("orders", b"x", []))
+    await cluster.roll()
+    await cluster.append(("orders", b"y", []))
+    pipeline = cluster.pipeline()
+    end = (await pipeline.committed()).end
+    assert await pipeline.seek(0) == {0: (1, 0)}
+    assert await pipeline.seek(2**60) == end
+    plan = await whole_plan(pipeline)
+    times = [int(term.entries.times[0]) for term in plan.terms]
+    assert await pipeline.seek(times[0]) == {0: (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("boki://127.0.0.1", [Address("127.0.0.1", 7040)]),
+        ("boki://one:1,two:2/?token_file=/x", [Address("one", 1), Address("two", 2)]),
+        ("unix:///run/boki", [Address.parse("unix:///run/boki")]),
+    ],
+)
+def test_a_url_names_engines(url: str, found: list[Address]) -> None:
+    assert engine_addresses(url) == found
+
+
+@pytest.mark.parametrize("url", ["", "http://x", "boki://a,,b"])
+def test_what_names_no_engine_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument):
+        engine_addresses(url)
+
+
+async def test_options_that_name_no_cluster_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="neither"):
+        await Cluster.open(ClusterOptions())
+    with pytest.raises(InvalidArgument, match="expected plan to be"):
+        await Cluster.open(ClusterOptions(url="boki://x", plan="guess"))
+
+
+async def test_nobody_at_the_url_is_told_in_time() -> None:
+    with pytest.raises(ClusterAway, match=r"^\[BOKI_UNREACHABLE\]"):
+        await Cluster.open(ClusterOptions(url="boki://127.0.0.1:1", timeout_s=0.2))
