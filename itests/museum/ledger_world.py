@@ -36,8 +36,10 @@ from boki_sim.clusters.invariants import Invariants, Violation
 from boki_sim.clusters.shape import Shape, draw_shape
 from boki_sim.faults.faults import Fault, Targets, draw
 from boki_sim.nemesis.nemesis import Nemesis
+from boki_sim.world.ending import uncollected
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.guard import guarded
-from boki_sim.world.loop import SimLoop, SimulationError, uncollected
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.network import Network, Weather
 from boki_sim.world.randomness import SimRandom, stream
 from boki_sim.world.trace import Trace

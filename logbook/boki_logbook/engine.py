@@ -32,8 +32,10 @@ from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import MachineClock, Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.append.intake_watch import IntakeWatch
+from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.apply.given_up import GivenUp
 from boki_logbook.core import EngineCore
+from boki_logbook.engine_status import faults_of, status_of
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
 from boki_logbook.peers.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.peers.forwarding import Neighbours
@@ -76,7 +78,7 @@ class Engine:
         self._neighbours = None if slots == ALL_SLOTS else Neighbours(slots, lambda: self.incarnation, token)
         self._subscriptions = HeaderSubscriptions(
             lambda: self.incarnation,
-            lambda ledger_id, entry, header: self.core.pushed.add(ledger_id, entry, header),
+            lambda ledger_id, entry, header: self.core.parts.pushed.add(ledger_id, entry, header),
             token,
         )
         self.cluster = ""
@@ -193,7 +195,7 @@ class Engine:
     def status(self) -> dict[str, Any]:
         """What `boki status` shows of this engine."""
         return {
-            **self.core.status(),
+            **status_of(self.core),
             "addresses": [str(address) for address in self.addresses],
             "connections": len(self._connections) - len(self.core.headers.subscribers),
             "metadata": self.metadata_uri,
@@ -206,7 +208,7 @@ class Engine:
     def faults(self) -> list[str]:
         """What `/healthz` says of this engine: what keeps something of the logs from being served."""
         refused = [] if self.intake.taken else [str(self.intake.error())]
-        return refused + self.core.faults()
+        return refused + faults_of(self.core)
 
     @property
     def intake(self) -> Intake:
@@ -274,11 +276,11 @@ class Engine:
             metadata=self._metadata,
             ledgers=self._ledgers,
             listener=core,
-            starts=core.starts(),
+            starts=core.snapshots.starts(),
             slots=core.slots,
             token=self.token,
         )
-        core.foreign, core.record_of = followers.foreign, followers.record
+        core.use_terms(KnownTerms(followers.foreign, followers.record))
         works = [followers.run(), keeping.run(), _raised(core.failed)]
         if self._settings.aux_backup_s:
             works.append(self._aux_backup(core).run())

@@ -88,16 +88,16 @@ class Housekeeping:
         core = self._core
 
         def waits(why: str) -> None:
-            core.waits_for_snapshot = why
+            core.snapshots.waits_for = why
 
         snapshot, fault = await snapshot_to_start_from(
             self._store,
             whole=self._nothing_reclaimed,
-            usable=core.check_usable,
+            usable=core.snapshots.check_usable,
             waits=waits,
             retry_s=self._settings.retry_limit_s,
         )
-        core.waits_for_snapshot = ""
+        core.snapshots.waits_for = ""
         self._supersede = fault is not None
         if snapshot is not None:
             core.restore(snapshot)
@@ -201,7 +201,7 @@ class Housekeeping:
         )
 
     async def _snapshot(self, version: int) -> None:
-        snapshot = await self._core.snapshot()
+        snapshot = await self._core.snapshots.snapshot()
         before = self._node
         late = behind(before, snapshot.logs)
         if late:

@@ -64,3 +64,28 @@ class AppenderMetrics:
         self.carried = metrics.counter(CARRIED_ENTRIES)
         self.ack_seconds = metrics.histogram(ACK_SECONDS)
         self.shards_opened = metrics.counter(SHARDS_OPENED)
+
+
+class EngineMetrics:
+    """What an engine counts beside its appenders, bound to the metrics of the process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.reads = metrics.counter(READS)
+        self.early_conflicts = metrics.counter(EARLY_CONFLICTS)
+        self.fetched = metrics.counter(FETCHED_ENTRIES)
+        self.pushed = metrics.counter(PUSHED_HEADERS)
+        self.acks = metrics.histogram(ACK_SECONDS)
+        self.index_bytes = metrics.gauge(INDEX_BYTES)
+        self.cache_bytes = metrics.gauge(CACHE_BYTES)
+        self.queue_bytes = metrics.gauge(QUEUE_BYTES)
+        self._indexed = metrics.counter(INDEXED_RECORDS)
+        self._records = 0
+
+    def begin_at(self, records: int) -> None:
+        """So many records came with a snapshot: nobody decided them here."""
+        self._records = records
+
+    def decided_up_to(self, records: int) -> None:
+        """So many records are decided by now."""
+        self._indexed.value += records - self._records
+        self._records = records

@@ -25,10 +25,11 @@ from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import MetalogEntry
 from boki_metalog.entries.permissions import OF_EARLIER_VERSION
 from boki_metalog.entries.progress import ProgressVector, ShardRange
-from boki_metalog.follow.follower import EntryRefused, LogFollower, TermInfo
+from boki_metalog.follow.follower import EntryRefused, LogFollower
 from boki_metalog.follow.sequencer_link import SequencerLink
 from boki_metalog.sequencer.sequencer import Sequencer
 from boki_metalog.settings import FollowerSettings, SequencerSettings
+from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_record import TermRecord
 
 T = TypeVar("T")

@@ -40,8 +40,10 @@ from boki_sim.work.habits import draw_habits
 from boki_sim.work.late_hour import LateHour
 from boki_sim.work.operations import APPEND, BOOKS, OK, UNKNOWN, History, Operation
 from boki_sim.work.workload import SimClient
+from boki_sim.world.ending import uncollected
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.guard import guarded
-from boki_sim.world.loop import START_S, SimLoop, SimulationError, uncollected
+from boki_sim.world.loop import START_S, SimLoop
 from boki_sim.world.network import Network
 from boki_sim.world.process import SimProcess
 from boki_sim.world.randomness import stream

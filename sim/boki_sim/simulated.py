@@ -19,7 +19,8 @@ import functools
 import inspect
 import io
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
@@ -38,9 +39,10 @@ from boki_sim.faults.host_faults import ABSENT
 from boki_sim.nemesis.nemesis import ENDS, Nemesis
 from boki_sim.pytest_plugin import chosen
 from boki_sim.shrink import shrink
+from boki_sim.world.ending import uncollected
 from boki_sim.world.guard import guarded
 from boki_sim.world.idle_time import rest
-from boki_sim.world.loop import SimLoop, uncollected
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.network import Network
 from boki_sim.world.process import SimProcess
 from boki_sim.world.randomness import stream
@@ -127,6 +129,31 @@ class SimulatedCluster:
         await self._run.rest(seconds)
 
 
+class _Span:
+    """How long a run may last: its faults, then its patience; rests do not count."""
+
+    def __init__(self, seconds: float, patience_s: float) -> None:
+        self.seconds = seconds
+        self.begun = inf
+        self._patience_s = patience_s
+        self._resting = 0
+        self._rested_s = 0.0
+
+    @property
+    def limit(self) -> float:
+        """When it must have ended."""
+        return inf if self._resting else self.begun + self.seconds + self._patience_s + self._rested_s
+
+    @contextmanager
+    def resting(self, now: Callable[[], float]) -> Iterator[None]:
+        """A rest, one of perhaps many at once."""
+        self._resting += 1
+        begun = now()
+        yield
+        self._resting -= 1
+        self._rested_s += now() - begun
+
+
 class ProgramRun:
     """One seed of one program.
 
@@ -150,10 +177,7 @@ class ProgramRun:
         self._programs: dict[SimProcess, None] = {}
         self._roles: list[SimProcess] = []
         self._profile = profile
-        self._seconds = seconds
-        self._begun = inf
-        self._resting = 0
-        self._rested_s = 0.0
+        self._span = _Span(seconds, how.patience_s)
         self.hosts = Hosts(self.loop, seed, network, self.trace, self.cluster.machine)
         self._nemesis = Nemesis(self.cluster, self._processes, stream(seed, "nemesis"), hosts=self.hosts)
         self._striking: list[asyncio.Task[None]] = []
@@ -166,11 +190,11 @@ class ProgramRun:
         """The faults of roles, and of the program's main process."""
         if self._how.model:
             numbers = stream(self.seed, "host faults", self._profile, "program")
-            drawn = host_faults.draw(numbers, self._profile, "program", [NAME], begun=0.0, seconds=self._seconds)
+            drawn = host_faults.draw(numbers, self._profile, "program", [NAME], begun=0.0, seconds=self._span.seconds)
             return [fault for fault in drawn if fault.kind not in ENDS]
         targets = replace(shape.targets(stream(self.seed, "targets")), clients=("program",))
         numbers = stream(self.seed, "faults", self._profile)
-        return fault_scripts.draw(numbers, self._profile, targets, seconds=self._seconds, carrying=shape.carrying)
+        return fault_scripts.draw(numbers, self._profile, targets, seconds=self._span.seconds, carrying=shape.carrying)
 
     # -- processes
 
@@ -185,16 +209,16 @@ class ProgramRun:
         """A new host, begun at once, and from now on met by its faults."""
         made = self.hosts.add(name, main, restart_s=restart_s)
         others = [*self.cluster.nodes] or [NAME]
-        now = self.loop.now - self._begun
+        now = self.loop.now - self._span.begun
         if self._given is None:
             numbers = stream(self.seed, "host faults", self._profile, name)
-            mine = host_faults.draw(numbers, self._profile, name, others, begun=now, seconds=self._seconds)
+            mine = host_faults.draw(numbers, self._profile, name, others, begun=now, seconds=self._span.seconds)
             self.script += mine
         else:
             mine = host_faults.of_host(self._given, name)
         made.present = not any(fault.kind == ABSENT for fault in mine)
         if not self.healed.done():
-            striking = self._nemesis.run([fault for fault in mine if fault.at >= now], since=self._begun)
+            striking = self._nemesis.run([fault for fault in mine if fault.at >= now], since=self._span.begun)
             self._striking.append(self.loop.create_task(striking, context=self.loop.outside.context))
         made.start()
         return made
@@ -235,7 +259,7 @@ class ProgramRun:
             self._roles.append(process)
         await self.cluster.up()
         self.hosts.url = self.url
-        self._begun = self.loop.now
+        self._span.begun = self.loop.now
 
         async def run() -> T:
             return await program(SimulatedCluster(self))
@@ -245,7 +269,7 @@ class ProgramRun:
         watching = asyncio.ensure_future(self._watch())
         failure = self.hosts.failure
         ending: list[asyncio.Future[Any]] = [running, failure]
-        while not any(one.done() for one in ending) and self.loop.now < self._limit():
+        while not any(one.done() for one in ending) and self.loop.now < self._span.limit:
             await asyncio.wait(ending, timeout=CHECK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
         for task in (injecting, watching, *self._striking):
             task.cancel()
@@ -255,20 +279,13 @@ class ProgramRun:
             raise NotEnded(f"the program did not end within {self._how.patience_s:g} s after all faults were over")
         return await running
 
-    def _limit(self) -> float:
-        """When it must have ended: rests do not count."""
-        return inf if self._resting else self._begun + self._seconds + self._how.patience_s + self._rested_s
-
     async def rest(self, seconds: float) -> None:
         """See `idle_time`."""
-        self._resting += 1
-        begun = self.loop.now
-        await rest(self.loop, seconds, self._is_program, self._role_processes)
-        self._resting -= 1
-        self._rested_s += self.loop.now - begun
+        with self._span.resting(lambda: self.loop.now):
+            await rest(self.loop, seconds, self._is_program, self._role_processes)
 
     async def _faults(self) -> None:
-        end = self.loop.time() + self._seconds
+        end = self.loop.time() + self._span.seconds
         known = {"all", *self.cluster.nodes, *self._processes}  # others are hosts, which get theirs when they are made
         await self._nemesis.run([fault for fault in self.script if host_faults.host_of(fault) in known])
         await asyncio.sleep(max(0.0, end - self.loop.time()))

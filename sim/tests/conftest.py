@@ -15,7 +15,8 @@ from boki_sim.outcome import Outcome
 from boki_sim.run import run_seed
 from boki_sim.work import habits
 from boki_sim.work.habits import Habits
-from boki_sim.world.loop import SimLoop, uncollected
+from boki_sim.world.ending import uncollected
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.network import Network, Weather
 from boki_sim.world.process import SimProcess
 from boki_sim.world.trace import Trace

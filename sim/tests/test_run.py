@@ -32,7 +32,7 @@ from boki_sim.run import run_seed
 from boki_sim.work.habits import ONE
 from boki_sim.work.notebook import Notebook
 from boki_sim.work.operations import BOOKS, LINEARIZABLE, TAIL
-from boki_sim.world.loop import Refused
+from boki_sim.world.errors import Refused
 from boki_sim.world.randomness import stream
 from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 

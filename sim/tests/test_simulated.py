@@ -16,7 +16,7 @@ import boki.sim
 from boki.testing import simulated
 from boki_sim import pytest_plugin
 from boki_sim.simulated import run
-from boki_sim.world.loop import Refused
+from boki_sim.world.errors import Refused
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 

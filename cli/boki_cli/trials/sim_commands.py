@@ -279,7 +279,7 @@ def _until(todo: Iterator[_Job], ends: float | None) -> Iterator[_Job]:
 
 def _read(script: Path | None) -> list[Fault] | None:
     from boki_sim.faults import faults
-    from boki_sim.world.loop import SimulationError
+    from boki_sim.world.errors import SimulationError
 
     if script is None:
         return None

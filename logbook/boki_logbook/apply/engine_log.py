@@ -15,8 +15,8 @@ behind, and nothing waits for it but terms that come after (`frontier`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from boki_common.errors import BokiError, CorruptData
 from boki_common.ids import Position
@@ -27,7 +27,8 @@ from boki_logbook.apply.sealer import Sealer
 from boki_logbook.ports import ShardLink
 from boki_logbook.state.frontier import Frontier
 from boki_metalog.entries.metalog_entry import Close, Lost, MetalogEntry
-from boki_metalog.follow.follower import EntryRefused, TermInfo
+from boki_metalog.follow.follower import EntryRefused
+from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_order import slot_mask
 from boki_metalog.terms.term_record import TermRecord
 
@@ -55,17 +56,16 @@ class EngineLog:
     def __init__(
         self,
         *,
-        log: int,
         owner: LogOwner,
         frontier: Frontier,
         router: AppendRouter,
         sealer: Sealer,
-        make_appender: Callable[[], Appender],
-        make_indexer: Callable[[Appender], Indexer],
+        appender: Appender,
+        indexer: Indexer,
     ) -> None:
-        self.log = log
-        self.appender = make_appender()
-        self.indexer = make_indexer(self.appender)
+        self.log: Final = indexer.log
+        self.appender: Final = appender
+        self.indexer: Final = indexer
         self.info: TermInfo | None = None
         """Of the newest term."""
         self.link: ShardLink | None = None
@@ -80,7 +80,12 @@ class EngineLog:
         self._frontier = frontier
         self._router = router
         self._sealer = sealer
-        router.add_log(log, self.appender)
+        router.add_log(self.log, appender)
+
+    @property
+    def ready(self) -> bool:
+        """Whether what was ordered before this engine started is applied."""
+        return self.indexer.ready
 
     # -- FollowerListener
 
@@ -121,16 +126,14 @@ class EngineLog:
         self._over = not self._sealed
         self.appender.term_ended(record.term)
         self._router.term_ended(self.log, record.term)
-        for number, shard in self.indexer.shards.items():
-            if not shard.closed:
-                shard.closed = True
-                self._seal(record.term, number)
+        for number in self.indexer.close_shards():
+            self._seal(record.term, number)
         self.indexer.term_ended(record.term)
         await self.indexer.room()
 
     def sequencer_up(self, link: ShardLink) -> None:
         self.link = link
-        self.indexer.caching = True
+        self.indexer.sequencer_up()
         self.appender.link_up(link)
         self._owner.link_changed()
 

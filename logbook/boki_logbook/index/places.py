@@ -89,7 +89,7 @@ class PassedOver(NamedTuple):
 
 
 class ShardPlace:
-    """A shard of a term: one data ledger, and how far it is ordered."""
+    """A shard of a term: one data ledger, how far it is ordered, and what is applied of it. Its methods alone change it."""
 
     __slots__ = (
         "closed",
@@ -120,6 +120,31 @@ class ShardPlace:
     def counts(self) -> Counts:
         """What is applied of it."""
         return Counts(self.entries, self.records, self.committed, self.data_bytes, self.digest)
+
+    def cut(self, records_end: int, entries_end: int) -> None:
+        """It is ordered up to these ends."""
+        self.records_end, self.entries_end = records_end, entries_end
+
+    def close(self) -> None:
+        """Nothing more of it will be ordered."""
+        self.closed = True
+
+    def restore(self, records_end: int, entries_end: int, closed: bool, counts: Counts) -> None:
+        """Goes on from a snapshot."""
+        self.records_end, self.entries_end, self.closed = records_end, entries_end, closed
+        self.entries, self.records, self.committed, self.data_bytes, self.digest = counts
+
+    def applied(self, records: int, committed: int, data_bytes: int, packed: bytes) -> None:
+        """Its next entry is applied; `packed` is what tells it from another."""
+        self.entries += 1
+        self.records += records
+        self.committed += committed
+        self.data_bytes += data_bytes
+        self.digest = (self.digest * DIGEST_FACTOR + xxh3_64_intdigest(packed)) & _DIGEST_MASK
+
+    def passed_over(self, entries: int) -> None:
+        """So many more entries were given up."""
+        self.entries += entries
 
 
 class TermPlaces:
@@ -202,12 +227,7 @@ class TermPlaces:
         for span in losers:
             packed += _SPAN.pack(*span)
             committed += span[0] - span[1]
-        place = self.shards[shard]
-        place.entries += 1
-        place.records += record_count
-        place.committed += committed
-        place.data_bytes += data_bytes
-        place.digest = (place.digest * DIGEST_FACTOR + xxh3_64_intdigest(packed)) & _DIGEST_MASK
+        self.shards[shard].applied(record_count, committed, data_bytes, packed)
         self.live += committed
 
     def pass_over(self, shard: int, first_entry: int, stop_entry: int, record_count: int, time_ms: int) -> None:
@@ -217,7 +237,7 @@ class TermPlaces:
         if record_count:
             self.add_losers(first_pos, self.end_pos)
         self.count_entry(shard, first_entry, record_count, [(0, record_count)] if record_count else [], 0)
-        self.shards[shard].entries += stop_entry - first_entry - 1
+        self.shards[shard].passed_over(stop_entry - first_entry - 1)
         self.passed.append(PassedOver(shard, first_entry, stop_entry, first_pos, self.end_pos))
 
     def applied(self, shard: int, first_entry: int, stop_entry: int) -> bool:

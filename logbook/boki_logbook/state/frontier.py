@@ -78,6 +78,10 @@ class Frontier:
         """Terms applied to their ends → what their logs covered then."""
         return self._ended
 
+    def came(self, log: int, position: Position) -> None:
+        """Everything below this metalog position has come."""
+        self.received[log] = position
+
     def passed(self, log: int, position: Position, last_seqnum: int) -> None:
         """A metalog entry is applied; `last_seqnum` 0: the term has ordered nothing yet."""
         self.positions[log] = position

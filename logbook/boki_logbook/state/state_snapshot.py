@@ -198,8 +198,7 @@ def places_of(columns: TermColumns) -> TermPlaces:
     places.over, places.lost, places.passed = columns.over, list(columns.lost), list(columns.passed)
     for number, ledger_id, incarnation, records_end, entries_end, closed, counts in columns.shards:
         shard = places.shards[number] = ShardPlace(columns.term, number, ledger_id, incarnation)
-        shard.records_end, shard.entries_end, shard.closed = records_end, entries_end, closed
-        shard.entries, shard.records, shard.committed, shard.data_bytes, shard.digest = counts
+        shard.restore(records_end, entries_end, closed, counts)
     places.take_columns(*columns[-7:])
     return places
 

@@ -24,8 +24,8 @@ from boki_common.runtime.ports import Buffer
 from boki_metalog.entries.metalog_entry import MetalogEntry, encode
 from boki_metalog.entries.progress import CutBuilder, Order
 from boki_metalog.entries.sequencer_protocol import SequencerTime
-from boki_metalog.follow.follower import TermInfo
 from boki_metalog.terms.slot_rules import to_ranges
+from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_order import slot_mask, terms_before
 from boki_metalog.terms.term_record import VERSION, Location, TermRecord
 from boki_metalog.terms.view import VERSION as VIEW_VERSION

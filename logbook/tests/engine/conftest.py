@@ -10,6 +10,7 @@ import pytest
 
 from boki_common.metrics import Metrics
 from boki_common.runtime.ports import MachineClock
+from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import ScriptedLog, model_ledgers
@@ -43,7 +44,7 @@ class Cluster:
         core = EngineCore(
             ledgers=self.ledgers, incarnation=incarnation, settings=settings, metrics=Metrics(), clock=clock
         )
-        core.record_of = lambda term: self.log.records.get(term)
+        core.use_terms(KnownTerms(foreign=lambda _: False, record_of=lambda term: self.log.records.get(term)))
         self.cores.append(core)
         if join:
             await self.log.join(core)

@@ -6,6 +6,7 @@ from typing import Any
 
 from boki_common.engine.intake import TAKEN
 from boki_logbook.core import EngineCore
+from boki_logbook.engine_status import status_of
 from boki_logbook.scan.handles import ScanHandles
 
 
@@ -16,6 +17,9 @@ class CoreAsEngine:
         self._core = core
         self.intake = TAKEN
         self.scan = ScanHandles(core.capture).answer
+
+    def status(self) -> dict[str, Any]:
+        return status_of(self._core)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)

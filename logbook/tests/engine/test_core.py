@@ -8,6 +8,7 @@ from typing import Any
 from boki_common import ids
 from boki_common.engine.engine_waits import waits_of
 from boki_common.ids import Position
+from boki_logbook.engine_status import status_of
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
     RecordingSource,
@@ -88,7 +89,7 @@ async def test_compressed_entries_read_the_same(cluster: Any) -> None:
 async def test_status_is_plain_and_complete(cluster: Any) -> None:
     core = await cluster.engine()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))), RunSpec(2, BOB, 1, plain_records("y")))
-    status = core.status()
+    status = status_of(core)
     assert (status["term"], status["ready"], status["lag_entries"]) == (1, True, 0)
     assert (status["books"], status["writers"], status["records"]) == (2, 2, 2)
     assert status["index"]["rows"] == 3
@@ -101,7 +102,7 @@ async def test_the_status_says_what_pending_operations_wait_for(cluster: Any) ->
     source = RecordingSource()
 
     def waits() -> list[str]:
-        return [wait.message for wait in waits_of("e", core.status())]
+        return [wait.message for wait in waits_of("e", status_of(core))]
 
     assert waits() == []
     cluster.ledgers.hold_acks = True
@@ -132,13 +133,13 @@ async def test_the_status_says_which_entries_cannot_be_read(cluster: Any) -> Non
     cluster.ledgers.missing[ledger_id, 0] = None
     await committed(core, RunSpec(1, ALICE, 1, plain_records("a")))
     await cluster.until(lambda: other.logs[0].indexer.unreadable)
-    said = [wait.message for wait in waits_of("e", other.status())]
+    said = [wait.message for wait in waits_of("e", status_of(other))]
     assert said[0] == (
         f"e (term 1) cannot read entries 0 to 0 of ledger {ledger_id}, which are ordered: ledger {ledger_id} has no entry 0"
     )
     cluster.ledgers.missing.clear()
     await cluster.until(lambda: not other.pending)
-    assert waits_of("e", other.status()) == []
+    assert waits_of("e", status_of(other)) == []
 
 
 async def test_ledgers_of_a_term_that_is_applied_are_not_kept_open(cluster: Any) -> None:

@@ -210,7 +210,7 @@ async def test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew(cluster
     before = two.incarnation
     await cluster.append(one, "a")
     await cluster.until(lambda: same_state(one.core, two.core))
-    two.core.logs[0].indexer.hold()  # it stands still, whatever it hears
+    two.core.logs[0].indexer.pause()  # it stands still, whatever it hears
     await cluster.append(one, "b")
     await cluster.roll(one)
     await cluster.trim(one)

@@ -11,6 +11,7 @@ import pytest
 from boki_common.engine.engine_protocol import Consistency
 from boki_common.engine.engine_waits import waits_of
 from boki_common.ids import Position
+from boki_logbook.engine_status import faults_of, status_of
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import RunSpec, committed, data_of, plain_records, query, read, same_state
 from boki_logbook.testing.engines import EngineCluster
@@ -114,7 +115,7 @@ async def test_an_engine_refuses_an_entry_before_it_makes_anything_of_it_and_tak
 async def test_the_status_says_where_a_log_stops_until_it_goes_on(cluster: Any) -> None:
     core = await cluster.engine()
     core.logs[0].stopped(Position(1, 9), ValueError("why"))
-    assert core.status()["logs"][0]["stopped"] == {"term": 1, "entry": 9, "error": "why"}
+    assert status_of(core)["logs"][0]["stopped"] == {"term": 1, "entry": 9, "error": "why"}
     assert core.needing_snapshot() == {0: core.positions[0]}
     core.logs[0].stopped(Position(1, 9), None)
-    assert core.status()["logs"][0]["stopped"] is None and core.faults() == [] and not core.needing_snapshot()
+    assert status_of(core)["logs"][0]["stopped"] is None and faults_of(core) == [] and not core.needing_snapshot()

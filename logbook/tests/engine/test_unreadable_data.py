@@ -12,6 +12,7 @@ from boki_common.errors import Lost
 from boki_common.records.record_batch import RecordBatch, join
 from boki_ledger.testing.model_ledgers import ModelLedger
 from boki_logbook.core import EngineCore
+from boki_logbook.engine_status import status_of
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import RunSpec, committed, data_of, ledger_of, make_batch, plain_records, query, read
 
@@ -72,7 +73,7 @@ async def test_a_range_has_a_gap_where_nobody_can_read_and_goes_on(cluster: Any,
         reply = await read(core, query(tag))
         assert data_of(reply) == [b"1", b"3"]
         assert reply.gaps == (GapRow(lost, lost, GapKind.LOST),)
-    (said,) = core.status()["unreadable_data"]
+    (said,) = status_of(core)["unreadable_data"]
     assert (said["ledger_id"], said["entry"]) == (writer_of(core).ledger_id, 1) and said["error"]
     assert not core.failed.done()
 

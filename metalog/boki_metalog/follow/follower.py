@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
@@ -55,26 +55,14 @@ from boki_metalog.follow.sequencer_link import SequencerLink, ShardsOfTerm
 from boki_metalog.follow.sequencer_member import address_of
 from boki_metalog.follow.term_history import TermHistory
 from boki_metalog.settings import FollowerSettings
+from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_record import TermRecord
-from boki_metalog.terms.view import FIRST_LOG, Installed, SlotRange, View
+from boki_metalog.terms.view import FIRST_LOG, Installed, View
 from boki_metalog.terms.view_feed import ViewFeed
 
 T = TypeVar("T")
 
 _log = get_logger("follower")
-
-
-class TermInfo(NamedTuple):
-    """A term, as its followers meet it."""
-
-    term: int
-    log: int
-    slots: tuple[SlotRange, ...]
-    metalog_ledger: int
-    after: tuple[int, ...] = ()
-    """Terms of other logs that had slots of this one directly before it: what they ordered comes first."""
-    sealed: bool = False
-    """Whether it was over when it was met: nothing can be appended to it any more."""
 
 
 class FollowerListener(Protocol):

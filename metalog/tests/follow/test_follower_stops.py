@@ -20,7 +20,8 @@ from boki_metalog.entries.metalog_entry import (
     decode,
     encode,
 )
-from boki_metalog.follow.follower import LogFollower, LogStopped, TermInfo
+from boki_metalog.follow.follower import LogFollower, LogStopped
+from boki_metalog.terms.term_info import TermInfo
 
 A = "aa" * 16
 BodyOf = Callable[..., bytes]

@@ -13,10 +13,11 @@ from boki_common.errors import BokiError, CorruptData
 from boki_common.ids import Position
 from boki_common.metadata.store import MetadataStore, ensure_path
 from boki_metalog.entries.metalog_entry import MetalogEntry, Open, ShardEnd, encode
-from boki_metalog.follow.follower import FollowerListener, TermInfo
+from boki_metalog.follow.follower import FollowerListener
 from boki_metalog.follow.log_followers import LogFollowers
 from boki_metalog.follow.sequencer_link import SequencerLink
 from boki_metalog.settings import FollowerSettings
+from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_order import ALL_SLOTS
 from boki_metalog.terms.term_record import TERMS_PATH, VERSION, Location, TermRecord, encode_record, term_path
 from boki_metalog.terms.view import VIEW_PATH, SlotRange, View

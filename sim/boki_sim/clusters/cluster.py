@@ -34,8 +34,9 @@ from boki_sim.clusters.cluster_tokens import NO_PLAN, TokenFiles, TokenPlan, cli
 from boki_sim.clusters.invariants import Invariants
 from boki_sim.clusters.shape import Shape, names
 from boki_sim.world.disk import DiskPlan
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.guard import EPOCH_S
-from boki_sim.world.loop import SimLoop, SimulationError
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.metadata import ObservedTree, SimStore
 from boki_sim.world.network import Network
 from boki_sim.world.process import SimProcess

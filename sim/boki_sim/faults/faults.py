@@ -45,7 +45,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, NamedTuple
 
-from boki_sim.world.loop import SimulationError
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED, STEPS
 
 

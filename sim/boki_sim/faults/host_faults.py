@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from boki_sim.faults.faults import PROFILES, Fault
-from boki_sim.world.loop import SimulationError
+from boki_sim.world.errors import SimulationError
 
 ABSENT: Final = "absent"
 _CONNECTIONS: Final = ("isolate", "clog", "slow-link", "reset")

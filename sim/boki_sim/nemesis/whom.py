@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from boki_sim.faults.faults import ADMINISTRATION, DAMAGE, DISKS, METADATA, Fault
 from boki_sim.faults.host_faults import host_of
-from boki_sim.world.loop import SimulationError
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.process import SimProcess
 from boki_sim.world.steps import ENTRY_CARRIED, Met
 

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from boki_sim.world.loop import Refused, SimLoop
+from boki_sim.world.errors import Refused
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.process import CURRENT
 from boki_sim.world.randomness import SimRandom, stream
 

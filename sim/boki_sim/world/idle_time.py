@@ -21,7 +21,8 @@ from heapq import heapify
 from typing import Final
 
 from boki_common.errors import InvalidArgument
-from boki_sim.world.loop import SimLoop, SimTimer, Timer
+from boki_sim.world.handles import SimTimer
+from boki_sim.world.loop import SimLoop, Timer
 from boki_sim.world.process import SimProcess
 
 FAR_S: Final = 90.0

@@ -9,8 +9,7 @@ Rules:
 - The clock of a process whose machine slept is so far behind; `now` is the time of the world.
 - Each process has its ready callbacks in the order in which they were made, as asyncio promises; the seed chooses which
   process has the next turn, and how late (up to `LATENESS_S`) each timer is.
-- Tasks and futures have the order of their making as their hash, so sets of them, which asyncio itself uses, have the
-  same order in every run.
+- Sets of tasks and futures, which asyncio itself uses, have the same order in every run (`handles`).
 - What needs a machine (threads, signals, subprocesses, name look-ups) is refused; connections are `network`'s.
 - Many callbacks without any progress of time are a program that spins: `Spinning` says who does.
 """
@@ -21,16 +20,17 @@ import asyncio
 import contextvars
 import gc
 import sys
-import warnings
 from asyncio import Future, events
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
+from boki_sim.world.ending import end_task, unheard
+from boki_sim.world.errors import Deadlock, Refused, SimulationError, Spinning
+from boki_sim.world.handles import SimFuture, SimHandle, SimTimer
 from boki_sim.world.inline_bodies import BODIES, run_inline
-from boki_sim.world.process import CURRENT, SimProcess
+from boki_sim.world.process import CURRENT, SimProcess, SimTask
 from boki_sim.world.randomness import stream
 
 if TYPE_CHECKING:
@@ -51,121 +51,19 @@ STEPS_A_LOOK: Final = 16
 COMPACT_ABOVE: Final = 256
 """Cancelled timers that are kept, at least, before the heap is rebuilt without them."""
 
-UNWINDING_STEPS: Final = 50
-"""How often a coroutine that waits again while it is ended is ended again."""
-
-
-class SimulationError(Exception):
-    """The simulation itself cannot go on: the scenario, or code under it, did what it must not."""
-
-
-class Spinning(SimulationError):
-    """Code runs for ever without waiting for anything."""
-
-
-class Deadlock(SimulationError):
-    """Nothing is ready and no timer is set, but the scenario has not ended."""
-
-
-class Refused(SimulationError):
-    """Code under the simulation reached for the machine: wall clock, randomness, thread, socket, file."""
-
-
-class SimFuture(asyncio.Future[T]):
-    """A future whose place in sets does not depend on its address."""
-
-    __slots__ = ("serial",)
-    serial: int
-
-    def __hash__(self) -> int:
-        try:
-            return self.serial
-        except AttributeError:
-            return _numbered(self)
-
-
-class SimTask(asyncio.Task[T]):
-    """A task whose place in sets does not depend on its address."""
-
-    __slots__ = ("process", "serial")
-    process: SimProcess
-    serial: int
-
-    def __hash__(self) -> int:
-        return self.serial
-
-
-class SimHandle(events.Handle):
-    """A callback that waits for its turn: asyncio's own, made with less ado. One without a callback is cancelled."""
-
-    __slots__ = ()
-    _repr = None
-    _source_traceback = None
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
-        self._callback: Callable[..., object] | None = callback
-        self._args = args
-        self._context = context
-
-    @property
-    def _cancelled(self) -> bool:  # type: ignore[override]  # what a Handle shows of itself asks for it
-        return self._callback is None
-
-    def cancel(self) -> None:
-        self._callback = None
-        self._args = ()
-
-    def cancelled(self) -> bool:
-        return self._callback is None
-
-
-class SimTimer(events.TimerHandle):
-    """As `SimHandle`, at a time."""
-
-    __slots__ = ()
-    _repr = None
-    _source_traceback = None
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: SimLoop,
-        context: contextvars.Context,
-    ) -> None:
-        self._when = when
-        self._callback: Callable[..., object] | None = callback
-        self._args = args
-        self._loop = loop
-        self._context = context
-        self._scheduled = True
-
-    @property
-    def _cancelled(self) -> bool:  # type: ignore[override]  # what a Handle shows of itself asks for it
-        return self._callback is None
-
-    def cancel(self) -> None:
-        if self._callback is not None:
-            self._callback = None
-            self._args = ()
-            if self._scheduled:
-                self._loop.timer_cancelled()
-
-    def cancelled(self) -> bool:
-        return self._callback is None
-
 
 Timer: TypeAlias = tuple[float, int, SimHandle | SimTimer | asyncio.Future[None], SimProcess]
 
 
-def _numbered(future: SimFuture[Any]) -> int:
-    """A number at the first use as a member of a set."""
-    loop = future.get_loop()
-    assert isinstance(loop, SimLoop)
-    loop.serial += 1
-    future.serial = loop.serial
-    return loop.serial
+class _Marks:
+    """Counts of callbacks: when to look around and to collect garbage next, and when time went on last."""
+
+    __slots__ = ("collection", "look", "progress")
+
+    def __init__(self) -> None:
+        self.look = STEPS_A_LOOK
+        self.collection = COLLECT_EVERY
+        self.progress = 0
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -196,11 +94,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._body_times = stream(seed, "bodies")
         self._graveyard: list[Sequence[asyncio.Task[Any]]] = []
         self._ended = False
-        self._last_progress = 0
-        self._next_look = STEPS_A_LOOK
+        self._marks = _Marks()
         self._moved: list[SimProcess] = []
         self.watch: Callable[[list[SimProcess]], None] | None = None
-        self._next_collection = COLLECT_EVERY
         self.callbacks = 0
         self.serial = 0
         self.faults: list[dict[str, Any]] = []
@@ -347,7 +243,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
         A turn runs what the process had ready when it began.
         """
-        runnable, random, outside = self._runnable, self._order.random, self.outside
+        runnable, random, outside, marks = self._runnable, self._order.random, self.outside, self._marks
         while not self._stopping:  # type: ignore[attr-defined]  # of BaseEventLoop
             count = len(runnable)
             if count > 1:
@@ -390,7 +286,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self.current = outside
             if process.doomed == 0 and process.alive:
                 process.kill()
-            if self.callbacks >= self._next_look:
+            if self.callbacks >= marks.look:
                 self._look_around(process)
             if ready and not process.queued:
                 process.queued = True
@@ -403,17 +299,18 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _look_around(self, process: SimProcess) -> None:
         """Now and then: what `watch` sees, whether somebody spins, and what the interpreter may collect."""
-        self._next_look = self.callbacks + STEPS_A_LOOK
+        marks = self._marks
+        marks.look = self.callbacks + STEPS_A_LOOK
         moved, self._moved = self._moved, []
         for one in moved:
             one.moved = False
         if self.watch is not None:
             self.watch(moved)
-        if self.callbacks - self._last_progress > SPIN_CALLBACKS:
+        if self.callbacks - marks.progress > SPIN_CALLBACKS:
             names = sorted({task.get_name() for task in self._tasks_of(process)})
             raise Spinning(f"{process.name} runs without waiting for anything, at {self.now:.6f} s; its tasks: {names}")
-        if self.callbacks >= self._next_collection:
-            self._next_collection = self.callbacks + COLLECT_EVERY
+        if self.callbacks >= marks.collection:
+            marks.collection = self.callbacks + COLLECT_EVERY
             gc.collect()
 
     def _advance(self) -> SimProcess:
@@ -433,7 +330,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 what._scheduled = False
             if when > self.now:
                 self.now = when
-                self._last_progress = self.callbacks
+                self._marks.progress = self.callbacks
             if not isinstance(what, Future):
                 process.ready.append(what)
                 return process
@@ -459,13 +356,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(_forget_fault)
         events._set_running_loop(self)
         try:
-            with _unheard():
+            with unheard():
                 for tasks in self._graveyard:
                     for task in sorted(tasks, key=hash):
                         if not task.done():
-                            _end_task(task)
+                            end_task(task)
                 for task in sorted(asyncio.all_tasks(self), key=hash):  # `finally` blocks may have made some
-                    _end_task(task)
+                    end_task(task)
                 self._graveyard.clear()
         finally:
             events._set_running_loop(None)
@@ -524,38 +421,6 @@ class SimLoop(asyncio.BaseEventLoop):
         )
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """For a whole simulation and all that it made: garbage is collected where the loop says, and when this is over.
-
-    What is there when the first one begins (modules) is not looked through again and again, which takes a tenth of a run.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-    try:
-        yield
-    finally:
-        with _unheard():
-            gc.collect()
-        if collecting:
-            gc.enable()
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """Code that was cut off is thrown away here: what it says concerns nobody."""
-    before, sys.unraisablehook = sys.unraisablehook, _forget_unraisable
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # coroutines that had not begun yet
-            yield
-    finally:
-        sys.unraisablehook = before
-
-
 def _keep_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimLoop)
     loop.faults.append({"process": loop.current.name, **context})
@@ -563,20 +428,3 @@ def _keep_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
 
 def _forget_fault(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
     """After the end: tasks that were cut off have nobody to tell."""
-
-
-def _forget_unraisable(_unraisable: sys.UnraisableHookArgs) -> None:
-    """As `_forget_fault`."""
-
-
-def _end_task(task: asyncio.Task[Any]) -> None:
-    """Unwinds a coroutine without running what it would await."""
-    coroutine = task.get_coro()
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own switch
-    for _ in range(UNWINDING_STEPS):
-        try:
-            if coroutine is not None:
-                coroutine.close()
-            return
-        except BaseException:  # noqa: BLE001 - it is being thrown away; what it says concerns nobody
-            continue

@@ -25,7 +25,8 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from boki_sim.world.frames_seen import FramesSeen
-from boki_sim.world.loop import SimHandle, SimLoop
+from boki_sim.world.handles import SimHandle
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.process import CURRENT, SimProcess
 from boki_sim.world.randomness import stream
 from boki_sim.world.steps import Steps, StepsOfHeads, of_bookie, of_engine, of_sequencer

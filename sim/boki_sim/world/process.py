@@ -21,8 +21,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from boki_sim.world.handles import SimHandle, SimTimer
+
 if TYPE_CHECKING:
-    from boki_sim.world.loop import SimHandle, SimLoop, SimTimer
+    from boki_sim.world.loop import SimLoop
 
 T = TypeVar("T")
 
@@ -142,3 +144,14 @@ class SimProcess:
         """Ends it when it has run so many more callbacks: in the middle of whatever it does then."""
         if self.doomed < 0:
             self.doomed = callbacks
+
+
+class SimTask(asyncio.Task[T]):
+    """A task whose place in sets does not depend on its address."""
+
+    __slots__ = ("process", "serial")
+    process: SimProcess
+    serial: int
+
+    def __hash__(self) -> int:
+        return self.serial

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from boki_common.runtime.ports import Buffer
-from boki_sim.world.loop import SimHandle
+from boki_sim.world.handles import SimHandle
 
 if TYPE_CHECKING:
     from boki_sim.world.frames_seen import FramesSeen

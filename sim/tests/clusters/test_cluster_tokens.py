@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_sim.clusters.cluster_tokens import NO_PLAN, SPREAD_S, TokenFiles, TokenPlan, draw_tokens, exchange
 from boki_sim.faults.faults import PROFILES
-from boki_sim.world.loop import SimLoop, uncollected
+from boki_sim.world.ending import uncollected
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.trace import Trace
 
 

@@ -139,7 +139,7 @@ def test_ledgers_of_ended_shards_are_to_be_closed_unless_their_term_is_to_be_del
     state.places.terms[3].shards[0] = shard
     engines: Any = {"engine-1": SimpleNamespace(core=SimpleNamespace(state=state))}
     assert watched.invariants.unclosed(engines) == [], "its shard goes on"
-    shard.closed = True
+    shard.close()
     assert watched.invariants.unclosed(engines) == [7], "its term goes on"
     state.end_term(3)
     assert watched.invariants.unclosed(engines) == [], "and is over, and nobody needs it"

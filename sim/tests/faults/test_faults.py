@@ -25,7 +25,7 @@ from boki_sim.faults.faults import (
     to_text,
     unaware,
 )
-from boki_sim.world.loop import SimulationError
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.randomness import stream
 from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED, IDLE, STEPS
 

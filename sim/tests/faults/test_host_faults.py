@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from boki_sim.faults.faults import KINDS, PROFILES, Fault
 from boki_sim.faults.host_faults import ABSENT, HOST_KINDS, MEETS_HOSTS, STEPS, draw, host_of, of_host
-from boki_sim.world.loop import SimulationError
+from boki_sim.world.errors import SimulationError
 from boki_sim.world.steps import STEPS as ALL_STEPS
 
 OTHERS = ["engine-1", "engine-2"]

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_sim.world.errors import Refused
 from boki_sim.world.guard import EPOCH_S, guarded
-from boki_sim.world.loop import START_S, Refused
+from boki_sim.world.loop import START_S
 
 MACHINE: list[tuple[str, Callable[[], Any]]] = [
     ("time.time", lambda: time.time()),

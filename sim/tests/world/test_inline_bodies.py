@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boki_common.runtime.bodies import ThreadBodies
-from boki_sim.world.loop import Refused
+from boki_sim.world.errors import Refused
 
 
 def fails() -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from boki_sim.world.loop import COMPACT_ABOVE, START_S, STEPS_A_LOOK, Deadlock, Refused, SimLoop, Spinning
+from boki_sim.world.errors import Deadlock, Refused, Spinning
+from boki_sim.world.loop import COMPACT_ABOVE, START_S, STEPS_A_LOOK, SimLoop
 
 
 def test_time_stands_still_and_jumps(simulation: Any) -> None:

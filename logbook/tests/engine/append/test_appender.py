@@ -14,6 +14,7 @@ from boki_common import limits
 from boki_common.engine.engine_protocol import Verdict
 from boki_common.errors import CallTimeout, Overloaded, Unreachable
 from boki_common.metrics import Metrics
+from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
@@ -362,7 +363,7 @@ async def test_every_number_is_ordered_once_and_in_order(engine: EngineSettings,
     ledgers.entries_elsewhere = log.metalog
     await log.begin_term()
     core = EngineCore(ledgers=ledgers, incarnation="1" * 32, settings=engine, metrics=Metrics())
-    core.record_of = lambda term: log.records.get(term)
+    core.use_terms(KnownTerms(foreign=lambda _: False, record_of=lambda term: log.records.get(term)))
     try:
         await log.join(core)
         await _until(lambda: core.logs[0].appender.shard is not None)

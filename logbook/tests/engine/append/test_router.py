@@ -15,6 +15,7 @@ from boki_common.errors import Overloaded
 from boki_common.ids import slot_of, term_of
 from boki_common.metrics import Metrics
 from boki_logbook.core import EngineCore
+from boki_logbook.engine_status import faults_of
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
     RecordingSource,
@@ -226,7 +227,7 @@ async def test_what_somebody_puts_into_another_log_joins_nothing_on_any_engine(w
     assert len(late.state.index.streams()[book, 0]) == 2 == late.state.writer_last(book, WRITER)
     (told,) = late.logs[0].status()["foreign"]
     assert f"book {book} of slot {slot_of(book)}: they joined nothing" in told
-    assert not late.logs[1].status()["foreign"] and not late.faults()
+    assert not late.logs[1].status()["foreign"] and not faults_of(late)
 
 
 async def test_a_log_that_is_added_takes_over_slots(world: World) -> None:

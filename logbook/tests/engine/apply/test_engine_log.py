@@ -12,9 +12,10 @@ from boki_common.engine.engine_protocol import GapKind, GapRow
 from boki_common.errors import NoSequencer, TermEndedMeanwhile, TermOver
 from boki_common.ids import slot_of
 from boki_common.metrics import Metrics
-from boki_logbook import core as core_module
+from boki_logbook import sequencer_calls
 from boki_logbook.apply.given_up import GivenUp
 from boki_logbook.core import EngineCore
+from boki_logbook.engine_status import status_of
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import StateDisagrees
 from boki_logbook.testing.cluster import (
@@ -136,7 +137,7 @@ async def test_a_term_is_applied_only_after_the_terms_it_comes_after(world: Worl
     assert other.positions[1].term == 2, "the new term of the target waits"
     assert other.state.index.newest(LOW, 0) == 0
     assert other.seen(LOW) == {0: other.positions[0]} and not other.reached(token)
-    assert [log["waits_for_terms"] for log in other.status()["logs"]] == [[], [1]]
+    assert [log["waits_for_terms"] for log in status_of(other)["logs"]] == [[], [1]]
     gate.set()
     await world.until(lambda: not other.pending)
     assert other.state.index.streams()[LOW, 0] == [first, second]
@@ -259,7 +260,7 @@ async def test_a_barrier_that_a_dead_term_refused_is_asked_of_the_next(world: Wo
 async def test_nobody_to_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     core = await world.engine()
     world.logs[0].seal()
-    monkeypatch.setattr(core_module, "ORDER_WAIT_S", 0.01)
+    monkeypatch.setattr(sequencer_calls, "ORDER_WAIT_S", 0.01)
     with pytest.raises(NoSequencer, match="log 0"):
         await core.barrier(LOW)
 
@@ -273,7 +274,7 @@ async def test_a_command_that_may_have_been_ordered_is_told_as_unknown(
     link = core.logs[0].link
     assert isinstance(link, ScriptedLink)
     link.order_faults.append(fault)
-    monkeypatch.setattr(core_module, "ORDER_WAIT_S", 0.01)
+    monkeypatch.setattr(sequencer_calls, "ORDER_WAIT_S", 0.01)
     with pytest.raises(NoSequencer) as caught:
         await core.order(LOW, Trim(LOW, ((0, before + 1),), False))
     assert caught.value.definite == fault.definite
@@ -329,7 +330,7 @@ async def test_lost_entries_that_no_snapshot_has_join_nothing_on_any_engine(worl
     assert other.state.places.terms[1].losers() == [(1, 3)]
     assert other.state.index.streams()[LOW, 5] == [seqnums[0], *seqnums[3:]]
     world.ledgers.missing.clear()
-    anew = await world.engine(given_up=writer.given_up)
+    anew = await world.engine(given_up=writer.parts.given_up)
     await world.until(lambda: same_state(anew, other))
     assert anew.state.index.streams()[LOW, 5] == [seqnums[0], *seqnums[3:]], "also though they can be read again"
 

@@ -59,7 +59,7 @@ async def test_answers_leave_before_the_index_is_busy_with_their_records(cluster
         def answered(self, token: Token, answers: Answers) -> None:
             rows_when_told.append(len(core.state.index))
             super().answered(token, answers)
-            core._loop.call_soon(lambda: rows_when_told.append(len(core.state.index)))
+            asyncio.get_running_loop().call_soon(lambda: rows_when_told.append(len(core.state.index)))
 
     source = Source()
     append(core, source, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))

@@ -42,7 +42,7 @@ async def sealer(ledgers: ModelLedgers, log: ScriptedLog) -> AsyncIterator[Seale
 def ended(writer: ModelLedger, entries: int) -> ShardPlace:
     """A shard of that ledger, of which so many entries are ordered."""
     shard = ShardPlace(1, 0, writer.ledger_id, "")
-    shard.records_end = shard.entries_end = entries
+    shard.cut(entries, entries)
     return shard
 
 

@@ -294,7 +294,7 @@ async def test_logs_that_never_had_a_needed_slot_are_not_followed_and_not_waited
     async with boki.connect(url(whole)) as first, boki.connect(url(low)) as second:
         for book in (own, other):
             await first.book(book).append(b"before")
-        await cluster.until(lambda: 1 in low.core.logs or not low.core.foreign(0))
+        await cluster.until(lambda: 1 in low.core.logs or not low.core.parts.terms.foreign(0))
         session = second.session(first.session_token())
         assert [item.data async for item in session.book(own).read() if isinstance(item, boki.Record)] == [b"before"]
         assert [item.data async for item in session.book(other).read() if isinstance(item, boki.Record)] == [b"before"]
@@ -332,7 +332,7 @@ async def test_one_of_some_slots_begins_with_the_whole_snapshot_and_never_writes
     assert (await store.newest())[0].writer == whole.incarnation
     late = await cluster.engine(LOW)
     assert {book for book, _ in late.core.state.index.streams()} == {own}
-    assert late.core._points, "it began with the snapshot"
+    assert late.core.snapshots.points, "it began with the snapshot"
     assert {book for book, _ in late.core.state.verdicts.writers} == {own}
     async with boki.connect(url(late)) as client:
         for book in (own, other):

@@ -32,7 +32,7 @@ def url(engine: Engine) -> str:
 
 def fetched(engine: Engine) -> int:
     """Entries that the engine read from data ledgers."""
-    return int(engine.core._source._fetched.value)  # type: ignore[union-attr]
+    return int(engine.core.counters.fetched.value)
 
 
 async def test_an_engine_indexes_what_another_wrote_without_reading_it(cluster: EngineCluster) -> None:

@@ -97,7 +97,8 @@ def test_what_a_running_term_received_beyond_its_position_is_left_out() -> None:
     places = state.begin_term(3, 0, [(0, 1023)])
     for number in range(4):
         shard = places.shards[number] = ShardPlace(3, number, 10 + number, "ab" * 16)
-        shard.records_end, shard.entries_end, shard.closed = 100, 10, True
+        shard.cut(100, 10)
+        shard.close()
     point = LogPoint(0, 3, 8, False, 0, 50, 1_000, 3, ((1, 50, 5),))
     (term,) = as_applied(state.snapshot_state(), [point]).terms
     assert [(one.number, one.records_end, one.entries_end, one.closed) for one in term.shards] == [

@@ -128,11 +128,11 @@ class World:
             moved = () if step.first is None else range(step.first, step.first + 300)
             await self.logs.move(moved, to=step.log)
         await self.settle(core)
-        return await core.snapshot() if isinstance(step, Take) else None
+        return await core.snapshots.snapshot() if isinstance(step, Take) else None
 
     async def replay(self, core: EngineCore) -> None:
         """Tells an engine the past, log after log, from where each starts; as followers do."""
-        starts = core.starts()
+        starts = core.snapshots.starts()
         for number in self.logs.logs:
             core.log_found(number)
         core.view_changed(self.logs.view)
@@ -172,7 +172,7 @@ async def play(steps: list[Any]) -> None:
         writer = world.core()
         await world.logs.join(writer)
         await world.settle(writer)
-        taken = [await writer.snapshot()]
+        taken = [await writer.snapshots.snapshot()]
         for step in steps:
             snapshot = await world.step(writer, step)
             if snapshot is not None:
