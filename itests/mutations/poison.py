@@ -134,7 +134,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "who catches up waits behind an entry that cannot be read",
         "logbook",
-        (("        if len(self._cuts) > cuts and not self._feed.waits:\n", "        if len(self._cuts) > cuts:\n"),),
+        (("        if self.pending > cuts and not self._feed.waits:\n", "        if self.pending > cuts:\n"),),
         f"{_ENTRIES}::test_what_was_given_up_long_after_it_is_heard_of_by_who_begins_later",
     ),
     Mutation(
