@@ -72,7 +72,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki_logbook/scan/facts.py": "logbook/tests/engine/scan/test_pages.py",
     "logbook/boki_logbook/testing/plans.py": "logbook/tests/engine/scan",
     "logbook/boki_logbook/testing/logs.py": "logbook/tests/engine/apply/test_engine_log.py",
-    "spark/boki_spark/data_source.py": "spark/tests/test_sink.py",
+    "spark/boki_spark/data_source.py": "spark/tests/test_reader.py",
     "spark/boki_spark/errors.py": "spark/tests/test_sink_rules.py",
     "spark/boki_spark/testing/sink_model.py": "spark/tests/test_sink_rules.py",
     "sim/boki_sim/checkers/findings.py": "sim/tests/checkers/test_check.py",
