@@ -24,11 +24,13 @@ from bokiqueue.errors import (
     WrongMode,
 )
 from bokiqueue.events import Limits, Mode, Source
+from bokiqueue.handlers import Handler
 from bokiqueue.messages import Message
 from bokiqueue.queue import Queue
 
 __all__ = [
     "Consumer",
+    "Handler",
     "Json",
     "JsonObject",
     "Limits",

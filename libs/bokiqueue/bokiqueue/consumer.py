@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import boki
 from boki_common.errors import BokiError, InvalidArgument
@@ -59,11 +59,12 @@ class Claims:
     def __init__(self, queue: str, shards: int, group: str) -> None:
         self.tags: Final = [tags.queue_owner(queue, shard, group) for shard in range(shards)]
         self.newest: Final[list[Claim | None]] = [None] * shards
+        self.read_at = 0
         self._names = [f"shard {shard} of queue {queue!r} for {group!r}" for shard in range(shards)]
 
     async def read(self, opened: Log) -> int:
         """Reads them; returns as of when."""
-        snapshot = await opened.book.now(consistency="linearizable")
+        snapshot = self.read_at = await opened.book.now(consistency="linearizable")
         for shard, record in enumerate(await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])):
             if record is not None:
                 self.take(shard, Read(record, await opened.open(record)))
@@ -108,7 +109,7 @@ class Consumer(Generic[T]):
         self._members = Members(
             opened, f"queue/{found.config.queue}/{group}", who, lease_s=member_lease_s, changed=self._members_changed
         )
-        self._tick_s = lease_rules.beat_every(member_lease_s)
+        self._tick_s = lease_rules.beat_every(member_lease_s) / 2
         self._follower = Follower(opened)
         self._claims = Claims(found.config.queue, found.config.shards, group)
         self._owners: dict[int, ShardOwner] = {}
@@ -118,6 +119,7 @@ class Consumer(Generic[T]):
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
+        self._handling: set[asyncio.Task[None]] = set()
 
     # -- life
 
@@ -212,6 +214,20 @@ class Consumer(Generic[T]):
         except TimeoutError:
             pass
 
+    async def guarded(self, handling: Coroutine[Any, Any, None]) -> None:
+        """Runs what handles a message; it is cancelled when others may take this member for dead."""
+        task = asyncio.get_running_loop().create_task(handling, name="bokiqueue handling")
+        self._handling.add(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._handling.discard(task)
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
     # -- for owners of shards
 
     def wake(self) -> None:
@@ -257,6 +273,9 @@ class Consumer(Generic[T]):
     async def _balance(self) -> None:
         while True:
             self._changed.clear()
+            if not self._members.may_act():
+                for task in self._handling:
+                    task.cancel()
             try:
                 await self._move()
             except BokiError as error:
@@ -272,6 +291,13 @@ class Consumer(Generic[T]):
     def _standing(self, shard: int) -> Standing:
         claim = self._claims.newest[shard]
         holder = claim.who if claim is not None else NOBODY
+        if (
+            claim is not None
+            and holder == self.who
+            and claim.by != self._log.by
+            and claim.seqnum > self._claims.read_at
+        ):
+            holder += " (another of this name)"
         dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
         return Standing(holder, shard in self._owners, dead)
 

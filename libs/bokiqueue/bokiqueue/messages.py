@@ -54,11 +54,17 @@ class Message(Generic[T]):
         self._owner = owner
         self._item = item
         self._kind = kind
+        self._again_s = 0.0
         self._decided = False
         self._parted = False
 
     def __repr__(self) -> str:
         return f"<bokiqueue.Message {self.id} attempt={self.attempt}>"
+
+    @property
+    def decided(self) -> bool:
+        """Whether it was decided, as far as its handler is concerned."""
+        return self._decided
 
     @property
     def body(self) -> T:
@@ -101,6 +107,12 @@ class Message(Generic[T]):
         self._parted = True
         return part
 
+    def within(self, again_s: float) -> Message[T]:
+        """`async with message.within(5): ...` gives it back on an error so that it comes again after so many seconds."""
+        delay_ms(again_s)
+        self._again_s = again_s
+        return self
+
     async def __aenter__(self) -> Message[T]:
         return self
 
@@ -114,7 +126,7 @@ class Message(Generic[T]):
             if self._decided:
                 return
         try:
-            _ = self.ack() if error is None else self.nack()
+            _ = self.ack() if error is None else self.nack(self._again_s)
         except StaleReceipt:
             if error is None:
                 raise

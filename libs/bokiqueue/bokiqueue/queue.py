@@ -11,7 +11,7 @@ Everything of a queue is in its book: any number of processes may use one at a t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import boki
@@ -24,8 +24,10 @@ from bokiqueue import settings
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Limits, Mode
+from bokiqueue.handlers import AT_ONCE, BACKOFF_S, Handler, Transacts, X
 from bokiqueue.items import GROUP, check_name, item_of
 from bokiqueue.limit_rules import check_limits
+from bokiqueue.messages import Message
 from bokiqueue.popper import Popper
 from bokiqueue.producer import Producer
 from bokiqueue.settings import Found
@@ -175,6 +177,38 @@ class Queue(Generic[T]):
             member_lease_s=member_lease_s,
             dead_letters=dead,
         )
+
+    def handler(
+        self,
+        store: Transacts[X],
+        *,
+        group: str = GROUP,
+        at_once: int = AT_ONCE,
+        prefetch: int = PREFETCH,
+        lease_s: float = LEASE_S,
+        backoff_s: float = BACKOFF_S,
+        who: str | None = None,
+        member_lease_s: float = lease_rules.LEASE_S,
+    ) -> Callable[[Callable[[Message[T], X], Awaitable[None]]], Handler[T, X]]:
+        """Makes a handler of a function of a message and a transaction: `@queue.handler(store)`.
+
+        What the function writes and pushes through the transaction and the message's ACK are one record, so they happen once.
+
+        Args:
+            store: runs transactions over this queue's log: `bokistore.BokiStore(...)`, with `Queue.open(store.log, ...)`.
+            at_once: messages handled at once. backoff_s: after an error it comes again so much later, twice as long each time.
+            The rest is as of `consume`.
+        """
+
+        def decorate(body: Callable[[Message[T], X], Awaitable[None]]) -> Handler[T, X]:
+            def consume() -> Consumer[T]:
+                return self.consume(
+                    group=group, prefetch=prefetch, lease_s=lease_s, who=who, member_lease_s=member_lease_s
+                )
+
+            return Handler(consume, store, body, at_once=at_once, backoff=backoff_s)
+
+        return decorate
 
     @property
     def groups(self) -> list[str]:

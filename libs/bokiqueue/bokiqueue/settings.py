@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from boki_common.errors import Conflict
+from boki_common.errors import Conflict, Trimmed
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
@@ -27,10 +27,16 @@ class Found(NamedTuple):
 
 
 async def find(log: Log, queue: str, at_most: int | None = None) -> Found | None:
-    """The newest settings, as of now or of a snapshot; None: there is no such queue."""
+    """The newest settings, as of now or of a snapshot; None: there is no such queue. Raises Trimmed: there are newer ones."""
     place = at_most if at_most is not None else await log.book.now(consistency="linearizable")
     while True:
-        record = await log.book.read_prev(tags.queue_config(queue), at_most=place)
+        try:
+            record = await log.book.read_prev(tags.queue_config(queue), at_most=place)
+        except Trimmed:  # newer ones were made since, and these trimmed
+            if at_most is not None:
+                raise
+            place = await log.book.now(consistency="linearizable")
+            continue
         if record is None:
             return None
         for event in PICKER.of(record.seqnum, await log.open(record), about=queue):
@@ -55,7 +61,10 @@ async def change(log: Log, queue: str, alter: Callable[[Config | None], Config])
     """
     while True:
         snapshot = await log.book.now(consistency="linearizable")
-        found = await find(log, queue, snapshot)
+        try:
+            found = await find(log, queue, snapshot)
+        except Trimmed:
+            continue
         config = alter(found.config if found is not None else None)
         if found is not None and config == found.config:
             return found
