@@ -38,6 +38,7 @@ PACKAGES: Final = (
     "boki_logbook",
     "boki_metalog",
     "boki_spark",
+    "bokiflow",
     "bokilib",
     "bokiqueue",
     "bokistore",

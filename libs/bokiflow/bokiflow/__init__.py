@@ -1,0 +1,77 @@
+"""Workflows that finish exactly once, whatever happens to the processes that run them: durable functions on a LogBook.
+
+    app = App("shop")
+
+    @app.step(retry=Retry(attempts=5))
+    async def charge(card: str, cents: int) -> str: ...
+
+    @app.workflow
+    async def checkout(order: str) -> str:
+        receipt, _ = await asyncio.gather(charge(order, 500), reserve(order))
+        await asyncio.sleep(86_400)                 # durable, like asyncio.timeout and wait_for
+        return receipt
+
+    async with Worker(app, client.book("shop"), name="host-7") as worker:
+        handle = await worker.start(checkout.call("7"), id="order-7")
+        print(await handle.result())
+
+- A step's body happens at least once, its outcome is kept once. What it was is told to the code in the same order in every replay.
+- Code of a workflow is plain asyncio. It must do the same when it is told the same: what is random, or outside, is a step.
+- There is no server beside the log: any number of workers share the workflows of a book, and take over from those that die.
+"""
+
+from bokiflow.app import App
+from bokiflow.calls import Call, Step, SyncStep, Workflow
+from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.errors import (
+    IdReused,
+    NonDeterminism,
+    NoSuchWorkflow,
+    NotInWorkflow,
+    NotRegistered,
+    ResultExpired,
+    StepFailed,
+    StepInterrupted,
+)
+from bokiflow.flow import Flow
+from bokiflow.handles import Handle
+from bokiflow.in_workflow import as_completed, emit, now_ms, patched, random, recv, send, unique, workflow_id
+from bokiflow.inspection import Done, Known
+from bokiflow.instance_state import Status
+from bokiflow.retry_rules import Retry
+from bokiflow.worker import Worker
+from bokilib.codec import Json
+
+__all__ = [
+    "App",
+    "Call",
+    "Done",
+    "Flow",
+    "Handle",
+    "IdReused",
+    "Json",
+    "Known",
+    "NoSuchWorkflow",
+    "NonDeterminism",
+    "NotInWorkflow",
+    "NotRegistered",
+    "ResultExpired",
+    "Retry",
+    "Status",
+    "Step",
+    "StepFailed",
+    "StepInterrupted",
+    "SyncStep",
+    "Worker",
+    "Workflow",
+    "WorkflowCancelled",
+    "as_completed",
+    "emit",
+    "now_ms",
+    "patched",
+    "random",
+    "recv",
+    "send",
+    "unique",
+    "workflow_id",
+]

@@ -1,0 +1,56 @@
+"""One step's body: attempts, time-outs, and what came of it. It runs on the outer loop, and knows nothing of the workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from boki_common.runtime.ports import Bodies
+from bokiflow.calls import AnyStep
+from bokiflow.flush import EVENT_BYTES
+from bokiflow.outcomes import Outcome, failed, succeeded
+from bokiflow.retry_rules import next_delay_s
+from bokilib.errors import AtomicTooLarge, NotEncodable
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Outcome:
+    """Runs a body until it returns, or fails for good. Raises nothing but CancelledError."""
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            async with asyncio.timeout(step.how.timeout_s):
+                if step.is_async:
+                    value = await step.function(*args, **options)
+                else:
+                    value = await bodies.run(lambda: step.function(*args, **options))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
+            delay_s = next_delay_s(step.how.retry, attempt, error)
+            if delay_s is None:
+                return within_bounds(failed(error), step.name)
+            await asyncio.sleep(delay_s)
+            continue
+        try:
+            return within_bounds(succeeded(value), step.name)
+        except NotEncodable as error:
+            return failed(NotEncodable(f"what step {step.name!r} returned {error}"))
+
+
+def within_bounds(outcome: Outcome, name: str) -> Outcome:
+    """The outcome, or the error that it is too large for the log: nothing of it is sent."""
+    size = len(_encoder.encode(outcome))
+    if size <= EVENT_BYTES:
+        return outcome
+    return failed(
+        AtomicTooLarge(
+            f"what {name!r} returned has {size} bytes, the log takes {EVENT_BYTES}: store it elsewhere, and return where",
+            expected=EVENT_BYTES,
+            found=size,
+        )
+    )

@@ -1,0 +1,219 @@
+"""Workflows and steps as users define and call them: `app.workflow`, `app.step`. Types say what a call gives.
+
+Outside of workflows, and inside of steps, a step is the function that it was made of. In a workflow, its body runs outside, and its
+outcome is in the log. A workflow that a workflow awaits is its child; `call` says what to start from outside.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import (
+    Any,
+    Final,
+    ForwardRef,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
+
+from boki_common.errors import InvalidArgument
+from bokiflow import flow_loop
+from bokiflow.errors import NotInWorkflow
+from bokiflow.plain import as_json
+from bokiflow.retry_rules import ONCE, Retry
+from bokilib.codec import Json, from_json
+from bokilib.errors import NotEncodable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Signature:
+    """What a function takes and gives, as JSON and as its types."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._signature: Final = inspect.signature(function)
+        self._function: Final = function
+        self._hints: dict[str, Any] | None = None
+
+    def _kinds(self) -> dict[str, Any]:
+        if self._hints is None:  # not before it is called: its module may define the types further below
+            found = inspect.get_annotations(self._function, eval_str=True)
+            self._hints = {name: _without_json(kind) for name, kind in found.items()}
+        return self._hints
+
+    def encode(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> Json:
+        """Arguments as JSON. Raises InvalidArgument: they are not its arguments; NotEncodable."""
+        try:
+            self._signature.bind(*args, **options)
+        except TypeError as fault:
+            raise InvalidArgument(f"{self._function.__qualname__}{self._signature}: {fault}") from fault
+        return [[as_json(one) for one in args], {name: as_json(one) for name, one in options.items()}]
+
+    def decode(self, stored: Any) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments, of the types that the function names. Raises NotEncodable: they do not fit any more."""
+        try:
+            bound = self._signature.bind(*stored[0], **stored[1])
+        except (TypeError, LookupError) as fault:
+            raise NotEncodable(
+                f"{self._function.__qualname__}{self._signature} was started with other arguments: {fault}; keep its parameters, "
+                "or give new ones a default"
+            ) from fault
+        kinds = self._kinds()
+        for name, value in bound.arguments.items():
+            kind = kinds.get(name, Any)
+            parameter = self._signature.parameters[name]
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(_typed(kind, one) for one in value)
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                bound.arguments[name] = {key: _typed(kind, one) for key, one in value.items()}
+            else:
+                bound.arguments[name] = _typed(kind, value)
+        return list(bound.args), dict(bound.kwargs)
+
+    def result(self, value: Json) -> Any:
+        """What the function returned, of its type. Raises NotEncodable."""
+        return _typed(self._kinds().get("return", Any), value)
+
+
+def _typed(kind: Any, value: Json) -> Any:
+    if kind is Any or kind is inspect.Parameter.empty:
+        return value
+    if kind is None or kind is type(None):
+        return None
+    return from_json(kind, value)
+
+
+def _without_json(kind: Any) -> Any:
+    """The kind with Any for `Json`, which any JSON is, and which names itself as text."""
+    if isinstance(kind, str | ForwardRef):
+        return Any
+    args = get_args(kind)
+    changed = tuple(_without_json(one) for one in args)
+    if changed == args:
+        return kind
+    origin = get_origin(kind)
+    return Any if isinstance(kind, types.UnionType) or origin is Union else origin[changed]  # of `Json | …`, anything
+
+
+class StepOptions(NamedTuple):
+    """How a step runs. `timeout_s`: of one attempt. `at_most_once`: never again after a crash, one record more."""
+
+    retry: Retry = ONCE
+    timeout_s: float | None = None
+    at_most_once: bool = False
+
+
+class Context(Protocol):
+    """What a workflow's code calls: the instance it belongs to."""
+
+    async def run_step(self, step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The outcome of a step."""
+
+    async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The outcome of a child."""
+
+
+def context() -> Context | None:
+    """The workflow whose code calls this; None elsewhere."""
+    loop = flow_loop.current()
+    return None if loop is None else cast(Context, loop.owner)
+
+
+class AnyStep:
+    """What both kinds of steps are."""
+
+    def __init__(self, function: Callable[..., Any], name: str, how: StepOptions) -> None:
+        self.function: Final = function
+        self.name: Final = name
+        self.how: Final = how
+        self.signature: Final = Signature(function)
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", name)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its body is a coroutine; else it runs in a thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+
+class Step(AnyStep, Generic[P, R]):
+    """An asynchronous step."""
+
+    async def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        """In a workflow: its outcome, once for ever. Elsewhere: the function itself."""
+        flow = context()
+        if flow is None:
+            return cast(R, await self.function(*args, **options))
+        return cast(R, await flow.run_step(self, args, options))
+
+
+class SyncStep(AnyStep, Generic[P, R]):
+    """A step whose body blocks: it runs in a thread. `await step.aio(...)` in workflows."""
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        """The function itself. Raises NotInWorkflow in a workflow, where it is `await step.aio(…)`."""
+        if context() is not None:
+            raise NotInWorkflow(
+                f"expected `await {self.__name__}.aio(...)` in a workflow, found a call that would block it"
+            )
+        return cast(R, self.function(*args, **options))
+
+    async def aio(self, *args: P.args, **options: P.kwargs) -> R:
+        """In a workflow: its outcome, once for ever."""
+        flow = context()
+        if flow is None:
+            raise NotInWorkflow(f"{self.__name__}.aio was called outside of a workflow: call it directly")
+        return cast(R, await flow.run_step(self, args, options))
+
+
+class Workflow(Generic[P, R]):
+    """A durable function.
+
+    Attributes:
+        name: under which it is found again. version: as its author calls this code.
+    """
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, R]], name: str, version: str) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise InvalidArgument(f"expected a workflow to be `async def`, found {function!r}")
+        self.function: Final = function
+        self.name: Final = name
+        self.version: Final = version
+        self.signature: Final = Signature(function)
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+
+    def call(self, *args: P.args, **options: P.kwargs) -> Call[R]:
+        """What to start: `flow.start(checkout.call(order), id=…)`. Raises InvalidArgument, NotEncodable."""
+        return Call(self, self.signature.encode(args, options))
+
+    async def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        """In a workflow: a child, which runs by itself, and its outcome. Elsewhere: the function itself, nothing of it durable."""
+        flow = context()
+        if flow is None:
+            return await self.function(*args, **options)
+        return cast(R, await flow.run_child(self, args, options))
+
+
+class Call(Generic[R]):
+    """A workflow and its arguments, to be started."""
+
+    def __init__(self, workflow: Workflow[..., R], args: Json) -> None:
+        self.workflow: Final = workflow
+        self.args: Final = args
+
+    def __repr__(self) -> str:
+        return f"<bokiflow.Call {self.workflow.name}{self.args}>"
+
+
+AsyncBody = Callable[P, Awaitable[R]]

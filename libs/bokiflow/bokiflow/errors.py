@@ -1,0 +1,66 @@
+"""What workflows raise beside the errors of the SDK and of `bokilib`. `WorkflowCancelled` is apart (`cancellation`).
+
+BokiError
+├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, NonDeterminism
+└── LogBookError    StepFailed, StepInterrupted, ResultExpired
+"""
+
+from __future__ import annotations
+
+from boki_common.errors import InvalidArgument, LogBookError, UsageError
+
+
+class IdReused(InvalidArgument):
+    """An id was started before, with another workflow or other arguments. Nothing was started.
+
+    Attributes:
+        id: of the workflow. expected, found: name and digest of what was to be started, and of what is there.
+    """
+
+
+class NoSuchWorkflow(InvalidArgument):
+    """No workflow of this id was ever started, or it is forgotten.
+
+    Attributes:
+        id: of the workflow.
+    """
+
+
+class NotRegistered(UsageError):
+    """A workflow's name is not among those of this program: import the module that defines it.
+
+    Attributes:
+        found: the name. expected: names that are known.
+    """
+
+
+class NotInWorkflow(UsageError, RuntimeError):
+    """Only within a workflow this can be called."""
+
+
+class NonDeterminism(UsageError):
+    """Code of a workflow does not do what its history says: it was changed, or it depends on what a replay cannot know.
+
+    Attributes:
+        id: of the workflow. expected: what the history has. found: what the code did.
+    """
+
+
+class StepFailed(LogBookError):
+    """A step or a child raised an error whose class this program does not have.
+
+    Attributes:
+        type: name of the class.
+    """
+
+
+class StepInterrupted(LogBookError):
+    """A step that shall run at most once was begun, and nobody knows how it ended."""
+
+
+class ResultExpired(LogBookError):
+    """The workflow ended, and its result is no longer kept.
+
+    Attributes:
+        id: of the workflow.
+    """

@@ -1,0 +1,448 @@
+"""Runs one workflow against the log: tells its code what comes, appends what it did, runs what it asked for.
+
+- All its records expect its claim. A Conflict on it means that somebody else runs the workflow now: it stops, and nothing that it
+  had not in the log has happened for anybody.
+- A result is told to the code at once, and is in the next record together with what the code did then; bodies and answers
+  wait until that is in the log.
+- The code is run from callbacks of the outer loop. Appends and bodies are tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from boki_common.runtime.ports import Bodies, Clock
+from bokiflow import flow_events as events
+from bokiflow import records
+from bokiflow.body import run_body, within_bounds
+from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
+from bokiflow.flow_events import Incoming, Started
+from bokiflow.flush import Batch, Entry, Flush
+from bokiflow.history import Recorded, in_order
+from bokiflow.instance import Instance, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
+from bokiflow.outcomes import Outcome, failed
+from bokilib.contribution import Contribution, joined
+from bokilib.log import Log
+
+log = get_logger(__name__)
+
+
+class Host(Protocol):
+    """Who has executors: a worker."""
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def bodies(self) -> Bodies: ...
+
+    def owner_of(self, id: str) -> tuple[str, int]:
+        """Who runs a workflow that is started now, and its claim of the partition; ("", 0): whoever will."""
+
+    def began(self, started: Started, seqnum: int) -> None:
+        """A child was started here, at that place."""
+
+    def lost(self, partition: int) -> None:
+        """Somebody else owns a partition now."""
+
+    async def is_child(self, id: str, parent: str, key: str) -> bool:
+        """Whether the workflow that is there was started by that call."""
+
+    def ended(self, id: str, ended: events.Ended) -> None:
+        """It ended, and that is in the log."""
+
+    def parked(self, id: str) -> None:
+        """Somebody else runs it now."""
+
+    def blocked(self, id: str, error: BaseException) -> None:
+        """It cannot go on here."""
+
+
+class _Result(NamedTuple):
+    """A body ended."""
+
+    key: str
+    outcome: Outcome
+
+
+class _Due(NamedTuple):
+    """A timer is due."""
+
+    key: str
+
+
+class _Came(NamedTuple):
+    """Something came from others."""
+
+    seqnum: int
+    time_ms: int
+    event: Incoming
+
+
+class _Child(NamedTuple):
+    """An entry's child, and what became of its start."""
+
+    started: Started
+    key: str
+
+
+_Item: TypeAlias = _Result | _Due | _Came
+_After: TypeAlias = RunBody | events.Ended
+
+
+class Executor:
+    """See the module.
+
+    Attributes:
+        id: of the workflow. instance: its code. position: what comes from others at or below it was told already.
+    """
+
+    def __init__(self, host: Host, instance: Instance, claim: int, start: int, position: int) -> None:
+        """
+        Args:
+            claim: seqnum of its claim. start: of its Started. position: up to where its history was read.
+        """
+        self.id: Final = instance.id
+        self.instance: Final = instance
+        self.position = position
+        self._host = host
+        self._place: Final = records.Place(instance.id, instance.started.group)
+        self._held: Final[dict[str, int | None]] = {self._place.own: claim}
+        self._start: Final = start
+        self._flush: Final[Flush[_After]] = Flush(position)
+        self._spawns: dict[int, Spawn] = {}
+        self._children: dict[int, _Child] = {}
+        self._inbox: deque[_Item] = deque()
+        self._bodies: dict[str, asyncio.Task[None]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._appending: asyncio.Task[None] | None = None
+        self._outer: Final = asyncio.get_running_loop()
+        self._scheduled = False
+        self._ending = False
+        self._over = False
+
+    # -- from outside
+
+    def begin(self, history: list[Recorded]) -> None:
+        """Runs it from what its history has, soon."""
+        self._outer.call_soon(self._guarded, lambda: self._begin(history))
+
+    def came(self, seqnum: int, time_ms: int, told: tuple[Incoming, ...]) -> None:
+        """Something came from others; what it knows already is passed."""
+        if seqnum <= self.position or self._over:
+            return
+        self.position = seqnum
+        self._inbox.extend(_Came(seqnum, time_ms, event) for event in told)
+        self._schedule()
+
+    async def close(self) -> None:
+        """Stops it where it is: who claims it next goes on. What is under way is in the log, or not, when this returns."""
+        appending = self._appending
+        bodies = list(self._bodies.values())
+        self._stop()
+        if appending is not None and appending is not asyncio.current_task():
+            appending.cancel()
+            await asyncio.gather(appending, return_exceptions=True)
+        await asyncio.gather(*bodies, return_exceptions=True)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is under way: it waits for a time, or for others."""
+        return not (self._bodies or self._appending or self._inbox or self._scheduled)
+
+    # -- running the code
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        if self._over:
+            return
+        try:
+            call()
+        except NonDeterminism as error:
+            self._block(error)
+        except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
+            log.error("a workflow cannot be run", id=self.id, error=repr(error))
+            self._block(error)
+
+    def _block(self, error: BaseException) -> None:
+        if self._over:
+            return
+        self._stop()
+        self._host.blocked(self.id, error)
+
+    def _begin(self, history: list[Recorded]) -> None:
+        self.instance.replay(in_order(history))
+        self._collect()
+        self._send()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._over:
+            self._scheduled = True
+            self._outer.call_soon(self._guarded, self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        while self._inbox and not self._ending:
+            self._tell(self._inbox.popleft())
+            self._collect()
+        self._send()
+
+    def _tell(self, item: _Item) -> None:
+        instance = self.instance
+        if isinstance(item, _Came):
+            self._flush.saw(item.seqnum)
+            instance.deliver(item.event, item.time_ms)
+            return
+        now_ms = max(instance.now_ms, self._host.clock.now_ms())
+        if isinstance(item, _Due):
+            if self._timers.pop(item.key, None) is not None:
+                self._happened(events.Fired(self.id, item.key, now_ms))
+        elif item.key in instance.pending:
+            wait = instance.pending[item.key]
+            self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, item.outcome))
+
+    def _happened(self, event: events.Delivered) -> None:
+        self._flush.drop(event.key)
+        self._flush.add(Entry(event, delivers=True))
+        self.instance.deliver(event, event.at_ms)
+
+    def _collect(self) -> None:
+        """Takes what the code did and asked for."""
+        instance = self.instance
+        while instance.effects:
+            event, spawn = instance.effects.popleft()
+            self._spawns[id(event)] = spawn
+            self._flush.add(Entry(event, tags=_tags(event, spawn)))
+        while instance.asks:
+            ask = instance.asks.popleft()
+            if isinstance(ask, RunBody):
+                self._ask_body(ask)
+            elif isinstance(ask, StopBody):
+                body = self._bodies.pop(ask.key, None)
+                if body is not None:
+                    body.cancel()
+            elif isinstance(ask, SetTimer):
+                self._set_timer(ask)
+            else:
+                self._unset_timer(ask)
+        if instance.outcome is not None and not self._ending:
+            self._end(instance.outcome)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._ending = True
+        started = self.instance.started
+        outcome = within_bounds(outcome, started.name)
+        ended = events.Ended(self.id, self._start, started.name, started.digest, outcome, self.instance.now_ms)
+        self._flush.add(Entry(ended))
+        self._flush.after(ended)
+
+    def _ask_body(self, ask: RunBody) -> None:
+        if ask.key not in self.instance.pending:
+            return
+        if ask.key in self.instance.begun:
+            error = StepInterrupted(f"step {ask.step.name!r} was begun, and it is not known how it ended")
+            self._inbox.append(_Result(ask.key, failed(error)))
+            self._schedule()
+        else:
+            self._flush.after(ask)
+
+    def _set_timer(self, ask: SetTimer) -> None:
+        if ask.key not in self.instance.timers:
+            return
+        self._flush.add(Entry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
+        self._timers[ask.key] = self._outer.call_later(
+            max(0.0, (ask.due_ms - self._host.clock.now_ms()) / 1_000), self._due, ask
+        )
+
+    def _due(self, ask: SetTimer) -> None:
+        """Wall clocks jump: it is due when the clock says so, and not before."""
+        if ask.key not in self._timers:
+            return
+        left_ms = ask.due_ms - self._host.clock.now_ms()
+        if left_ms > 0:
+            self._timers[ask.key] = self._outer.call_later(left_ms / 1_000, self._due, ask)
+            return
+        self._inbox.append(_Due(ask.key))
+        self._schedule()
+
+    def _unset_timer(self, ask: UnsetTimer) -> None:
+        timer = self._timers.pop(ask.key, None)
+        if timer is not None:
+            timer.cancel()
+        self._flush.drop(ask.key)
+
+    # -- appending
+
+    def _send(self) -> None:
+        while self._appending is None and not self._over:
+            batch = self._flush.next()
+            if batch is None:
+                return
+            if batch.entries:
+                self._appending = self._outer.create_task(self._append(batch), name=f"bokiflow append of {self.id}")
+            else:
+                self._done(batch)
+
+    async def _append(self, batch: Batch[_After]) -> None:
+        for entry in batch.entries:
+            spawn = self._spawns.get(id(entry.event))
+            if spawn is not None and spawn.workflow is not None and isinstance(entry.event, events.Invoked):
+                self._children[id(entry.event)] = _Child(self._child(entry.event, spawn), entry.event.key)
+        try:
+            while True:
+                one = self._record(batch)
+                try:
+                    seqnum = await self._host.log.append(one, seen=batch.seen, settle=True)
+                    break
+                except Conflict as conflict:
+                    if not await self._after_conflict(one, conflict):
+                        self._outer.call_soon(self._park)
+                        return
+        except BokiError as error:
+            # It may or may not be in the log. Whoever claims the workflow next reads which.
+            log.warning("a workflow is given up for now", id=self.id, error=str(error))
+            self._outer.call_soon(self._park)
+            return
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
+            self._outer.call_soon(self._block, error)
+            return
+        self._outer.call_soon(self._guarded, lambda: self._acked(batch, seqnum))
+
+    def _child(self, event: events.Invoked, spawn: Spawn) -> Started:
+        parent = self.instance.started
+        assert spawn.workflow is not None
+        return Started(
+            event.child,
+            event.name,
+            event.digest,
+            spawn.args,
+            self.instance.now_ms,
+            spawn.workflow.version,
+            parent.group,
+            "",
+            self.id,
+            event.key,
+            {},
+            parent.traceparent,
+        )
+
+    def _record(self, batch: Batch[_After]) -> Contribution:
+        parts: list[Contribution] = []
+        for entry in batch.entries:
+            event = entry.event
+            if isinstance(event, events.Ended):
+                parts.extend(self._end_parts(event))
+                continue
+            parts.append(records.own(self._place, event, self._held))
+            child = self._children.get(id(event))
+            if child is not None:
+                parts.append(self._start_part(id(event), child))
+            spawn = self._spawns.get(id(event))
+            if spawn is not None and spawn.told is not None:
+                parts.append(records.tell(records.Place(spawn.told.id, self._place.group), spawn.told))
+        return joined(parts)
+
+    def _start_part(self, number: int, child: _Child) -> Contribution:
+        owner, claim = self._host.owner_of(child.started.id)
+        if owner != child.started.owner:
+            made = msgspec.structs.replace(child.started, owner=owner)
+            self._children[number] = child = _Child(made, child.key)
+        return records.start(child.started, claim)
+
+    def _end_parts(self, ended: events.Ended) -> list[Contribution]:
+        parts = [records.end(self._place, ended, self._held)]
+        started = self.instance.started
+        if started.parent:
+            told = events.ChildEnded(started.parent, started.parent_key, self.id, ended.outcome)
+            parts.append(records.tell(records.Place(started.parent, started.group), told))
+        return parts
+
+    async def _after_conflict(self, one: Contribution, conflict: Conflict) -> bool:
+        """Looks at what moved. Returns whether the record, without what cannot be any more, may be appended again."""
+        moved = {news.tag for news in self._host.log.news(one.expect, conflict)}
+        if self._place.own in moved or not moved:
+            return False
+        for number, child in list(self._children.items()):
+            place = records.Place(child.started.id, self._place.group)
+            if place.partition_owner in moved:
+                self._host.lost(place.partition)
+            if place.own in moved:
+                del self._children[number]
+                if not await self._host.is_child(child.started.id, self.id, child.key):
+                    error = IdReused(
+                        f"a workflow {child.started.id!r} was started by somebody else", id=child.started.id
+                    )
+                    self._inbox.append(_Result(child.key, failed(error)))
+        return True
+
+    def _acked(self, batch: Batch[_After], seqnum: int) -> None:
+        self._appending = None
+        for entry in batch.entries:
+            self._spawns.pop(id(entry.event), None)
+            child = self._children.pop(id(entry.event), None)
+            if child is not None and child.started.owner:
+                self._host.began(child.started, seqnum)
+        self._done(batch)
+        if self._inbox:
+            self._schedule()
+        self._send()
+
+    def _done(self, batch: Batch[_After]) -> None:
+        """What was done before is in the log: what waited for it may happen."""
+        for after in batch.after:
+            if isinstance(after, events.Ended):
+                self._stop()
+                self._host.ended(self.id, after)
+            elif after.key in self.instance.pending and after.key not in self._bodies:
+                body = self._outer.create_task(self._body(after), name=f"bokiflow body {after.step.name}")
+                self._bodies[after.key] = body
+
+    async def _body(self, ask: RunBody) -> None:
+        try:
+            outcome = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+        except asyncio.CancelledError:
+            if self._bodies.get(ask.key) is not asyncio.current_task():
+                raise
+            outcome = failed(RuntimeError(f"step {ask.step.name!r} raised CancelledError, and nobody had cancelled it"))
+        if self._bodies.get(ask.key) is asyncio.current_task():
+            del self._bodies[ask.key]
+            self._inbox.append(_Result(ask.key, outcome))
+            self._schedule()
+
+    # -- the end of it here
+
+    def _park(self) -> None:
+        if not self._over:
+            self._stop()
+            self._host.parked(self.id)
+
+    def _stop(self) -> None:
+        self._over = True
+        bodies, self._bodies = self._bodies, {}
+        for body in bodies.values():
+            body.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._inbox.clear()
+        self.instance.drop()
+
+
+def _tags(event: events.Effect, spawn: Spawn) -> int:
+    """Streams that it joins beside those of the workflow."""
+    if spawn.workflow is not None:
+        return 4
+    if spawn.told is not None:
+        return 2
+    return int(isinstance(event, events.Emitted))

@@ -1,0 +1,231 @@
+"""Workflows of a book, from outside: started once by their ids, found again, listed.
+
+    flow = Flow(app, client.book("shop"))
+    handle = await flow.start(checkout.call(order), id=f"order-{order.id}")
+    print(await handle.result())
+
+It runs nothing itself; `worker.Worker` does, in this process or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeVar, overload
+
+import msgspec
+
+import boki
+from boki_common.errors import Conflict, InvalidArgument
+from boki_common.runtime.ports import Clock
+from bokiflow import inspection, records
+from bokiflow.app import App
+from bokiflow.calls import Call, Workflow
+from bokiflow.digests import digest
+from bokiflow.errors import IdReused
+from bokiflow.flow_events import Ended, Started
+from bokiflow.handles import Handle
+from bokiflow.inspection import Known
+from bokiflow.results import Results
+from bokilib.codec import Json
+from bokilib.errors import AppendUnknown
+from bokilib.log import Log, Tokens
+from bokilib.ports import BookPort, PayloadHook
+
+R = TypeVar("R")
+
+ID_BYTES: Final = 16
+TOKEN_BYTES: Final = 8
+ID_CHARS: Final = 512
+ATTRIBUTES: Final = 8
+
+
+class Hosting(Protocol):
+    """Who runs workflows in this process."""
+
+    def owner_of(self, id: str) -> tuple[str, int]: ...
+
+    def began(self, started: Started, seqnum: int) -> None: ...
+
+    def lost(self, partition: int) -> None: ...
+
+    def unsure(self, id: str, error: AppendUnknown) -> None: ...
+
+    def runs(self, id: str) -> bool: ...
+
+
+class Nobody:
+    """No worker is in this process."""
+
+    def owner_of(self, id: str) -> tuple[str, int]:
+        """Nobody here."""
+        return "", 0
+
+    def began(self, started: Started, seqnum: int) -> None:
+        """Others will run it."""
+
+    def lost(self, partition: int) -> None:
+        """Nothing to lose."""
+
+    def unsure(self, id: str, error: AppendUnknown) -> None:
+        """Others will see."""
+
+    def runs(self, id: str) -> bool:
+        """Nothing does."""
+        return False
+
+
+class Flow:
+    """See the module.
+
+    Attributes:
+        app: workflows of this program. log: of the book. results: who waits here.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        book: BookPort | Log,
+        *,
+        hook: PayloadHook | None = None,
+        hosting: Hosting | None = None,
+        clock: Clock | None = None,
+        random: Tokens | None = None,
+    ) -> None:
+        """
+        Args:
+            book: a `boki.Book`, or the `bokilib.Log` of one.
+            hook: may compress, encrypt or store elsewhere what is appended. Not beside a `Log`, which has its own.
+            hosting: who runs workflows in this process.
+        """
+        self.app: Final = app
+        self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
+        self.results: Final = Results(self.log)
+        self._hosting: Final = hosting or Nobody()
+        self._clock: Final = clock or boki.SystemClock()
+        self._random: Final = random or boki.SystemRandom()
+
+    @property
+    def group(self) -> str:
+        """Of workers."""
+        return self.app.group
+
+    async def __aenter__(self) -> Flow:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.results.__aexit__(kind, error, trace)
+
+    def token(self) -> str:
+        """Random."""
+        return self._random.token(TOKEN_BYTES).hex()
+
+    async def start(
+        self,
+        call: Call[R],
+        *,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        traceparent: str = "",
+    ) -> Handle[R]:
+        """Starts a workflow, or finds the one that was started with this id: however often it is called, it runs once.
+
+        Args:
+            id: at most 512 characters; by default a random one.
+            attributes: up to 8, by which it can be found.
+
+        Raises:
+            IdReused: the id is another call's. AppendUnknown: perhaps it was started; start it again with the same id.
+        """
+        chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
+        started = self._started(call, chosen, dict(attributes or {}), traceparent)
+        place = records.Place(chosen, self.group)
+        while True:
+            owner, claim = self._hosting.owner_of(chosen)
+            mine = msgspec.structs.replace(started, owner=owner)
+            part = records.start(mine, claim)
+            try:
+                seqnum = await self.log.append(part)
+            except Conflict as conflict:
+                moved = {news.tag for news in self.log.news(part.expect, conflict)}
+                if place.own in moved or not moved:
+                    return await self._attach(call, mine)
+                self._hosting.lost(place.partition)
+                continue
+            except AppendUnknown as unknown:
+                self._hosting.unsure(chosen, unknown)
+                raise
+            if owner:
+                self._hosting.began(mine, seqnum)
+            return Handle(self, chosen, call.workflow, start=seqnum, ended=None)
+
+    def _started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str) -> Started:
+        if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
+            raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
+        workflow = call.workflow
+        return Started(
+            id,
+            workflow.name,
+            digest(call.args),
+            call.args,
+            self._clock.now_ms(),
+            workflow.version,
+            self.group,
+            "",
+            "",
+            "",
+            attributes,
+            traceparent,
+        )
+
+    async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:
+        """The workflow that has this id, if it is the same call."""
+        began = await inspection.first(self.log, mine.id)
+        state = await inspection.newest(self.log, mine.id)
+        if began is None or state is None:
+            raise IdReused(
+                f"the id {mine.id!r} is another's, or was used up and forgotten: take another one", id=mine.id
+            )
+        seqnum, there = began
+        if (there.name, there.digest, there.group) != (mine.name, mine.digest, mine.group):
+            raise IdReused(
+                f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
+                id=mine.id,
+                expected=f"{mine.name} {mine.digest}",
+                found=f"{there.name} {there.digest}",
+            )
+        return Handle(self, mine.id, call.workflow, start=seqnum, ended=state.ended)
+
+    @overload
+    def handle(self, id: str) -> Handle[Json]: ...
+
+    @overload
+    def handle(self, id: str, workflow: Workflow[..., R]) -> Handle[R]: ...
+
+    def handle(self, id: str, workflow: Workflow[..., Any] | None = None) -> Handle[Any]:
+        """A workflow that was started, by its id; named, its result has its type."""
+        return Handle(self, check_id(id), workflow, start=0, ended=None)
+
+    async def wait(self, id: str, start: int) -> Ended:
+        """How a workflow ended; waits for it."""
+        here = self._hosting.runs(id)
+        return await self.results.wait(id, start, follow=not here)
+
+    async def known(self, id: str) -> Known | None:
+        """All about one workflow; None: there is none."""
+        return await inspection.known(self.log, id)
+
+    async def find(self, **attribute: str) -> list[str]:
+        """Ids of workflows that have an attribute, in the order of their beginnings; without one, of all."""
+        if len(attribute) > 1:
+            raise InvalidArgument(f"expected one attribute, found {sorted(attribute)}")
+        return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
+
+
+def check_id(id: str) -> str:
+    """Raises InvalidArgument."""
+    if not id or len(id) > ID_CHARS:
+        raise InvalidArgument(f"expected an id of 1 to {ID_CHARS} characters, found {id[:80]!r}", found=id[:80])
+    return id

@@ -1,0 +1,200 @@
+"""What workflows write. Pure.
+
+On `flow/own/<id>`, the fence: Started, Claimed, Ended. On `flow/wf/<id>`, the history, what its executor writes (each record expects its
+claim):
+
+| event | is it delivered to the code, or did the code do it? |
+|---|---|
+| Stepped, Fired | delivered: the outcome of a step, a timer that is due |
+| Begun, Sleeping, Invoked, Sent, Emitted, Patched | done by the code: compared in a replay (Sleeping is for people) |
+
+and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from bokiflow.outcomes import Outcome
+from bokilib.events import Event, Picker
+
+
+class Started(Event, tag="flow.start", frozen=True):
+    """A workflow begins.
+
+    Attributes:
+        name: of the workflow's function. digest: of its arguments, `args`: [positional, by name].
+        version: of the code that started it, as its author calls it.
+        group: of workers. owner: who runs it from here on; "": nobody yet.
+        parent, parent_key: whose child it is, by which call. attributes: it can be found by. traceparent: of W3C.
+    """
+
+    id: str
+    name: str
+    digest: str
+    args: Any
+    at_ms: int
+    version: str = ""
+    group: str = ""
+    owner: str = ""
+    parent: str = ""
+    parent_key: str = ""
+    attributes: Mapping[str, str] = {}
+    traceparent: str = ""
+
+
+class Claimed(Event, tag="flow.claim", frozen=True):
+    """A worker runs it from here on. `since`: the claim that this one repeats, or its own predecessor's; 0 for a new one."""
+
+    id: str
+    owner: str
+    since: int = 0
+
+
+class Ended(Event, tag="flow.done", frozen=True):
+    """It ended, once and for ever. `start`: seqnum of its Started."""
+
+    id: str
+    start: int
+    name: str
+    digest: str
+    outcome: Outcome
+    at_ms: int
+
+
+class Stepped(Event, tag="flow.step", frozen=True):
+    """A step ended."""
+
+    id: str
+    key: str
+    name: str
+    digest: str
+    at_ms: int
+    outcome: Outcome
+
+
+class Fired(Event, tag="flow.timer", frozen=True):
+    """A timer was due."""
+
+    id: str
+    key: str
+    at_ms: int
+
+
+class Begun(Event, tag="flow.begun", frozen=True):
+    """A step that runs at most once is about to begin."""
+
+    id: str
+    key: str
+    name: str
+
+
+class Sleeping(Event, tag="flow.sleep", frozen=True):
+    """It waits until `due_ms`, at the latest."""
+
+    id: str
+    key: str
+    due_ms: int
+
+
+class Invoked(Event, tag="flow.invoke", frozen=True):
+    """It started a child."""
+
+    id: str
+    key: str
+    child: str
+    name: str
+    digest: str
+
+
+class Sent(Event, tag="flow.sent", frozen=True):
+    """It sent a signal to another, or (topic "") cancelled a child."""
+
+    id: str
+    key: str
+    to: str
+    topic: str
+
+
+class Emitted(Event, tag="flow.emit", frozen=True):
+    """It says something to whoever follows it."""
+
+    id: str
+    key: str
+    topic: str
+    value: Any
+
+
+class Patched(Event, tag="flow.patch", frozen=True):
+    """Its code is newer than a change: it takes the new way."""
+
+    id: str
+    key: str
+    name: str
+
+
+class ChildEnded(Event, tag="flow.child", frozen=True):
+    """A child ended; `key` is the call that started it."""
+
+    id: str
+    key: str
+    child: str
+    outcome: Outcome
+
+
+class Signalled(Event, tag="flow.signal", frozen=True):
+    """Somebody sends a value. `token` tells two apart that are alike."""
+
+    id: str
+    topic: str
+    value: Any
+    token: str = ""
+
+
+class Cancelled(Event, tag="flow.cancel", frozen=True):
+    """Somebody asks it to end."""
+
+    id: str
+    reason: str = ""
+
+
+class PartitionClaimed(Event, tag="flow.partition", frozen=True):
+    """A worker owns a partition from here on; `worker` "": nobody does, and whoever did runs nothing of it any more."""
+
+    group: str
+    partition: int
+    worker: str
+
+
+class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
+    """All of a partition that is not over, as of `covers`: what was started at or below it and is not here has ended."""
+
+    group: str
+    partition: int
+    ids: list[str]
+    covers: int
+
+
+OwnEvent: TypeAlias = Started | Claimed | Ended
+Delivered: TypeAlias = Stepped | Fired
+Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched
+Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
+AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Sleeping | Incoming | PartitionClaimed | PartitionCheckpoint
+
+DELIVERED: Final = (Stepped, Fired)
+EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched)
+INCOMING: Final = (ChildEnded, Signalled, Cancelled)
+
+PICKER: Final[Picker[AnyFlowEvent]] = Picker(
+    "flow",
+    (
+        *(Started, Claimed, Ended),
+        *DELIVERED,
+        *EFFECTS,
+        Sleeping,
+        *INCOMING,
+        PartitionClaimed,
+        PartitionCheckpoint,
+    ),
+)

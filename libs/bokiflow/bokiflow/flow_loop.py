@@ -1,0 +1,298 @@
+"""The event loop that a workflow's code runs on: plain asyncio, and the same in every replay.
+
+`asyncio.gather`, `TaskGroup`, `wait`, `timeout`, `wait_for`, `shield`, `sleep`, `Event`, `Queue` work as they do elsewhere. The loop has no
+sockets, files or threads; what would need them raises NotImplementedError. It runs nothing by itself:
+
+    loop.run(call)       # calls, then runs until nothing is ready; from a callback of the outer loop, never from a task
+
+- The code is told one thing at a time, and runs until it waits for the next. So who is first, what is cancelled and what is
+  compensated follow from the order in which things were told, which is in the log.
+- Time stands still meanwhile: `time()` is that of the last thing told. Timers are given to `Timers`, and are due when it says so.
+- Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
+  asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
+- A task is named by the task that made it (`step_paths`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from types import FrameType
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
+
+from bokiflow.errors import NonDeterminism
+from bokiflow.step_paths import TaskPath
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_TASKS_FILE: Final = asyncio.tasks.__file__
+_FRAMES: Final = 6
+"""So far above `create_task` asyncio's own function is that called it."""
+
+
+class Timers(Protocol):
+    """Who wakes the loop."""
+
+    def set_timer(self, key: str, due_ms: int) -> None:
+        """`loop.fire(key)` shall be called, not before that time."""
+
+    def unset_timer(self, key: str) -> None:
+        """It shall not."""
+
+
+class FlowFuture(asyncio.Future[T]):
+    """A future that hashes by its number."""
+
+    def __init__(self, loop: FlowLoop) -> None:
+        super().__init__(loop=loop)
+        self._flow_number = loop.next_number()
+
+    def __hash__(self) -> int:
+        return self._flow_number
+
+
+class FlowTask(asyncio.Task[T]):
+    """A task that has a path, and hashes by its number."""
+
+    def __init__(self, coro: Coroutine[Any, Any, T], loop: FlowLoop, path: TaskPath, **options: Any) -> None:
+        self._flow_number = loop.next_number()
+        self.flow_path = path
+        super().__init__(coro, loop=loop, **options)
+        self._log_destroy_pending = False
+
+    def __hash__(self) -> int:
+        return self._flow_number
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer of the log."""
+
+    def __init__(self, key: str, when: float, callback: Any, args: Any, loop: FlowLoop, context: Any) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.key: Final = key
+
+
+class FlowLoop(asyncio.AbstractEventLoop):
+    """See the module.
+
+    Attributes:
+        owner: whose loop it is. now_ms: time, for the code.
+    """
+
+    def __init__(self, owner: object, timers: Timers, now_ms: int, *, run: int = 0) -> None:
+        """`run`: how often the workflow was restarted."""
+        self.owner: Final = owner
+        self.now_ms = now_ms
+        self.failed: BaseException | None = None
+        """What is wrong with the code, that no `except` of it may hide."""
+        self._timers: Final = timers
+        self._ready: deque[asyncio.Handle] = deque()
+        self._waiting: dict[str, _Timer] = {}
+        self._tasks: dict[int, FlowTask[Any]] = {}
+        self._number = 0
+        self._root: Final = TaskPath.root(run)
+        self._outside: Final = TaskPath(f"{self._root.path}-")
+        self._closed = False
+
+    # -- for who drives it
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Calls, and runs until nothing is ready. See the module.
+
+        Raises:
+            NonDeterminism: the code did what no replay could do again.
+        """
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            call()
+            while self._ready and self.failed is None:
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        finally:
+            asyncio._set_running_loop(outer)
+        if self.failed is not None:
+            raise self.failed
+
+    def start(self, coro: Coroutine[Any, Any, T]) -> FlowTask[T]:
+        """The root task; inside `run`."""
+        return self._task(coro, self._root, {})
+
+    def fire(self, key: str) -> bool:
+        """A timer is due; inside `run`. Returns whether anybody waits for it."""
+        timer = self._waiting.pop(key, None)
+        if timer is None:
+            return False
+        self._ready.append(timer)
+        return True
+
+    @property
+    def timers(self) -> list[str]:
+        """Keys of timers that the code waits for."""
+        return list(self._waiting)
+
+    def drop(self) -> None:
+        """Ends all tasks, in whatever state: nobody hears of what they do in their `finally`."""
+        self._closed = True
+        self._ready.clear()
+        self._waiting.clear()
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for task in list(self._tasks.values()):
+                coro = task.get_coro()
+                try:
+                    if coro is not None:
+                        coro.close()
+                except BaseException:  # noqa: BLE001 - what a finally of the dropped code raises is nobody's
+                    continue
+        finally:
+            asyncio._set_running_loop(outer)
+        self._tasks.clear()
+
+    def next_key(self) -> str:
+        """The name of a call that is made now."""
+        task = asyncio.current_task(self)
+        if not isinstance(task, FlowTask):
+            raise self.fail(
+                NonDeterminism(
+                    "a step was called outside of a task (in a callback, or when an async generator was collected): "
+                    "call it in a coroutine that is awaited"
+                )
+            )
+        return task.flow_path.key()
+
+    def fail(self, error: NonDeterminism) -> NonDeterminism:
+        """The workflow cannot go on; the error, to be raised."""
+        if self.failed is None and not self._closed:
+            self.failed = error
+        return error
+
+    def next_number(self) -> int:
+        """For a task or a future."""
+        self._number += 1
+        return self._number
+
+    # -- AbstractEventLoop
+
+    def time(self) -> float:
+        return self.now_ms / 1_000
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._closed:
+            self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        task = asyncio.current_task(self)
+        path = task.flow_path if isinstance(task, FlowTask) else self._outside
+        timer = _Timer(path.key(), when, callback, args, self, context)
+        due_ms = -(-int(when * 1_000_000) // 1_000)
+        if self._closed:
+            return timer
+        if due_ms <= self.now_ms:
+            self._ready.append(timer)
+            return timer
+        setattr(timer, "_scheduled", True)  # noqa: B010 - asyncio's own mark: it tells the loop when such a timer is cancelled
+        self._waiting[timer.key] = timer
+        self._timers.set_timer(timer.key, due_ms)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if isinstance(handle, _Timer) and self._waiting.pop(handle.key, None) is not None:
+            self._timers.unset_timer(handle.key)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return FlowFuture(self)
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        task = asyncio.current_task(self)
+        maker = _asyncio_function(sys._getframe(1))
+        if maker == "as_completed":
+            _close(coro)
+            raise self.fail(
+                NonDeterminism(
+                    "asyncio.as_completed over coroutines begins them in an order that changes from run to run; "
+                    "use bokiflow.as_completed, or give it tasks"
+                )
+            )
+        if not isinstance(task, FlowTask):
+            _close(coro)
+            raise self.fail(NonDeterminism("a task was made outside of a task: make it in a coroutine that is awaited"))
+        path = task.flow_path if maker == "wait_for" else task.flow_path.child()
+        return self._task(coro, path, options)
+
+    def _task(self, coro: Coroutine[Any, Any, T], path: TaskPath, options: dict[str, Any]) -> FlowTask[T]:
+        options.pop("eager_start", None)
+        made = FlowTask(coro, self, path, **options)
+        number = made._flow_number
+        self._tasks[number] = made
+        made.add_done_callback(lambda _: self._tasks.pop(number, None))
+        return made
+
+    def is_running(self) -> bool:
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What asyncio reports of a task that nobody awaits: as elsewhere, it ends nothing."""
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do: generators belong to the code."""
+
+
+def current() -> FlowLoop | None:
+    """The loop of the workflow whose code calls this; None outside of workflows, and in bodies of steps."""
+    loop = asyncio._get_running_loop()
+    return loop if isinstance(loop, FlowLoop) else None
+
+
+def _asyncio_function(frame: FrameType | None) -> str:
+    """Which function of asyncio makes a task in a way that replays must know of: "wait_for", "as_completed" or ""."""
+    for _ in range(_FRAMES):
+        if frame is None:
+            return ""
+        code = frame.f_code
+        if code.co_filename != _TASKS_FILE:
+            if "asyncio" not in code.co_filename:
+                return ""
+        elif code.co_name == "wait_for":
+            return "wait_for"
+        elif code.co_name == "as_completed" or "_AsCompletedIterator" in code.co_qualname:
+            return "as_completed"
+        frame = frame.f_back
+    return ""
+
+
+def _close(coro: Coroutine[Any, Any, Any] | Generator[Any, Any, Any]) -> None:
+    close = getattr(coro, "close", None)
+    if close is not None:
+        close()

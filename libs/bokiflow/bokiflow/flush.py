@@ -1,0 +1,120 @@
+"""What one instance has to append, record by record. Pure.
+
+- One record at a time is under way. Meanwhile the next one is filled.
+- A record says up to where its workflow had seen what comes from others when the first thing in it was delivered. So before something from
+  others is delivered, a record in which something was delivered already is closed, with its old `seen`.
+- What must not happen before a record is in the log (bodies of steps, answers) waits in `after` for it; with nothing to append it waits for
+  the record before.
+- A record stays within the bounds of the log; it is cut between two deliveries, never between one and what followed from it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from boki_common.limits import RECORD_TAGS
+from bokilib.contribution import ATOMIC_BYTES
+from bokilib.events import Event
+
+A = TypeVar("A")
+
+TAGS: Final = RECORD_TAGS - 7
+"""Streams that one record joins for what is in it; the rest is for its workflow's own streams and its parent's."""
+RECORD_BYTES: Final = ATOMIC_BYTES - 16_384
+"""Of one record's events: the rest is for what opens it, and for its end."""
+EVENT_BYTES: Final = RECORD_BYTES
+_size_of: Final = msgspec.msgpack.Encoder().encode
+
+
+class Entry(NamedTuple):
+    """One event to append.
+
+    Attributes:
+        delivers: the code was told it. lazy: it needs no record of its own. tags: streams that it joins beside
+            the workflow's.
+    """
+
+    event: Event
+    delivers: bool = False
+    lazy: bool = False
+    tags: int = 0
+
+
+class Batch(Generic[A]):
+    """What becomes one record. `after`: what may happen once it is in the log."""
+
+    def __init__(self, seen: int) -> None:
+        self.seen = seen
+        self.entries: list[Entry] = []
+        self.after: list[A] = []
+        self.size = 0
+        self.tags = 0
+
+    @property
+    def delivers(self) -> bool:
+        """Whether something in it was delivered."""
+        return any(entry.delivers for entry in self.entries)
+
+    @property
+    def due(self) -> bool:
+        """Whether it has to be appended."""
+        return any(not entry.lazy for entry in self.entries)
+
+
+class Flush(Generic[A]):
+    """See the module. `seen`: the last place of which something from others was delivered."""
+
+    def __init__(self, seen: int) -> None:
+        self.seen = seen
+        self._closed: deque[Batch[A]] = deque()
+        self._open: Batch[A] = Batch(seen)
+
+    def saw(self, seqnum: int) -> None:
+        """Something from others is about to be delivered."""
+        if self._open.delivers:
+            self._close()
+        self.seen = max(self.seen, seqnum)
+        self._open.seen = self.seen
+
+    def add(self, entry: Entry) -> None:
+        """Something happened. What it causes is added right after it."""
+        size = len(_size_of(entry.event))
+        full = self._open.size + size > RECORD_BYTES or self._open.tags + entry.tags > TAGS
+        if full and self._open.entries:
+            self._close()
+        self._open.entries.append(entry)
+        self._open.size += size
+        self._open.tags += entry.tags
+
+    def after(self, what: A) -> None:
+        """It waits for all that happened so far."""
+        self._open.after.append(what)
+
+    def drop(self, event_key: str) -> None:
+        """A lazy event of this key is not worth a record any more."""
+        self._open.entries = [
+            entry for entry in self._open.entries if not (entry.lazy and getattr(entry.event, "key", "") == event_key)
+        ]
+
+    def next(self) -> Batch[A] | None:
+        """What is to be appended, or at least done, next; None: nothing."""
+        if self._closed:
+            return self._closed.popleft()
+        if self._open.due or self._open.after:
+            return self._take_open()
+        return None
+
+    def _take_open(self) -> Batch[A]:
+        found = self._open
+        self._open = Batch(self.seen)
+        if not found.due:  # nothing but lazy events: they go with the next record
+            self._open.entries, found.entries = found.entries, []
+            self._open.size, found.size = found.size, 0
+        return found
+
+    def _close(self) -> None:
+        self._closed.append(self._open)
+        self._open = Batch(self.seen)

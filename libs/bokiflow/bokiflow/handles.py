@@ -1,0 +1,114 @@
+"""One workflow, from outside: its result, how it stands, what it says; signals and cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+
+import boki
+from bokiflow import inspection, records
+from bokiflow.calls import Workflow
+from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.errors import NoSuchWorkflow
+from bokiflow.flow_events import PICKER, Cancelled, Emitted, Ended, Incoming, Signalled
+from bokiflow.inspection import Done
+from bokiflow.instance_state import Status, status_of
+from bokiflow.outcomes import error_of
+from bokiflow.plain import as_json
+from bokilib import tags
+from bokilib.codec import Json
+from bokilib.log import Log
+
+R = TypeVar("R")
+
+
+class Waits(Protocol):
+    """Who can say how a workflow ended, and tells it things."""
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def group(self) -> str: ...
+
+    async def wait(self, id: str, start: int) -> Ended:
+        """How it ended."""
+
+    def token(self) -> str:
+        """Random."""
+
+
+class Handle(Generic[R]):
+    """See the module.
+
+    Attributes:
+        id: of the workflow.
+    """
+
+    def __init__(
+        self, flow: Waits, id: str, workflow: Workflow[..., Any] | None, *, start: int, ended: Ended | None
+    ) -> None:
+        """`start`: seqnum of its beginning, or 0. `ended`: how it ended, if that is known."""
+        self.id: Final = id
+        self._flow: Final = flow
+        self._workflow: Final = workflow
+        self._start: Final = start
+        self._ended = ended
+
+    def __repr__(self) -> str:
+        return f"<bokiflow.Handle {self.id!r}>"
+
+    async def result(self) -> R:
+        """What it returned; waits for it.
+
+        Raises:
+            What it raised. WorkflowCancelled. NonDeterminism, NotRegistered: this process runs it, and cannot. ResultExpired.
+        """
+        if self._ended is None:
+            self._ended = await self._flow.wait(self.id, self._start)
+        outcome = self._ended.outcome
+        if outcome.cancelled:
+            raise WorkflowCancelled(f"workflow {self.id!r} was cancelled")
+        if outcome.error is not None:
+            raise error_of(outcome.error)
+        return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))
+
+    async def status(self) -> Status:
+        """How it stands. Raises NoSuchWorkflow."""
+        found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
+        if found is None:
+            raise _nobody(self.id)
+        return status_of(found.ended)
+
+    def steps(self) -> AsyncIterator[Done]:
+        """What it did and was told so far."""
+        return inspection.done(self._flow.log, self.id)
+
+    async def signal(self, topic: str, value: object = None) -> None:
+        """Sends it a value, which `recv(topic)` gives it, once. Raises NoSuchWorkflow, NotEncodable, AppendUnknown."""
+        await self._tell(Signalled(self.id, topic, as_json(value), self._flow.token()))
+
+    async def cancel(self, reason: str = "") -> None:
+        """Asks it to end: its code gets CancelledError where it waits. What is over stays so. Raises NoSuchWorkflow, AppendUnknown."""
+        await self._tell(Cancelled(self.id, reason))
+
+    async def _tell(self, event: Incoming) -> None:
+        found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
+        if found is None:
+            raise _nobody(self.id)
+        if found.ended is None:
+            await self._flow.log.append(records.tell(records.Place(self.id, self._flow.group), event))
+
+    async def events(self, topic: str, *, follow: bool = True) -> AsyncIterator[Json]:
+        """What it emits under a topic, from the first on; with `follow` also what comes, without end."""
+        log = self._flow.log
+        async for item in log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow):
+            if isinstance(item, boki.Gap):
+                continue
+            for event in PICKER.of(item.seqnum, await log.open(item), about=self.id):
+                if isinstance(event, Emitted) and event.topic == topic:
+                    yield cast(Json, event.value)
+
+
+def _nobody(id: str) -> NoSuchWorkflow:
+    return NoSuchWorkflow(f"there is no workflow {id!r}: was it started in this book, and is it kept still?", id=id)

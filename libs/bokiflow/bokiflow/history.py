@@ -1,0 +1,85 @@
+"""In which order a workflow's code was told what its history has. Pure.
+
+A workflow's stream has records of its executors and records of others (results of children, signals, cancellation). An executor's record
+says up to where it had *seen* the stream when it began to be filled. So the order of delivery is: for each own record, what came from
+others at or below its `seen`, then its own events; and what came from others after the last one, at the end. By seqnum alone it would be
+another one: a signal that lands between a result's delivery and the result's record has the lower seqnum, and was delivered later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from bokiflow.flow_events import (
+    DELIVERED,
+    EFFECTS,
+    INCOMING,
+    AnyFlowEvent,
+    Delivered,
+    Effect,
+    Incoming,
+    Sleeping,
+    Started,
+)
+
+Own: TypeAlias = Delivered | Effect | Sleeping
+
+
+class Recorded(NamedTuple):
+    """What one record says about one workflow."""
+
+    seqnum: int
+    time_ms: int
+    seen: int
+    own: tuple[Own, ...] = ()
+    incoming: tuple[Incoming, ...] = ()
+    started: Started | None = None
+
+
+class Told(NamedTuple):
+    """One event, in the order of delivery.
+
+    Attributes:
+        seqnum, time_ms: of its record.
+    """
+
+    seqnum: int
+    time_ms: int
+    event: Own | Incoming
+
+
+def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent]) -> Recorded:
+    """Sorts the events of one record, all of one workflow."""
+    own: list[Own] = []
+    incoming: list[Incoming] = []
+    started: Started | None = None
+    for event in events:
+        if isinstance(event, INCOMING):
+            incoming.append(event)
+        elif isinstance(event, (*DELIVERED, *EFFECTS, Sleeping)):
+            own.append(event)
+        elif isinstance(event, Started):
+            started = event
+    return Recorded(seqnum, time_ms, seen, tuple(own), tuple(incoming), started)
+
+
+def in_order(records: Iterable[Recorded]) -> Iterator[Told]:
+    """What was delivered, in order. See the module.
+
+    Args:
+        records: of one workflow, ascending by seqnum.
+    """
+    ordered = list(records)
+    coming = [(one.seqnum, one.time_ms, event) for one in ordered for event in one.incoming]
+    at = 0
+    for one in ordered:
+        if not one.own:
+            continue
+        while at < len(coming) and coming[at][0] <= one.seen:
+            yield Told(*coming[at])
+            at += 1
+        for event in one.own:
+            yield Told(one.seqnum, one.time_ms, event)
+    for rest in coming[at:]:
+        yield Told(*rest)

@@ -1,0 +1,85 @@
+"""What code of a workflow may call beside asyncio, steps and other workflows. Each raises NotInWorkflow elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, TypeVar, cast
+
+from bokiflow.calls import context
+from bokiflow.errors import NotInWorkflow
+from bokiflow.instance import Instance
+from bokilib.codec import Json
+
+T = TypeVar("T")
+
+
+def _instance() -> Instance:
+    found = context()
+    if found is None:
+        raise NotInWorkflow("only code of a workflow can call this, outside of its steps")
+    return cast(Instance, found)
+
+
+async def recv(topic: str = "") -> Json:
+    """The next value that was sent under a topic; it waits for one. `async with asyncio.timeout(…)` bounds the wait, durably."""
+    return cast(Json, await _instance().receive(topic))
+
+
+def send(id: str, topic: str, value: object) -> None:
+    """Sends a value to another workflow; once, whatever happens. Raises NotEncodable."""
+    _instance().send(id, topic, value)
+
+
+def emit(topic: str, value: object) -> None:
+    """Says something to whoever follows this workflow (`handle.events(topic)`). Raises NotEncodable."""
+    _instance().emit(topic, value)
+
+
+def patched(name: str) -> bool:
+    """Whether this workflow takes the new way at a place where its code was changed.
+
+    if bokiflow.patched("charge twice"): new code
+    else: what was there before
+
+    True for what comes here for the first time; False in replays of what was here before the change.
+    """
+    return _instance().patched(name)
+
+
+def workflow_id() -> str:
+    """The id of this workflow."""
+    return _instance().id
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970 UTC, as of what this workflow was told last."""
+    return _instance().now_ms
+
+
+def unique() -> str:
+    """32 hexadecimal digits, another each time, the same in each replay."""
+    return _instance().unique()
+
+
+def random() -> float:
+    """A number from 0 up to 1, another each time, the same in each replay."""
+    return _instance().random()
+
+
+async def as_completed(waits: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
+    """Results in the order in which they came. Leaving it early cancels the rest.
+
+    async for receipt in bokiflow.as_completed([charge(one), charge(two)]): ...
+    """
+    tasks: set[asyncio.Task[T]] = set()
+    for one in waits:
+        tasks.add(asyncio.create_task(one))
+    try:
+        while tasks:
+            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in tasks:
+            task.cancel()

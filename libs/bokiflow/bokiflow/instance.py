@@ -1,0 +1,379 @@
+"""One workflow's code, running: what it is told, what it asks for, what it did. It knows no log, and waits for nobody.
+
+    instance.begin(); instance.replay(told)
+    instance.deliver(event, time_ms)              # then `effects`, `asks` and `outcome` say what came of it
+
+All three run the code, so they are called from a callback of the outer loop, never from a task (`flow_loop`).
+
+- What the code does is compared with what its history says it did: names, digests, places.
+- What it is given is what a replay would give it (`outcomes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import xxhash
+
+from bokiflow import flow_events as events
+from bokiflow.calls import AnyStep, Workflow
+from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.digests import digest, digest_of_call
+from bokiflow.errors import NonDeterminism
+from bokiflow.flow_events import Begun, Effect, Incoming, Started
+from bokiflow.flow_loop import FlowLoop, FlowTask
+from bokiflow.flush import EVENT_BYTES
+from bokiflow.history import Own, Told
+from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
+from bokiflow.plain import as_json
+from bokilib.codec import Json
+from bokilib.errors import AtomicTooLarge, NotEncodable
+
+_UNIT: Final = 2.0**-53
+
+
+class RunBody(NamedTuple):
+    """The body of a step shall run, once all that was done before is in the log."""
+
+    key: str
+    step: AnyStep
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class StopBody(NamedTuple):
+    """Nobody waits for it any more."""
+
+    key: str
+
+
+class SetTimer(NamedTuple):
+    """A timer shall fire, not before `due_ms`."""
+
+    key: str
+    due_ms: int
+
+
+class UnsetTimer(NamedTuple):
+    """It shall not."""
+
+    key: str
+
+
+Ask: TypeAlias = RunBody | StopBody | SetTimer | UnsetTimer
+
+
+class Spawn(NamedTuple):
+    """What goes with an effect: a child to start, or somebody to tell."""
+
+    workflow: Workflow[..., Any] | None = None
+    args: Json = None
+    told: Incoming | None = None
+
+
+class _Wait(NamedTuple):
+    """The code waits for a step, or a child."""
+
+    future: asyncio.Future[Any]
+    name: str
+    digest: str
+    child: str = ""
+
+
+class Instance:
+    """See the module.
+
+    Attributes:
+        id: of the workflow. started: how it began. effects: what it did, oldest first, until somebody takes it. asks: the same of
+            what it wants. outcome: how it ended.
+    """
+
+    def __init__(self, started: Started, workflow: Workflow[..., Any]) -> None:
+        self.id: Final = started.id
+        self.started: Final = started
+        self.workflow: Final = workflow
+        self.effects: deque[tuple[Effect, Spawn]] = deque()
+        self.asks: deque[Ask] = deque()
+        self.outcome: Outcome | None = None
+        self.begun: set[str] = set()
+        """Keys of steps that run at most once, and were begun."""
+        self.pending: dict[str, _Wait] = {}
+        self._loop: Final = FlowLoop(self, self, started.at_ms)  # type: ignore[abstract]  # at run time nothing of it is
+        self._root: FlowTask[Any] | None = None
+        self._signals: dict[str, deque[Any]] = {}
+        self._receivers: dict[str, deque[asyncio.Future[Any]]] = {}
+        self._patches: dict[str, bool] = {}
+        self._recorded_patches: set[str] = set()
+        self._replaying = False
+
+    @property
+    def now_ms(self) -> int:
+        """Time, for the code."""
+        return self._loop.now_ms
+
+    @property
+    def waits(self) -> list[str]:
+        """What the code waits for, for people."""
+        steps = [f"{'child' if wait.child else 'step'} {wait.name!r} ({key})" for key, wait in self.pending.items()]
+        signals = [f"signal {topic!r}" for topic, waiting in self._receivers.items() if waiting]
+        return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
+
+    @property
+    def timers(self) -> list[str]:
+        """Keys of the timers that it waits for."""
+        return self._loop.timers
+
+    # -- for who runs it
+
+    def begin(self, *, replaying: bool = False) -> None:
+        """Runs the code until it waits. Raises NonDeterminism."""
+        self._replaying = replaying
+        self._run(self._start)
+
+    def _start(self) -> None:
+        self._root = self._loop.start(self._main())
+
+    async def _main(self) -> Any:
+        args, options = self.workflow.signature.decode(self.started.args)
+        return await self.workflow.function(*args, **options)
+
+    def replay(self, told: Iterable[Told]) -> None:
+        """Tells what the history has. Raises NonDeterminism: the code does something else."""
+        all_told = list(told)
+        self._recorded_patches = {one.event.name for one in all_told if isinstance(one.event, events.Patched)}
+        last = max(
+            (at for at, one in enumerate(all_told) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
+            default=-1,
+        )
+        self._replaying = last >= 0
+        self.begin(replaying=last >= 0)
+        for at, one in enumerate(all_told):
+            if at >= last:
+                self._replaying = False
+            if isinstance(one.event, events.EFFECTS):
+                self._match(one.event)
+            elif not isinstance(one.event, events.Sleeping):
+                self.deliver(one.event, one.time_ms)
+        self._replaying = False
+
+    def _match(self, recorded: Effect) -> None:
+        """The code did what the history says it did next."""
+        if not self.effects:
+            raise self._other(_words(recorded), "nothing of that kind")
+        made, _ = self.effects.popleft()
+        if made != recorded:
+            raise self._other(_words(recorded), _words(made))
+        if isinstance(recorded, Begun):
+            self.begun.add(recorded.key)
+
+    def deliver(self, event: Own | Incoming, time_ms: int) -> None:
+        """Tells one thing, and runs the code until it waits.
+
+        Args:
+            time_ms: of its record, for what comes from others; own events have their time.
+
+        Raises:
+            NonDeterminism: the code does not wait for it.
+        """
+        if isinstance(event, events.Stepped):
+            self._at(event.at_ms)
+            self._stepped(event)
+        elif isinstance(event, events.Fired):
+            self._at(event.at_ms)
+            if event.key not in self._loop.timers:
+                raise self._other(f"a timer ({event.key})", self._waiting_for())
+            self._run(lambda: self._loop.fire(event.key))
+        else:
+            self._at(time_ms)
+            self._incoming(event)
+
+    def _at(self, time_ms: int) -> None:
+        self._loop.now_ms = max(self._loop.now_ms, time_ms)
+
+    def _stepped(self, event: events.Stepped) -> None:
+        wait = self.pending.get(event.key)
+        expected = f"step {event.name!r} ({event.key})"
+        if wait is None:
+            raise self._other(expected, self._waiting_for())
+        if wait.name != event.name:
+            raise self._other(expected, f"step {wait.name!r} ({event.key})")
+        if wait.digest != event.digest:
+            raise self._other(f"{expected} with arguments {event.digest}", f"the same with arguments {wait.digest}")
+        self._resolve(wait.future, event.outcome)
+
+    def _incoming(self, event: Incoming | Own) -> None:
+        if isinstance(event, events.ChildEnded):
+            wait = self.pending.get(event.key)
+            if wait is not None and wait.child == event.child:
+                self._resolve(wait.future, event.outcome)
+        elif isinstance(event, events.Signalled):
+            receivers = self._receivers.get(event.topic)
+            while receivers:
+                receiver = receivers.popleft()
+                if not receiver.done():
+                    self._run(partial(receiver.set_result, event.value))
+                    return
+            self._signals.setdefault(event.topic, deque()).append(event.value)
+        elif isinstance(event, events.Cancelled):
+            root = self._root
+            if root is not None:
+                self._run(lambda: root.cancel(event.reason or None))
+
+    def _resolve(self, future: asyncio.Future[Any], outcome: Outcome) -> None:
+        if not future.done():
+            self._run(lambda: future.set_result(outcome))
+
+    def _run(self, call: Any) -> None:
+        if self.outcome is not None:
+            return
+        self._loop.run(call)
+        root = self._root
+        assert root is not None
+        if not root.done():
+            return
+        self.outcome = self._ended(root)
+        for key in list(self.pending):
+            self.asks.append(StopBody(key))
+
+    def _ended(self, root: FlowTask[Any]) -> Outcome:
+        if root.cancelled():
+            return CANCELLED_OUTCOME
+        error = root.exception()
+        if error is not None:
+            return failed(error)
+        try:
+            return succeeded(root.result())
+        except NotEncodable as fault:
+            return failed(NotEncodable(f"what workflow {self.workflow.name!r} returned {fault}"))
+
+    def drop(self) -> None:
+        """Ends the code where it is."""
+        self._loop.drop()
+
+    def _waiting_for(self) -> str:
+        return f"code that waits for {', '.join(self.waits) or 'nothing'}"
+
+    def _other(self, expected: str, found: str) -> NonDeterminism:
+        return NonDeterminism(
+            f"workflow {self.id!r} ({self.workflow.name}) does not do what its history says: expected {expected}, found {found}; "
+            "bring back the code that began it, or tell the versions apart with bokiflow.patched(...)",
+            id=self.id,
+            expected=expected,
+            found=found,
+        )
+
+    # -- Timers of the loop
+
+    def set_timer(self, key: str, due_ms: int) -> None:
+        self.asks.append(SetTimer(key, due_ms))
+
+    def unset_timer(self, key: str) -> None:
+        self.asks.append(UnsetTimer(key))
+
+    # -- what the code calls (`calls.Context`, `in_workflow`)
+
+    async def run_step(self, step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """See `calls.Context`."""
+        key = self._loop.next_key()
+        if step.how.at_most_once:
+            self.effects.append((Begun(self.id, key, step.name), Spawn()))
+        self.asks.append(RunBody(key, step, args, options))
+        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options))
+        outcome = await self._wait(key, wait)
+        return step.signature.result(outcome.value)
+
+    async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """See `calls.Context`."""
+        stored = workflow.signature.encode(args, options)
+        key = self._loop.next_key()
+        child = f"{self.id}/{key}"
+        made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
+        self.effects.append((made, Spawn(workflow, stored)))
+        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, child)
+        try:
+            outcome = await self._wait(key, wait)
+        except asyncio.CancelledError:
+            if not wait.future.done() or wait.future.cancelled():
+                told = events.Cancelled(child, "its parent does not wait for it any more")
+                self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(told=told)))
+            raise
+        return workflow.signature.result(outcome.value)
+
+    async def _wait(self, key: str, wait: _Wait) -> Outcome:
+        self.pending[key] = wait
+        try:
+            outcome: Outcome = await wait.future
+        except asyncio.CancelledError:
+            if not wait.child:
+                self.asks.append(StopBody(key))
+            raise
+        finally:
+            self.pending.pop(key, None)
+        if outcome.cancelled:
+            raise WorkflowCancelled(f"{wait.child} was cancelled")
+        if outcome.error is not None:
+            raise error_of(outcome.error)
+        return outcome
+
+    async def receive(self, topic: str) -> Any:
+        """The next value of a topic: each is received once."""
+        values = self._signals.get(topic)
+        if values:
+            return values.popleft()
+        receiver: asyncio.Future[Any] = self._loop.create_future()
+        self._receivers.setdefault(topic, deque()).append(receiver)
+        try:
+            return await receiver
+        except asyncio.CancelledError:
+            if (
+                receiver.done() and not receiver.cancelled()
+            ):  # it came, and who waited for it was cancelled at the same time
+                self._signals.setdefault(topic, deque()).appendleft(receiver.result())
+            raise
+
+    def emit(self, topic: str, value: object) -> None:
+        """Says something to whoever follows. Raises NotEncodable, AtomicTooLarge."""
+        made = events.Emitted(self.id, self._loop.next_key(), topic, _small(value))
+        self.effects.append((made, Spawn()))
+
+    def send(self, id: str, topic: str, value: object) -> None:
+        """Signals another workflow, once."""
+        key = self._loop.next_key()
+        told = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
+        self.effects.append((events.Sent(self.id, key, id, topic), Spawn(told=told)))
+
+    def patched(self, name: str) -> bool:
+        """Whether the code of after a change shall run; see `in_workflow.patched`."""
+        known = self._patches.get(name)
+        if known is None:
+            known = self._patches[name] = not self._replaying or name in self._recorded_patches
+            if known:
+                self.effects.append((events.Patched(self.id, name, name), Spawn()))
+        return known
+
+    def unique(self) -> str:
+        """32 hexadecimal digits that nobody else is given, the same in each replay."""
+        return xxhash.xxh3_128_hexdigest(f"{self.id}/{self.started.at_ms}/{self._loop.next_key()}".encode())
+
+    def random(self) -> float:
+        """A number from 0 up to 1, the same in each replay."""
+        return (int(self.unique()[:16], 16) >> 11) * _UNIT
+
+
+def _small(value: object) -> Json:
+    made = as_json(value)
+    size = len(str(made))
+    if size > EVENT_BYTES:
+        raise AtomicTooLarge(
+            f"expected a value of up to {EVENT_BYTES} bytes, found {size}", expected=EVENT_BYTES, found=size
+        )
+    return made
+
+
+def _words(event: Effect) -> str:
+    fields = ", ".join(f"{name}={getattr(event, name)!r}" for name in event.__struct_fields__ if name != "id")
+    return f"{type(event).__name__}({fields})"

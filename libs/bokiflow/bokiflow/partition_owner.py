@@ -1,0 +1,113 @@
+"""Partitions of a group as one worker sees them: who owns which, and those that it has claimed.
+
+All claims of one round are one record. Each expects the claim that it replaces; after a Conflict they are read again: others were
+faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import boki
+from boki_common.errors import BokiError, Conflict
+from bokiflow.flow_events import PICKER, PartitionCheckpoint, PartitionClaimed, Started
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.log import Log, Read
+
+
+class PartitionOwner:
+    """See the module.
+
+    Attributes:
+        worker: this one's name. holders: of partitions that were claimed. mine: seqnums of its claims.
+    """
+
+    def __init__(
+        self, log: Log, group: str, worker: str, changed: Callable[[], None], left: Callable[[str], None]
+    ) -> None:
+        """`changed`: is called when somebody took a partition of this one's, or gave up one of its own.
+        `left`: is told who did."""
+        self.worker: Final = worker
+        self.holders: Final[dict[int, str]] = {}
+        self.mine: Final[dict[int, int]] = {}
+        self._log: Final = log
+        self._group: Final = group
+        self._newest: Final[dict[int, int]] = {}
+        self._looked = 0
+        self._changed: Final = changed
+        self._left: Final = left
+
+    async def look(self) -> int:
+        """Reads who owns what; returns as of when."""
+        position = await self._log.book.now(consistency="linearizable")
+        wanted = [(tags.flow_partition_owner(self._group, one), position) for one in range(tags.PARTITIONS)]
+        for record in await self._log.book.read_prev_many(wanted):
+            if record is not None:
+                self.saw(Read(record, await self._log.open(record)))
+        self._looked = position
+        return position
+
+    def saw(self, item: Read | boki.Gap | BokiError) -> None:
+        """A record of a partition's fence was read."""
+        if not isinstance(item, Read):
+            return  # a gap: what was trimmed is followed by the newest
+        seqnum = item.record.seqnum
+        for event in PICKER.of(seqnum, item.envelope):
+            if not isinstance(event, PartitionClaimed) or event.group != self._group:
+                continue
+            if seqnum <= self._newest.get(event.partition, 0):
+                continue
+            self._newest[event.partition] = seqnum
+            if event.worker:
+                self.holders[event.partition] = event.worker
+            else:
+                self._left(self.holders.pop(event.partition, ""))
+            lost = event.worker != self.worker and self.mine.pop(event.partition, None) is not None
+            if lost or not event.worker:
+                self._changed()
+
+    async def claim(self, partitions: Sequence[int], worker: str | None = None) -> int:
+        """Claims partitions, over whoever has them as far as `look` and `saw` know; returns where, 0: others were faster.
+
+        Args:
+            worker: "": gives them up.
+        """
+        who = self.worker if worker is None else worker
+        names = [tags.flow_partition_owner(self._group, one) for one in partitions]
+        expect: dict[str, int | None] = {
+            name: self._newest.get(one, self._looked) for one, name in zip(partitions, names, strict=True)
+        }
+        claims = tuple(PartitionClaimed(self._group, one, who) for one in partitions)
+        try:
+            seqnum = await self._log.append(Contribution(tuple(names), expect, claims), settle=True)
+        except Conflict:
+            await self.look()
+            return 0
+        for one in partitions:
+            self._newest[one] = seqnum
+            self.mine.pop(one, None)
+            self.holders.pop(one, None)
+            if who:
+                self.mine[one], self.holders[one] = seqnum, who
+        return seqnum
+
+    async def unfinished(self, partitions: Sequence[int], last: int) -> list[str]:
+        """Ids of what was started in partitions up to a place and may not be over, in the order of their beginnings."""
+        names = {tags.flow_part(self._group, one): one for one in partitions}
+        found: dict[str, int] = {}
+        async for item in self._log.book.read(tags=list(names), start=1, stop=last + 1):
+            if isinstance(item, boki.Gap):
+                continue  # what was trimmed is in a checkpoint, or over
+            for event in PICKER.of(item.seqnum, await self._log.open(item)):
+                if isinstance(event, Started) and event.group == self._group:
+                    found[event.id] = item.seqnum
+                elif isinstance(event, PartitionCheckpoint) and event.partition in names.values():
+                    kept = set(event.ids)
+                    for id, seqnum in list(found.items()):
+                        if tags.partition_of(id) == event.partition and seqnum <= event.covers and id not in kept:
+                            del found[id]
+                    for id in event.ids:
+                        found.setdefault(id, item.seqnum)
+        return [id for id in found if tags.partition_of(id) in set(partitions)]

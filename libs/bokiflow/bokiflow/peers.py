@@ -1,0 +1,65 @@
+"""Who of a group still runs workflows, as far as one worker can tell.
+
+- Silence for a lease says that somebody is dead; giving up a partition, that he left.
+- A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
+  it began. What is claimed under it later is a namesake's, and two that have one name must not fight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final
+
+from bokilib.log import Log
+from bokilib.members import Members
+
+
+class Peers:
+    """See the module.
+
+    Attributes:
+        name: of this incarnation. since: the place in the log at which it began.
+    """
+
+    def __init__(self, log: Log, group: str, name: str, lease_s: float) -> None:
+        self.name: Final = f"{name}.{log.by}"
+        self.since = 0
+        self._stem: Final = name
+        self._lease_s: Final = lease_s
+        self._members: Final = Members(log, group, self.name, lease_s=lease_s)
+        self._left: Final[set[str]] = set()
+        self._begun_s = 0.0
+
+    async def __aenter__(self) -> Peers:
+        self._begun_s = asyncio.get_running_loop().time()
+        await self._members.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._members.__aexit__(kind, error, trace)
+
+    def settled(self) -> bool:
+        """Whether a whole lease was listened to, so that everybody alive is known."""
+        return asyncio.get_running_loop().time() - self._begun_s > self._lease_s
+
+    def alive(self) -> list[str]:
+        """Who was heard of, and did not leave."""
+        return [name for name in self._members.alive() if not self.over(name)]
+
+    def claimed(self, name: str, seqnum: int) -> None:
+        """Somebody claimed something, there."""
+        if seqnum <= self.since and name != self.name and name.rpartition(".")[0] == self._stem:
+            self._left.add(name)
+
+    def left(self, name: str) -> None:
+        """Somebody gave up what he had."""
+        self._left.add(name)
+
+    def over(self, name: str) -> bool:
+        """Whether whoever has this name runs nothing any more; nobody ("") never did."""
+        if name == self.name:
+            return False
+        return not name or name in self._left or self._members.dead(name)

@@ -1,0 +1,28 @@
+"""Arguments and results as JSON. Pure. As `bokilib.codec`, and tuples are lists: functions return several values, and take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bokilib.codec import Json, to_json
+
+
+def as_json(value: object) -> Json:
+    """A value of a user's type as JSON. Raises NotEncodable."""
+    if type(value) in (str, int, bool, type(None)):
+        return to_json(value)
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return to_json(value)  # a model of pydantic; or it says what is wrong
+    return to_json(_lists(plain))
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_lists(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _lists(one) for key, one in value.items()}
+    return value

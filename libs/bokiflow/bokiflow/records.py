@@ -1,0 +1,98 @@
+"""Records of one workflow: what a record joins and expects, for each thing that is written. Pure.
+
+The fence `flow/own/<id>` is expected by all that the executor appends, and joined by Started, Claimed and Ended only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bokiflow.flow_events import Claimed, Emitted, Ended, Incoming, Started
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.events import Event
+
+
+class Place(NamedTuple):
+    """Where a workflow's records are: its streams, and its partition's."""
+
+    id: str
+    group: str
+
+    @property
+    def partition(self) -> int:
+        """Of its id."""
+        return tags.partition_of(self.id)
+
+    @property
+    def own(self) -> str:
+        """Its fence."""
+        return tags.flow_own(self.id)
+
+    @property
+    def history(self) -> str:
+        """What happened."""
+        return tags.flow_history(self.id)
+
+    @property
+    def to(self) -> str:
+        """What workers follow."""
+        return tags.flow_to(self.group, self.partition)
+
+    @property
+    def part(self) -> str:
+        """What was started."""
+        return tags.flow_part(self.group, self.partition)
+
+    @property
+    def done(self) -> str:
+        """What ended."""
+        return tags.flow_done(self.group, self.partition)
+
+    @property
+    def partition_owner(self) -> str:
+        """The fence of its partition."""
+        return tags.flow_partition_owner(self.group, self.partition)
+
+
+def start(started: Started, partition_claim: int) -> Contribution:
+    """A workflow begins. With an owner, that owns its partition; else who does is told.
+
+    Args:
+        partition_claim: of the owner, 0 without one.
+    """
+    place = Place(started.id, started.group)
+    attributes = [
+        tags.flow_attribute(place.partition, name, value) for name, value in sorted(started.attributes.items())
+    ]
+    expect: dict[str, int | None] = {place.own: None}
+    joined = [place.own, place.history, place.part, *attributes]
+    if started.owner:
+        expect[place.partition_owner] = partition_claim
+    else:
+        joined.append(place.to)
+    return Contribution(tuple(joined), expect, (started,))
+
+
+def claim(place: Place, claimed: Claimed, last: int, partition_claim: int) -> Contribution:
+    """A worker takes a workflow over from whoever had the claim `last`."""
+    return Contribution((place.own,), {place.own: last, place.partition_owner: partition_claim}, (claimed,))
+
+
+def own(place: Place, event: Event, held: Mapping[str, int | None]) -> Contribution:
+    """Something that its executor writes. `held`: its fence."""
+    joined = [place.history]
+    if isinstance(event, Emitted):
+        joined.append(tags.flow_output(place.id, event.topic))
+    return Contribution(tuple(joined), held, (event,))
+
+
+def end(place: Place, ended: Ended, held: Mapping[str, int | None]) -> Contribution:
+    """It ended."""
+    return Contribution((place.own, place.history, place.done), held, (ended,))
+
+
+def tell(place: Place, event: Incoming) -> Contribution:
+    """Something from outside, without a condition."""
+    return Contribution((place.history, place.to), {}, (event,))

@@ -1,0 +1,381 @@
+"""A process that runs workflows: it owns partitions of its group, runs what is started there, and takes over from who died.
+
+    async with Worker(app, client.book("shop"), name="host-7") as worker:
+        handle = await worker.start(checkout.call(order), id="order-7")
+
+- Who is alive is judged by observed silence; safety is the fences'. A worker that begins again under its name takes its own place at once.
+- What it runs of a partition that another owns by now, it runs on: the new owner claims it when this worker dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, TypeVar, overload
+
+import boki
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from boki_common.runtime.bodies import ThreadBodies
+from boki_common.runtime.ports import Bodies, Clock
+from bokiflow import inspection, records
+from bokiflow.app import App
+from bokiflow.calls import Call, Workflow
+from bokiflow.errors import NotRegistered
+from bokiflow.executor import Executor
+from bokiflow.flow import Flow
+from bokiflow.flow_events import INCOMING, PICKER, Claimed, Ended, Incoming, Started
+from bokiflow.handles import Handle
+from bokiflow.history import Recorded
+from bokiflow.instance import Instance
+from bokiflow.partition_owner import PartitionOwner
+from bokiflow.partition_rules import assigned, to_claim
+from bokiflow.peers import Peers
+from bokilib import lease_rules, tags
+from bokilib.codec import Json
+from bokilib.errors import AppendUnknown
+from bokilib.follower import Follower
+from bokilib.log import Log, Read, Tokens
+from bokilib.ports import BookPort, PayloadHook
+
+R = TypeVar("R")
+
+NAME_CHARS: Final = 8
+CLAIM_ATTEMPTS: Final = 4
+"""Of partitions, while others are faster."""
+CLAIMS: Final = 64
+"""Workflows that are taken over at the same time."""
+
+log = get_logger(__name__)
+
+
+class Worker:
+    """See the module. Attributes: flow: the workflows of the book, from outside. name: of this incarnation."""
+
+    def __init__(
+        self,
+        app: App,
+        book: BookPort | Log,
+        *,
+        name: str | None = None,
+        lease_s: float = lease_rules.LEASE_S,
+        hook: PayloadHook | None = None,
+        clock: Clock | None = None,
+        random: Tokens | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
+        """
+        Args:
+            name: of this worker, which no other has at the same time; by default a random one.
+            lease_s: who is silent for so long is taken for dead. All workers of a group should have the same.
+            bodies: where steps run that block; by default threads.
+        """
+        self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
+        self.clock: Final[Clock] = clock or boki.SystemClock()
+        self.bodies: Final[Bodies] = bodies or ThreadBodies()
+        self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random)
+        self._peers: Final = Peers(self.log, app.group, name or self.log.by[:NAME_CHARS], lease_s)
+        self.name: Final = self._peers.name
+        self._app: Final = app
+        self._lease_s: Final = lease_s
+        self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.left)
+        self._follower: Final = Follower(self.log)
+        self._executors: Final[dict[str, Executor]] = {}
+        self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
+        self._others: Final[dict[str, str]] = {}
+        """Workflows of its partitions that others run, or ran: who."""
+        self._following: Final[set[int]] = set()
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._claims: Final = asyncio.Semaphore(CLAIMS)
+        self._rounding: Final = asyncio.Lock()
+        self._unread: Final[dict[int, int]] = {}
+        """Partitions that were claimed, and where, of which is not known yet what is there."""
+        self._open = False
+
+    # -- life
+
+    async def __aenter__(self) -> Worker:
+        self._open = True
+        await self._peers.__aenter__()
+        self._peers.since = position = await self._partitions.look()
+        for name in self._partitions.holders.values():
+            self._peers.claimed(name, position)
+        for one in range(tags.PARTITIONS):
+            self._follower.add(tags.flow_partition_owner(self._app.group, one), position + 1, self._partitions.saw)
+        await self._round()
+        self._spawn(self._rounds)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops at once. What runs is gone on with by other workers, after a lease; `drain` before it, and they need not wait."""
+        self._open = False
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(executor.close() for executor in self._executors.values()))
+        self._executors.clear()
+        await self._follower.__aexit__(kind, error, trace)
+        await self._peers.__aexit__(kind, error, trace)
+        await self.flow.__aexit__(kind, error, trace)
+
+    async def drain(self) -> None:
+        """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy."""
+        self._open = False
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(executor.close() for executor in self._executors.values()))
+        self._executors.clear()
+        if self._partitions.mine:
+            await self._partitions.claim(sorted(self._partitions.mine), "")
+
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work()
+            except BokiError as error:
+                log.warning("a worker looks again later", worker=self.name, error=repr(error))
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                self.flow.results.failed_all(error)
+                raise
+
+        task = asyncio.get_running_loop().create_task(run(), name="bokiflow worker")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- outside of workflows
+
+    async def start(
+        self,
+        call: Call[R],
+        *,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        traceparent: str = "",
+    ) -> Handle[R]:
+        """See `Flow.start`."""
+        return await self.flow.start(call, id=id, attributes=attributes, traceparent=traceparent)
+
+    @overload
+    def handle(self, id: str) -> Handle[Json]: ...
+
+    @overload
+    def handle(self, id: str, workflow: Workflow[..., R]) -> Handle[R]: ...
+
+    def handle(self, id: str, workflow: Workflow[..., Any] | None = None) -> Handle[Any]:
+        """See `Flow.handle`."""
+        return self.flow.handle(id) if workflow is None else self.flow.handle(id, workflow)
+
+    # -- partitions
+
+    async def _rounds(self) -> None:
+        while True:
+            await asyncio.sleep(lease_rules.beat_every(self._lease_s))
+            try:
+                await self._round()
+            except BokiError as error:
+                log.warning("a worker looks again later", worker=self.name, error=repr(error))
+
+    def _changed(self) -> None:
+        if self._open:
+            self._spawn(self._round)
+
+    async def _round(self) -> None:
+        """Claims what it should own, and what was left behind."""
+        async with self._rounding:
+            for _ in range(CLAIM_ATTEMPTS):
+                claims = self._to_claim()
+                seqnum = await self._partitions.claim(claims) if claims else 0
+                if seqnum or not claims:
+                    self._unread.update(dict.fromkeys(claims, seqnum))
+                    break
+            if self._unread:
+                await self._load(list(self._unread), max(self._unread.values()))
+        for id, who in list(self._others.items()):
+            if self._peers.over(who):
+                self._claim_soon(id)
+
+    def _to_claim(self) -> list[int]:
+        holders = self._partitions.holders
+        over = [name for name in sorted({*holders.values(), *self._others.values()}) if self._peers.over(name)]
+        if not self._peers.settled():  # until others are known: whatever nobody has
+            return to_claim(range(tags.PARTITIONS), holders, self.name, over, settled=False)
+        wanted = assigned(self.name, self._peers.alive())
+        return to_claim(wanted, holders, self.name, over, settled=True)
+
+    async def _load(self, partitions: list[int], seqnum: int) -> None:
+        """What is there of partitions that were claimed at a place."""
+        for one in partitions:
+            if one not in self._following:
+                self._following.add(one)
+                start = self._unread[one] + 1
+                self._follower.add(tags.flow_to(self._app.group, one), start, partial(self._came, one))
+        ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
+        for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
+            if state is not None and state.ended is None:
+                self._peers.claimed(state.owner, state.claim)
+                self._others[id] = "" if state.owner == self.name else state.owner
+        for one in partitions:
+            self._unread.pop(one, None)
+
+    def _came(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
+        """Something for workflows of a partition."""
+        if not self._open:
+            return
+        if not isinstance(item, Read):
+            for id in [id for id in self._executors if tags.partition_of(id) == partition]:
+                self._spawn(partial(self._read_again, id))
+            return
+        told: dict[str, list[Incoming]] = {}
+        for event in PICKER.of(item.record.seqnum, item.envelope):
+            if isinstance(event, INCOMING):
+                told.setdefault(event.id, []).append(event)
+            elif (
+                isinstance(event, Started)
+                and event.group == self._app.group
+                and not event.owner
+                and self._is_mine(event.id)
+            ):
+                self._others.setdefault(event.id, "")
+                self._claim_soon(event.id)
+        for id, several in told.items():
+            self._tell(id, item.record.seqnum, item.record.time_ms, tuple(several))
+
+    def _is_mine(self, id: str) -> bool:
+        return tags.partition_of(id) in self._partitions.mine
+
+    def _tell(self, id: str, seqnum: int, time_ms: int, told: tuple[Incoming, ...]) -> None:
+        if id in self._loading:
+            self._loading[id].append((seqnum, time_ms, told))
+        elif id in self._executors:
+            self._executors[id].came(seqnum, time_ms, told)
+
+    async def _read_again(self, id: str) -> None:
+        """What was trimmed before it was followed is in the history."""
+        executor = self._executors.get(id)
+        if executor is None:
+            return
+        position = await self.log.book.now()
+        for one in await inspection.history(self.log, id, position):
+            if one.incoming:
+                self._tell(id, one.seqnum, one.time_ms, one.incoming)
+
+    # -- workflows
+
+    def _claim_soon(self, id: str) -> None:
+        if self._open and not self.runs(id) and self._is_mine(id):
+            self._loading[id] = []
+            self._spawn(partial(self._claim, id))
+
+    async def _claim(self, id: str) -> None:
+        try:
+            async with self._claims:
+                await self._take_over(id)
+        finally:
+            self._loading.pop(id, None)
+
+    async def _take_over(self, id: str) -> None:
+        place = records.Place(id, self._app.group)
+        while True:
+            state = await inspection.newest(self.log, id)
+            partition_claim = self._partitions.mine.get(place.partition)
+            if state is None or partition_claim is None:
+                return
+            if state.ended is not None:
+                self.ended(id, state.ended)
+                return
+            self._peers.claimed(state.owner, state.claim)
+            if state.owner and state.owner != self.name and not self._peers.over(state.owner):
+                self._others[id] = state.owner
+                return
+            part = records.claim(place, Claimed(id, self.name), state.claim, partition_claim)
+            try:
+                seqnum = await self.log.append(part, settle=True)
+                break
+            except Conflict as conflict:
+                if place.partition_owner in {news.tag for news in self.log.news(part.expect, conflict)}:
+                    self.lost(place.partition)
+                    return
+        history = await inspection.history(self.log, id, seqnum)
+        start, started = next((one.seqnum, one.started) for one in history if one.started is not None)
+        self._run(started, seqnum, start, history)
+
+    def _run(self, started: Started, claim: int, start: int, history: list[Recorded]) -> None:
+        id = started.id
+        self._others.pop(id, None)
+        try:
+            workflow = self._app.find(started.name)
+        except NotRegistered as error:
+            self._loading.pop(id, None)
+            self.blocked(id, error)
+            return
+        executor = self._executors[id] = Executor(self, Instance(started, workflow), claim, start, claim)
+        executor.begin(history)
+        for seqnum, time_ms, told in self._loading.pop(id, []):
+            executor.came(seqnum, time_ms, told)
+
+    # -- Hosting, Host
+
+    def owner_of(self, id: str) -> tuple[str, int]:
+        """See `executor.Host`."""
+        claim = self._partitions.mine.get(tags.partition_of(id), 0) if self._open else 0
+        return (self.name, claim) if claim else ("", 0)
+
+    def began(self, started: Started, seqnum: int) -> None:
+        """See `executor.Host`."""
+        if self._open and not self.runs(started.id):
+            self._run(started, seqnum, seqnum, [Recorded(seqnum, started.at_ms, 0, started=started)])
+
+    def lost(self, partition: int) -> None:
+        """See `executor.Host`."""
+        if self._partitions.mine.pop(partition, None) is not None and self._open:
+            self._spawn(self._look)
+
+    async def _look(self) -> None:
+        await self._partitions.look()
+
+    async def is_child(self, id: str, parent: str, key: str) -> bool:
+        """See `executor.Host`."""
+        began = await inspection.first(self.log, id)
+        return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
+
+    def unsure(self, id: str, error: AppendUnknown) -> None:
+        """Perhaps it was started, and is this worker's."""
+        self._spawn(partial(self._settle, id, error))
+
+    async def _settle(self, id: str, error: AppendUnknown) -> None:
+        if isinstance(await error.outcome(), boki.Committed):
+            self._others[id] = ""
+            self._claim_soon(id)
+
+    def runs(self, id: str) -> bool:
+        """Whether a workflow is run here, or about to be."""
+        return id in self._executors or id in self._loading
+
+    def ended(self, id: str, ended: Ended) -> None:
+        """See `executor.Host`."""
+        self._executors.pop(id, None)
+        self._others.pop(id, None)
+        self.flow.results.ended(id, ended)
+
+    def parked(self, id: str) -> None:
+        """See `executor.Host`."""
+        self._executors.pop(id, None)
+        if self._open:
+            self._others[id] = ""
+            self.flow.results.follow(id, 1)
+
+    def blocked(self, id: str, error: BaseException) -> None:
+        """See `executor.Host`."""
+        self._executors.pop(id, None)
+        log.warning("a workflow is blocked", id=id, error=str(error))
+        if isinstance(error, Exception):
+            self.flow.results.failed(id, error)
+        else:
+            self.flow.results.failed_all(error)

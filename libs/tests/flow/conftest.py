@@ -1,0 +1,88 @@
+"""Workflows on a cluster in memory. Another worker is another process: another session, another incarnation, nothing in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokiflow import App, Worker
+from bokilib.log import Log
+
+PATIENCE = 100_000
+
+
+class SetClock:
+    """A wall clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def elapsed_s(self) -> float:
+        return self.ms / 1_000
+
+
+class Inline:
+    """Bodies that block run where they are."""
+
+    async def run(self, body: Callable[[], Any]) -> Any:
+        return body()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets others run until something holds."""
+    for _ in range(PATIENCE):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
+
+
+def on_outer_loop(call: Callable[[], Any]) -> Callable[[], Coroutine[Any, Any, Any]]:
+    """Calls where workflows are run: in a callback of the loop, not in a task."""
+
+    async def run() -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def now() -> None:
+            try:
+                future.set_result(call())
+            except Exception as error:  # noqa: BLE001
+                future.set_exception(error)
+
+        asyncio.get_running_loop().call_soon(now)
+        return await future
+
+    return run
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def book(cluster: MemoryCluster) -> boki.Book:
+    return (await cluster.connect()).book("shop")
+
+
+@pytest.fixture
+async def log(book: boki.Book) -> Log:
+    return Log(book)
+
+
+@asynccontextmanager
+async def working(cluster: MemoryCluster, app: App, name: str = "w", **options: Any) -> AsyncIterator[Worker]:
+    """A worker of its own session."""
+    client = await cluster.connect()
+    async with Worker(app, client.book("shop"), name=name, bodies=Inline(), **options) as worker:
+        yield worker

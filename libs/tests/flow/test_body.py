@@ -1,0 +1,79 @@
+"""Bodies of steps: attempts, time-outs, outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bokiflow import App, Retry
+from bokiflow.body import run_body
+from bokiflow.flush import EVENT_BYTES
+from bokiflow.outcomes import Outcome
+from libs.tests.flow.conftest import Inline
+
+APP = App("body")
+ATTEMPTS: list[int] = []
+
+
+@APP.step(retry=Retry(attempts=3, delay_s=0))
+async def third_time(fails: int) -> int:
+    ATTEMPTS.append(1)
+    if len(ATTEMPTS) <= fails:
+        raise OSError(len(ATTEMPTS))
+    return len(ATTEMPTS)
+
+
+@APP.step(timeout_s=0.001)
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+@APP.step
+def blocks(value: int) -> int:
+    return value + 1
+
+
+@APP.step
+async def gives(value: Any) -> Any:
+    return value
+
+
+@APP.step
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+async def outcome(step: Any, *args: Any) -> Outcome:
+    return await run_body(step, args, {}, Inline())
+
+
+def type_of(found: Outcome) -> str:
+    assert found.error is not None
+    return found.error.type
+
+
+async def test_attempts_go_on_until_one_succeeds_or_they_are_over() -> None:
+    ATTEMPTS.clear()
+    assert await outcome(third_time, 2) == Outcome(3)
+    ATTEMPTS.clear()
+    assert type_of(await outcome(third_time, 3)) == "builtins:OSError" and len(ATTEMPTS) == 3
+
+
+async def test_an_attempt_that_takes_too_long_is_a_timeout() -> None:
+    assert type_of(await outcome(hang)) == "builtins:TimeoutError"
+
+
+async def test_a_body_that_blocks_goes_through_the_port() -> None:
+    assert await outcome(blocks, 1) == Outcome(2)
+
+
+async def test_results_that_no_log_takes_are_errors() -> None:
+    assert type_of(await outcome(gives, object())) == "bokilib.errors:NotEncodable"
+    assert type_of(await outcome(gives, "a" * EVENT_BYTES)) == "bokilib.errors:AtomicTooLarge"
+
+
+async def test_who_raises_cancellation_by_itself_is_told_apart_by_whoever_runs_it() -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await outcome(cancels_itself)

@@ -1,0 +1,66 @@
+"""What functions take and give; calls outside of workflows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import boki
+from bokiflow import Json, NotInWorkflow
+from bokiflow.calls import Signature
+from bokilib import JsonObject, NotEncodable
+from libs.tests.flow.shop import Shop
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int = 0
+
+
+async def takes(order: Order, *more: Order, note: str = "", **others: int) -> tuple[Order, int]:
+    raise AssertionError((order, more, note, others))
+
+
+def test_arguments_and_results_come_back_as_their_types() -> None:
+    signature = Signature(takes)
+    stored = signature.encode((Order("a"), Order("b", 2)), {"note": "n", "x": 1})
+    args, options = signature.decode(stored)
+    assert args == [Order("a"), Order("b", 2)] and options == {"note": "n", "x": 1}
+    assert signature.result([{"id": "a"}, 2]) == (Order("a"), 2)
+
+
+def test_arguments_that_do_not_fit_are_refused_where_they_are_given() -> None:
+    with pytest.raises(boki.InvalidArgument, match="takes"):
+        Signature(takes).encode((), {})
+    with pytest.raises(NotEncodable):
+        Signature(takes).encode((object(),), {})
+
+
+def test_arguments_of_an_older_signature_say_what_to_do() -> None:
+    with pytest.raises(NotEncodable, match="keep its parameters"):
+        Signature(takes).decode([[], {}])
+
+
+def test_without_annotations_values_are_json() -> None:
+    signature = Signature(lambda a: a)
+    assert signature.decode([[{"x": 1}], {}]) == ([{"x": 1}], {}) and signature.result([1]) == [1]
+
+
+async def test_outside_of_workflows_steps_and_workflows_are_their_functions() -> None:
+    shop = Shop()
+    assert await shop.add(1, 2) == 3 and shop.double(2) == 4 and await shop.steps(3) == 3
+    with pytest.raises(NotInWorkflow, match="directly"):
+        await shop.double.aio(2)
+    assert "steps" in repr(shop.steps.call(3)) and shop.steps.call(3).args == [[3], {}]
+
+
+async def json_kinds(a: list[Json], b: dict[str, Json], c: Json | Order) -> tuple[Json, JsonObject]:
+    raise AssertionError((a, b, c))
+
+
+def test_json_inside_of_types_is_anything() -> None:
+    signature = Signature(json_kinds)
+    args, _ = signature.decode(signature.encode(([{"a": 1}], {"b": [1]}, None), {}))
+    assert args == [[{"a": 1}], {"b": [1]}, None] and signature.result([[1], {"a": None}]) == ([1], {"a": None})

@@ -1,0 +1,49 @@
+"""One workflow from outside."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokiflow import Flow, NoSuchWorkflow
+from libs.tests.flow.conftest import working
+from libs.tests.flow.shop import Shop
+
+
+async def test_what_was_never_started_has_no_status_and_takes_no_signal(book: boki.Book) -> None:
+    handle = Flow(Shop().app, book).handle("nobody")
+    for call in (handle.status(), handle.signal("a"), handle.cancel()):
+        with pytest.raises(NoSuchWorkflow, match="nobody"):
+            await call
+
+
+async def test_a_handle_tells_what_was_done_and_what_is_emitted(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.wait.call(2), id="x")
+        said = handle.events("got")
+        first = asyncio.ensure_future(anext(said))
+        await handle.signal("go", "a")
+        assert await first == "a"
+        await handle.signal("go", "b")
+        assert await anext(said) == "b" and await handle.result() == ["a", "b"]
+        kinds = [one.kind async for one in handle.steps()]
+        assert sorted(kinds) == ["emit", "emit", "end", "signal", "signal", "step", "step"]
+        assert repr(handle) == "<bokiflow.Handle 'x'>"
+        untyped = worker.handle("x")
+        assert await untyped.result() == ["a", "b"]
+        await handle.signal("go", "late")
+        assert [one.kind async for one in handle.steps()] == kinds, "who is over is told nothing"
+
+
+async def test_a_handle_elsewhere_hears_of_the_end(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    other = Flow(shop.app, (await cluster.connect()).book("shop"))
+    async with other, working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.wait.call(1), id="x")
+        waiting = [asyncio.ensure_future(other.handle("x", shop.wait).result()) for _ in range(3)]
+        await handle.signal("go", 7)
+        assert await asyncio.gather(*waiting) == [[7]] * 3

@@ -1,0 +1,94 @@
+"""What code of workflows may call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, NotInWorkflow
+from libs.tests.flow.conftest import until, working
+from libs.tests.flow.shop import Shop
+
+
+async def test_elsewhere_they_are_refused() -> None:
+    calls: list[Any] = [
+        bokiflow.now_ms,
+        bokiflow.unique,
+        bokiflow.random,
+        bokiflow.workflow_id,
+        lambda: bokiflow.patched("a"),
+        lambda: bokiflow.emit("a", 1),
+        lambda: bokiflow.send("x", "a", 1),
+    ]
+    for call in calls:
+        with pytest.raises(NotInWorkflow):
+            call()
+    with pytest.raises(NotInWorkflow):
+        await bokiflow.recv()
+
+
+async def test_in_bodies_of_steps_they_are_refused_too(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.step
+    async def body() -> str:
+        try:
+            return bokiflow.workflow_id()
+        except NotInWorkflow:
+            return "not in a body"
+
+    @app.step
+    async def nested() -> str:
+        return await body()
+
+    @app.workflow
+    async def flow() -> list[str]:
+        return [await nested(), bokiflow.workflow_id()]
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(flow.call(), id="x")
+        assert await handle.result() == ["not in a body", "x"]
+        assert [one.kind async for one in handle.steps()] == ["step", "end"], "a step inside of a step is a plain call"
+
+
+async def test_one_workflow_signals_another(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        waits = await worker.start(shop.wait.call(1), id="waits")
+        greets = await worker.start(shop.greet.call("waits"), id="greets")
+        assert await waits.result() == ["greets"] and await greets.result() == "3 True True"
+
+
+async def test_results_come_in_the_order_in_which_they_ended(cluster: MemoryCluster) -> None:
+    app = App("shop")
+    gates = [asyncio.Event() for _ in range(3)]
+    began: list[int] = []
+
+    @app.step
+    async def wait(number: int) -> int:
+        began.append(number)
+        await gates[number].wait()
+        return number
+
+    @app.workflow
+    async def flow(first: bool) -> list[int]:
+        found = []
+        async for one in bokiflow.as_completed([wait(number) for number in range(3)]):
+            found.append(one)
+            if first:
+                break
+        return found
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(flow.call(False), id="x")
+        await until(lambda: len(began) == 3)
+        for number in (2, 0, 1):
+            gates[number].set()
+            await asyncio.sleep(0)
+        assert await handle.result() == [2, 0, 1]
+        gates[0].clear()
+        assert await (await worker.start(flow.call(True), id="y")).result() == [1]

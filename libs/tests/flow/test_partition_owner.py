@@ -1,0 +1,51 @@
+"""Who owns which partition, from the log."""
+
+from __future__ import annotations
+
+from boki.testing import MemoryCluster
+from bokiflow.flow_events import PartitionCheckpoint, Started
+from bokiflow.partition_owner import PartitionOwner
+from bokiflow.records import start
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+
+
+async def owner_of(cluster: MemoryCluster, name: str, told: list[str]) -> PartitionOwner:
+    log = Log((await cluster.connect()).book("shop"))
+    made = PartitionOwner(log, "g", name, lambda: told.append("changed"), lambda who: told.append(f"{who} left"))
+    await made.look()
+    return made
+
+
+async def test_the_first_of_two_claims_wins_and_the_other_sees_it(cluster: MemoryCluster) -> None:
+    told: list[str] = []
+    a, b = await owner_of(cluster, "a", told), await owner_of(cluster, "b", told)
+    first = await a.claim([1, 2])
+    assert first and await b.claim([2, 3]) == 0 and not b.mine
+    assert b.holders == {1: "a", 2: "a"}
+    second = await b.claim([2])
+    assert second > first and b.mine == {2: second} and not told
+    await a.look()
+    assert a.mine == {1: first} and a.holders == {1: "a", 2: "b"} and told == ["changed"]
+    await b.claim([2], "")
+    assert not b.mine
+    await a.look()
+    assert told[1:] == ["b left", "changed"] and 2 not in a.holders
+
+
+async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keeps(cluster: MemoryCluster) -> None:
+    owner = await owner_of(cluster, "a", [])
+    log = owner._log
+    ids = [f"x{number}" for number in range(40)]
+    part = tags.partition_of("x0")
+    mine = [id for id in ids if tags.partition_of(id) == part]
+    places = [await log.append(start(Started(id, "n", "d", [], 0, group="g"), 0)) for id in ids]
+    everything = sorted({tags.partition_of(id) for id in ids})
+    assert await owner.unfinished(everything, places[-1]) == ids
+    assert await owner.unfinished([part], places[0]) == ["x0"]
+    kept = PartitionCheckpoint("g", part, ["old"], places[-2])
+    last = await log.append(Contribution((tags.flow_part("g", part),), {}, (kept,)))
+    found = await owner.unfinished(everything, last)
+    assert not set(found) & (set(mine) - {ids[-1]})
+    assert ("old" in found) == (tags.partition_of("old") == part)

@@ -1,0 +1,25 @@
+"""Who is taken for gone."""
+
+from __future__ import annotations
+
+from bokiflow.peers import Peers
+from bokilib.log import Log
+from libs.tests.flow.conftest import until
+
+
+async def test_silence_leaving_and_predecessors_are_over_and_namesakes_are_not(log: Log) -> None:
+    peers = Peers(log, "g", "a", 15.0)
+    peers.since = 5
+    peers.claimed("a.1", 5)
+    peers.claimed("a.2", 6)
+    peers.claimed("a.b.3", 4)
+    peers.left("c.4")
+    assert [peers.over(name) for name in ("", "a.1", "c.4")] == [True] * 3
+    assert [peers.over(name) for name in (peers.name, "a.2", "a.b.3", "d.5")] == [False] * 4
+    assert peers.alive() == []
+
+
+async def test_with_a_lease_of_no_time_everybody_else_is_dead_and_the_view_is_settled(log: Log) -> None:
+    async with Peers(log, "g", "a", 0.0) as peers:
+        await until(lambda: peers.over("b.1"))
+        assert peers.settled() and not peers.over(peers.name)

@@ -1,0 +1,248 @@
+"""Workers: what is started finishes once; takeover, partitions, zombies, drain; appends per operation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, Call, NonDeterminism, NotRegistered, Worker, WorkflowCancelled
+from bokiflow.flow_events import PICKER, Claimed, Ended
+from bokilib import tags
+from libs.tests.flow.conftest import until, working
+from libs.tests.flow.shop import Shop
+
+
+async def events_of(worker: Worker, tag: str, kind: type[Any]) -> list[Any]:
+    found = []
+    async for item in worker.log.book.read(tag):
+        assert not isinstance(item, boki.Gap)
+        found += [one for one in PICKER.of(item.seqnum, await worker.log.open(item)) if isinstance(one, kind)]
+    return found
+
+
+async def appends(worker: Worker, call: Call[Any], id: str) -> int:
+    """Records that one workflow takes, its start included."""
+    before = worker.log.appends
+    await (await worker.start(call, id=id)).result()
+    return worker.log.appends - before
+
+
+async def test_appends_are_those_of_the_table(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        await worker._peers._members.beat()
+        await until(lambda: worker._peers._members.alive() != [])
+        steps = [await appends(worker, shop.steps.call(count), f"steps {count}") for count in range(4)]
+        assert steps == [2, 2, 3, 4], "n steps are n + 1, and none is 2"
+        assert await appends(worker, shop.careful.call(1), "careful") == 3, "at most once is one more"
+        assert await appends(worker, shop.sleep.call(0.001), "sleep") == 2, "a sleep is 1, with what follows from it"
+        child = await appends(worker, shop.steps.call(1), "alone")
+        assert await appends(worker, shop.parent.call(0), "parent") == 1 + 2 + (child - 1), (
+            "invoke, and the child's own"
+        )
+        assert await appends(worker, shop.at_once.call(5), "at once") == 2, "what ends together is one record"
+        assert await appends(worker, shop.retried.call(1), "retried") == 2, "attempts are not in the log"
+
+
+async def test_a_signal_takes_no_record_of_who_receives_it(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def receive() -> list[bokiflow.Json]:
+        return [await bokiflow.recv(), await bokiflow.recv()]
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(receive.call(), id="a")
+        before = worker.log.appends
+        await handle.signal("", 1)
+        await handle.signal("", 2)
+        assert await handle.result() == [1, 2] and worker.log.appends - before == 3
+
+
+CALLS: list[tuple[Callable[[Shop], Call[Any]], Any]] = [
+    (lambda shop: shop.steps.call(4), 6),
+    (lambda shop: shop.at_once.call(3), [1, 2, 3, 6]),
+    (lambda shop: shop.compensate.call("no"), "no: 2"),
+    (lambda shop: shop.parent.call(3), 4),
+    (lambda shop: shop.careful.call(3), "3"),
+    (lambda shop: shop.patient.call(0.001), "late 2"),
+]
+
+
+@pytest.mark.parametrize("which", range(len(CALLS)))
+async def test_workflows_give_what_their_code_gives(cluster: MemoryCluster, which: int) -> None:
+    shop = Shop()
+    make, expected = CALLS[which]
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(make(shop), id="x")
+        assert await handle.result() == expected
+        assert await (await worker.start(make(shop), id="x")).result() == expected, "attached"
+        assert len(await events_of(worker, tags.flow_own("x"), Ended)) == 1
+    async with working(cluster, shop.app, "other") as worker:
+        ran = len(shop.ran)
+        assert await (await worker.start(make(shop), id="x")).result() == expected and len(shop.ran) == ran
+
+
+async def test_errors_of_steps_are_errors_of_their_class(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.fail.call("sold out"))
+        with pytest.raises(ValueError, match="sold out"):
+            await handle.result()
+        assert await handle.status() == "failed"
+        shop.fails = 2
+        assert await (await worker.start(shop.retried.call(7))).result() == 7 and shop.ran.count("flaky") == 3
+
+
+async def test_cancelling_ends_a_workflow_and_its_children(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def child() -> bokiflow.Json:
+        return await bokiflow.recv()
+
+    @app.workflow
+    async def parent() -> bokiflow.Json:
+        return await child()
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(parent.call(), id="p")
+        await until(lambda: "p/0:1" in worker._executors)
+        await handle.cancel("enough")
+        with pytest.raises(WorkflowCancelled):
+            await handle.result()
+        with pytest.raises(WorkflowCancelled):
+            await worker.handle("p/0:1", child).result()
+        assert await handle.status() == await worker.handle("p/0:1").status() == "cancelled"
+        await handle.cancel("again")
+        assert await handle.status() == "cancelled"
+
+
+async def test_a_worker_that_begins_again_goes_on_where_it_was(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.wait.call(3), id="x")
+        await handle.signal("go", 1)
+        await until(lambda: shop.ran == ["add 1 0"])
+    async with working(cluster, shop.app) as worker:
+        again = worker.handle("x", shop.wait)
+        await again.signal("go", 2)
+        await again.signal("go", 3)
+        assert await again.result() == [1, 2, 3]
+        assert shop.ran.count("add 2 0") == 1
+        assert [one async for one in again.events("got", follow=False)] == [1, 2, 3]
+        claims = await events_of(worker, tags.flow_own("x"), Claimed)
+        assert [one.owner for one in claims] == [worker.name]
+
+
+async def test_what_somebody_without_a_worker_starts_is_run_by_who_has_the_partition(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    outside = bokiflow.Flow(shop.app, (await cluster.connect()).book("shop"))
+    async with outside, working(cluster, shop.app):
+        handles = [await outside.start(shop.steps.call(2), id=f"x{number}") for number in range(10)]
+        assert [await handle.result() for handle in handles] == [1] * 10
+        assert len(shop.ran) == 20
+
+
+async def test_what_was_started_while_nobody_worked_is_found(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with bokiflow.Flow(shop.app, (await cluster.connect()).book("shop")) as outside:
+        handle = await outside.start(shop.steps.call(2), id="x", attributes={"customer": "ann"})
+        assert await handle.status() == "running" and await outside.find(customer="ann") == ["x"]
+        async with working(cluster, shop.app):
+            assert await handle.result() == 1
+
+
+async def test_who_is_taken_over_while_it_lives_parks_and_hears_the_result(cluster: MemoryCluster) -> None:
+    """A zombie: it has the same name, so the other one takes its place at once."""
+    shop = Shop()
+    async with working(cluster, shop.app, "w") as zombie:
+        handle = await zombie.start(shop.wait.call(1), id="x")
+        async with working(cluster, shop.app, "w") as worker:
+            await until(lambda: "x" in worker._executors)
+            result = asyncio.create_task(handle.result())
+            await worker.handle("x").signal("go", 5)
+            assert await worker.handle("x", shop.wait).result() == [5]
+            assert await asyncio.wait_for(result, 5) == [5]
+            assert "x" not in zombie._executors
+            assert len(await events_of(worker, tags.flow_own("x"), Ended)) == 1
+
+
+async def test_a_drained_worker_is_taken_over_at_once(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app, "a") as a, working(cluster, shop.app, "b") as b:
+        handle = await a.start(shop.wait.call(1), id="x")
+        assert "x" in a._executors and not b._partitions.mine
+        await a.drain()
+        await until(lambda: "x" in b._executors)
+        await handle.signal("go", 5)
+        assert await handle.result() == [5] and len(b._partitions.mine) == tags.PARTITIONS
+
+
+async def test_code_that_was_changed_is_reported_and_nothing_of_it_happens(cluster: MemoryCluster) -> None:
+    old, new = App("shop"), App("shop")
+    shop = Shop()
+
+    @old.workflow(name="flow")
+    async def before() -> bokiflow.Json:
+        await shop.add(1, 1)
+        return await bokiflow.recv()
+
+    @new.workflow(name="flow")
+    async def after() -> bokiflow.Json:
+        await shop.double.aio(1)
+        return await bokiflow.recv()
+
+    async with working(cluster, old) as worker:
+        await worker.start(before.call(), id="x")
+        await until(lambda: shop.ran == ["add 1 1"] and worker._executors["x"].idle)
+    async with working(cluster, new) as worker:
+        with pytest.raises(NonDeterminism, match=r"expected step 'add'.*found step 'double'"):
+            await worker.handle("x").result()
+        assert shop.ran == ["add 1 1"]
+    async with working(cluster, App("shop")) as worker:
+        with pytest.raises(NotRegistered, match="flow"):
+            await worker.handle("x").result()
+    async with working(cluster, old) as worker:
+        await worker.handle("x").signal("", 7)
+        assert await worker.handle("x").result() == 7
+
+
+async def test_a_step_that_runs_at_most_once_is_not_begun_again(cluster: MemoryCluster) -> None:
+    app = App("shop")
+    began = asyncio.Event()
+
+    @app.step(at_most_once=True)
+    async def once() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def flow() -> str:
+        try:
+            await once()
+        except bokiflow.StepInterrupted:
+            return "interrupted"
+        return "done"
+
+    async with working(cluster, app) as worker:
+        await worker.start(flow.call(), id="x")
+        await began.wait()
+    began.clear()
+    async with working(cluster, app) as worker:
+        assert await worker.handle("x", flow).result() == "interrupted" and not began.is_set()
+
+
+async def test_lost_answers_are_found_out(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.steps.call(3), id="x")
+        with cluster.losing_answers():
+            await until(lambda: bool(shop.ran))
+        assert await handle.result() == 3
