@@ -18,6 +18,7 @@ from boki_common import limits
 from boki_common.engine.engine_protocol import Query
 from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 from boki_common.errors import InvalidArgument
+from boki_common.ids import SEQNUM_MAX
 
 NOTHING_SEEN: Final = 0
 
@@ -66,6 +67,8 @@ async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, t
     """
     rows = [TagRow(one.number, one.seen + 1, 0 if one.seen else FROM_BEGINNING) for one in seen]
     query = query._replace(start=min(row.start for row in rows))
+    names = {one.tag: one.seen for one in seen}
+    numbers = {one.number: one.seen for one in seen if isinstance(one.tag, int)}
     records: list[Record] = []
     position = 0
     while True:
@@ -74,7 +77,7 @@ async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, t
         if not position:
             position = max(answer.position, 1)
             query = query._replace(stop=min(query.stop, position + 1), consistency=later(query.consistency))
-        records += [record for record in answer.records if any(_is_new(one, record) for one in seen)]
+        records += [record for record in answer.records if _is_new(record, names, numbers)]
         query = query._replace(start=answer.last + 1)
         if not answer.more or not answer.last or query.start >= query.stop:
             return Since(min(position, query.stop - 1), records)
@@ -92,10 +95,9 @@ def _check_whole(reader: Reader, seen: Sequence[SeenTag], answer: Answer) -> Non
         raise gaps[0].error()
 
 
-def _is_new(one: SeenTag, record: Record) -> bool:
-    """Whether a record is newer than what was seen of the tag, and has it: by its name, where a name was asked for."""
-    if record.seqnum <= one.seen:
-        return False
-    if one.tag in record.tags or isinstance(one.tag, str):
-        return one.tag in record.tags
-    return any(arguments.tag_number(tag) == one.number for tag in record.tags)
+def _is_new(record: Record, names: Mapping[Tag, int], numbers: Mapping[int, int]) -> bool:
+    """Whether a record is newer than what was seen of one of its tags: by its name, where a name was asked for."""
+    seqnum = record.seqnum
+    return any(seqnum > names.get(tag, SEQNUM_MAX) for tag in record.tags) or (
+        bool(numbers) and any(seqnum > numbers.get(arguments.tag_number(tag), SEQNUM_MAX) for tag in record.tags)
+    )

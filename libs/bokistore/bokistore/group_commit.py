@@ -239,8 +239,10 @@ class GroupCommit:
         events: list[AnyEvent] = []
         for job in jobs:
             transaction = _transaction(job)
-            expected = _member(job).part.expect  # of what it does not expect, another may know better
-            bases |= {name: base for name, base in transaction.where.bases.items() if store_object(name) in expected}
+            where, expected = transaction.where, _member(job).part.expect
+            for name, base in (*where.bases.items(), *where.unseen.items()):
+                if store_object(name) in expected:  # of what it does not expect, another may know better
+                    bases[name] = base
             if job.error is None:
                 transaction.seqnum = seqnum
                 events += _written(job)
@@ -264,9 +266,7 @@ class GroupCommit:
         if not again and not verdict.dropped:
             again, kept = kept, []
         for job in again:
-            lost = (
-                not job.trusting or _transaction(job).where.asked
-            )  # else what was known here was old: it lost to nobody
+            lost = not _transaction(job).where.guessed  # else what was known here was old: it lost to nobody
             job.trusting = False
             job.retries -= lost
             if job.retries < 0:

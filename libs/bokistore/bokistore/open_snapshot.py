@@ -9,6 +9,8 @@ reads is known here (`view_cache`), nobody has to be asked at all: it reads at t
 - What it expects in the log is that nothing moved since. So who writes is right, however old the place was; but who returned or
   raised something and wrote nothing expects nothing: that counts only when the log was asked (`proven`).
 - At snapshot isolation what is only read is not expected: there the place is never below what the session had seen.
+- What is written unseen and is known here is expected not to have moved since it is known (`take_unseen`), so that what it becomes is
+  known too.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class OpenSnapshot:
 
     Attributes:
         place: as of which all that was read is; 0: nothing was. fixed: whether it does not move any more.
-        bases: what was read. stale: something of it is known to have changed since. asked: the place is what the log answered.
+        bases: what was read; unseen: what is written and was not, as it is known. stale: something of what was read is known to have
+            changed since. asked: the place is what the log answered.
     """
 
     def __init__(self, isolation: Isolation, seen: int, *, trusting: bool) -> None:
@@ -39,6 +42,8 @@ class OpenSnapshot:
         self.stale = False
         self.asked = False
         self.bases: Final[dict[str, View]] = {}
+        self.unseen: Final[dict[str, View]] = {}
+        self._isolation: Final = isolation
         self._least: Final = 0 if isolation == "serializable" else seen
         self._trusting: Final = trusting
 
@@ -77,6 +82,25 @@ class OpenSnapshot:
         self.asked = True
         self.bases.update(found)
         return True
+
+    def take_unseen(self, names: Iterable[str], known: Mapping[str, Known]) -> dict[str, int]:
+        """Of what is written and was not read, as far as it is known here and nobody else changes it: up to where to expect that
+        it did not move. At snapshot isolation that is not above the place: two that write one object did not run at the same time.
+        """
+        found: dict[str, int] = {}
+        for name in names:
+            one = known.get(name)
+            if not self._trusting or one is None or not one.steady or name in self.bases:
+                continue
+            upto = one.upto if self._isolation == "serializable" else min(one.upto, self.place)
+            if one.view.seen <= upto:
+                found[name], self.unseen[name] = upto, one.view
+        return found
+
+    @property
+    def guessed(self) -> bool:
+        """Whether something of what it expects is what was known here, and not what the log said."""
+        return self._trusting and (not self.asked or bool(self.unseen))
 
     def proven(self) -> bool:
         """Whether what was read counts without an append that expects it."""

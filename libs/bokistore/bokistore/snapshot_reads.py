@@ -14,7 +14,7 @@ that are asked for, of one moment), and one more for each that has to be folded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import boki
@@ -24,7 +24,9 @@ from bokilib import tags
 from bokilib.checkpoint_rules import Part, Whole, newest_first
 from bokilib.codec import Json, JsonObject, copy_json
 from bokilib.contribution import Contribution
+from bokilib.events import Envelope
 from bokilib.log import Log
+from bokilib.news import NewRecords, News
 from bokilib.ports import ConsistencyName, Tag
 from bokistore import directory_rules, fold, view_format
 from bokistore.directory_rules import Directory
@@ -64,6 +66,7 @@ class Views:
     ) -> None:
         self.log: Final = log
         self.cache: Final = ViewCache(0 if log.always_replay else cached)
+        self._news = News(log.book)
         self.folded = 0
         """Records that were folded so far."""
         self._aux = aux and not log.always_replay
@@ -151,10 +154,12 @@ class Views:
         for view in views:  # two names may share a stream
             streams.setdefault(tags.store_object(view.name), []).append(view)
         gone: list[str] = []
+        if at is not None:
+            consistency = "session"  # what it has seen, `at` among it, does not change any more
         while True:
             seen = {stream: min(view.seen for view in some) for stream, some in streams.items()}
             try:
-                place, records = await self.log.book.read_since(seen, at_most=at, consistency=consistency)
+                place, records = await self._since(seen, consistency)
             except Trimmed as trimmed:  # a checkpoint came between
                 stream = trimmed.facts.get("tag")
                 if stream not in streams:
@@ -163,22 +168,41 @@ class Views:
                     self.cache.drop(view.name)
                     gone.append(view.name)
                 continue
-            if at is not None or place >= max(seen.values(), default=0):
+            if place >= max([at or 0, *seen.values()]):
                 break
             consistency = "session"  # an engine that is behind what was seen before
         held = []
+        opened: dict[int, Envelope] = {}
         for stream, some in streams.items():
-            news = [record for record in records if stream in record.tags]
-            held += [await self._with_news(view, news, place) for view in some]
-        return place, held, gone
+            news = records.get(stream, ())
+            for view in some:
+                if news:
+                    held.append(await self._with_news(view, news, opened, at, place))
+                else:
+                    self.cache.put(view, upto=place, steady=True)
+                    held.append(view)
+        return at or place, held, gone
 
-    async def _with_news(self, view: View, records: Sequence[boki.Record], place: int) -> View:
-        """A view that was kept, with what is new of its stream."""
-        folded, last = 0, None
+    async def _since(self, seen: Mapping[Tag, int], consistency: ConsistencyName) -> NewRecords:
+        if consistency == "session":
+            return await self._news.since(seen)
+        place, records = await self.log.book.read_since(seen, consistency=consistency)
+        return NewRecords(place, {stream: [one for one in records if stream in one.tags] for stream in seen})
+
+    async def _with_news(
+        self, view: View, records: Sequence[boki.Record], opened: dict[int, Envelope], at: int | None, place: int
+    ) -> View:
+        """A view that was kept, with what is new of its stream, as of `at`, or of the place as of which these are all."""
+        before, folded, last, then = view.seen, 0, None, None
         for record in records:
-            if record.seqnum > view.seen:
-                events = PICKER.of(record.seqnum, await self.log.open(record), view.name)
-                view, folded, last = fold.after_record(view, record.seqnum, events), folded + 1, record
+            if record.seqnum <= before:
+                continue
+            if then is None and at is not None and record.seqnum > at:
+                then = view
+            if record.seqnum not in opened:
+                opened[record.seqnum] = await self.log.open(record)
+            events = PICKER.of(record.seqnum, opened[record.seqnum], view.name)
+            view, folded, last = fold.after_record(view, record.seqnum, events), folded + 1, record
         self.cache.put(view, upto=place, steady=not folded)
         if last is not None:
             self.folded += folded
@@ -186,7 +210,7 @@ class Views:
                 await self._leave(view, last.aux_data)
             if self.due is not None:
                 self.due(view)
-        return view
+        return view if then is None else then
 
     async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
         """Views of which nothing is kept that is old enough."""

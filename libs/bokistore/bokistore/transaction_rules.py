@@ -34,6 +34,8 @@ class Staging:
     def __init__(self, snapshot: int, isolation: Isolation) -> None:
         self.snapshot = snapshot
         self.isolation: Final = isolation
+        self.unseen: Final[dict[str, int]] = {}
+        """Of objects that are written and were not read, what is expected of them instead of the snapshot."""
         self._read: dict[str, None] = {}
         self._events: list[AnyEvent] = []
         self._written: dict[str, None] = {}
@@ -139,6 +141,7 @@ class Staging:
     def contribution(self) -> Contribution:
         """The record, but for other libraries' parts."""
         expect = expectations(self.isolation, self.snapshot, read=self.read_streams, written=self.written_streams)
+        expect |= {tags.store_object(name): upto for name, upto in self.unseen.items()}
         events: tuple[Event, ...] = self.events
         return Contribution(self.joined_streams, expect, events)
 

@@ -224,6 +224,9 @@ class Transaction:
         elif not where.place:
             where.fix(await self._views.log.book.now(consistency="any" if self._trusting else self._consistency))
         self.staging.snapshot = where.place
+        cache, written = self._views.cache, self.staging.written
+        known = {name: one for name in written if name not in where.bases and (one := cache.get(name)) is not None}
+        self.staging.unseen.update(where.take_unseen(written, known))
 
 
 class TxObject:

@@ -206,3 +206,44 @@ def test_who_may_not_trust_or_knows_that_others_write_asks() -> None:
     assert not OpenSnapshot("serializable", 1, trusting=True).take_known(["x"], {"x": x._replace(steady=False)})
     assert not OpenSnapshot("snapshot", 6, trusting=True).take_known(["x"], {"x": x}), "the session has seen more"
     assert OpenSnapshot("serializable", 6, trusting=True).take_known(["x"], {"x": x})
+
+
+async def test_what_is_written_unseen_and_was_known_is_known_again(counted: tuple[BokiStore, FaultyBook]) -> None:
+    store, book = counted
+    await store.object("x").inc("n")
+
+    async def unseen(tx: Transaction) -> None:
+        tx["x"].inc("n")
+
+    for _ in range(3):
+        await store.transact(unseen)
+    asked = len(book.operations)
+    assert await store.transact(bump, "x") == 4
+    assert len(book.operations) == asked + 1, "its append"
+
+
+@pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
+async def test_what_others_changed_and_is_written_unseen_is_right(
+    store: BokiStore, another: Another, isolation: Any
+) -> None:
+    other = await another()
+    await store.object("x").inc("n")
+
+    async def unseen(tx: Transaction) -> None:
+        await look(tx, "y")
+        tx["x"].inc("n", 10)
+
+    for _ in range(3):
+        await other.object("x").inc("n", 100)
+        await store.transactional(isolation=isolation, retries=0)(unseen)()
+    assert await store.object("x").get("n") == 331
+
+
+def test_what_is_written_unseen_is_expected_where_it_is_known() -> None:
+    x = Known(View("x", 3), 9)
+    for isolation, place, expected in [("serializable", 5, 9), ("snapshot", 5, 5), ("snapshot", 2, 0)]:
+        where = OpenSnapshot(isolation, 0, trusting=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        where.fix(place)
+        assert where.take_unseen(["x", "z"], {"x": x}).get("x", 0) == expected
+        assert where.guessed
+    assert not OpenSnapshot("serializable", 0, trusting=True).take_unseen(["x"], {"x": x._replace(steady=False)})

@@ -16,7 +16,7 @@ def test_names() -> None:
         "ConnectionLost", "DiskFull", "Duplicate", "Gap", "GapKind", "InvalidArgument", "InvalidTag", "IteratorBusy",
         "LogBookError", "Lost", "NetworkError", "Never",
         "NumberReused", "Outcome", "OutcomeUnknown", "Overloaded", "ProtocolError", "Record",
-        "Random", "RecordIterator", "RecordTooLarge", "RemoteError", "SystemClock",
+        "Random", "RecordIterator", "RecordTooLarge", "RemoteError", "Since", "SystemClock",
         "SystemRandom", "Ticket", "TooManyWriters", "Trimmed", "Unreachable", "UsageError",
         "VersionMismatch", "Why", "WindowFull", "Writer", "WriterForgotten", "WrongCluster", "connect", "sync", "testing",
     }  # fmt: skip
