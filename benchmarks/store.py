@@ -40,6 +40,8 @@ from examples.retwis.app import Retwis
 CLIENTS: Final = (64, 192)
 USERS: Final = 10_000
 QUICK_USERS: Final = 500
+VIEWS_A_USER: Final = 8
+"""Cached by the client: as PostgreSQL has the whole network in its buffers, both begin with all of it."""
 AUX_USERS: Final = 1_000
 AUX_S: Final = 180.0
 AUX_CLIENTS: Final = 64
@@ -75,8 +77,9 @@ async def part_retwis(bench: Bench, wanted: Wanted) -> None:
         boki.connect(cluster.url) as client,
         postgres(bench.directory / "pg") as pool,
     ):
-        store = BokiStore(client.book("retwis"))
+        store = BokiStore(client.book("retwis"), settings=StoreSettings(cached_views=VIEWS_A_USER * wanted.users))
         await fill(store, objects)
+        await store.values([name for name, _ in objects])
         ours = Retwis(store)
         loads: dict[str, Any] = {}
         theirs = None

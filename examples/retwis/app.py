@@ -102,7 +102,7 @@ class Retwis:
 
     async def login(self, name: str, password: str) -> str | None:
         """The auth of a user, None if there is none of that name and password. Both are read of one snapshot."""
-        async with self.store.snapshot() as then:
+        async with self.store.snapshot(of=[username(name)]) as then:
             id = await then.get(username(name), "id")
             if id is None:
                 return None
@@ -116,8 +116,9 @@ class Retwis:
 
     async def posts(self, id: str | None) -> list[JsonObject]:
         """The newest posts that a user sees; None: of all. One snapshot of the list and of what it names."""
-        async with self.store.snapshot() as then:
-            listed = await then.get(TIMELINE if id is None else user(id), "posts", [])
+        listing = TIMELINE if id is None else user(id)
+        async with self.store.snapshot(of=[listing]) as then:
+            listed = await then.get(listing, "posts", [])
             ids = [str(one) for one in cast("list[str]", listed)[-SHOWN:]]
             found = await then.values([post(one) for one in reversed(ids)])
         assert None not in found, f"a list names posts that are not there: {ids}"

@@ -202,8 +202,8 @@ STORE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "bokistore",
         (
             (
-                "                if store_object(name) in expected:  # of what",
-                "                if True:  # of what",
+                "for name, base in known.items() if store_object(name) in expected}",
+                "for name, base in known.items()}",
             ),
         ),
         "libs/tests/store/test_open_snapshot.py::test_what_a_member_did_not_expect_is_not_known_after_its_record",

@@ -21,7 +21,7 @@ from boki._record import Gap, Record, decode_columns, decode_gaps, gap_of, open_
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, Query, make_query
-from boki_common.engine.read_reply import ReadReply, decode_point, decode_read_reply
+from boki_common.engine.read_reply import ReadReply, decode_nothing, decode_point, decode_read_reply
 from boki_common.engine.tag_reads import TagRow, encode_tag_read
 from boki_common.errors import (
     BokiError,
@@ -139,6 +139,14 @@ class Reader:
     def new_cursor(self) -> int:
         """The number of one who follows several tags."""
         return self._connection.new_cursor()
+
+    def nothing(self, body: memoryview) -> int | None:
+        """The position of an answer that has nothing; None: it has something, or another form."""
+        found = decode_nothing(body)
+        if found is None:
+            return None
+        self._view.saw_one(*found)
+        return found.position
 
     def open_tag_page(self, body: memoryview) -> Answer:
         """What the answer says. Raises ProtocolError."""

@@ -72,7 +72,10 @@ async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, t
     records: list[Record] = []
     position = 0
     while True:
-        answer = reader.open_tag_page(await reader.tag_page(query, 0, rows, timeout_s=timeout_s))
+        body = await reader.tag_page(query, 0, rows, timeout_s=timeout_s)
+        if not records and (nowhere := reader.nothing(body)) is not None:  # the common case
+            return Since(min(max(nowhere, position, 1), query.stop - 1), records)
+        answer = reader.open_tag_page(body)
         _check_whole(reader, seen, answer)
         if not position:
             position = max(answer.position, 1)

@@ -416,6 +416,11 @@ class SdkConnection:
     def _read_tags(self, request_id: int, token: Token, read: TagRead) -> None:
         """The request of a cursor ends the one of it that still waits."""
         self._reads.value += 1
+        reply = None if read.cursor else self._reader.tags_now(token, read)
+        if reply is not None:
+            self._check_room()
+            self._peer.respond(request_id, wire.OP_READ_TAGS, *reply)
+            return
         earlier = self._cursors.pop(read.cursor, None)
         if earlier is not None:
             waits, task = earlier

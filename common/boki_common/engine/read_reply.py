@@ -47,6 +47,8 @@ _POINT: Final = "<HIIQQB7xIIQq"
 _POINT_FORMS: Final = tuple(Struct(f"{_POINT}{8 * tags}sIB") for tags in range(POINT_TAGS + 1))
 _POINT_READS: Final = tuple(Struct(f"{_POINT}{tags}QIB") for tags in range(POINT_TAGS + 1))
 """By tag count: as it is written, with packed tags, and as it is read."""
+_NOTHING: Final = Struct("<HIIQQB7xII")
+"""Token of one log, position, flags, and the counts of no record."""
 _POINT_TAG_COUNT: Final = Struct("<HIIQQB7xI").size
 """Where the tag count stands."""
 
@@ -133,6 +135,25 @@ def decode_point(body: memoryview) -> Point | None:
     ):
         return None
     return _make_point((log, make_position((term, entry)), position, seqnum, time_ms, tags, payload))
+
+
+class Nothing(NamedTuple):
+    """An answer that has neither records nor gaps, and no more to come."""
+
+    log: int
+    reached: Position
+    position: int
+
+
+def decode_nothing(body: memoryview) -> Nothing | None:
+    """The answer of one log that has nothing; None when it has another form, which `decode_read_reply` reads or refuses."""
+    try:
+        logs, log, term, entry, position, flags, count, tag_count = _NOTHING.unpack(body)
+    except StructError:  # of another length
+        return None
+    if logs != 1 or flags & ~READ_TAKES_TAGS or count or tag_count:
+        return None
+    return Nothing(log, make_position((term, entry)), position)
 
 
 def encode_read_reply(

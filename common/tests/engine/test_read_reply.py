@@ -160,3 +160,23 @@ def test_a_damaged_point_is_none_and_so_is_one_with_gaps_or_aux_data() -> None:
         read_reply.decode_point(flat(read_reply.encode_read_reply(token, 1, more=True, records=records, aux={0: b"x"})))
         is None
     )
+
+
+def test_nothing_is_an_answer_without_records_and_gaps() -> None:
+    token, records = {3: Position(2, 9)}, read_reply.encode_records([], [], [], [], [])
+    for takes in (False, True):
+        body = flat(read_reply.encode_read_reply(token, 77, more=False, records=records, takes_tags=takes))
+        assert read_reply.decode_nothing(body) == (3, Position(2, 9), 77)
+        for size in range(len(body)):
+            assert read_reply.decode_nothing(body[:size]) is None
+    gap = GapRow(1, 2, GapKind.TRIMMED)
+    for other in (
+        read_reply.encode_read_reply(token, 77, more=True, records=records),
+        read_reply.encode_read_reply(token, 77, more=False, records=records, gaps=[gap]),
+        read_reply.encode_read_reply({}, 77, more=False, records=records),
+        read_reply.encode_read_reply({3: Position(2, 9), 4: Position(1, 1)}, 77, more=False, records=records),
+        read_reply.encode_read_reply(
+            token, 77, more=False, records=read_reply.encode_records([5], [1], [b""], [0], [b""])
+        ),
+    ):
+        assert read_reply.decode_nothing(flat(other)) is None

@@ -98,8 +98,7 @@ def from_json(kind: type[T], value: Json) -> T:
 
 def copy_json(value: Json) -> Json:
     """A copy of which nothing is shared: callers may change what they are given."""
-    if type(value) is dict:
-        return {key: copy_json(item) for key, item in value.items()}
-    if type(value) is list:
-        return [copy_json(item) for item in value]
+    if type(value) is dict or type(value) is list:
+        copied: Json = msgspec.to_builtins(value)
+        return copied
     return value

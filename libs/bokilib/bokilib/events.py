@@ -62,11 +62,13 @@ class Envelope(msgspec.Struct, frozen=True):
     seen: int
     events: tuple[msgspec.Raw, ...]
     hooked: Hooked | None = None
+    packed: msgspec.Raw = msgspec.Raw(b"\x90")
+    """The events as one msgpack array, which is quicker to look through."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _frames: Final = msgspec.msgpack.Decoder(_Frame)
-_heads: Final = msgspec.msgpack.Decoder(_Head)
+_heads: Final = msgspec.msgpack.Decoder(tuple[_Head, ...])
 _lists: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _hooked: Final = msgspec.msgpack.Decoder(Hooked)
 
@@ -95,7 +97,7 @@ def open_record(seqnum: int, data: bytes) -> Envelope:
     try:
         frame = _frames.decode(data)
         if frame.version == VERSION:
-            return Envelope(frame.by, frame.seen, _lists.decode(frame.events))
+            return Envelope(frame.by, frame.seen, _lists.decode(frame.events), packed=frame.events)
         if frame.version == VERSION_HOOKED:
             return Envelope(frame.by, frame.seen, (), _hooked.decode(frame.events))
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -113,7 +115,7 @@ def open_record(seqnum: int, data: bytes) -> Envelope:
 def with_events(seqnum: int, envelope: Envelope, opened: bytes) -> Envelope:
     """The envelope with the events that a hook gave back. Raises ForeignRecord."""
     try:
-        return Envelope(envelope.by, envelope.seen, _lists.decode(opened))
+        return Envelope(envelope.by, envelope.seen, _lists.decode(opened), packed=msgspec.Raw(opened))
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise ForeignRecord(
             f"what the payload hook gave back of record {seqnum} is no list of events: {fault}; is it the hook that wrote it?",
@@ -124,7 +126,7 @@ def with_events(seqnum: int, envelope: Envelope, opened: bytes) -> Envelope:
 def libraries_of(seqnum: int, envelope: Envelope) -> list[str]:
     """Whose events a record has, each library once. Raises ForeignRecord."""
     try:
-        kinds = [_heads.decode(raw).kind for raw in envelope.events]
+        kinds = [head.kind for head in _heads.decode(envelope.packed)]
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise ForeignRecord(f"an event of record {seqnum} is damaged: {fault}", seqnum=seqnum) from fault
     return list(dict.fromkeys(kind.partition(".")[0] for kind in kinds))
@@ -153,22 +155,20 @@ class Picker(Generic[E]):
         Raises:
             UnknownEvent: a kind of the library that this version does not know. ForeignRecord: one that is damaged.
         """
-        found: list[E] = []
+        decoders = self._decoders
         try:
-            for raw in envelope.events:
-                head = _heads.decode(raw)
-                kind = head.kind
-                decoder = self._decoders.get(kind)
-                if decoder is not None:
-                    if about is not None and head.id != about:
-                        continue
-                    found.append(decoder.decode(raw))
-                elif kind.startswith(self._prefix) and not kind.endswith("?"):
+            heads = _heads.decode(envelope.packed)
+            for kind in dict.fromkeys([head.kind for head in heads]):
+                if kind not in decoders and kind.startswith(self._prefix) and not kind.endswith("?"):
                     raise UnknownEvent(
                         f"record {seqnum} has an event {kind!r}, which this version does not know: upgrade it",
                         seqnum=seqnum,
                         found=kind,
                     )
+            return [
+                decoders[head.kind].decode(raw)
+                for head, raw in zip(heads, envelope.events, strict=True)
+                if (about is None or head.id == about) and head.kind in decoders
+            ]
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             raise ForeignRecord(f"an event of record {seqnum} is damaged: {fault}", seqnum=seqnum) from fault
-        return found

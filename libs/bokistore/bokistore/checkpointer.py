@@ -98,10 +98,13 @@ class Checkpointer:
         ((wholes, _),) = await self._views.kept([subject], snapshot)
         state = await self._state(subject, snapshot, wholes, None)
         if not state.records or (records and not due(state.records, state.size, records, size)):
+            if state.view is not None:
+                self._views.cache.recount(subject.name, state.records, state.size)
             return 0
         made = await self._append(state, {subject.checkpoints: snapshot}, snapshot)
         if made and state.view is not None:
             self._views.cache.put(msgspec.structs.replace(state.view, seen=snapshot, records=0, size=0))
+            self._views.cache.recount(subject.name, 0, 0)
         return made
 
     async def _state(self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int | None) -> State:

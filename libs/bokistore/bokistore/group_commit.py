@@ -240,9 +240,10 @@ class GroupCommit:
         for job in jobs:
             transaction = _transaction(job)
             where, expected = transaction.where, _member(job).part.expect
-            for name, base in (*where.bases.items(), *where.unseen.items()):
-                if store_object(name) in expected:  # of what it does not expect, another may know better
-                    bases[name] = base
+            known = where.bases | where.unseen
+            bases |= {
+                name: base for name, base in known.items() if store_object(name) in expected
+            }  # else others know better
             if job.error is None:
                 transaction.seqnum = seqnum
                 events += _written(job)

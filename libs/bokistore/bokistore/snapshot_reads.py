@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
@@ -256,6 +256,9 @@ class Views:
             stream = tags.store_object(base.name)
             if stream not in part.expect:
                 continue
+            known = self.cache.get(base.name)
+            if known is not None and known.view.seen == base.seen:
+                base = known.view  # it may have been counted again
             view = fold.after_record(base, seqnum, events) if stream in joined else base
             self.cache.put(view, upto=seqnum)
             if self.due is not None and view is not base:
@@ -434,7 +437,7 @@ def value_at(view: View, path: str, default: Json) -> Json:
 
 def whole_value(view: View) -> JsonObject | None:
     """A copy of an object, None if there is none."""
-    return {key: copy_json(item) for key, item in view.value.items()} if view.exists else None
+    return cast("JsonObject", copy_json(view.value)) if view.exists else None
 
 
 class Snapshot:
@@ -444,21 +447,26 @@ class Snapshot:
         at: the seqnum of which it is.
     """
 
-    def __init__(self, views: Views, at: int) -> None:
+    def __init__(self, views: Views, at: int, had: Iterable[View] = ()) -> None:
+        """`had`: objects as of it that came with it."""
         self.at: Final = at
         self._views = views
+        self._had = {view.name: view for view in had}
 
     async def get(self, name: str, path: str = "", default: Json = None) -> Json:
         """What is at a path of an object."""
-        return value_at(await self._views.one(name, self.at), path, default)
+        return value_at(await self._one(name), path, default)
 
     async def value(self, name: str) -> JsonObject | None:
         """An object, None if there is none."""
-        return whole_value(await self._views.one(name, self.at))
+        return whole_value(await self._one(name))
 
     async def values(self, names: Sequence[str]) -> list[JsonObject | None]:
         """Many objects, in one or two round trips."""
         return [whole_value(view) for view in await self._views.many(names, self.at)]
+
+    async def _one(self, name: str) -> View:
+        return self._had.get(name) or await self._views.one(name, self.at)
 
     async def ids(self, collection: str) -> list[str]:
         """The ids of a collection, in order."""

@@ -259,11 +259,16 @@ class BokiStore:
 
     @asynccontextmanager
     async def snapshot(
-        self, *, at: int | None = None, consistency: ConsistencyName = "session"
+        self, *, at: int | None = None, of: Sequence[str] = (), consistency: ConsistencyName = "session"
     ) -> AsyncIterator[Snapshot]:
-        """A consistent past of the whole store, as of now, or of a seqnum. It appends nothing."""
+        """A consistent past of the whole store, as of now, or of a seqnum. It appends nothing.
+
+        Args:
+            of: names of objects that will be read, as far as they are known: they come with the snapshot, in its round trip.
+        """
         known = await self.views.check_at(at)
-        yield Snapshot(self.views, known or await self.log.book.now(consistency=consistency))
+        place, views = (known, []) if known else await self.views.as_of(of, consistency)
+        yield Snapshot(self.views, place, views)
 
     # -- for objects
 

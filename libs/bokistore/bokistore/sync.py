@@ -292,9 +292,11 @@ class BokiStore(_Face):
         return decorate
 
     @contextmanager
-    def snapshot(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> Iterator[Snapshot]:
+    def snapshot(
+        self, *, at: int | None = None, of: Sequence[str] = (), consistency: ConsistencyName = "session"
+    ) -> Iterator[Snapshot]:
         async def take() -> bokistore.Snapshot:
-            async with self.store.snapshot(at=at, consistency=consistency) as taken:
+            async with self.store.snapshot(at=at, of=of, consistency=consistency) as taken:
                 return taken
 
         yield Snapshot(self._book, self._run(take()))

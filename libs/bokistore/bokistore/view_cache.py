@@ -15,6 +15,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from bokistore.fold import View
 
 CACHED_VIEWS: Final = 10_000
@@ -76,6 +78,13 @@ class ViewCache:
         self._known.move_to_end(view.name)
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
+
+    def recount(self, name: str, records: int, size: int) -> None:
+        """What lies above the newest checkpoint of an object was counted again; where that is less, it counts from now on."""
+        known = self._known.get(name)
+        if known is not None and known.view.records > records:
+            view = msgspec.structs.replace(known.view, records=records, size=size)
+            self._known[name] = known._replace(view=view)
 
     def drop(self, name: str) -> None:
         """Forgets a view of which something may be gone from the log."""

@@ -11,7 +11,7 @@ from bokilib.checkpoint_rules import GRACE_MS, RETENTION_MS
 from bokilib.ports import BookPort
 from bokilib.tags import store_checkpoint, store_object
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
-from bokistore import BokiStore, Inc, Set, StoreSettings
+from bokistore import BokiStore, Inc, Set, StoreSettings, Transaction
 from bokistore.checkpointer import Checkpointer
 from libs.tests.store.conftest import Another, SetClock
 
@@ -322,3 +322,20 @@ async def test_time_to_live_is_by_the_clock_of_the_log(store: BokiStore, clock: 
     assert [await store.object(name).exists() for name in "xy"] == [False, True]
     with pytest.raises(boki.LogBookError, match="no object"):
         await store.expire("never", 7)
+
+
+async def test_who_changes_an_object_by_transactions_alone_makes_its_checkpoints_and_no_more(another: Another) -> None:
+    """Its views are known without being folded: a count that went on would have each transaction look for a checkpoint."""
+    store = await another(StoreSettings(checkpoint_records=10))
+
+    async def bump(tx: Transaction) -> None:
+        tx["x"].set("n", int(str(await tx["x"].get("n", 0))) + 1)
+
+    for _ in range(45):
+        await store.transact(bump)
+        await asyncio.sleep(0)
+    await store.close()
+    assert 3 <= store.log.appends - 45 <= 5
+    assert store.views.folded <= 5 * 20
+    known = store.views.cache.get("x")
+    assert known is not None and known.view.records < 20

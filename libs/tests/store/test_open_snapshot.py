@@ -247,3 +247,24 @@ def test_what_is_written_unseen_is_expected_where_it_is_known() -> None:
         assert where.take_unseen(["x", "z"], {"x": x}).get("x", 0) == expected
         assert where.guessed
     assert not OpenSnapshot("serializable", 0, trusting=True).take_unseen(["x"], {"x": x._replace(steady=False)})
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_an_object_comes_with_the_snapshot(cluster: MemoryCluster, another: Another, keeps: bool) -> None:
+    book = FaultyBook((await cluster.connect()).book("shop"))
+    store = BokiStore(book, settings=BARE if keeps else StoreSettings(checkpoints=False, cached_views=0))
+    other = await another()
+    await store.object("x").set("n", 1)
+    asked = len(book.operations)
+    async with store.snapshot(of=["x", "nothing"]) as then:
+        first = len(book.operations)
+        await other.object("x").set("n", 2)
+        await store.log.book.now(consistency="linearizable")
+        assert await then.get("x", "n") == 1 and await then.value("nothing") is None
+        assert len(book.operations) == first + 1, "our question alone"
+    assert await store.object("x").get("n") == 2
+    if keeps:
+        asked = len(book.operations)
+        async with store.snapshot(of=["x", "nothing"]) as then:
+            assert await then.get("x", "n") == 2
+        assert len(book.operations) == asked + 1

@@ -54,3 +54,13 @@ def test_views_are_a_snapshot_where_all_of_them_hold() -> None:
     assert common_place([old, late]) == 8
     assert common_place([old, late], 8) == 8 and common_place([old, late], 9) == 0
     assert common_place([late, short]) == 0, "they never were there together, or nobody knows"
+
+
+def test_what_lies_above_a_checkpoint_is_counted_down_and_never_up() -> None:
+    cache = ViewCache()
+    cache.recount("a", 0, 0)
+    cache.put(View("a", 5, records=7, size=70), upto=9, steady=False)
+    cache.recount("a", 8, 80)
+    assert cache.get("a") == Known(View("a", 5, records=7, size=70), 9, False)
+    cache.recount("a", 2, 20)
+    assert cache.get("a") == Known(View("a", 5, records=2, size=20), 9, False)

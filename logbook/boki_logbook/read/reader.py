@@ -184,9 +184,21 @@ class Reader:
         ((log, reached),) = seen.items()
         return encode_point(log, reached, covered, seqnum=seqnum, time_ms=time_ms, tags=tags, payload=payload)
 
-    def _answer_columns(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
+    def tags_now(self, token: Token, read: TagRead) -> list[Buffer] | None:
+        """The reply to a read of several tags that waits for no records, if nothing else has to be waited for."""
+        query = read.query
+        consistency = query.consistency
+        if query.wait_ms or consistency is Consistency.LINEARIZABLE:
+            return None
+        if consistency is Consistency.SESSION and not self.reached(token, query.book):
+            return None
+        return self._answer_columns(query, *self.view_of(query.book), read.rows)
+
+    def _answer_columns(
+        self, query: Query, seen: Token, covered: int, rows: Sequence[TagRow] | None = None
+    ) -> list[Buffer] | None:
         """Any reply, column by column; None if something has to be waited for."""
-        (seqnums, found_more), gaps = self._look(query, None, covered, looked=query.start, lost_from=query.start)
+        (seqnums, found_more), gaps = self._look(query, rows, covered, looked=query.start, lost_from=query.start)
         if not seqnums and not gaps and _may_wait(query):
             return None
         columns = RecordColumns(query.max_bytes)

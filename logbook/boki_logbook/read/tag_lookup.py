@@ -35,6 +35,8 @@ class Streams(Protocol):
 
     def newest(self, book: int, tag: int) -> int: ...
 
+    def newest_of(self, book: int, tags: Sequence[int]) -> list[int]: ...
+
     def mark(self, book: int, tag: int) -> int: ...
 
     def own_mark(self, book: int, tag: int) -> int:
@@ -45,6 +47,10 @@ def union(
     streams: Streams, book: int, rows: Sequence[TagRow], *, start: int, stop: int, limit: int
 ) -> tuple[list[int], bool]:
     """Up to `limit` seqnums of records in [start, stop) that have one of the tags, ascending, and whether there may be more."""
+    newest = streams.newest_of(book, [row.tag for row in rows])
+    rows = [row for row, last in zip(rows, newest, strict=True) if last >= max(row.start, start)]
+    if not rows:
+        return [], False
     if len(rows) == 1:
         found = streams.ascending(book, rows[0].tag, max(rows[0].start, start), stop, limit)
         return found, len(found) == limit

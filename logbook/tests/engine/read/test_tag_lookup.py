@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,9 @@ class Plain:
 
     def newest(self, book: int, tag: int) -> int:
         return max([self.ever.get(tag, 0), *self.rows.get(tag, [])])
+
+    def newest_of(self, book: int, tags: Sequence[int]) -> list[int]:
+        return [self.newest(book, tag) for tag in tags]
 
     def mark(self, book: int, tag: int) -> int:
         return max(self.book, self.marks.get(tag, 0))
