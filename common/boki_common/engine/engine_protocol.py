@@ -60,6 +60,7 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position, make_position
+from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.runtime.ports import Buffer
 
 OP_HELLO: Final = 1
@@ -111,9 +112,7 @@ _ROW_COLUMNS: Final = np.dtype(
     }
 )
 """`key` is book and writer together; `others`, verdict and flags, are all 0 in the row of what was committed, as `actual` is."""
-_FEW_ROWS: Final = 32
-"""Up to so many rows are read one by one; calling numpy for fewer costs more."""
-FEW_ROWS_BYTES: Final = _FEW_ROWS * _ROW.size
+FEW_ROWS_BYTES: Final = FEW_ROWS * _ROW.size
 """What an ANSWERS of more has more than; where it does, `decode_committed` is worth trying."""
 _PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBxx")

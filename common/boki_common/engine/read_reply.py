@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.engine.engine_protocol import GapKind, GapRow, Token, decode_token, encode_token, expect
 from boki_common.ids import Position, make_position
+from boki_common.records.numpy_pays import FEW_ITEMS
 from boki_common.runtime.ports import Buffer
 
 READ_MORE: Final = 1
@@ -39,7 +40,6 @@ _READ_REPLY: Final = Struct("<QB7x")
 _GAP: Final = Struct("<QQII")
 _TWO: Final = Struct("<II")
 _COLUMNS: Final = Struct("<II")
-_FEW_ITEMS: Final = 128
 POINT_TAGS: Final = 8
 """Records of more tags are answered column by column."""
 _POINT: Final = "<HIIQQB7xIIQq"
@@ -272,7 +272,7 @@ def decode_records(body: memoryview) -> RecordColumns:
     if tags != tag_count:
         expect(False, "tags of records", tag_count, tags)
     payloads = body[start:]
-    if count + tag_count <= _FEW_ITEMS:
+    if count + tag_count <= FEW_ITEMS:
         return RecordColumns(
             body[_COLUMNS.size : times_start].cast("Q"),
             body[times_start:tags_start].cast("q"),
@@ -293,6 +293,6 @@ def decode_records(body: memoryview) -> RecordColumns:
 
 def _sum(column: memoryview[int]) -> int:
     """Sum of a column; a few items are not worth calling numpy for."""
-    if len(column) <= _FEW_ITEMS:
+    if len(column) <= FEW_ITEMS:
         return sum(column)
     return int(np.frombuffer(column, column.format).sum(dtype=np.uint64))

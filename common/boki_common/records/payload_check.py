@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.errors import CorruptData, ProtocolError
+from boki_common.records.numpy_pays import FEW_RECORDS
 from boki_common.records.record_batch import RecordBatch, split_payload
 
-FEW_RECORDS: Final = 48
-"""Up to so many are looked at one by one; calling numpy for fewer costs more."""
 KNOWN_NAMES: Final = 4_096
 KNOWN_BYTES: Final = 256
 _COPIED_BYTES: Final = 64 * limits.KIB

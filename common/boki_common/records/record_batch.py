@@ -58,6 +58,7 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.errors import CorruptData, ProtocolError, VersionMismatch
 from boki_common.ids import INVALID_TAG
+from boki_common.records.numpy_pays import FEW_ITEMS, FEW_RUNS
 from boki_common.records.run_column import RUN_COLUMNS, make_run, sums_of_columns, sums_of_runs, wrong
 from boki_common.records.run_column import RUN_END as RUN_END
 from boki_common.records.run_column import RUN_NAMED as RUN_NAMED
@@ -76,9 +77,6 @@ _NAMES_BYTES: Final = Struct("<H")
 _LENGTH: Final = Struct("<I")
 _WIDTHS: Final = (RUN_ROW.size, 8, EXPECTATION_ROW.size, 4, 4, 1, 1)
 """Bytes of an item: runs, tags, expectations, payload lengths, crcs, tag counts; and of the data."""
-_FEW_ITEMS: Final = 128
-FEW_RUNS: Final = 48
-"""Up to so many runs are looked at one by one; calling numpy for fewer costs more."""
 _KEPT_TAGS: Final = 16
 """Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
 _OBJECT_BYTES: Final = 1_500
@@ -503,7 +501,7 @@ def _spans(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _total(column: memoryview[int], count: int) -> int:
     """The sum of `count` small unsigned integers."""
-    return sum(column) if count <= _FEW_ITEMS else int(np.frombuffer(column, np.uint8).sum(dtype=np.uint64))
+    return sum(column) if count <= FEW_ITEMS else int(np.frombuffer(column, np.uint8).sum(dtype=np.uint64))
 
 
 def _summary(column: Sequence[int], count: int) -> tuple[int, int, int]:
@@ -511,7 +509,7 @@ def _summary(column: Sequence[int], count: int) -> tuple[int, int, int]:
     if count == 1:
         item = column[0]
         return item, item, item
-    if count <= _FEW_ITEMS:
+    if count <= FEW_ITEMS:
         return sum(column), min(column, default=0), max(column, default=0)
     items = np.asarray(column)
     return int(items.sum(dtype=np.uint64)), int(items.min()), int(items.max())

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from boki_common.errors import CorruptData, ProtocolError
 from boki_common.records import payload_check
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.payload_check import FEW_RECORDS, KNOWN_NAMES, check_payloads, unreadable_payloads
+from boki_common.records.numpy_pays import FEW_RECORDS
+from boki_common.records.payload_check import KNOWN_NAMES, check_payloads, unreadable_payloads
 from boki_common.records.record_batch import NO_NAMES, RecordBatch, join, pack_names, split_payload
 
 GOOD = [

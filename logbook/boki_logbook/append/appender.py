@@ -34,7 +34,8 @@ from boki_common.background_tasks import BackgroundTasks
 from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.records.record_batch import FEW_RUNS, Compress, RecordBatch, join
+from boki_common.records.numpy_pays import FEW_RUNS
+from boki_common.records.record_batch import Compress, RecordBatch, join
 from boki_common.retry import event_or_timeout
 from boki_common.runtime.ports import Buffer
 from boki_ledger.ledgers import Ledgers, LedgerWriter

@@ -6,7 +6,7 @@
     tell         one push for each source, of all that one turn applied
 
 Answers to few runs are rows made one by one. Many runs that were all committed are the columns of the batch that brought them,
-with seqnums counted up: calling numpy pays from `FEW_RUNS` on. In both cases the order is that of the log.
+with seqnums counted up: calling numpy pays from `FEW_ROWS` on. In both cases the order is that of the log.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from boki_common.engine.engine_protocol import ROW_DUPLICATE, Answers, Token
+from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.records.record_batch import RecordBatch
 from boki_logbook.append.shard import OwnEntry
 from boki_logbook.ports import AppendSource
 from boki_logbook.writers.verdict import Answer, Decision
 from boki_logbook.writers.writers import DUPLICATE, GAP, NOBODY
 
-FEW_RUNS: Final = 32
-"""Answers to more are made by columns; for fewer, calling numpy costs more."""
 _run_of = attrgetter("run")
 
 
@@ -45,7 +44,7 @@ class AnswersDue:
     def decided(self, own: OwnEntry, decision: Decision) -> None:
         """The entry was applied."""
         pieces, count = own.pieces, own.batch.run_count
-        if count > FEW_RUNS and decision.all_committed(count):
+        if count > FEW_ROWS and decision.all_committed(count):
             first_seqnum = decision.first_seqnum
             for piece in pieces:
                 self._of_cut.append((piece.source, piece.batch, None, first_seqnum))

@@ -27,14 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS
-from boki_common.records.record_batch import FEW_RUNS, RecordBatch
+from boki_common.records.numpy_pays import FEW_RUNS, FEW_SEQNUMS
+from boki_common.records.record_batch import RecordBatch
 from boki_logbook.index.sorted_run import LIVE, NO_ROWS, U8, U64, SortedRun
 from boki_logbook.index.trim_marks import TrimMarks
 
 TAIL_STREAM_BYTES: Final = 200
 """What a stream of the tail costs besides its rows, roughly: array, dict item, key. A lone book costs as much."""
-FEW_SEQNUMS: Final = 64
-"""Fewer are handled one by one: not worth calling numpy for."""
 
 _NO_COUNTS: Final[U8] = np.empty(0, np.uint8)
 _NO_ROW: Final = (0,)

@@ -229,7 +229,7 @@ class Verdicts:
         """
         decision = Decision(streams, first_seqnum)
         answers, writers = decision.answers, self.writers
-        rows, words, refuses = writers.rows, writers.words, writers.past.refuses
+        rows, words = writers.rows, writers.words
         start = expected = checked = 0  # where the run begins: its records, expectations, checksums
         for at, run in enumerate(runs):
             book, writer, first, low, count, _, expectation_count, flags = run
@@ -241,10 +241,10 @@ class Verdicts:
                 holds = self._all_hold(book, wanted, start, streams)  # then it is as one without
             plain = holds and first == low and 0 < count <= limits.WINDOW_RECORDS and not flags
             if plain:
-                # Of a writer that has a row, or is new, that is nearly always all there is to look at.
+                # Of a writer that has a row, or can have one, that is nearly always all there is to look at.
                 row = rows.get(key)
-                if row is None and first == 1 and key not in writers.states and not refuses(book, writer):
-                    row, words = writers.add_row(key), writers.words
+                if row is None:
+                    row, words = writers.row_of(key, first), writers.words
                 if row is not None and words[row + LAST] == first - 1:
                     words[row + LAST] = first + count - 1
                     words[row + FLOOR] = first
@@ -259,11 +259,6 @@ class Verdicts:
                 start, checked = start + count, checked + (count if flags & RUN_NAMED else 0)
                 continue
             state.time_ms = time_ms
-            if plain and first == state.last + 1 and not state.named:
-                state.committed_last(first, count, seqnum)
-                answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))
-                start += count
-                continue
             if first == state.last + 1 and count and holds and not flags & RUN_VOID:
                 state.decided(first, count, seqnum, COMMITTED)
                 answers.append(make_answer((at, first, count, seqnum, COMMITTED, _NOBODY)))

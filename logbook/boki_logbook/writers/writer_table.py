@@ -182,7 +182,7 @@ class WriterTable:
         unknown = np.flatnonzero((rows[:, :LAST] != keys).any(axis=1) | (rows[:, LAST] == 0))
         if len(unknown):
             for place in unknown.tolist():
-                row = self._row_of(keys[place].tobytes(), int(runs["first"][place]))
+                row = self.row_of(keys[place].tobytes(), int(runs["first"][place]))
                 if row is None:
                     return None
                 at[place] = row >> _ROW_SHIFT
@@ -190,7 +190,7 @@ class WriterTable:
             self._hints[hints] = at[unknown]
         return at
 
-    def _row_of(self, key: bytes, first: int) -> int | None:
+    def row_of(self, key: bytes, first: int) -> int | None:
         """The row of a writer that sends `first` next; it gets one if it is new, younger than those that were
         forgotten, and that is 1, or if a row can say all of it."""
         row = self.rows.get(key)

@@ -122,8 +122,8 @@ class WriterState:
 
     def keep(self, runs: list[Kept]) -> None:
         """Takes the kept runs of a writer whose `last` and `floor` are set."""
-        if len(runs) == 1 and runs[0][:2] == (self.floor, self.last - self.floor + 1) and runs[0].verdict == COMMITTED:
-            self._runs, self._seqnum = None, runs[0].first_seqnum
+        if len(runs) == 1 and runs[0].verdict == COMMITTED:
+            self._runs, self._seqnum = None, runs[0].first_seqnum + self.floor - runs[0].first
         else:
             self._runs = runs
 
@@ -141,15 +141,6 @@ class WriterState:
                 return
         kept.append(_make_kept((first, count, first_seqnum, verdict, actual)))
 
-    def committed_last(self, first: int, count: int, first_seqnum: int) -> None:
-        """`decided` and `forget` for the next numbers, all committed, of a session writer that awaits nothing before them: what
-        a run of nearly every book with one record at a time is."""
-        assert first == self.last + 1 and 0 < count <= limits.WINDOW_RECORDS and not self.named
-        self.last = first + count - 1
-        self.floor = first
-        self._seqnum = first_seqnum
-        self._runs = None
-
     def forget(self, low: int) -> None:
         """Raises the floor to what the writer awaits, and to its window; drops the answers below it."""
         floor = self.last - limits.WINDOW_RECORDS + 1
@@ -159,12 +150,12 @@ class WriterState:
             return
         if self.named:
             del self.crcs[: floor - self.floor]
-        kept = self._runs = self.kept
+        kept = self.kept
         self.floor = floor
         stale = 0
         while stale < len(kept) and kept[stale].first + kept[stale].count <= floor:
             stale += 1
-        del kept[:stale]
+        self.keep(kept[stale:])
 
     def note(self, first: int, crcs: Sequence[int]) -> None:
         """Keeps the checksums of the numbers of a named run, first …, that were decided with it."""

@@ -39,7 +39,7 @@ def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]
     places.shards[0] = ShardPlace(1, 0, 10, "ab" * 16)
     decision = state.apply_entry(places, own.batch, shard=0, entry=0, time_ms=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers_due, "FEW_RUNS", few_runs)
+        patch.setattr(answers_due, "FEW_ROWS", few_runs)
         due.decided(own, decision)
     due.cut_passed()
     due.tell(TOKEN, 77)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from boki_common.engine.engine_protocol import Answers, Token, Verdict
 from boki_common.metrics import Metrics
+from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.records.record_batch import RUN_END, RUN_VOID
-from boki_logbook.apply.answers_due import FEW_RUNS
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
@@ -272,7 +272,7 @@ async def test_each_of_many_runs_of_an_entry_is_answered_to_who_sent_it(cluster:
     sources = [RecordingSource(), RecordingSource()]
     for at, source in enumerate(sources):
         runs = [
-            RunSpec(1_000 + 100 * at + book, BOB, 1, plain_records(*"xyz"[: 1 + book % 3])) for book in range(FEW_RUNS)
+            RunSpec(1_000 + 100 * at + book, BOB, 1, plain_records(*"xyz"[: 1 + book % 3])) for book in range(FEW_ROWS)
         ]
         if lost and at:
             runs.insert(5, RunSpec(99, ALICE, 1, plain_records("before")))
@@ -284,13 +284,13 @@ async def test_each_of_many_runs_of_an_entry_is_answered_to_who_sent_it(cluster:
     assert len(core.logs[0].appender.shard.writer.entries) == 3, "both are one entry"
     for at, source in enumerate(sources):
         mine = [row for row in source.rows if row.book != 99 or row.writer != ALICE]
-        assert [row.book for row in mine] == [1_000 + 100 * at + book for book in range(FEW_RUNS)]
+        assert [row.book for row in mine] == [1_000 + 100 * at + book for book in range(FEW_ROWS)]
         assert all(row.writer == BOB and row.verdict == Verdict.COMMITTED for row in mine)
         for row in mine:
             found = await read(core, query(0, book=row.book))
             assert found.records.seqnums.tolist() == list(range(row.first_seqnum, row.first_seqnum + row.count))
             assert row.position == found.position
-    assert len(sources[1].rows) == FEW_RUNS + lost
+    assert len(sources[1].rows) == FEW_ROWS + lost
 
 
 async def test_who_sent_an_entry_that_is_given_up_hears_of_a_gap_and_sends_it_again(cluster: Any) -> None:

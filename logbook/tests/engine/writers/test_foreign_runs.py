@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from boki_common import ids
 from boki_common.engine.engine_protocol import Verdict
-from boki_common.records.record_batch import FEW_RUNS, RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
+from boki_common.records.numpy_pays import FEW_RUNS
+from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
 from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch

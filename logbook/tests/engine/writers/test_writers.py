@@ -52,14 +52,14 @@ def test_what_a_session_writer_awaits_no_more_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("seqnum", [201, 500])
-def test_a_writer_that_awaits_nothing_before_is_told_the_same_by_either_way(seqnum: int) -> None:
-    one, other = writer(named=False), writer(named=False)
+def test_a_writer_that_awaits_nothing_before_its_last_run_is_four_numbers_again(seqnum: int) -> None:
+    one = writer(named=False)
     one.decided(9, 2, seqnum, COMMITTED)
     one.forget(9)
-    other.committed_last(9, 2, seqnum)
-    assert list(one.recall(0, 1, 11)) == list(other.recall(0, 1, 11))
-    assert (one.last, one.floor) == (other.last, other.floor) == (10, 9)
-    assert other.kept == [Kept(9, 2, seqnum, COMMITTED, NOBODY)]
+    assert one.plain and one.plain_row == (10, 9, seqnum, 0)
+    one.decided(11, 3, seqnum + 2, COMMITTED)
+    one.forget(12)
+    assert one.plain and one.kept == [Kept(12, 2, seqnum + 3, COMMITTED, NOBODY)]
 
 
 def test_checksums_are_noted_once_and_leave_with_their_answers() -> None:
@@ -95,11 +95,14 @@ def test_a_session_writer_keeps_no_checksums() -> None:
     assert not state.crcs
 
 
+BELOW_FLOOR = Kept(2, 3, 899, COMMITTED, NOBODY)
+
+
 @pytest.mark.parametrize(
     "runs",
     [
         [Kept(3, 2, 900, COMMITTED, NOBODY)],
-        [Kept(2, 3, 899, COMMITTED, NOBODY)],
+        [BELOW_FLOOR],
         [Kept(3, 2, 0, NEVER, NOBODY)],
         [Kept(3, 1, 900, COMMITTED, NOBODY), Kept(4, 1, 0, CONFLICT, ((7, 8),))],
         [],
@@ -109,11 +112,14 @@ def test_runs_that_are_taken_are_those_that_were_given_whatever_comes_next(runs:
     state = WriterState(named=False)
     state.floor, state.last = (3, 4) if runs else (5, 4)
     state.keep(list(runs))
+    if runs == [BELOW_FLOOR]:
+        runs = [Kept(3, 2, 900, COMMITTED, NOBODY)]  # what is below the floor is of no use
     assert state.kept == runs
     answers = list(state.recall(0, 3, 5)) if runs else []
     state.decided(5, 1, 902, COMMITTED)
     assert list(state.recall(0, 3, 5) if runs else []) == answers
     state.forget(5)
     assert [one.first + one.count for one in state.kept] == [6]
-    state.committed_last(6, 2, 950)
+    state.decided(6, 2, 950, COMMITTED)
+    state.forget(6)
     assert state.kept == [Kept(6, 2, 950, COMMITTED, NOBODY)]
