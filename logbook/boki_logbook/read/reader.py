@@ -13,9 +13,9 @@ How many reads may wait is bounded; so is how long they wait for their session's
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from boki_common import limits
@@ -238,7 +238,9 @@ class Reader:
         covered = self._serving.covered(query.book)
         (seqnums, found_more), gaps = self._look(query, rows, covered, looked=query.start, lost_from=query.start)
         if not seqnums and not gaps and _may_wait(query):
-            (seqnums, found_more), gaps = await self._await_records(query, rows)
+            tags = (query.tag,) if rows is None else [row.tag for row in rows]
+            look = partial(self._look, query, rows)
+            (seqnums, found_more), gaps = await self._waiting.records(query, tags, look)
         seen = self._seen(query.book)
         while True:
             try:
@@ -474,33 +476,6 @@ class Reader:
     def advanced(self, arrived: Sequence[Arrival]) -> None:
         """The index moved, by these batches among others."""
         self._waiting.advanced(arrived)
-
-    async def _await_records(self, query: Query, rows: Sequence[TagRow] | None) -> tuple[_Found, list[GapRow]]:
-        """Waits until one of the streams has a record in the range, is trimmed beyond what was looked at, or the time is over."""
-        parked_reads = self._waiting.parked
-        tags = (query.tag,) if rows is None else [row.tag for row in rows]
-        begin, parked = query.start, None
-        try:
-            with self._waiting.room():
-                async with asyncio.timeout(query.wait_ms / 1000):
-                    while True:
-                        # Whatever is newer than all that is shown may be in the range; what is shown is not.
-                        begin = max(query.start, self._serving.covered(query.book) + 1)
-                        parked = parked_reads.park(query.book, tags, begin)
-                        try:
-                            looked = max(begin, await parked.woken)
-                        finally:
-                            parked_reads.leave(parked)
-                        covered = self._serving.covered(query.book)
-                        found, gaps = self._look(query, rows, covered, looked=looked, lost_from=begin)
-                        if found[0] or gaps:
-                            return found, gaps
-        except TimeoutError:
-            covered = self._serving.covered(query.book)
-            looked = max(begin, covered + 1)  # nobody woke it: all that came was of other streams
-            if parked is not None and parked.woken.done() and not parked.woken.cancelled():
-                looked = max(begin, parked.woken.result())  # but in the turn of the time-out
-            return self._look(query, rows, covered, looked=looked, lost_from=begin)
 
     async def close(self) -> None:
         """Ends all loads and barriers; reads that still wait are cancelled by whoever started them."""

@@ -13,14 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
-from boki_common.engine.engine_protocol import Consistency, Token, merge_tokens
+from boki_common.engine.engine_protocol import Consistency, GapRow, Query, Token, merge_tokens
 from boki_common.errors import BokiError, Overloaded
 from boki_common.ids import Position
 from boki_logbook.read.parked_reads import Arrival, ParkedReads
 from boki_logbook.read.serving import Serving
 from boki_logbook.settings import EngineSettings
+
+Found: TypeAlias = tuple[tuple[list[int], bool], list[GapRow]]
+"""Seqnums of a range, whether it may have more, and its gaps."""
 
 
 class Waiting:
@@ -118,6 +121,36 @@ class Waiting:
             ) from error
         finally:
             del self._positions[future]
+
+    async def records(self, query: Query, tags: Sequence[int], look: Callable[..., Found]) -> Found:
+        """Waits until one of the streams has a record in the range, is trimmed beyond what was looked at, or the time is over.
+
+        Args:
+            look: records and gaps of the range, of what is `covered`; below `looked` all was looked at, below `lost_from` nobody
+                is woken by what was lost.
+        """
+        begin, parked = query.start, None
+        try:
+            with self.room():
+                async with asyncio.timeout(query.wait_ms / 1000):
+                    while True:
+                        # Whatever is newer than all that is shown may be in the range; what is shown is not.
+                        begin = max(query.start, self._serving.covered(query.book) + 1)
+                        parked = self.parked.park(query.book, tags, begin)
+                        try:
+                            looked = max(begin, await parked.woken)
+                        finally:
+                            self.parked.leave(parked)
+                        covered = self._serving.covered(query.book)
+                        found, gaps = look(covered, looked=looked, lost_from=begin)
+                        if found[0] or gaps:
+                            return found, gaps
+        except TimeoutError:
+            covered = self._serving.covered(query.book)
+            looked = max(begin, covered + 1)  # nobody woke it: all that came was of other streams
+            if parked is not None and parked.woken.done() and not parked.woken.cancelled():
+                looked = max(begin, parked.woken.result())  # but in the turn of the time-out
+            return look(covered, looked=looked, lost_from=begin)
 
     @contextmanager
     def room(self) -> Iterator[None]:
