@@ -19,8 +19,10 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.partitions import Partition
 from boki_spark.arrow import COLUMNS, Batches, Rows
 from boki_spark.cluster import Cluster, ClusterOptions
+from boki_spark.cold import ColdPartition, batches_of, read_cold
 from boki_spark.entries import PartitionReader
 from boki_spark.entries import ReadCounts as ReadCounts
+from boki_spark.files import OpenFiles
 
 IDLE_S: Final = 30.0
 
@@ -105,7 +107,7 @@ def end_clients() -> None:
 
 
 def read_partition(
-    partition: Partition,
+    partition: Partition | ColdPartition,
     options: ClusterOptions,
     *,
     columns: Sequence[str] = COLUMNS,
@@ -113,21 +115,25 @@ def read_partition(
     fail_on_data_loss: bool = True,
     told: ReadCounts | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, in the order of its log, as batches of about `batch_bytes`.
+    """The rows of a partition as batches of about `batch_bytes`: in the order of its log, or of its file.
 
     Args:
         columns: some of `COLUMNS`, in this order.
         fail_on_data_loss: what cannot be had raises; else it is counted in `told` and left out.
 
     Raises:
-        DataLoss, PlanStale, ClusterAway; as `Cluster.open`.
+        DataLoss, PlanStale, ClusterAway; as `Cluster.open`. ColdMissing, ColdDamaged: of a file.
     """
+    told = told or ReadCounts()
+    if isinstance(partition, ColdPartition):
+        yield from _read_cold(partition, columns, batch_bytes, told)
+        return
     clients = _clients()
     cluster = clients.thread.run(clients.take(options))
     reader = PartitionReader(
         cluster.ledgers,
         partition,
-        told=told or ReadCounts(),
+        told=told,
         fail_on_data_loss=fail_on_data_loss,
         patience_s=options.timeout_s,
     )
@@ -141,6 +147,15 @@ def read_partition(
     finally:
         clients.thread.run(_end_of(rows))
         clients.thread.do(lambda: clients.give_back(options))
+
+
+def _read_cold(
+    partition: ColdPartition, columns: Sequence[str], batch_bytes: int, told: ReadCounts
+) -> Iterator[pa.RecordBatch]:
+    table = _clients().thread.run(read_cold(OpenFiles(), partition, columns=columns))
+    told.rows += table.num_rows
+    told.bytes += partition.data_bytes
+    yield from batches_of(table, batch_bytes)
 
 
 async def _some(rows: AsyncIterator[Rows]) -> list[Rows]:

@@ -9,6 +9,8 @@ Rules:
 - Each step may be repeated and be done by two at once; who begins anew goes on from what the record says.
 - Liveness is that of this engine's own state, in which the term is applied to its end. No record ever becomes live again.
 - The grace is counted from when this process saw that the term is reclaimed.
+- A term that was copied into files is reclaimed as one in ledgers. Its record goes on naming the files: they are deleted by who
+  offloads.
 
 It does not decide who does it, nor when there is a snapshot.
 """
@@ -28,7 +30,7 @@ from boki_logbook.state.snapshot_rules import SnapshotNode
 from boki_logbook.state.state import DecisionState
 from boki_metalog.follow.term_history import TermHistory
 from boki_metalog.terms.metadata_tree import move_record, read_record
-from boki_metalog.terms.term_record import DELETED, IN_LEDGERS, RECLAIMED, TermRecord
+from boki_metalog.terms.term_record import COPIED, DELETED, IN_LEDGERS, RECLAIMED, TermRecord
 
 TERMS_PER_ROUND: Final = 64
 """Terms looked at in one round; the rest has its turn in the next."""
@@ -83,7 +85,7 @@ class Reclaimer:
 
     async def _reclaim(self, term: int, now_s: float) -> None:
         try:
-            moved = await move_record(self._metadata, term, RECLAIMED, when=IN_LEDGERS)
+            moved = await move_record(self._metadata, term, RECLAIMED, when=(IN_LEDGERS, COPIED))
         except (BadVersion, NoNode):
             return  # somebody else is at it
         if moved:
@@ -102,7 +104,7 @@ class Reclaimer:
             except NoSuchLedger:
                 continue
         try:
-            await move_record(self._metadata, term, DELETED, when=RECLAIMED)
+            await move_record(self._metadata, term, DELETED, when=(RECLAIMED,))
         except BadVersion:
             return
         _log.info("ledgers of a reclaimed term deleted", term=term, shards=len(places.shards))

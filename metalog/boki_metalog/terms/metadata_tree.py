@@ -50,15 +50,15 @@ async def read_record(store: MetadataStore, term: int) -> TermRecord:
     return decode_record((await store.get(term_path(term))).value, term)
 
 
-async def move_record(store: MetadataStore, term: int, kind: str, *, when: str) -> bool:
-    """Says that the records of a sealed term are elsewhere now, if they are at `when`; whether they are there now.
+async def move_record(store: MetadataStore, term: int, kind: str, *, when: tuple[str, ...]) -> bool:
+    """Says that the records of a sealed term are elsewhere now, if they are at one of `when`; whether they are there now.
 
     Raises:
         NoNode: the term is not sealed. BadVersion: somebody else changed it meanwhile, look again.
     """
     value, version = await store.get(term_path(term))
     record = decode_record(value, term)
-    if record.location.kind == when:
+    if record.location.kind in when:
         await store.set(term_path(term), encode_record(record.at(kind)), version=version)
         return True
     return record.location.kind == kind

@@ -9,9 +9,10 @@ Rules:
 - Created once, after the term's metalog is closed and before the view drops the term. Its content follows from the closed
   metalog and the view, so any driver writes the same bytes and "exists" is success.
 - Only `location` changes later, by compare-and-swap: the ledgers, or what became of them. A record whose records are not in
-  the ledgers any more has version 2, so that a program that does not know this refuses it by name:
+  the ledgers, or not only, has version 2, so that a program that does not know this refuses it by name:
+    copied       cold files have its live records, too; `path` is their manifest. Who does not know files reads the ledgers
     reclaimed    no record of the term is live, and an index snapshot lies behind its end: its ledgers are deleted after a grace
-    deleted      they are
+    deleted      they are. `path`, where there is one, names files that are not deleted yet
 - `last_entry` is -1 for a term that ordered nothing; its final vector is in its last entry.
 - `given_up` is there only where a person ended the term before an entry of its metalog that nobody can read (`term_end`); such a
   record has version 3. Its metalog ledger then goes on behind `last_entry`, and nobody applies that.
@@ -37,12 +38,13 @@ GIVEN_UP_VERSION: Final = 3
 """Of a record that says `given_up`, wherever its records are."""
 TERMS_PATH: Final = "/boki/terms"
 IN_LEDGERS: Final = "ledgers"
+COPIED: Final = "copied"
 RECLAIMED: Final = "reclaimed"
 DELETED: Final = "deleted"
 
 
 class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the term's records are. `kind` "ledgers": in the ledgers that its metalog names."""
+    """Where the term's records are. `kind` "ledgers": in the ledgers that its metalog names. `path`: of the manifest of its files."""
 
     kind: str = IN_LEDGERS
     path: str = ""
@@ -91,10 +93,11 @@ class TermRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         """Whether its ledgers are gone, or will be soon: all that matters of it is in the index snapshot."""
         return self.location.kind in (RECLAIMED, DELETED)
 
-    def at(self, kind: str) -> TermRecord:
-        """The record after its records went elsewhere."""
+    def at(self, kind: str, path: str | None = None) -> TermRecord:
+        """The record after its records went elsewhere. `path`: of the manifest of its files; None: as it was."""
         version = MOVED_VERSION if self.given_up is None else GIVEN_UP_VERSION
-        return msgspec.structs.replace(self, version=version, location=Location(kind))
+        location = Location(kind, self.location.path if path is None else path)
+        return msgspec.structs.replace(self, version=version, location=location)
 
 
 def term_path(term: int) -> str:

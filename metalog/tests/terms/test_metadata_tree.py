@@ -62,12 +62,12 @@ async def test_a_record_is_moved_step_by_step(cluster: Any) -> None:
     store = await cluster.store()
     await ensure_view(store)
     await create_record(store, record(1))
-    assert not await move_record(store, 1, DELETED, when=RECLAIMED)
+    assert not await move_record(store, 1, DELETED, when=(RECLAIMED,))
     assert (await read_record(store, 1)).location.kind == IN_LEDGERS
     for _ in range(2):
-        assert await move_record(store, 1, RECLAIMED, when=IN_LEDGERS)
+        assert await move_record(store, 1, RECLAIMED, when=(IN_LEDGERS,))
     await create_record(store, record(1))
-    assert await move_record(store, 1, DELETED, when=RECLAIMED)
-    assert not await move_record(store, 1, RECLAIMED, when=IN_LEDGERS), "what is deleted stays so"
+    assert await move_record(store, 1, DELETED, when=(RECLAIMED,))
+    assert not await move_record(store, 1, RECLAIMED, when=(IN_LEDGERS,)), "what is deleted stays so"
     with pytest.raises(NoNode):
-        await move_record(store, 2, RECLAIMED, when=IN_LEDGERS)
+        await move_record(store, 2, RECLAIMED, when=(IN_LEDGERS,))

@@ -1,0 +1,223 @@
+"""Reads what was offloaded: the files of a term instead of its ledgers, where they are the truth of the plan. Runs in a loop.
+
+    chosen = await choose_cold(cluster, files, plan)     # partitions of files, and the plan of the rest
+    table = await read_cold(files, partition)
+
+A manifest is used only if
+- the state of the plan has the same digest of the term: a LOST command changes verdicts behind the files;
+- it has every row of the plan: one that was dead when the files were written, and lives in the plan, is of an older plan, and is read
+  from the ledgers.
+
+What is shown are files ∩ plan: rows that died since are left out. Of streams, which show dead rows too, files know nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from boki_common import limits
+from boki_common.errors import NoNode
+from boki_common.ids import seqnum
+from boki_logbook.index.sorted_run import U64
+from boki_logbook.scan.facts import LIVE
+from boki_logbook.scan.plan import NO_SPANS, Plan, TermPlan, clipped, count_of, united, without
+from boki_metalog.terms.metadata_tree import read_record
+from boki_metalog.terms.term_record import COPIED
+from boki_spark.arrow import COLUMNS, schema_of
+from boki_spark.cluster import Cluster
+from boki_spark.faults import ColdDamaged, ColdMissing
+from boki_spark.files import Files
+from boki_spark.manifest import Manifest, decode_manifest, folder_of, joined, pack_spans, unpack_spans
+from boki_spark.offload import read_file
+from boki_spark.slices import table_of
+
+SPAN_TEXT: Final = 192 * limits.KIB
+"""A partition whose spans are told in more is cut in two: pickled it stays below 256 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdPartition:
+    """Rows of one slice. `rows_text`: their positions, packed.
+
+    Attributes:
+        start_pos, stop_pos: what it covers of the term.
+        rows: records that it must deliver.
+        data_bytes: of the file.
+    """
+
+    term: int
+    log: int
+    start_pos: int
+    stop_pos: int
+    rows: int
+    data_bytes: int
+    mode: str
+    book: int | None
+    tags: tuple[int, ...]
+    path: str
+    hash: str
+    rows_text: str
+
+    def rows_to_deliver(self) -> U64:
+        """Spans of positions, ascending. Raises ColdDamaged."""
+        return unpack_spans(self.rows_text)
+
+
+class ColdChoice(NamedTuple):
+    """What is read from files, and the plan of what is not."""
+
+    partitions: list[ColdPartition]
+    rest: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ColdFile:
+    """A file for who reads Parquet natively. `left_out`: spans of seqnums that the file has and the plan has not, (n, 2)."""
+
+    path: str
+    term: int
+    rows: int
+    bytes: int
+    left_out: U64
+
+
+async def choose_cold(cluster: Cluster, files: Files, plan: Plan) -> ColdChoice:
+    """Splits a plan of live rows. Raises ColdMissing, ColdDamaged: a manifest that is named is not there, or not what it was."""
+    if plan.mode != LIVE:
+        return ColdChoice([], plan)
+    chosen: list[ColdPartition] = []
+    rest: list[TermPlan] = []
+    for one in plan.terms:
+        found = await _usable(cluster, files, one)
+        if found is None:
+            rest.append(one)
+        else:
+            chosen += _partitions(plan, one, *found)
+    return ColdChoice(chosen, dataclasses.replace(plan, terms=tuple(rest)))
+
+
+async def cold_files(cluster: Cluster, files: Files, plan: Plan) -> tuple[list[ColdFile], Plan]:
+    """The files that have rows of a plan, of all books and tags, and the plan of what no file has. Raises as `choose_cold`."""
+    found: list[ColdFile] = []
+    rest: list[TermPlan] = []
+    for one in plan.terms:
+        usable = await _usable(cluster, files, one)
+        if usable is None:
+            rest.append(one)
+            continue
+        folder, manifest = usable
+        base = np.uint64(seqnum(manifest.term, 0))
+        not_there = united(
+            np.concatenate([manifest.dead_spans(), manifest.lost_spans(), unpack_spans(manifest.losers)])
+        )
+        for part in manifest.slices:
+            rows = clipped(one.rows, part.first_pos, part.stop_pos)
+            if len(rows):
+                hidden = clipped(without(0, manifest.end_pos, rows), part.first_pos, part.stop_pos)
+                hidden = _minus(hidden, not_there)
+                found.append(
+                    ColdFile(joined(folder, part.file), manifest.term, count_of(rows), part.bytes, hidden + base)
+                )
+    return found, dataclasses.replace(plan, terms=tuple(rest))
+
+
+async def _usable(cluster: Cluster, files: Files, one: TermPlan) -> tuple[str, Manifest] | None:
+    """The folder and manifest of a term, if its files are the truth of the plan."""
+    if not one.facts.ended or not one.row_count:
+        return None
+    try:
+        record = await read_record(cluster.store, one.facts.term)
+    except NoNode:
+        return None
+    path = record.location.path
+    if record.location.kind != COPIED or not path:
+        return None
+    try:
+        manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
+    except ColdMissing:
+        if (await read_record(cluster.store, one.facts.term)).location.path != path:
+            return None  # it was moved or reclaimed meanwhile
+        raise
+    if manifest.digest != f"{one.facts.digest:016x}" or manifest.end_pos != one.facts.end_pos:
+        return None
+    if count_of(_both(one.rows, manifest.dead_spans())) or count_of(_both(one.rows, manifest.lost_spans())):
+        return None
+    return folder_of(path), manifest
+
+
+def _partitions(plan: Plan, one: TermPlan, folder: str, manifest: Manifest) -> Iterator[ColdPartition]:
+    for part in manifest.slices:
+        rows = clipped(one.rows, part.first_pos, part.stop_pos)
+        for piece in _small(rows) if len(rows) else ():
+            yield ColdPartition(
+                manifest.term,
+                manifest.log,
+                int(piece[0, 0]),
+                int(piece[-1, 1]),
+                count_of(piece),
+                part.bytes,
+                plan.mode,
+                plan.asked.book,
+                plan.asked.tags,
+                joined(folder, part.file),
+                part.hash,
+                pack_spans(piece),
+            )
+
+
+def _small(rows: U64) -> Iterator[U64]:
+    """Spans in as many pieces as it takes to tell each in few bytes."""
+    if len(pack_spans(rows)) <= SPAN_TEXT or len(rows) == 1:
+        yield rows
+        return
+    half = len(rows) // 2
+    yield from _small(rows[:half])
+    yield from _small(rows[half:])
+
+
+def _both(spans: U64, others: U64) -> U64:
+    """What is in both, of ascending spans."""
+    if not len(spans) or not len(others):
+        return NO_SPANS
+    few, many = (spans, others) if len(spans) <= len(others) else (others, spans)
+    parts = [clipped(many, int(first), int(stop)) for first, stop in few.tolist()]
+    return united(np.concatenate(parts))
+
+
+def _minus(spans: U64, others: U64) -> U64:
+    """What is in the first and not in the second."""
+    parts = [without(int(first), int(stop), clipped(others, int(first), int(stop))) for first, stop in spans.tolist()]
+    return np.concatenate(parts) if parts else NO_SPANS
+
+
+async def read_cold(files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS) -> pa.Table:
+    """The rows of a partition, in the order of the file.
+
+    Raises:
+        ColdMissing, ColdDamaged: the file is not there, or not what its manifest says. ClusterAway.
+    """
+    data = await read_file(files, folder_of(one.path), one.path.rpartition("/")[2], one.hash)
+    wanted = list(dict.fromkeys(["seqnum", *columns]))
+    table = table_of(data, one.path, columns=wanted)
+    seqnums: NDArray[np.int64] = table.column("seqnum").combine_chunks().to_numpy(zero_copy_only=False)
+    positions = (seqnums - seqnum(one.term, 0)).astype(np.uint64)
+    rows = one.rows_to_deliver()
+    at = np.searchsorted(rows[:, 0], positions, "right")
+    inside = (at > 0) & (positions < rows[np.maximum(at, 1) - 1, 1])
+    if int(np.count_nonzero(inside)) != one.rows:
+        raise ColdDamaged(f"expected {one.rows} rows of the plan in {one.path}, found {int(np.count_nonzero(inside))}")
+    chosen: pa.Table = table.filter(pa.array(inside)).select(list(columns)).cast(schema_of(columns))
+    return chosen
+
+
+def batches_of(table: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """A table as batches of about so many bytes."""
+    rows = max(int(table.num_rows * batch_bytes / max(table.nbytes, 1)), 1)
+    yield from table.combine_chunks().to_batches(max_chunksize=rows)

@@ -1,0 +1,114 @@
+"""Slices: sorted, proved by a sum without order, and found again by their side index."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
+
+from boki_spark.arrow import ARROW_SCHEMA  # noqa: E402
+from boki_spark.faults import ColdDamaged  # noqa: E402
+from boki_spark.slices import (  # noqa: E402
+    added,
+    decode_index,
+    index_of,
+    parquet_of,
+    row_sum,
+    sorted_table,
+    table_of,
+)
+
+BOOKS, TAGS = (-5, 3, 9), (-7, 1, 2, 3)
+
+
+def rows(seed: int, count: int = 200) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    found = []
+    for at in range(count):
+        tags = rng.sample(TAGS, rng.randint(0, 3))
+        names = [None if rng.random() < 0.5 else f"t{tag}" for tag in tags]
+        found.append(
+            {
+                "seqnum": (1 << 35) + at, "term": 1, "pos": at, "log": 0, "book": rng.choice(BOOKS), "tags": tags,
+                "tag_names": names, "data": rng.randbytes(rng.randint(0, 30)), "time": 1_000_000 * at,
+            }
+        )  # fmt: skip
+    return found
+
+
+def batches(those: list[dict[str, Any]]) -> list[Any]:
+    return [pa.RecordBatch.from_pylist(those[at : at + 30], schema=ARROW_SCHEMA) for at in range(0, len(those), 30)]
+
+
+def key(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["book"], row["tags"][0] if row["tags"] else 0, row["seqnum"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_sorted_by_book_first_tag_and_seqnum_and_survive_the_file(seed: int) -> None:
+    those = rows(seed)
+    table = sorted_table(batches(those))
+    again = table_of(parquet_of(table), "x")
+    assert again.equals(table)
+    found = again.to_pylist()
+    assert found == sorted(found, key=key) and len(found) == len(those)
+    assert {row["seqnum"] for row in found} == {row["seqnum"] for row in those}
+
+
+def test_the_sum_is_of_rows_and_not_of_their_order() -> None:
+    those = rows(1)
+    shuffled = random.Random(2).sample(those, len(those))
+    total = row_sum(pa.Table.from_batches(batches(those)))
+    assert total == row_sum(pa.Table.from_batches(batches(shuffled)))
+    parts = [row_sum(pa.Table.from_batches(batches(part))) for part in (those[:70], those[70:])]
+    assert added(*parts) == total
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"data": b"other"}, {"book": 1}, {"tags": [4]}, {"seqnum": 5}, {"time": 1}, {"tag_names": ["x"]}],
+)
+def test_any_change_of_a_row_changes_the_sum(change: dict[str, Any]) -> None:
+    row = {**rows(1)[0], "tags": [3], "tag_names": [None]}
+    one, other = (row_sum(pa.Table.from_batches(batches([version]))) for version in (row, {**row, **change}))
+    assert one != other
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_side_index_finds_rows_by_tag_and_by_seqnum(seed: int) -> None:
+    table = sorted_table(batches(rows(seed)))
+    found = table.to_pylist()
+    index = decode_index(index_of(table), "x")
+    for book in (None, *BOOKS):
+        for tags in ((1,), (2, 3), (-7,), (99,)):
+            unsigned = [tag % 2**64 for tag in tags]
+            wanted = [
+                at for at, row in enumerate(found) if set(tags) & set(row["tags"]) and book in (None, row["book"])
+            ]
+            assert index.rows_of_tags(None if book is None else book % 2**64, unsigned).tolist() == wanted
+    seqnums = np.array([row["seqnum"] for row in found[::3]] + [7], np.int64)
+    places, here = index.rows_of_seqnums(seqnums)
+    assert places.tolist() == list(range(0, len(found), 3)) and here.tolist() == [True] * (len(seqnums) - 1) + [False]
+
+
+def test_a_slice_without_rows_is_a_file_too() -> None:
+    table = sorted_table([])
+    assert table_of(parquet_of(table), "x").num_rows == 0 and row_sum(table) == 0
+    assert decode_index(index_of(table), "x").row_count == 0
+
+
+def test_damage_is_told_with_the_name_of_the_file() -> None:
+    data = parquet_of(sorted_table(batches(rows(1))))
+    for damaged in (b"", data[:-1], data[:-9], data[: len(data) // 2]):
+        with pytest.raises(ColdDamaged, match="slice-7"):
+            table_of(damaged, "slice-7")
+    other = pa.table({"x": [1]})
+    with pytest.raises(ColdDamaged, match="other columns"):
+        table_of(parquet_of(other), "slice-7")
+    for body in (b"", b"\x90", index_of(sorted_table(batches(rows(1))))[:-5]):
+        with pytest.raises(ColdDamaged):
+            decode_index(body, "slice-7")
