@@ -6,6 +6,7 @@
     book_commands    read, tail, trim                         the records of a book
     status_command   status                                   who is up
     forget_command   forget                                   who need not be
+    ready_command    ready                                    whether this role is of use
     log_commands     log ls | show | add | roll | move …      terms and slots
     ledger_commands  ledger ls | show | read                  what lies below
     sim_commands     sim run | replay | shrink                 whole clusters under a seed
@@ -46,6 +47,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "dev": "start.role_commands",
         "status": "cluster.status_command",
         "forget": "cluster.forget_command",
+        "ready": "cluster.ready_command",
         "log": "logs.log_commands",
         "ledger": "logs.ledger_commands",
     },

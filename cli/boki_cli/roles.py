@@ -18,9 +18,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from boki_bookie.settings import BookieSettings
+from boki_common.advertised import advertised, all_advertised
 from boki_common.bookkeeper.layout import LedgerLayout, init_cluster
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import MetadataError, SettingsError
@@ -75,8 +76,17 @@ class ProcessSettings:
         help="A new cluster gets BookKeeper's long hierarchical layout, for sharing it with programs that expect that; an "
         "existing cluster keeps its own.",
     )
+    logs: int = setting(
+        1,
+        unit="logs",
+        help="At least so many physical logs, where boki init or boki dev makes them; each has an even share of the slots.",
+        minimum=1,
+        maximum=64,
+    )
     listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
-    metrics_listen: str = setting("", unit="", help="host:port of the pages /metrics and /healthz; empty: none.")
+    metrics_listen: str = setting(
+        "", unit="", help="host:port of the pages /metrics, /healthz and /readyz; empty: none."
+    )
     allowed_hosts: tuple[str, ...] = setting(
         (),
         unit="",
@@ -120,6 +130,16 @@ class Parts(NamedTuple):
     """Asked of those who connect, and shown to others."""
 
 
+class Shown(Protocol):
+    """What a page shows, and to whom."""
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @property
+    def token(self) -> ClusterToken: ...
+
+
 class RunningRole(NamedTuple):
     """A role that serves."""
 
@@ -131,6 +151,8 @@ class RunningRole(NamedTuple):
     """host:port of its administration page, if it has one."""
     faults: Callable[[], Sequence[str]] = tuple
     """What it serves badly, or not at all, although it is up."""
+    unready: Callable[[], Sequence[str]] = tuple
+    """What keeps it from being of use, although it is up."""
 
 
 def process_settings(file: Path | None, flags: Mapping[str, object]) -> ProcessSettings:
@@ -184,9 +206,13 @@ async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
 
 @asynccontextmanager
 async def metrics_page(
-    parts: Parts, settings: ProcessSettings, *, faults: Callable[[], Sequence[str]]
+    parts: Shown,
+    settings: ProcessSettings,
+    *,
+    faults: Callable[[], Sequence[str]],
+    unready: Callable[[], Sequence[str]] = tuple,
 ) -> AsyncIterator[str]:
-    """Serves `/metrics` and `/healthz` while it is open, unless the settings name no address for them.
+    """Serves `/metrics`, `/healthz` and `/readyz` while it is open, unless the settings name no address for them.
 
     Yields where: host:port with the real port, or "". Raises SettingsError: cannot listen there.
     """
@@ -205,6 +231,7 @@ async def metrics_page(
         host=address.host,
         port=address.port,
         faults=faults,
+        unready=unready,
         allowed_hosts=settings.allowed_hosts,
         token=parts.token,
     )
@@ -239,7 +266,14 @@ async def running_bookie(
     )
     try:
         admin = "" if bookie.admin is None else str(bookie.admin.address)
-        yield RunningRole("bookie", (str(bookie.address),), bookie.failed, admin)
+        refused = "takes no writes: its disk is full, or an administrator said so"
+        yield RunningRole(
+            "bookie",
+            (str(bookie.address),),
+            bookie.failed,
+            admin,
+            unready=lambda: [refused] if bookie.read_only else [],
+        )
     finally:
         await bookie.close()
 
@@ -267,7 +301,12 @@ async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterato
 
 @asynccontextmanager
 async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address: Address) -> AsyncIterator[RunningRole]:
-    """A sequencer; it serves or stands by. Raises SettingsError: cannot listen."""
+    """A sequencer; it serves or stands by. One that is left without an error gives its log to another first.
+
+    Raises:
+        SettingsError: cannot listen.
+    """
+    from boki_metalog.control.handing_over import hand_over
     from boki_metalog.sequencer.sequencer import Sequencer
 
     async with ledger_client(parts, settings) as ledgers:
@@ -283,7 +322,14 @@ async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address:
             token=parts.token,
         )
         try:
-            yield RunningRole("sequencer", (str(sequencer.address),), sequencer.failed)
+            idle = "neither orders a log nor has a spare ledger to stand by with: do enough bookies take writes?"
+            yield RunningRole(
+                "sequencer",
+                (str(sequencer.address),),
+                sequencer.failed,
+                unready=lambda: [] if sequencer.usable else [idle],
+            )
+            await hand_over(sequencer, metadata=parts.metadata, ledgers=ledgers, rng=parts.rng, token=parts.token)
         finally:
             await sequencer.close()
 
@@ -331,7 +377,14 @@ async def running_engine(
         )
         try:
             async with index_files(lambda: engine.core.state.index, settings.engine.index_directory):
-                yield RunningRole("engine", tuple(map(str, engine.addresses)), engine.failed, faults=engine.faults)
+                behind = "the index has not caught up yet"
+                yield RunningRole(
+                    "engine",
+                    tuple(map(str, engine.addresses)),
+                    engine.failed,
+                    faults=engine.faults,
+                    unready=lambda: [] if engine.core.ready else [behind],
+                )
         finally:
             await engine.close()
 
@@ -361,14 +414,15 @@ async def registered(kind: Kind, parts: Parts, settings: ProcessSettings, role: 
     if kind == "bookie":
         yield
         return
-    address = Address.parse(role.addresses[0])
+    address = check_advertised(kind, settings, [Address.parse(text) for text in role.addresses])[0]
+    bound = Address.parse(role.addresses[0])
     asked = listen_addresses(kind, settings)[0]
     made = await registry.register(
         parts.metadata,
         kind,
         host=platform.node(),
         address=address,
-        free_port=not asked.path and asked.port != address.port,
+        free_port=not asked.path and asked.port != bound.port and address.port == bound.port,
     )
     yield
     try:
@@ -391,9 +445,25 @@ def running(kind: Kind, parts: Parts, settings: ProcessSettings) -> AbstractAsyn
         raise SettingsError(
             f"a {kind} listens on one address, found {len(addresses)}: {', '.join(map(str, addresses))}"
         )
+    check_advertised(kind, settings, addresses)
     if settings.listen or kind == "engine":
         return _running_at(kind, parts, settings, addresses)
     return _running_at_usual_port(kind, parts, settings, addresses[0])
+
+
+def check_advertised(kind: Kind, settings: ProcessSettings, addresses: Sequence[Address]) -> list[Address]:
+    """The addresses that a role tells others, of those it listens on. Raises SettingsError: they would be every address."""
+    if kind == "engine":
+        outside = [Address.parse(text) for text in settings.engine.outside_listen]
+        all_advertised(outside, settings.engine.outside_advertise, key="engine.outside_advertise")
+        return all_advertised(addresses, settings.engine.advertise, key="engine.advertise")
+    said = {
+        "bookie": settings.bookie.host,
+        "sequencer": settings.sequencer.advertise,
+        "controller": settings.controller.advertise,
+    }[kind]
+    key = "bookie.host" if kind == "bookie" else f"{kind}.advertise"
+    return [advertised(addresses[0], said, key=key)]
 
 
 @asynccontextmanager

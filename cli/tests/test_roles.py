@@ -19,12 +19,14 @@ from boki_cli import roles
 from boki_cli.roles import ProcessSettings
 from boki_common.bookkeeper.layout import LedgerLayout, read_layout
 from boki_common.errors import DirectoryInUse, SettingsError
+from boki_common.metadata.membership import members
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metadata.registered import registrations
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.awake_cores import kept_awake
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.testing.kubernetes import service_variables
 from boki_logbook.index.index import Index
 
 NOT_OF_A_BOOKIE: Final = frozenset(
@@ -205,3 +207,56 @@ async def test_a_second_one_on_a_machine_gets_a_free_port_unless_it_is_told_wher
                     kind, parts, settings(metadata=chosen.metadata, data=chosen.data, listen=(usual,))
                 ):
                     pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("bookie", "bookie.host"),
+        ("sequencer", "sequencer.advertise"),
+        ("controller", "controller.advertise"),
+        ("engine", "engine.advertise"),
+    ],
+)
+def test_a_role_on_every_address_has_to_say_where_others_reach_it(kind: roles.Kind, key: str) -> None:
+    chosen = {"listen": ("0.0.0.0:7045",)}
+    with pytest.raises(SettingsError, match=rf"set {key} \(BOKI_{key.upper().replace('.', '_')}\)"):
+        roles.running(kind, roles.Parts(MemoryStore(), SystemClock(), SystemRandom(), Metrics()), settings(**chosen))
+    said = settings(**chosen, **{key: ["node-1"] if kind == "engine" else "node-1"})
+    assert roles.check_advertised(kind, said, [Address("0.0.0.0", 7045)]) == [Address("node-1", 7045)]
+
+
+@pytest.mark.parametrize("kind", ["sequencer", "controller", "engine"])
+async def test_a_role_lists_and_registers_what_it_advertises(kind: roles.Kind, tmp_path: Path) -> None:
+    key = f"{kind}.advertise"
+    said = {"listen": ("0.0.0.0:0",), key: ["node-1:9"] if kind == "engine" else "node-1:9"}
+    chosen = settings(metadata=f"sqlite://{tmp_path}/metadata.db", **said)
+    async with (
+        roles.open_parts(chosen) as parts,
+        roles.running(kind, parts, chosen) as role,
+        roles.registered(kind, parts, chosen, role),
+    ):
+        (listed,) = (await members(parts.metadata, kind)).values()
+        assert (listed.get("address") or listed["addresses"][0]) == "node-1:9"
+        assert [one.address for one in (await registrations(parts.metadata, kind)).values()] == ["node-1:9"]
+
+
+async def test_a_sequencer_without_bookies_and_an_engine_without_a_log_are_not_ready(tmp_path: Path) -> None:
+    chosen = settings(metadata=f"sqlite://{tmp_path}/metadata.db", listen=("127.0.0.1:0",))
+    async with roles.open_parts(chosen) as parts:
+        async with roles.running("sequencer", parts, chosen) as role:
+            assert "neither orders a log nor has a spare ledger" in role.unready()[0]
+        async with roles.running("engine", parts, chosen) as role:
+            assert role.unready() == ["the index has not caught up yet"]
+        async with roles.running("controller", parts, chosen) as role:
+            assert not role.unready()
+        bookie = settings(metadata=chosen.metadata, listen=chosen.listen, data=tmp_path / "data")
+        async with roles.running("bookie", parts, bookie) as role:
+            assert not role.unready()
+
+
+@pytest.mark.parametrize("kind", ["bookie", "sequencer", "engine", "controller", "gateway"])
+def test_what_kubernetes_injects_is_no_setting_and_no_error(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in service_variables(f"boki-{kind}", port=7040, name="main").items():
+        monkeypatch.setenv(name, value)
+    assert settings() == ProcessSettings()

@@ -14,7 +14,7 @@
 
 Rules:
 - A key nobody declared is an error that names the nearest one, in all three sources. `BOKI_*` names that are no settings
-  are in `NOT_SETTINGS`.
+  are in `NOT_SETTINGS`; those that Kubernetes makes for services are passed over (`injected_variables`).
 - All faults are collected and raised as one `SettingsError` (`error.faults`), each with the source it came from.
 - A class adds rules between its fields by a method `faults(self) -> Iterable[str]`.
 - Types: bool, int, float, str, Path, Literal of strings, `tuple[str, ...]` (a list; with commas in the environment),
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from boki_common.errors import SettingsError
+from boki_common.injected_variables import injected
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -185,8 +186,9 @@ class _Collector:
                 self._take(key, value, source, from_typed)
 
     def take_environment(self, environ: Mapping[str, str]) -> None:
+        passed_over = NOT_SETTINGS | injected(environ)
         for name in sorted(environ):
-            if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
+            if not name.startswith(ENVIRONMENT_PREFIX) or name in passed_over:
                 continue
             row = self._variables.get(name)
             if row is None:

@@ -15,6 +15,7 @@ DEFAULT_PORT: Final = 7080
 class GatewaySettings:
     """One gateway process."""
 
+    listen: str = setting("", unit="", help="host:port where the gateway listens; empty: on this machine, at `port`.")
     port: int = setting(
         DEFAULT_PORT,
         unit="",

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from boki_common.advertised import all_advertised
 from boki_common.bookkeeper.layout import instance_id
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine.engine_protocol import Token
@@ -37,11 +38,12 @@ from boki_logbook.apply.given_up import GivenUp
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import faults_of, status_of
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
+from boki_logbook.outside_door import OutsideDoor
 from boki_logbook.peers.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.peers.forwarding import Neighbours
 from boki_logbook.peers.header_subscriptions import HeaderSubscriptions
 from boki_logbook.scan.handles import ScanHandles
-from boki_logbook.server import SdkConnection
+from boki_logbook.server import EngineState, SdkConnection
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import StateDisagrees
 from boki_logbook.upkeep.aux_backup import AuxBackup
@@ -71,7 +73,7 @@ class Engine:
         self._settings = settings
         self.metadata_uri = metadata_uri
         self._metadata = metadata
-        self.addresses: list[Address] = []
+        self._outside = OutsideDoor(self, settings)
         self._ledgers = ledgers
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         slots = self.core.slots
@@ -137,9 +139,8 @@ class Engine:
         self.cluster = await _name_of_cluster(metadata)
         try:
             for address in addresses:
-                server = await MessageServer.start(address, self._connected)
-                self._servers.append(server)
-                self.addresses.append(server.address)
+                self._servers.append(await MessageServer.start(address, lambda peer: self._connected(peer, self)))
+            await self._outside.open(lambda peer: self._connected(peer, self._outside))
             await self._join()
         except BaseException:
             await self.close()
@@ -162,10 +163,22 @@ class Engine:
         for connection in list(self._connections):
             connection.end()
 
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens."""
+        return [server.address for server in self._servers]
+
+    @property
+    def advertised(self) -> list[Address]:
+        """Where others reach it, as it lists itself."""
+        return all_advertised(self.addresses, self._settings.advertise, key="engine.advertise")
+
     async def _join(self) -> None:
+        outside = self._outside.advertised
         listed = {
-            "addresses": [str(address) for address in self.addresses],
+            "addresses": [str(address) for address in self.advertised],
             "index_slots": index_slots_text(self.core.slots),
+            **({"outside": [str(address) for address in outside]} if outside else {}),
         }
         path = member_path(ENGINE_ROLE, self.core.incarnation)
         self._membership = await Membership.join(self._metadata, path, msgspec.json.encode(listed))
@@ -196,7 +209,7 @@ class Engine:
         """What `boki status` shows of this engine."""
         return {
             **status_of(self.core),
-            "addresses": [str(address) for address in self.addresses],
+            "addresses": [str(address) for address in self.advertised],
             "connections": len(self._connections) - len(self.core.headers.subscribers),
             "metadata": self.metadata_uri,
             "replicas": self._settings.replicas,
@@ -238,10 +251,10 @@ class Engine:
         """Wall clock: writers that SDKs make are born then."""
         return self.core.now_ms()
 
-    def _connected(self, peer: MessagePeer) -> SdkConnection:
+    def _connected(self, peer: MessagePeer, state: EngineState) -> SdkConnection:
         connection = SdkConnection(
             peer,
-            engine=self,
+            engine=state,
             appender=self.core.appender,
             reader=self.core.reader,
             headers=self.core.headers,
@@ -325,6 +338,7 @@ class Engine:
     async def _list(self) -> None:
         def tell(engines: list[EngineMember]) -> None:
             self.core.known_engines = listed_addresses(engines)
+            self._outside.told(engines)
             self._subscriptions.told(engines)
             if self._neighbours is not None:
                 self._neighbours.told(engines)
@@ -344,6 +358,7 @@ class Engine:
         connections = list(self._connections)
         for server in self._servers:
             await server.close()
+        await self._outside.close()
         for connection in connections:
             await connection.close()
         core = self.core

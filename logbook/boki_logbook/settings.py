@@ -16,6 +16,22 @@ from boki_metalog.terms.index_slots import EVERY_SLOT, parse_index_slots
 class EngineSettings:
     """One engine process."""
 
+    advertise: tuple[str, ...] = setting(
+        (),
+        unit="",
+        help="Hosts or host:port under which engines and SDKs reach this engine, in a container or behind a port mapping; empty: as it "
+        "listens.",
+    )
+    outside_listen: tuple[str, ...] = setting(
+        (),
+        unit="",
+        help="Further addresses to listen on, for SDKs of another network: who comes there is told the outside addresses of all engines.",
+    )
+    outside_advertise: tuple[str, ...] = setting(
+        (),
+        unit="",
+        help="Hosts or host:port under which these SDKs reach this engine; empty: as it listens there.",
+    )
     replicas: int = setting(3, unit="bookies", help="Copies of each data ledger's entries.", minimum=1)
     acks: int = setting(2, unit="bookies", help="Copies that must be durable before an entry counts.", minimum=1)
     cache_bytes: int = setting(

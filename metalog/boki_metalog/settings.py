@@ -14,6 +14,11 @@ class SequencerSettings:
     """One sequencer process."""
 
     log: int = setting(-1, unit="", help="The only log to stand by for; -1: any.", minimum=-1)
+    advertise: str = setting(
+        "",
+        unit="",
+        help="Host or host:port under which others reach this sequencer, in a container or behind a port mapping; empty: as it listens.",
+    )
     replicas: int = setting(3, unit="bookies", help="Copies of each metalog entry.", minimum=1)
     acks: int = setting(2, unit="bookies", help="Copies that must be durable before an entry counts.", minimum=1)
     engine_grace_s: float = setting(
@@ -77,6 +82,11 @@ class SequencerSettings:
 class ControllerSettings:
     """One controller process."""
 
+    advertise: str = setting(
+        "",
+        unit="",
+        help="Host or host:port under which others reach this controller, in a container or behind a port mapping; empty: as it listens.",
+    )
     round_s: float = setting(
         1.0, unit="s", help="The leader looks at everything this often, and whenever the view changes.", minimum=0.01
     )

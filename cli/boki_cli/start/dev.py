@@ -34,7 +34,7 @@ from boki_cli.roles import (
     running_engine,
     running_sequencer,
 )
-from boki_cli.start.gateway_command import running_gateway
+from boki_cli.start.gateway_command import address_of, running_gateway
 from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
@@ -144,20 +144,21 @@ async def serve(
 async def _gateway(stack: AsyncExitStack, parts: Parts, settings: ProcessSettings, engine: str) -> str:
     """Starts the gateway. Returns where it listens, or "" when the settings want none."""
     port = settings.gateway.port
-    if port < 0:
+    if port < 0 and not settings.gateway.listen:
         return ""
     url = engine if engine.startswith("unix://") else f"boki://{engine}"
 
-    def at(chosen: int) -> AbstractAsyncContextManager[str]:
-        address = Address(FREE_PORT.host, chosen)
+    def at(address: Address) -> AbstractAsyncContextManager[str]:
         return running_gateway(url, settings, parts.metrics, address=address, store=parts.metadata, token=parts.token)
 
+    if settings.gateway.listen:
+        return await stack.enter_async_context(at(address_of(settings)))
     try:
-        return await stack.enter_async_context(at(port))
+        return await stack.enter_async_context(at(Address(FREE_PORT.host, port)))
     except SettingsError:
         if port != DEFAULT_PORT:
             raise
-        return await stack.enter_async_context(at(0))
+        return await stack.enter_async_context(at(FREE_PORT))
 
 
 def bookies_there(data: Path) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -21,7 +21,8 @@ from boki_cli.start.listening import guard
 from boki_cli.start.role_commands import INSECURE, METADATA, STOP_WITH_STDIN, announce_role, begin_logs, watch_stdin
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine.engine_url import split_options, with_token_file
-from boki_common.errors import SettingsError
+from boki_common.errors import SettingsError, Unreachable
+from boki_common.logs import get_logger
 from boki_common.net.connection import Address
 from boki_common.runtime import process
 from boki_common.runtime.token_file import kept_current, token_of
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from boki_common.metrics import Metrics
 
 HOST: Final = "127.0.0.1"
+
+_log = get_logger("gateway")
 
 
 def register(group: CommandGroup) -> None:
@@ -67,14 +70,22 @@ def register(group: CommandGroup) -> None:
             raise click.UsageError("expected --listen HOST:PORT or --port PORT, found both")
         flags = {
             "metadata": metadata,
+            "gateway.listen": "" if listen is None and port is not None else listen,
             "gateway.port": port,
             "token_file": invocation.token_file,
             "insecure": insecure or None,
         }
         settings = roles.process_settings(invocation.config, flags)
-        address = Address(HOST, max(settings.gateway.port, 0)) if listen is None else listen_address(listen)
+        address = address_of(settings)
         begin_logs(invocation, settings)
         return process.run(lambda stop: _run(invocation, settings, address, stop, stop_with_stdin=stop_with_stdin))
+
+
+def address_of(settings: ProcessSettings) -> Address:
+    """Where a gateway listens, as its settings say. Raises SettingsError."""
+    if settings.gateway.listen:
+        return listen_address(settings.gateway.listen)
+    return Address(HOST, max(settings.gateway.port, 0))
 
 
 def listen_address(text: str) -> Address:
@@ -88,6 +99,7 @@ def listen_address(text: str) -> Address:
 async def _run(
     invocation: Invocation, settings: ProcessSettings, address: Address, stop: asyncio.Event, *, stop_with_stdin: bool
 ) -> int:
+    from boki_cli import roles
     from boki_common.metrics import Metrics
 
     watch_stdin(stop, wanted=stop_with_stdin)
@@ -95,16 +107,30 @@ async def _run(
     token = await token_of(settings.token_file)
     bare = split_options(invocation.url).engines
     url = with_token_file(bare, settings.token_file) if settings.token_file else invocation.url
-    if not await engine_answers(url, settings.gateway.call_timeout_s, stop):
-        return exit_codes.OK
+    shown = _Shown(Metrics(), token)
+    waits = ["no engine answered yet"]
     async with (
         kept_current(settings.token_file, token),
-        running_gateway(url, settings, Metrics(), address=address, token=token) as where,
+        roles.metrics_page(shown, settings, faults=tuple, unready=lambda: waits) as page,
     ):
-        announce_role(invocation, "gateway", [where], "")
-        process.settle_garbage()
-        await stop.wait()
+        while await engine_answers(url, settings.gateway.call_timeout_s, stop):
+            try:
+                async with running_gateway(url, settings, shown.metrics, address=address, token=token) as where:
+                    waits.clear()
+                    announce_role(invocation, "gateway", [where], page)
+                    process.settle_garbage()
+                    await stop.wait()
+                break
+            except Unreachable as error:  # it went away between two calls
+                _log.info("waiting for an engine", url=url, error=error)
     return exit_codes.OK
+
+
+class _Shown(NamedTuple):
+    """What the page of metrics shows."""
+
+    metrics: Metrics
+    token: ClusterToken
 
 
 @asynccontextmanager

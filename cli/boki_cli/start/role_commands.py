@@ -41,7 +41,7 @@ METADATA = click.option(
 )
 _DATA: Final = DataFolder(path_type=Path, file_okay=False)
 METRICS = click.option(
-    "--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz there over HTTP; default: nowhere."
+    "--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz there over HTTP; default: nowhere."
 )
 _ADMIN_PORT = click.option(
     "--admin-port",
@@ -68,9 +68,7 @@ STOP_WITH_STDIN = click.option(
 _LOGS = click.option(
     "--logs",
     type=Whole(1, 64),
-    default=1,
-    show_default=True,
-    help="At least so many physical logs; what a new one gets of the slots is an even share.",
+    help="At least so many physical logs; what a new one gets of the slots is an even share. Default: 1.",
 )
 
 
@@ -137,7 +135,7 @@ def _register_dev(group: CommandGroup) -> None:
         invocation: Invocation,
         data: Path | None,
         bookies: int,
-        logs: int,
+        logs: int | None,
         listen: tuple[str, ...],
         gateway_port: int | None,
         salvage: bool,
@@ -160,8 +158,10 @@ def _register_dev(group: CommandGroup) -> None:
 
         said = {
             "data": data,
+            "logs": logs,
             "listen": listen or None,
             "metrics_listen": metrics,
+            "gateway.listen": None if gateway_port is None else "",
             "gateway.port": gateway_port,
             "bookie.salvage": salvage or None,
             "bookie.replace_lost_disk": replace_lost_disk or None,
@@ -179,8 +179,9 @@ def _register_dev(group: CommandGroup) -> None:
 
         async def main(stop: asyncio.Event) -> int:
             watch_stdin(stop, wanted=stop_with_stdin)
-            await guard(settings, map(Address.parse, settings.listen))
-            await all_roles.serve(settings, bookies=started, logs=logs, announce=announce, stop=stop)
+            at = (*settings.listen, *((settings.gateway.listen,) if settings.gateway.listen else ()))
+            await guard(settings, map(Address.parse, at))
+            await all_roles.serve(settings, bookies=started, logs=settings.logs, announce=announce, stop=stop)
             return exit_codes.OK
 
         process.tune_memory()
@@ -226,7 +227,7 @@ def _register_init(group: CommandGroup) -> None:
     @command(group, "init", writes=True, short_help="Create a cluster's metadata.")
     @METADATA
     @_LOGS
-    def init(invocation: Invocation, metadata: str | None, logs: int) -> int:
+    def init(invocation: Invocation, metadata: str | None, logs: int | None) -> int:
         """Create what a cluster keeps in its metadata store, unless it is there.
 
         Optional: the first role that finds nothing there does the same. It shows early whether the store answers.
@@ -234,12 +235,12 @@ def _register_init(group: CommandGroup) -> None:
         from boki_cli import roles
         from boki_metalog.control.log_changes import ensure_logs
 
-        flags = {"metadata": metadata, "token_file": invocation.token_file}
+        flags = {"metadata": metadata, "logs": logs, "token_file": invocation.token_file}
         settings = roles.process_settings(invocation.config, flags)
 
         async def main() -> int:
             async with roles.open_parts(settings) as parts:
-                await ensure_logs(parts.metadata, logs)
+                await ensure_logs(parts.metadata, settings.logs)
             if invocation.json:
                 invocation.emit({"metadata": settings.metadata, "ready": True})
             else:
@@ -313,14 +314,22 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
     async def main(stop: asyncio.Event) -> int:
         watch_stdin(stop, wanted=stop_with_stdin)
         await guard(settings, roles.listen_addresses(kind, settings))
-        found: list[Callable[[], Sequence[str]]] = [lambda: (f"the {kind} is not up yet",)]
+        starting = (f"the {kind} is not up yet",)
+        found: list[roles.RunningRole] = []
+
+        def faults() -> Sequence[str]:
+            return found[0].faults() if found else starting
+
+        def unready() -> Sequence[str]:
+            return found[0].unready() if found else starting
+
         async with (
             roles.open_parts(settings) as parts,
-            roles.metrics_page(parts, settings, faults=lambda: found[-1]()) as page,
+            roles.metrics_page(parts, settings, faults=faults, unready=unready) as page,
             roles.running(kind, parts, settings) as role,
             roles.registered(kind, parts, settings, role),
         ):
-            found.append(role.faults)
+            found.append(role)
             announce_role(invocation, kind, role.addresses, page, role.admin)
             process.settle_garbage()
             await _until_failed(role.failed, stop)

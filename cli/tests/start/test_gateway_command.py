@@ -14,7 +14,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from boki_cli.start.gateway_command import listen_address
+from boki_cli.roles import process_settings
+from boki_cli.start.gateway_command import address_of, listen_address
 from boki_common.errors import SettingsError
 from boki_common.net.connection import Address
 
@@ -53,6 +54,13 @@ def test_addresses() -> None:
     assert listen_address("0.0.0.0:7080") == Address("0.0.0.0", 7080)
     with pytest.raises(SettingsError, match="browsers speak TCP"):
         listen_address("unix:///x")
+
+
+def test_where_it_listens_is_a_setting_and_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOKI_GATEWAY_LISTEN", "0.0.0.0:7081")
+    assert address_of(process_settings(None, {})) == Address("0.0.0.0", 7081)
+    assert address_of(process_settings(None, {"gateway.listen": "127.0.0.1:1"})) == Address("127.0.0.1", 1)
+    assert address_of(process_settings(None, {"gateway.listen": "", "gateway.port": 5})) == Address("127.0.0.1", 5)
 
 
 def test_usage(run_boki: RunCommandLine) -> None:

@@ -2,8 +2,9 @@
 
     page = await MetricsPage.start(metrics, host="127.0.0.1", port=7090, faults=lambda: [])
 
-`/metrics` is Prometheus' text format, `/healthz` answers 200 `{"status": "ok"}`, or 503 with the list of faults. A process
-that has no page does not import this, nor the web server below it.
+`/metrics` is Prometheus' text format, `/healthz` answers 200 `{"status": "ok"}`, or 503 with the list of faults, and `/readyz` the
+same of what keeps the process from being of use: an index that is behind, a disk that takes no writes. A process that has no page
+does not import this, nor the web server below it.
 """
 
 from __future__ import annotations
@@ -33,19 +34,22 @@ def add_metrics(page: HttpPage, metrics: Metrics) -> None:
 
 
 class MetricsPage:
-    """The HTTP page of one process: `/metrics` and `/healthz`."""
+    """The HTTP page of one process: `/metrics`, `/healthz` and `/readyz`."""
 
     def __init__(
         self,
         metrics: Metrics,
         faults: Callable[[], Sequence[str]],
+        unready: Callable[[], Sequence[str]],
         allowed_hosts: Sequence[str] = (),
         token: ClusterToken = NO_TOKEN,
     ) -> None:
         self._faults = faults
+        self._unready = unready
         self._page = HttpPage("metrics page", setting="metrics port", allowed_hosts=allowed_hosts, token=token)
         add_metrics(self._page, metrics)
         self._page.get("/healthz", "Whether the process is healthy, and why not.", self._serve_health)
+        self._page.get("/readyz", "Whether the process is of use now, and why not.", self._serve_readiness)
 
     @classmethod
     async def start(
@@ -55,6 +59,7 @@ class MetricsPage:
         host: str,
         port: int,
         faults: Callable[[], Sequence[str]] = tuple,
+        unready: Callable[[], Sequence[str]] = tuple,
         allowed_hosts: Sequence[str] = (),
         token: ClusterToken = NO_TOKEN,
     ) -> MetricsPage:
@@ -64,13 +69,14 @@ class MetricsPage:
             metrics: what to show.
             host: the address to bind; port likewise.
             faults: sentences that say why the process is not healthy; none means healthy.
+            unready: sentences that say why it is of no use yet, or now; none means ready.
             allowed_hosts: names that Host may have beside the usual ones, see `host_rules`.
             token: to be shown by every request, if the cluster has one.
 
         Raises:
             SettingsError: the address cannot be bound.
         """
-        page = cls(metrics, faults, allowed_hosts, token)
+        page = cls(metrics, faults, unready, allowed_hosts, token)
         await page._page.listen(host, port)
         return page
 
@@ -88,3 +94,9 @@ class MetricsPage:
         if faults:
             return answer({"status": "failing", "faults": faults}, 503)
         return answer({"status": "ok"})
+
+    async def _serve_readiness(self, _request: web.Request) -> web.Response:
+        reasons = list(self._unready())
+        if reasons:
+            return answer({"status": "not ready", "reasons": reasons}, 503)
+        return answer({"status": "ready"})

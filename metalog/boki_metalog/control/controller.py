@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
+from boki_common.advertised import advertised
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, InvalidArgument, MetadataError, ProtocolError
 from boki_common.logs import get_logger
@@ -121,7 +122,7 @@ class Controller:
         self._server = await MessageServer.start(address, lambda _: _Visitor(self))
         try:
             await ensure_view(metadata)
-            member = msgspec.json.encode(ControllerMember(str(self._server.address), self.incarnation))
+            member = msgspec.json.encode(ControllerMember(str(self.advertised), self.incarnation))
             self._membership = await Membership.join(metadata, member_path(CONTROLLER_ROLE, self.incarnation), member)
         except BaseException:
             await self._server.close()
@@ -136,6 +137,11 @@ class Controller:
         return self._server.address
 
     @property
+    def advertised(self) -> Address:
+        """Where others reach it, as it lists itself."""
+        return advertised(self.address, self._settings.advertise, key="controller.advertise")
+
+    @property
     def leading(self) -> bool:
         return self._election.leading
 
@@ -144,7 +150,7 @@ class Controller:
         return {
             "role": CONTROLLER_ROLE,
             "incarnation": self.incarnation,
-            "address": str(self.address),
+            "address": str(self.advertised),
             "asks_for_token": self.token.asks,
             "leading": self.leading,
             "policies": [{"name": one.name, "fault": self._faults.get(one.name)} for one in self._policies],

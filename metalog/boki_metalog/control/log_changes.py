@@ -68,7 +68,10 @@ class LogChanges:
         asking: bool = True,
         token: ClusterToken = NO_TOKEN,
         role: str = ADMINISTRATOR,
+        without: str = "",
     ) -> None:
+        """`without`: the incarnation of a sequencer that gets no term, because it is about to end."""
+        self._without = without
         self._token = token
         self._role = role
         self._metadata = metadata
@@ -199,7 +202,7 @@ class LogChanges:
         if living is None:
             living = await self._ask_who_lives()
         self._answered = {one: Address.parse(member.address) for one, member in living.items()}
-        offers = {one: Offer(member.spares[0], member.log) for one, member in living.items()}
+        offers = {one: Offer(member.spares[0], member.log) for one, member in living.items() if one != self._without}
         return term_plan.pair(view, logs, offers)
 
     async def _ask_to_yield(self, installed: Installed) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from boki_common.advertised import advertised
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
     BokiError,
@@ -176,6 +177,16 @@ class Sequencer:
         return self._server.address
 
     @property
+    def advertised(self) -> Address:
+        """Where others reach it, as it lists itself."""
+        return advertised(self.address, self._settings.advertise, key="sequencer.advertise")
+
+    @property
+    def usable(self) -> bool:
+        """Whether it orders a log, or stands by with a spare ledger to order one on."""
+        return self.term != 0 or self._spare.ledger_id is not None
+
+    @property
     def term(self) -> int:
         """The term ordered by this process; 0 while it stands by."""
         return 0 if self.term_server is None or self.term_server.over is not None else self.term_server.term
@@ -197,7 +208,7 @@ class Sequencer:
         return {
             "role": "sequencer",
             "incarnation": self.incarnation,
-            "address": str(self.address),
+            "address": str(self.advertised),
             "asks_for_token": self.token.asks,
             "log": self.log,
             "serving": self.term != 0,
@@ -389,7 +400,7 @@ class Sequencer:
         )
 
     def _member(self, spares: tuple[int, ...]) -> bytes:
-        return msgspec.json.encode(SequencerMember(str(self._server.address), spares, self._standby.only))
+        return msgspec.json.encode(SequencerMember(str(self.advertised), spares, self._standby.only))
 
 
 class _Participant:

@@ -28,6 +28,8 @@ class EngineMember(NamedTuple):
     incarnation: str
     addresses: tuple[str, ...]
     slots: int
+    outside: tuple[str, ...] = ()
+    """Where SDKs of another network reach it."""
 
 
 def parse_index_slots(text: str) -> int:
@@ -65,7 +67,8 @@ def engine_members(listed: Mapping[str, Mapping[str, Any]]) -> list[EngineMember
             slots = parse_index_slots(str(value.get("index_slots", EVERY_SLOT)))
         except InvalidArgument:
             slots = 0  # of a later version
-        found.append(EngineMember(incarnation, tuple(map(str, value.get("addresses", ()))), slots))
+        inside, outside = (tuple(map(str, value.get(key, ()))) for key in ("addresses", "outside"))
+        found.append(EngineMember(incarnation, inside, slots, outside))
     return found
 
 
