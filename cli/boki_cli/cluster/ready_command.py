@@ -7,7 +7,6 @@ supervisors that ask over HTTP themselves cannot. In a container the settings ar
 from __future__ import annotations
 
 import http.client
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -18,6 +17,7 @@ from boki_cli.options import CommandGroup, Invocation, command
 from boki_common.advertised import is_every_address
 from boki_common.errors import SettingsError, Unreachable
 from boki_common.net.connection import Address
+from boki_common.runtime.token_file import read_token
 
 if TYPE_CHECKING:
     from boki_cli.roles import ProcessSettings
@@ -43,7 +43,7 @@ def register(group: CommandGroup) -> None:
         from boki_cli.roles import process_settings
 
         settings = process_settings(invocation.config, {"metrics_listen": metrics, "token_file": invocation.token_file})
-        status, body = asked(page_of(settings), token_in(settings))
+        status, body = asked(page_of(settings), read_token(settings.token_file).shown or "")
         ready_now = status == http.client.OK
         if invocation.json:
             invocation.emit({"ready": ready_now, "said": body})
@@ -60,18 +60,6 @@ def page_of(settings: ProcessSettings) -> Address:
         )
     found = Address.parse(settings.metrics_listen)
     return Address(HERE, found.port) if is_every_address(found.host) else found
-
-
-def token_in(settings: ProcessSettings) -> str:
-    """The cluster token to show, or "". Raises SettingsError: it cannot be read."""
-    if not settings.token_file:
-        return ""
-    try:
-        return next(iter(Path(settings.token_file).read_text().split()), "")
-    except OSError as error:
-        raise SettingsError(
-            f"expected the cluster token in {settings.token_file}, found that it cannot be read: {error.strerror}"
-        ) from error
 
 
 def asked(page: Address, token: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from boki_cli.cluster.ready_command import in_words, page_of, token_in
+from boki_cli.cluster.ready_command import in_words, page_of
 from boki_cli.roles import process_settings
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import SettingsError
@@ -25,15 +25,6 @@ def test_the_page_is_asked_on_this_machine() -> None:
     assert page_of(process_settings(None, {"metrics_listen": "10.0.0.5:1"})) == Address("10.0.0.5", 1)
     with pytest.raises(SettingsError, match="BOKI_METRICS_LISTEN"):
         page_of(process_settings(None, {}))
-
-
-def test_the_token_is_the_first_of_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("new\nold\n")
-    assert token_in(process_settings(None, {"token_file": str(file)})) == "new"
-    assert token_in(process_settings(None, {})) == ""
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        token_in(process_settings(None, {"token_file": str(tmp_path / "none")}))
 
 
 def test_what_a_page_says_is_one_line() -> None:

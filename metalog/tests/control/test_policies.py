@@ -39,7 +39,7 @@ LISTED = "11" * 16
 
 
 async def led(cluster: Any, **settings: float) -> Cluster:
-    chosen = {"vacant_grace_s": 0.0, "absent_s": 0.0, "spare_scan_s": 0.01} | settings
+    chosen: dict[str, Any] = {"vacant_grace_s": 0.0, "absent_s": 0.0, "spare_scan_s": 0.01} | settings
     store = await cluster.store()
     made = Cluster(
         metadata=store,
