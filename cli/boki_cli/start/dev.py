@@ -161,6 +161,12 @@ async def _gateway(stack: AsyncExitStack, parts: Parts, settings: ProcessSetting
         return await stack.enter_async_context(at(FREE_PORT))
 
 
+def listening(settings: ProcessSettings) -> list[Address]:
+    """Where it listens, as far as the settings say it. Raises InvalidArgument."""
+    gateway = [settings.gateway.listen] if settings.gateway.listen else []
+    return [Address.parse(text) for text in (*settings.listen, *gateway)]
+
+
 def bookies_there(data: Path) -> int:
     """The highest number of a bookie that has a directory: so many must be started."""
     numbers = [path.name.removeprefix("bookie-") for path in data.glob("bookie-*")]

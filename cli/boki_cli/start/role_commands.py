@@ -20,7 +20,6 @@ from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_cli.start.listening import guard
 from boki_common import logs
-from boki_common.net.connection import Address
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -170,17 +169,17 @@ def _register_dev(group: CommandGroup) -> None:
         }
         chosen = process_settings(invocation.config, said)
         # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
-        flags = said | {"metadata": all_roles.metadata_address(chosen.data)}
-        defaults = all_roles.copies(bookies)
-        settings = process_settings(invocation.config, flags | _unless_said(chosen, defaults))
+        beneath = {"metadata": all_roles.metadata_address(chosen.data)} | _unless_said(
+            chosen, all_roles.copies(bookies)
+        )
+        settings = process_settings(invocation.config, said | beneath)
         started = max(bookies, all_roles.bookies_there(settings.data))
         begin_logs(invocation, settings)
         announce = _announce_dev(invocation, settings, bookies)
 
         async def main(stop: asyncio.Event) -> int:
             watch_stdin(stop, wanted=stop_with_stdin)
-            at = (*settings.listen, *((settings.gateway.listen,) if settings.gateway.listen else ()))
-            await guard(settings, map(Address.parse, at))
+            await guard(settings, all_roles.listening(settings))
             await all_roles.serve(settings, bookies=started, logs=settings.logs, announce=announce, stop=stop)
             return exit_codes.OK
 
