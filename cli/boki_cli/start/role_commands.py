@@ -160,18 +160,15 @@ def _register_dev(group: CommandGroup) -> None:
             "logs": logs,
             "listen": listen or None,
             "metrics_listen": metrics,
-            "gateway.listen": None if gateway_port is None else "",
-            "gateway.port": gateway_port,
+            **_gateway_at(gateway_port),
             "bookie.salvage": salvage or None,
             "bookie.replace_lost_disk": replace_lost_disk or None,
             "token_file": invocation.token_file,
             "insecure": insecure or None,
         }
-        chosen = process_settings(invocation.config, said)
-        # Replication follows the number of bookies, beneath the settings: the first pass has checked them.
-        beneath = {"metadata": all_roles.metadata_address(chosen.data)} | _unless_said(
-            chosen, all_roles.copies(bookies)
-        )
+        chosen = process_settings(invocation.config, said)  # Replication follows the number of bookies, beneath these.
+        beneath = _unless_said(chosen, all_roles.copies(bookies))
+        said["metadata"] = all_roles.metadata_address(chosen.data)
         settings = process_settings(invocation.config, said | beneath)
         started = max(bookies, all_roles.bookies_there(settings.data))
         begin_logs(invocation, settings)
@@ -206,6 +203,11 @@ def _announce_dev(
         flush()
 
     return announce
+
+
+def _gateway_at(port: int | None) -> dict[str, object]:
+    """What a flag for the port of the gateway says: it wins over an address in the settings."""
+    return {} if port is None else {"gateway.listen": "", "gateway.port": port}
 
 
 def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
