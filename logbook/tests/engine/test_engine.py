@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -106,27 +105,6 @@ async def test_several_addresses(cluster: Cluster, tmp_path_factory: pytest.Temp
         sdk = await Sdk.connect(address)
         assert await sdk.read() == []
         sdk.peer.close()
-
-
-async def test_who_comes_from_outside_is_told_the_outside_addresses_of_all_engines(cluster: Cluster) -> None:
-    def with_a_door(name: str) -> EngineSettings:
-        return dataclasses.replace(
-            SETTINGS, advertise=(name,), outside_listen=("127.0.0.1:0",), outside_advertise=(f"{name}.example:7040",)
-        )
-
-    first = await cluster.make_engine(with_a_door("one"), addresses=(ANYWHERE,))
-    second = await cluster.make_engine(with_a_door("two"), addresses=(ANYWHERE,))
-    await cluster.engine()  # nobody from outside reaches this one
-    inside = {f"one:{first.addresses[0].port}", f"two:{second.addresses[0].port}"}
-    while len(first.engines()) < 3:
-        await asyncio.sleep(0)
-    assert inside < set(first.engines())
-    (door,) = first._outside._servers
-    sdk = Sdk()
-    sdk.peer = await connect_messages(door.address, sdk)
-    answer = msgspec.msgpack.decode(await sdk.peer.call(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1]})))
-    assert set(answer["engines"]) == {"one.example:7040", "two.example:7040"}
-    assert answer["engine"] == first.incarnation
 
 
 async def test_a_port_in_use_is_refused_and_nothing_stays_behind(cluster: Cluster) -> None:

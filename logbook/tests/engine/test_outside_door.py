@@ -1,0 +1,57 @@
+"""SDKs of another network are told the addresses that they reach, and nothing else differs for them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from boki_common.engine import engine_protocol as wire
+from boki_common.errors import BokiError
+from boki_common.net.messages import MessagePeer, connect_messages
+from boki_logbook.settings import EngineSettings
+from boki_logbook.testing.engines import ANYWHERE, EngineCluster
+
+SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)
+
+
+class Nobody:
+    """Whoever only says HELLO."""
+
+    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
+        """Nothing is pushed to it."""
+
+    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+        """The call fails by itself."""
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EngineCluster]:
+    made = EngineCluster()
+    await made.ledgers.start()
+    yield made
+    await made.close()
+
+
+async def test_who_comes_from_outside_is_told_the_outside_addresses_of_all_engines(cluster: EngineCluster) -> None:
+    def with_a_door(name: str) -> EngineSettings:
+        return dataclasses.replace(
+            SETTINGS, advertise=(name,), outside_listen=("127.0.0.1:0",), outside_advertise=(f"{name}.example:7040",)
+        )
+
+    first = await cluster.make_engine(with_a_door("one"), addresses=(ANYWHERE,))
+    second = await cluster.make_engine(with_a_door("two"), addresses=(ANYWHERE,))
+    await cluster.make_engine(SETTINGS, addresses=(ANYWHERE,))  # nobody from outside reaches this one
+    inside = {f"one:{first.addresses[0].port}", f"two:{second.addresses[0].port}"}
+    while len(first.engines()) < 3:
+        await asyncio.sleep(0)
+    assert inside < set(first.engines())
+    (door,) = first._outside._servers
+    peer = await connect_messages(door.address, Nobody())
+    answer = msgspec.msgpack.decode(await peer.call(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1]})))
+    peer.close()
+    assert set(answer["engines"]) == {"one.example:7040", "two.example:7040"}
+    assert answer["engine"] == first.incarnation
