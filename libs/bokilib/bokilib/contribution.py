@@ -67,4 +67,9 @@ def check_fits(one: Contribution, size: int) -> None:
 
 def fits(one: Contribution, size: int) -> bool:
     """Whether it is within the bounds."""
-    return len(one.tags) <= RECORD_TAGS and len(one.expect) <= RECORD_EXPECTATIONS and size <= ATOMIC_BYTES
+    return counts_fit(len(one.tags), len(one.expect), size)
+
+
+def counts_fit(tags: int, expectations: int, size: int) -> bool:
+    """Whether so many, and so many bytes, are within the bounds."""
+    return tags <= RECORD_TAGS and expectations <= RECORD_EXPECTATIONS and size <= ATOMIC_BYTES

@@ -28,7 +28,8 @@ from bokistore.events import AnyEvent
 from bokistore.fold import View
 from bokistore.group_rules import Member, after_conflict, must_see, record_of
 from bokistore.snapshot_reads import Views
-from bokistore.transactions import Transaction
+from bokistore.transaction_rules import Overlay
+from bokistore.transactions import NOTHING, Transaction
 
 JOBS_AT_ONCE: Final = 64
 RETRIES: Final = 32
@@ -149,9 +150,12 @@ class GroupCommit:
             self._rerun_dependents(withdrawn)
             self._kept = [job for job in self._kept if job not in withdrawn]
         if new:
-            await asyncio.gather(*(self._attempt(job, []) for job in new))
+            await asyncio.gather(*(self._attempt(job, NOTHING) for job in new))
+            overlay = Overlay()
+            for job in self._kept:
+                overlay.add(_written(job))
             for job in new:
-                await self._join(job)
+                await self._join(job, overlay)
         record = record_of([_member(job) for job in self._kept])
         by_number = {_member(job).number: job for job in self._kept}
         jobs = [by_number[member.number] for member in record.members]
@@ -162,12 +166,12 @@ class GroupCommit:
             return
         await self._send(record.part, jobs)
 
-    async def _attempt(self, job: _Job[Any], overlay: list[AnyEvent]) -> None:
+    async def _attempt(self, job: _Job[Any], overlay: Overlay) -> None:
         self.runs += 1
         await job.run(Transaction(self._views, job.isolation, job.consistency, trusting=job.trusting, overlay=overlay))
 
-    async def _join(self, job: _Job[Any]) -> None:
-        """Puts a transaction that ran behind those that are to commit before it."""
+    async def _join(self, job: _Job[Any], overlay: Overlay) -> None:
+        """Puts a transaction that ran behind those that are to commit before it; `overlay`: what these wrote."""
         if job.future.done():
             return
         if isinstance(job.error, Trimmed) and job.retries > 0:
@@ -177,7 +181,6 @@ class GroupCommit:
         before = [_member(other) for other in self._kept]
         member = self._member_of(job, ())
         if any(must_see(member, earlier) for earlier in before):
-            overlay = [event for other in self._kept for event in _written(other)]
             await self._attempt(job, overlay)
             if job.future.done():
                 return
@@ -194,6 +197,7 @@ class GroupCommit:
             job.finish()
         else:
             self._kept.append(job)
+            overlay.add(_written(job))
 
     def _member_of(self, job: _Job[Any], ran_on: Sequence[int]) -> Member:
         staging = _transaction(job).staging

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bokilib.contribution import Contribution, fits, joined
+from bokilib.contribution import Contribution, counts_fit, joined
 from bokilib.isolation import Isolation
 
 
@@ -65,16 +65,20 @@ def record_of(members: Sequence[Member], overhead: int = 64) -> Record:
     """The record of as many members as fit, in order; the first is always in, and fails alone if it is too large."""
     taken: list[Member] = []
     waiting: list[Member] = []
-    together = Contribution()
+    tags: set[str] = set()
+    expected: set[str] = set()
     size = overhead
     for member in members:
-        more = joined([together, member.part])
-        if taken and (not fits(more, size + member.size) or any(one.number in member.ran_on for one in waiting)):
+        more_tags, more_expected = tags.union(member.part.tags), expected.union(member.part.expect)
+        if taken and (
+            not counts_fit(len(more_tags), len(more_expected), size + member.size)
+            or any(one.number in member.ran_on for one in waiting)
+        ):
             waiting.append(member)
         else:
             taken.append(member)
-            together, size = more, size + member.size
-    return Record(together, taken, waiting)
+            tags, expected, size = more_tags, more_expected, size + member.size
+    return Record(joined(member.part for member in taken), taken, waiting)
 
 
 class Verdict(NamedTuple):

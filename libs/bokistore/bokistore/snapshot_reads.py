@@ -303,10 +303,12 @@ class Views:
                 )
             return view, len(passed)
         view, folded = base, 0
-        async for read in self.log.between(stream, base.seen + 1, last.seqnum):
+        if last.seqnum <= base.seen:
+            return view, folded
+        async for read in self.log.between(stream, base.seen + 1, last.seqnum - 1):
             seqnum = read.record.seqnum
             view, folded = fold.after_record(view, seqnum, PICKER.of(seqnum, read.envelope, name)), folded + 1
-        return view, folded
+        return fold.after_record(view, last.seqnum, PICKER.of(last.seqnum, await self.log.open(last), name)), folded + 1
 
     async def _walk_back(self, name: str, last: boki.Record, base: View) -> tuple[View | None, list[boki.Record]]:
         """The nearest view below a record, and the records above it, newest first; None: it is farther than one looks.

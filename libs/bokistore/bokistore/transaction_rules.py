@@ -38,6 +38,7 @@ class Staging:
         """Of objects that are written and were not read, what is expected of them instead of the snapshot."""
         self._read: dict[str, None] = {}
         self._events: list[AnyEvent] = []
+        self._placed: tuple[AnyEvent, ...] = ()
         self._written: dict[str, None] = {}
         self._extra: list[Contribution] = []
 
@@ -49,10 +50,14 @@ class Staging:
     @property
     def events(self) -> tuple[AnyEvent, ...]:
         """What it wants written so far, in order. Those of a transaction say where it read."""
-        return tuple(
-            Commit(event.name, event.operations, self.snapshot) if isinstance(event, Commit) else event
-            for event in self._events
-        )
+        if not self.snapshot:
+            return tuple(self._events)
+        if len(self._placed) < len(self._events):  # from then on nothing is added
+            self._placed = tuple(
+                Commit(event.name, event.operations, self.snapshot) if isinstance(event, Commit) else event
+                for event in self._events
+            )
+        return self._placed
 
     @property
     def empty(self) -> bool:
@@ -144,6 +149,25 @@ class Staging:
         expect |= {tags.store_object(name): upto for name, upto in self.unseen.items()}
         events: tuple[Event, ...] = self.events
         return Contribution(self.joined_streams, expect, events)
+
+
+class Overlay:
+    """What transactions wrote that are to commit before another one, in the same record: in order, and by object."""
+
+    def __init__(self) -> None:
+        self.events: Final[list[AnyEvent]] = []
+        self._by_name: Final[dict[str, list[AnyEvent]]] = {}
+
+    def add(self, events: Iterable[AnyEvent]) -> None:
+        """One more transaction."""
+        for event in events:
+            self.events.append(event)
+            if not isinstance(event, Entry):
+                self._by_name.setdefault(event.name, []).append(event)
+
+    def on(self, view: View) -> View:
+        """An object after them: as of the same place."""
+        return with_writes(view, self._by_name.get(view.name, ()))
 
 
 def with_writes(view: View, events: Iterable[AnyEvent]) -> View:

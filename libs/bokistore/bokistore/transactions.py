@@ -24,7 +24,6 @@ from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
 from bokistore import directory_rules
 from bokistore.errors import InTransaction
-from bokistore.events import AnyEvent
 from bokistore.fold import View, apply_all
 from bokistore.open_snapshot import OpenSnapshot
 from bokistore.operations import (
@@ -42,7 +41,9 @@ from bokistore.operations import (
 )
 from bokistore.snapshot_reads import Views, value_at, whole_value
 from bokistore.subjects import Subject
-from bokistore.transaction_rules import Staging, with_writes
+from bokistore.transaction_rules import Overlay, Staging
+
+NOTHING: Final = Overlay()
 
 
 class Transaction:
@@ -59,7 +60,7 @@ class Transaction:
         consistency: ConsistencyName = "session",
         *,
         trusting: bool = False,
-        overlay: Sequence[AnyEvent] = (),
+        overlay: Overlay = NOTHING,
     ) -> None:
         """
         Args:
@@ -97,7 +98,7 @@ class Transaction:
         self._check_open()
         missing = [name for name in dict.fromkeys(names) if name not in self._loaded]
         for base in await self._read(missing) if missing else ():
-            self._loaded[base.name] = self.staging.with_own_writes(with_writes(base, self._overlay))
+            self._loaded[base.name] = self.staging.with_own_writes(self._overlay.on(base))
         for name in names:
             self.staging.reads(name)
         return [self._loaded[name] for name in names]
@@ -138,7 +139,7 @@ class Transaction:
         found: set[str] = set()
         directory_rules.check_collection(collection)
         for directory in await self._views.directories(collection, await self.fixed()):
-            found |= directory_rules.after_events(directory, [*self._overlay, *self.staging.events]).ids
+            found |= directory_rules.after_events(directory, [*self._overlay.events, *self.staging.events]).ids
         self.staging.scans(collection)
         return sorted(found)
 
@@ -146,7 +147,7 @@ class Transaction:
         """The ids in one bucket of a collection's directory. It expects nothing of it: of an id that is there, its object tells."""
         self._check_open()
         directory = await self._views.directory(subject, await self.fixed())
-        return directory_rules.after_events(directory, [*self._overlay, *self.staging.events]).ids
+        return directory_rules.after_events(directory, [*self._overlay.events, *self.staging.events]).ids
 
     # -- writing
 
@@ -200,7 +201,7 @@ class Transaction:
     def _again(self, name: str) -> None:
         base = self.where.bases.get(name)
         if base is not None:
-            self._loaded[name] = self.staging.with_own_writes(with_writes(base, self._overlay))
+            self._loaded[name] = self.staging.with_own_writes(self._overlay.on(base))
 
     def _check_open(self) -> None:
         if self._ended:
