@@ -50,6 +50,10 @@ $(stamp): requirements.lock pyproject.toml
 run: setup ## Shows it at work on a real data set, with processes killed; INPUT=path takes a file of yours.
 	@$(bin)/python -m boki_cli.demo.demo $(if $(INPUT),-- "$(INPUT)")
 
+.PHONY: pipeline
+pipeline: setup java spark ## Flights into books, through Spark, killed and gone on with, compared and drawn; INPUT=path takes a CSV file of yours.
+	@$(bin)/python -m examples.pipeline $(if $(INPUT),"$(INPUT)")
+
 # `alone` are the tests that measure, or own the machine. pytest exits with 5 where PYTEST leaves nothing of one half to run.
 .PHONY: test
 test: setup lint java spark ## Runs the checks and the whole test suite on all cores; PYTEST="-k name" passes options.

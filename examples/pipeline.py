@@ -1,0 +1,312 @@
+"""A data pipeline: flights go into books, Spark follows these and sums up, the sums become a book, Parquet and pictures.
+
+    python -m examples.pipeline [FILE.csv]               (`make pipeline`, `make pipeline INPUT=path`)
+
+    1. a `boki dev` of its own, in the folder
+    2. flights → a book for each airport they left from, with tags; numbered, so that each is there once, whoever was killed how often
+    3. Spark follows these books; of every batch the sums by hour and carrier, and by day, go to the book `results` (exactly once, by the
+       sink) and to Parquet (a folder for each batch, written over when it is run again)
+    4. the program that does this is killed with -9 in the middle of a batch, and begins again
+    5. the sums of book and Parquet are compared with what plain Python computes, and drawn
+
+What is in the folder is gone on from: run it again after Ctrl-C. The exit code is 1 when anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import boki
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORIGINS: Final = ("EWR", "JFK", "LGA")
+RESULTS: Final = "results"
+COLUMNS: Final = ("month", "day", "hour", "carrier", "origin", "dep_delay")
+CHUNK: Final = 5_000
+"""Flights of one call."""
+SCHEMA: Final = "month int, day int, hour int, carrier string, dep_delay double"
+
+
+class Sums(NamedTuple):
+    """What the pipeline computes."""
+
+    delays: dict[tuple[int, str], tuple[int, int]]
+    """(hour, carrier) → how many left with a known delay, and these delays added up, in minutes."""
+    days: dict[tuple[int, int], int]
+    """(month, day) → flights."""
+
+
+# -- the input, and the oracle
+
+
+def load(path: Path | None, rows: int) -> list[dict[str, str]]:
+    """The first flights of a CSV file; without one, of the public data set of `make run`. Exits when columns are missing."""
+    if path is None:
+        from boki_cli.demo.dataset import flights
+
+        text = flights(Path(".cache")).decode()
+    else:
+        text = path.read_text()
+    reader = csv.DictReader(io.StringIO(text))
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise SystemExit(f"expected the columns {', '.join(COLUMNS)} in {path}, found no {', '.join(missing)}")
+    return [row for _, row in zip(range(rows), reader, strict=False) if row["origin"] in ORIGINS]
+
+
+def oracle(flights: Sequence[dict[str, str]]) -> Sums:
+    """The sums, by plain Python."""
+    delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    days: Counter[tuple[int, int]] = Counter()
+    for row in flights:
+        days[int(row["month"]), int(row["day"])] += 1
+        delay = delay_of(row)
+        if delay is not None:
+            count, total = delays[int(row["hour"]), row["carrier"]]
+            delays[int(row["hour"]), row["carrier"]] = count + 1, total + delay
+    return Sums(dict(delays), dict(days))
+
+
+def delay_of(row: dict[str, str]) -> int | None:
+    """Minutes; None of a flight that never left."""
+    text = row["dep_delay"]
+    return int(float(text)) if text not in ("", "NA") else None
+
+
+# -- into books
+
+
+def ingest(client: boki.sync.Client, flights: Sequence[dict[str, str]]) -> None:
+    """Appends the flights of each airport under numbers: what is there already is not appended again."""
+    for origin in ORIGINS:
+        own = [row for row in flights if row["origin"] == origin]
+        writer = client.book(f"flights/{origin}").writer("ingest")
+        for at in range(writer.last, len(own), CHUNK):
+            writer.append_many([record_of(row) for row in own[at : at + CHUNK]], first=at + 1)
+
+
+def record_of(row: dict[str, str]) -> tuple[bytes, list[str]]:
+    """The record of a flight: its data and its tags."""
+    numbers = {name: int(row[name]) for name in ("month", "day", "hour")}
+    data = {**numbers, "carrier": row["carrier"], "dep_delay": delay_of(row)}
+    return json.dumps(data).encode(), [f"carrier/{row['carrier']}", f"day/{row['month']}-{row['day']}"]
+
+
+# -- Spark
+
+
+def summarise(spark: SparkSession, url: str, folder: Path, *, batch_rows: int, die_in: int | None) -> None:
+    """Follows the books to their end. `die_in`: a batch in which the program is killed, after one of its four writes."""
+    from pyspark.sql import functions as F
+
+    def write(frame: DataFrame, batch: int) -> None:
+        frame = frame.select(F.from_json(F.col("data").cast("string"), SCHEMA).alias("f")).select("f.*").persist()
+        delays = frame.where("dep_delay IS NOT NULL").groupBy("hour", "carrier")
+        sums = {
+            "delays": delays.agg(F.count("*").alias("count"), F.sum("dep_delay").cast("bigint").alias("total")),
+            "days": frame.groupBy("month", "day").agg(F.count("*").alias("count")),
+        }
+        for name, one in sums.items():
+            record = one.select(
+                F.to_json(F.struct(F.lit(name).alias("of"), *one.columns)).alias("data"),
+                F.array(F.lit(name)).alias("tags"),
+            )
+            book = record.write.format("boki").option("url", url).option("book", RESULTS)
+            book.option("writeId", name).mode("append").save()
+            if batch == die_in:
+                os.kill(os.getpid(), signal.SIGKILL)
+            one.coalesce(1).write.mode("overwrite").parquet(str(folder / "parquet" / name / f"batch={batch}"))
+        frame.unpersist()
+
+    frames = [
+        spark.readStream.format("boki")
+        .schema("data binary")
+        .option("url", url)
+        .option("book", f"flights/{origin}")
+        .option("startingOffsets", "earliest")
+        .option("maxRecordsPerTrigger", batch_rows)
+        .load()
+        for origin in ORIGINS
+    ]
+    query = reduce(lambda one, other: one.union(other), frames).writeStream.foreachBatch(write)
+    query.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+
+
+# -- what came of it
+
+
+def of_book(client: boki.sync.Client) -> Sums:
+    """The sums of the book `results`."""
+    rows: list[dict[str, Any]] = []
+    for name in ("delays", "days"):
+        for record in client.book(RESULTS).read(name):
+            assert isinstance(record, boki.Record)
+            rows.append(json.loads(record.data))
+    return added_up(rows)
+
+
+def of_parquet(folder: Path) -> Sums:
+    """The sums of the Parquet files."""
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = []
+    for name in ("delays", "days"):
+        for path in sorted((folder / "parquet" / name).glob("batch=*/*.parquet")):
+            rows += [{"of": name, **row} for row in pq.ParquetFile(path).read().to_pylist()]
+    return added_up(rows)
+
+
+def added_up(rows: Sequence[dict[str, Any]]) -> Sums:
+    """Sums of all batches."""
+    delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    days: Counter[tuple[int, int]] = Counter()
+    for row in rows:
+        if row["of"] == "days":
+            days[row["month"], row["day"]] += row["count"]
+        else:
+            count, total = delays[row["hour"], row["carrier"]]
+            delays[row["hour"], row["carrier"]] = count + row["count"], total + row["total"]
+    return Sums(dict(delays), dict(days))
+
+
+def draw(sums: Sums, folder: Path) -> list[Path]:
+    """Two pictures: mean delays by hour and carrier, flights a day."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    hours = sorted({hour for hour, _ in sums.delays})
+    carriers = sorted({carrier for _, carrier in sums.delays})
+    grid = [[_mean(sums.delays.get((hour, carrier))) for hour in hours] for carrier in carriers]
+    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+    image = axes.imshow(grid, aspect="auto", cmap="magma_r")
+    axes.set_xticks(range(len(hours)), [str(hour) for hour in hours])
+    axes.set_yticks(range(len(carriers)), carriers)
+    axes.set_xlabel("scheduled hour of departure")
+    axes.set_ylabel("carrier")
+    axes.set_title("Mean departure delay")
+    figure.colorbar(image, label="minutes")
+    figure.savefig(folder / "delays.png", dpi=120)
+    plt.close(figure)
+    days = sorted(sums.days)
+    figure, axes = plt.subplots(figsize=(9, 3.5), layout="constrained")
+    axes.plot(range(len(days)), [sums.days[day] for day in days], linewidth=1)
+    firsts = [at for at, day in enumerate(days) if day[1] == 1]
+    axes.set_xticks(firsts, [f"{days[at][0]:02}" for at in firsts])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("month")
+    axes.set_title("Departures a day")
+    figure.savefig(folder / "rate.png", dpi=120)
+    plt.close(figure)
+    return [folder / "delays.png", folder / "rate.png"]
+
+
+def _mean(known: tuple[int, int] | None) -> float:
+    return known[1] / known[0] if known else float("nan")
+
+
+# -- processes
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A `boki dev` on the data in a folder; gives its address."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
+    with (
+        (folder / "dev.log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            found = (re.search(r"boki://[\w.]+:[1-9]\d*", line) for line in process.stdout)
+            address = next((one[0] for one in found if one), None)
+            if address is None:
+                raise SystemExit(f"boki dev does not start: see {folder / 'dev.log'}")
+            yield address
+        finally:
+            process.terminate()
+
+
+def worker(options: argparse.Namespace) -> None:
+    """What may be killed at any time: ingest, and Spark."""
+    from boki_spark.session import local_session
+
+    with boki.sync.connect(options.url) as client:
+        ingest(client, load(options.input, options.rows))
+    spark = local_session(options.folder / "spark")
+    try:
+        summarise(spark, options.url, options.folder, batch_rows=options.batch_rows, die_in=options.die_in)
+    finally:
+        spark.stop()
+
+
+def work(options: argparse.Namespace, url: str, *extra: str) -> int:
+    """Runs `worker` as a process; returns its exit code."""
+    command = [sys.executable, "-m", "examples.pipeline", "--worker", "--url", url, "--folder", str(options.folder)]
+    command += ["--rows", str(options.rows), "--batch-rows", str(options.batch_rows), *extra]
+    if options.input is not None:
+        command.append(str(options.input))
+    return subprocess.run(command, check=False, env=dict(os.environ, SPARK_LOCAL_IP="127.0.0.1")).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the pipeline. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="examples.pipeline", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("input", nargs="?", type=Path, help="a CSV file with the columns of the flights")
+    parser.add_argument("--folder", type=Path, default=Path("build/pipeline"))
+    parser.add_argument("--rows", type=int, default=10**9, help="flights, at most")
+    parser.add_argument(
+        "--batch-rows", type=int, default=60_000, help="flights of all books in one batch of Spark, roughly"
+    )
+    parser.add_argument("--die-in", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--url", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.folder = options.folder.resolve()
+    if options.worker:
+        worker(options)
+        return 0
+    expected = oracle(load(options.input, options.rows))
+    with cluster(options.folder) as url:
+        if not (options.folder / "checkpoint").exists():
+            print("flights → books → Spark, killed in its second batch")
+            killed = work(options, url, "--die-in", "1")
+            print(f"ended with {killed}; begins again")
+        code = work(options, url)
+        if code:
+            print(f"the pipeline ended with {code}", file=sys.stderr)
+            return 1
+        with boki.sync.connect(url) as client:
+            found = {"book": of_book(client), "Parquet": of_parquet(options.folder)}
+    for name, sums in found.items():
+        if sums != expected:
+            print(f"the {name} differs from the oracle", file=sys.stderr)
+            return 1
+    for path in draw(expected, options.folder / "pictures"):
+        print(path)
+    print(f"{sum(expected.days.values())} flights, {len(expected.delays)} sums by hour and carrier: equal to oracle")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
