@@ -36,17 +36,17 @@ class Election:
 
     async def won(self) -> None:
         """Stands for election until it is won. Raises MetadataUnavailable, MetadataUnknown: stand again."""
+        if self.leading:
+            return
         await ensure_path(self._metadata, paths.parent_of(self._path))
-        while not self.leading:
-            watch = self._metadata.watch(self._path)
-            try:
-                if await self._take():
-                    self.leading = True
-                    self._guard = asyncio.get_running_loop().create_task(self._watch_node())
-                    return
+        watch = self._metadata.watch(self._path)  # one for all rounds: a new one may be told for nothing at its start
+        try:
+            while not await self._take():
                 await watch.changed()
-            finally:
-                watch.close()
+        finally:
+            watch.close()
+        self.leading = True
+        self._guard = asyncio.get_running_loop().create_task(self._watch_node())
 
     async def leader(self) -> bytes | None:
         """Who leads, as he named himself. Raises MetadataUnavailable."""

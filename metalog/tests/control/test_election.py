@@ -33,6 +33,35 @@ async def test_the_next_one_leads_when_the_leader_resigns(cluster: Any) -> None:
     assert await second.leader() is None
 
 
+async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -> None:
+    """ZooKeeper's watches are told once for nothing when they are set."""
+    first, _ = stand(await cluster.store(), b"a")
+    await first.won()
+    store = await cluster.store()
+    asked: list[str] = []
+    before = store.watch
+
+    def told_for_nothing(path: str) -> Any:
+        watch = before(path)
+        watch.tell()
+        return watch
+
+    def count(operation: str, path: str) -> Fault:
+        asked.append(operation)
+        return Fault.NONE
+
+    store.watch = told_for_nothing
+    store.faults = count
+    second, _ = stand(store, b"b")
+    waiting = asyncio.ensure_future(second.won())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert asked.count("create") <= 3, "its parent, itself, and once more for nothing"
+    await first.resign()
+    await waiting
+    await second.resign()
+
+
 async def test_the_next_one_leads_when_the_session_ends(cluster: Any) -> None:
     store = await cluster.store()
     first, told = stand(store, b"a")
