@@ -1,11 +1,13 @@
 """Trims of many streams as few commands: what goes is collected, and leaves together.
 
-At most 512 pairs a command: one of 4,096 stops an engine for 13 ms. Of a stream the highest mark counts. What is not flushed
-when a process dies is trimmed by whoever computes the marks again: they follow from what is in the log.
+At most 512 pairs a command: one of 4,096 stops an engine for 13 ms. Tags that were added together go together: a command forgets
+streams at one place of the log, and who knows something by several streams is to find all of them or none. Of a stream the highest
+mark counts. What is not flushed when a process dies is trimmed by whoever computes the marks again: they follow from what is in the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from bokilib.ports import BookPort
@@ -20,27 +22,52 @@ class Trimmer:
 
     def __init__(self, book: BookPort) -> None:
         self._book = book
-        self._marks: dict[str, int] = {}
-        self._forgets: dict[str, int] = {}
+        self._marks: dict[tuple[str, ...], dict[str, int]] = {}
+        self._forgets: dict[tuple[str, ...], dict[str, int]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._marks) + len(self._forgets)
+        return self._count
 
     def add(self, tag: str, before: int, *, forget: bool = False) -> None:
         """Of a stream nothing below `before` is needed any more; with `forget`, nor that there was one."""
-        marks = self._forgets if forget else self._marks
-        if before > marks.get(tag, 0) and (tag in marks or len(self) < PENDING):
-            marks[tag] = before
+        self.add_together({tag: before}, forget=forget)
+
+    def add_together(self, marks: Mapping[str, int], *, forget: bool = False) -> None:
+        """The same of up to 512 streams, by one command."""
+        assert 0 < len(marks) <= PAIRS, "what goes together fits a command"
+        pending = self._forgets if forget else self._marks
+        streams = tuple(sorted(marks))
+        known = pending.get(streams)
+        if known is None:
+            if self._count + len(marks) > PENDING:
+                return
+            self._count += len(marks)
+        pending[streams] = {tag: max(before, (known or {}).get(tag, 0)) for tag, before in marks.items()}
 
     async def flush(self) -> int:
         """Orders what was collected; returns how many commands it took. What fails is kept, and may be flushed again."""
         commands = 0
-        for marks, forget in ((self._marks, False), (self._forgets, True)):
-            while marks:
-                pairs = list(marks.items())[:PAIRS]
-                await self._book.trim([(tag, before) for tag, before in pairs], forget=forget)
+        for pending, forget in ((self._marks, False), (self._forgets, True)):
+            while pending:
+                sent = dict(_command(pending))
+                marks: dict[str, int] = {}
+                for together in sent.values():
+                    marks |= {tag: max(before, marks.get(tag, 0)) for tag, before in together.items()}
+                await self._book.trim(list(marks.items()), forget=forget)
                 commands += 1
-                for tag, before in pairs:
-                    if marks.get(tag) == before:
-                        del marks[tag]
+                for streams, together in sent.items():
+                    if pending.get(streams) == together:
+                        del pending[streams]
+                        self._count -= len(streams)
         return commands
+
+
+def _command(pending: Mapping[tuple[str, ...], dict[str, int]]) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
+    """What of it goes first, whole."""
+    pairs = 0
+    for streams, marks in pending.items():
+        pairs += len(marks)
+        if pairs > PAIRS:
+            return
+        yield streams, dict(marks)

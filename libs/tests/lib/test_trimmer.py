@@ -68,3 +68,29 @@ async def test_it_is_bounded(book: boki.Book, monkeypatch: pytest.MonkeyPatch) -
     for tag in ("a", "b", "c", "a"):
         trimmer.add(tag, len(trimmer) + 5)
     assert len(trimmer) == 2
+
+
+async def test_what_was_added_together_is_never_split(book: boki.Book) -> None:
+    """A command forgets at one place: half of an id would be an id without a beginning."""
+    await book.append(b"x")
+    counted = FaultyBook(book)
+    trimmer = Trimmer(counted)
+    for number in range(400):
+        trimmer.add_together({f"own{number}": 7, f"wf{number}": 8, f"part{number % 3}": number + 1}, forget=True)
+    assert await trimmer.flush() == 3
+    for number in range(400):
+        (where,) = [what for what in counted.operations if f"'own{number}'" in what]
+        assert f"'wf{number}', 8)" in where and f"'part{number % 3}'" in where
+    assert max(what.count("('") for what in counted.operations) <= 512
+    assert len(trimmer) == 0
+
+
+async def test_of_a_stream_in_several_companies_the_highest_mark_counts(book: boki.Book) -> None:
+    seqnums = [await book.append(b"", tags=["a", "b"]) for _ in range(4)]
+    trimmer = Trimmer(book)
+    trimmer.add_together({"a": seqnums[1], "b": seqnums[1]})
+    trimmer.add("a", seqnums[3])
+    trimmer.add_together({"b": seqnums[1], "a": seqnums[2]})
+    assert await trimmer.flush() == 1
+    assert [item.seqnum async for item in book.read("a")] == seqnums[3:]
+    assert [item.seqnum async for item in book.read("b")] == seqnums[1:]
