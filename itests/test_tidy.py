@@ -36,6 +36,7 @@ MAY_SLEEP: Final = {
     "itests/museum/ledger_world.py": "runs in the simulator's virtual time: nothing waits",
     "itests/support/zookeeper.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/read/test_tail_schedules.py": "its loop has virtual time: nothing waits",
+    "libs/tests/flow/test_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/shop.py": "a workflow's sleep is a record of the log: its duration is the subject",
     "libs/tests/flow/test_flow_loop.py": "its loop has a time that the test tells: nothing waits",
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",

@@ -85,6 +85,12 @@ class Signature:
         return _typed(self._kinds().get("return", Any), value)
 
 
+def names_of(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The names of the module that a function is of."""
+    names: Mapping[str, Any] = getattr(function, "__globals__", {})
+    return names
+
+
 def _typed(kind: Any, value: Json) -> Any:
     if kind is Any or kind is inspect.Parameter.empty:
         return value

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import boki
 from bokiflow import inspection, records
-from bokiflow.calls import Workflow
+from bokiflow.calls import Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import NoSuchWorkflow
 from bokiflow.flow_events import PICKER, Cancelled, Emitted, Ended, Incoming, Signalled
@@ -70,7 +70,7 @@ class Handle(Generic[R]):
         if outcome.cancelled:
             raise WorkflowCancelled(f"workflow {self.id!r} was cancelled")
         if outcome.error is not None:
-            raise error_of(outcome.error)
+            raise error_of(outcome.error, None if self._workflow is None else names_of(self._workflow.function))
         return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))
 
     async def status(self) -> Status:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import xxhash
 
 from bokiflow import flow_events as events
-from bokiflow.calls import AnyStep, Workflow
+from bokiflow.calls import AnyStep, Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
@@ -283,7 +283,7 @@ class Instance:
             self.effects.append((Begun(self.id, key, step.name), Spawn()))
         self.asks.append(RunBody(key, step, args, options))
         wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options))
-        outcome = await self._wait(key, wait)
+        outcome = await self._wait(key, wait, step.function)
         return step.signature.result(outcome.value)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -295,7 +295,7 @@ class Instance:
         self.effects.append((made, Spawn(workflow, stored)))
         wait = _Wait(self._loop.create_future(), workflow.name, made.digest, child)
         try:
-            outcome = await self._wait(key, wait)
+            outcome = await self._wait(key, wait, workflow.function)
         except asyncio.CancelledError:
             if not wait.future.done() or wait.future.cancelled():
                 told = events.Cancelled(child, "its parent does not wait for it any more")
@@ -303,7 +303,7 @@ class Instance:
             raise
         return workflow.signature.result(outcome.value)
 
-    async def _wait(self, key: str, wait: _Wait) -> Outcome:
+    async def _wait(self, key: str, wait: _Wait, function: Callable[..., Any]) -> Outcome:
         self.pending[key] = wait
         try:
             outcome: Outcome = await wait.future
@@ -316,7 +316,7 @@ class Instance:
         if outcome.cancelled:
             raise WorkflowCancelled(f"{wait.child} was cancelled")
         if outcome.error is not None:
-            raise error_of(outcome.error)
+            raise error_of(outcome.error, names_of(function))
         return outcome
 
     async def receive(self, topic: str) -> Any:

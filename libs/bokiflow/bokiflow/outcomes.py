@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -71,9 +72,13 @@ def _plain(value: object) -> bool:
     return True
 
 
-def error_of(failure: Failure) -> BaseException:
-    """The error, made anew: without calling its class, so that nothing else happens."""
-    kind = _class_of(failure.type)
+def error_of(failure: Failure, names: Mapping[str, Any] | None = None) -> BaseException:
+    """The error, made anew: without calling its class, so that nothing else happens.
+
+    Args:
+        names: of the module of the function that raised it, where its class is looked for first.
+    """
+    kind = _class_of(failure.type, names or {})
     if kind is None:
         return StepFailed(f"{failure.type}: {failure.message}", type=failure.type)
     args = failure.args if isinstance(failure.args, list) else [failure.message]
@@ -86,10 +91,14 @@ def error_of(failure: Failure) -> BaseException:
     return made
 
 
-def _class_of(name: str) -> type[Exception] | None:
+def _class_of(name: str, names: Mapping[str, Any]) -> type[Exception] | None:
     """A class of errors that this program has imported already."""
     module, _, qualified = name.partition(":")
-    found: Any = builtins if module == "builtins" else sys.modules.get(module)
-    for part in qualified.split("."):
+    first, *rest = qualified.split(".")
+    if names.get("__name__") == module and first in names:
+        found = names[first]
+    else:
+        found = getattr(builtins if module == "builtins" else sys.modules.get(module), first, None)
+    for part in rest:
         found = getattr(found, part, None)
     return found if isinstance(found, type) and issubclass(found, Exception) else None

@@ -44,6 +44,14 @@ def test_errors_come_back_as_their_class_with_what_of_them_is_json() -> None:
     assert isinstance(back(NotEncodable("no")), NotEncodable)
 
 
+def test_a_class_is_looked_for_among_the_names_of_the_function_first() -> None:
+    failure = Failure("made.up:Declined.Inner", "no", ["visa"])
+    Declined.Inner = ValueError  # type: ignore[attr-defined]
+    found = error_of(failure, {"__name__": "made.up", "Declined": Declined})
+    assert repr(found) == "ValueError('visa')"
+    assert isinstance(error_of(failure), StepFailed)
+
+
 def test_arguments_that_are_no_json_come_back_as_text() -> None:
     assert back(KeyError(object)).args == (str(object),)
 
