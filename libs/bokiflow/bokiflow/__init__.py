@@ -35,7 +35,7 @@ from bokiflow.errors import (
 )
 from bokiflow.flow import Flow
 from bokiflow.handles import Handle
-from bokiflow.in_workflow import as_completed, emit, now_ms, patched, random, recv, send, unique, workflow_id
+from bokiflow.in_workflow import as_completed, emit, now_ms, patched, random, recv, send, transact, unique, workflow_id
 from bokiflow.inspection import Done, Known
 from bokiflow.instance_state import Status
 from bokiflow.retry_rules import Retry
@@ -72,6 +72,7 @@ __all__ = [
     "random",
     "recv",
     "send",
+    "transact",
     "unique",
     "workflow_id",
 ]

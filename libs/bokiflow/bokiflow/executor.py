@@ -20,7 +20,7 @@ from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies, Clock
 from bokiflow import flow_events as events
-from bokiflow import records
+from bokiflow import records, transactional
 from bokiflow.body import run_body, within_bounds
 from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
 from bokiflow.flow_events import Incoming, Started
@@ -28,6 +28,7 @@ from bokiflow.flush import Batch, Entry, Flush
 from bokiflow.history import Recorded, in_order
 from bokiflow.instance import Instance, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.outcomes import Outcome, failed
+from bokiflow.transactional import Ran, RunTransaction
 from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
 
@@ -96,8 +97,8 @@ class _Child(NamedTuple):
     key: str
 
 
-_Item: TypeAlias = _Result | _Due | _Came
-_After: TypeAlias = RunBody | events.Ended
+_Item: TypeAlias = _Result | _Due | _Came | Ran
+_After: TypeAlias = RunBody | RunTransaction | events.Ended
 
 
 class Executor:
@@ -127,7 +128,9 @@ class Executor:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._appending: asyncio.Task[None] | None = None
         self._outer: Final = asyncio.get_running_loop()
+        self._transactions: dict[str, RunTransaction] = {}
         self._scheduled = False
+        self._committing = False
         self._ending = False
         self._over = False
 
@@ -191,9 +194,57 @@ class Executor:
 
     def _pump(self) -> None:
         self._scheduled = False
-        while self._inbox and not self._ending:
-            self._tell(self._inbox.popleft())
+        while self._inbox and not self._ending and not self._committing:
+            first = self._inbox[0]
+            if isinstance(
+                first, Ran
+            ):  # its record is one of this workflow's: it waits for those before, and the next for it
+                if self._appending is not None or not self._flush.clean:
+                    break
+                self._commit(first)
+            else:
+                self._tell(first)
+            self._inbox.popleft()
             self._collect()
+        self._send()
+
+    def _commit(self, ran: Ran) -> None:
+        wait, ask = self.instance.pending.get(ran.key), self._transactions.pop(ran.key, None)
+        if wait is None or ask is None:  # nobody waits for it any more
+            ran.tx.end()
+            return
+        now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
+        event = events.Transacted(self.id, ran.key, wait.name, wait.digest, now_ms, ran.outcome, self._flush.seen)
+        self._committing = True
+        self._appending = self._outer.create_task(
+            self._append_transaction(ask, ran, event), name="bokiflow transaction"
+        )
+
+    async def _append_transaction(self, ask: RunTransaction, ran: Ran, event: events.Transacted) -> None:
+        try:
+            became = await transactional.commit(ask, ran, records.own(self._place, event, self._held))
+        except asyncio.CancelledError:
+            raise
+        except BokiError as error:
+            log.warning("a workflow is given up for now", id=self.id, error=str(error))
+            became = transactional.PARK
+        except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
+            self._outer.call_soon(self._block, error)
+            return
+        if became == transactional.PARK:
+            self._outer.call_soon(self._park)
+        else:
+            self._outer.call_soon(self._guarded, lambda: self._committed(ask, event if not became else None))
+
+    def _committed(self, ask: RunTransaction, event: events.Transacted | None) -> None:
+        """It is in the log; or (None) it lost to others, and is run again."""
+        self._appending, self._committing = None, False
+        if event is not None:
+            self.instance.deliver(event, event.at_ms)
+            self._collect()
+        elif ask.key in self.instance.pending:
+            self._begin_body(ask)
+        self._schedule()
         self._send()
 
     def _tell(self, item: _Item) -> None:
@@ -203,6 +254,7 @@ class Executor:
             instance.deliver(item.event, item.time_ms)
             return
         now_ms = max(instance.now_ms, self._host.clock.now_ms())
+        assert not isinstance(item, Ran)
         if isinstance(item, _Due):
             if self._timers.pop(item.key, None) is not None:
                 self._happened(events.Fired(self.id, item.key, now_ms))
@@ -224,7 +276,7 @@ class Executor:
             self._flush.add(Entry(event, tags=_tags(event, spawn)))
         while instance.asks:
             ask = instance.asks.popleft()
-            if isinstance(ask, RunBody):
+            if isinstance(ask, RunBody | RunTransaction):
                 self._ask_body(ask)
             elif isinstance(ask, StopBody):
                 body = self._bodies.pop(ask.key, None)
@@ -245,10 +297,10 @@ class Executor:
         self._flush.add(Entry(ended))
         self._flush.after(ended)
 
-    def _ask_body(self, ask: RunBody) -> None:
+    def _ask_body(self, ask: RunBody | RunTransaction) -> None:
         if ask.key not in self.instance.pending:
             return
-        if ask.key in self.instance.begun:
+        if isinstance(ask, RunBody) and ask.key in self.instance.begun:
             error = StepInterrupted(f"step {ask.step.name!r} was begun, and it is not known how it ended")
             self._inbox.append(_Result(ask.key, failed(error)))
             self._schedule()
@@ -405,19 +457,30 @@ class Executor:
                 self._stop()
                 self._host.ended(self.id, after)
             elif after.key in self.instance.pending and after.key not in self._bodies:
-                body = self._outer.create_task(self._body(after), name=f"bokiflow body {after.step.name}")
-                self._bodies[after.key] = body
+                self._begin_body(after)
 
-    async def _body(self, ask: RunBody) -> None:
+    def _begin_body(self, ask: RunBody | RunTransaction) -> None:
+        self._bodies[ask.key] = self._outer.create_task(self._body(ask), name=f"bokiflow body of {self.id}")
+
+    async def _body(self, ask: RunBody | RunTransaction) -> None:
+        outcome: Outcome | Ran
         try:
-            outcome = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+            if isinstance(ask, RunTransaction):
+                outcome = await transactional.run(ask, self._host.log)
+            else:
+                outcome = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
         except asyncio.CancelledError:
             if self._bodies.get(ask.key) is not asyncio.current_task():
                 raise
-            outcome = failed(RuntimeError(f"step {ask.step.name!r} raised CancelledError, and nobody had cancelled it"))
+            name = ask.name if isinstance(ask, RunTransaction) else ask.step.name
+            outcome = failed(RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it"))
         if self._bodies.get(ask.key) is asyncio.current_task():
             del self._bodies[ask.key]
-            self._inbox.append(_Result(ask.key, outcome))
+            if isinstance(outcome, Ran) and isinstance(ask, RunTransaction):
+                self._transactions[ask.key] = ask
+                self._inbox.append(outcome)
+            elif isinstance(outcome, Outcome):
+                self._inbox.append(_Result(ask.key, outcome))
             self._schedule()
 
     # -- the end of it here

@@ -5,7 +5,7 @@ claim):
 
 | event | is it delivered to the code, or did the code do it? |
 |---|---|
-| Stepped, Fired | delivered: the outcome of a step, a timer that is due |
+| Stepped, Transacted, Fired | delivered: the outcome of a step or a transaction, a timer that is due |
 | Begun, Sleeping, Invoked, Sent, Emitted, Patched | done by the code: compared in a replay (Sleeping is for people) |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
@@ -72,6 +72,18 @@ class Stepped(Event, tag="flow.step", frozen=True):
     digest: str
     at_ms: int
     outcome: Outcome
+
+
+class Transacted(Event, tag="flow.txn", frozen=True):
+    """A transaction of a store committed, in this record. `seen`: as the record's own, which is the store's here."""
+
+    id: str
+    key: str
+    name: str
+    digest: str
+    at_ms: int
+    outcome: Outcome
+    seen: int
 
 
 class Fired(Event, tag="flow.timer", frozen=True):
@@ -177,12 +189,12 @@ class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
 
 
 OwnEvent: TypeAlias = Started | Claimed | Ended
-Delivered: TypeAlias = Stepped | Fired
+Delivered: TypeAlias = Stepped | Transacted | Fired
 Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Sleeping | Incoming | PartitionClaimed | PartitionCheckpoint
 
-DELIVERED: Final = (Stepped, Fired)
+DELIVERED: Final = (Stepped, Transacted, Fired)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 

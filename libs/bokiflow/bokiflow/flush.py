@@ -107,6 +107,11 @@ class Flush(Generic[A]):
             return self._take_open()
         return None
 
+    @property
+    def clean(self) -> bool:
+        """Whether all that happened is in the log, or under way to it."""
+        return not (self._closed or self._open.due or self._open.after)
+
     def _take_open(self) -> Batch[A]:
         found = self._open
         self._open = Batch(self.seen)

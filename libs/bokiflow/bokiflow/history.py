@@ -21,6 +21,7 @@ from bokiflow.flow_events import (
     Incoming,
     Sleeping,
     Started,
+    Transacted,
 )
 
 Own: TypeAlias = Delivered | Effect | Sleeping
@@ -59,6 +60,8 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
             incoming.append(event)
         elif isinstance(event, (*DELIVERED, *EFFECTS, Sleeping)):
             own.append(event)
+            if isinstance(event, Transacted):
+                seen = event.seen
         elif isinstance(event, Started):
             started = event
     return Recorded(seqnum, time_ms, seen, tuple(own), tuple(incoming), started)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from bokiflow.calls import context
 from bokiflow.errors import NotInWorkflow
 from bokiflow.instance import Instance
+from bokiflow.transactional import TX, TransactionalStore
 from bokilib.codec import Json
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -24,6 +28,19 @@ def _instance() -> Instance:
 async def recv(topic: str = "") -> Json:
     """The next value that was sent under a topic; it waits for one. `async with asyncio.timeout(…)` bounds the wait, durably."""
     return cast(Json, await _instance().receive(topic))
+
+
+async def transact(
+    store: TransactionalStore[TX], body: Callable[Concatenate[TX, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+) -> R:
+    """Runs `body(tx, …)` as a transaction of a store; its outcome and what it wrote are one record, which happens once.
+
+    It is run again while it loses to others, so it must do nothing outside of `tx`. What it raises undoes it, and is raised here.
+
+    Args:
+        store: of the worker's `Log`: `log = bokilib.Log(book); store = BokiStore(log)`, `Worker(app, log)`.
+    """
+    return cast(R, await _instance().transact(store, partial(body, **options) if options else body, args))
 
 
 def send(id: str, topic: str, value: object) -> None:

@@ -129,6 +129,7 @@ async def done(log: Log, id: str) -> AsyncIterator[Done]:
 def _done(record: boki.Record, event: AnyFlowEvent) -> Done:
     kinds: dict[type[AnyFlowEvent], tuple[str, str]] = {
         events.Stepped: ("step", "name"),
+        events.Transacted: ("transact", "name"),
         events.Fired: ("timer", ""),
         events.Begun: ("begun", "name"),
         events.Sleeping: ("sleep", "due_ms"),

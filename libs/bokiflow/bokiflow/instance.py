@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import xxhash
 
 from bokiflow import flow_events as events
-from bokiflow.calls import AnyStep, Workflow, names_of
+from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
@@ -30,6 +30,7 @@ from bokiflow.flush import EVENT_BYTES
 from bokiflow.history import Own, Told
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
 from bokiflow.plain import as_json
+from bokiflow.transactional import RunTransaction, TransactionalStore
 from bokilib.codec import Json
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
@@ -64,7 +65,7 @@ class UnsetTimer(NamedTuple):
     key: str
 
 
-Ask: TypeAlias = RunBody | StopBody | SetTimer | UnsetTimer
+Ask: TypeAlias = RunBody | RunTransaction | StopBody | SetTimer | UnsetTimer
 
 
 class Spawn(NamedTuple):
@@ -179,7 +180,7 @@ class Instance:
         Raises:
             NonDeterminism: the code does not wait for it.
         """
-        if isinstance(event, events.Stepped):
+        if isinstance(event, events.Stepped | events.Transacted):
             self._at(event.at_ms)
             self._stepped(event)
         elif isinstance(event, events.Fired):
@@ -194,7 +195,7 @@ class Instance:
     def _at(self, time_ms: int) -> None:
         self._loop.now_ms = max(self._loop.now_ms, time_ms)
 
-    def _stepped(self, event: events.Stepped) -> None:
+    def _stepped(self, event: events.Stepped | events.Transacted) -> None:
         wait = self.pending.get(event.key)
         expected = f"step {event.name!r} ({event.key})"
         if wait is None:
@@ -318,6 +319,15 @@ class Instance:
         if outcome.error is not None:
             raise error_of(outcome.error, names_of(function))
         return outcome
+
+    async def transact(self, store: TransactionalStore[Any], body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """See `in_workflow.transact`."""
+        key = self._loop.next_key()
+        name = getattr(body, "__name__", "transaction")
+        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args)))
+        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}))
+        outcome = await self._wait(key, wait, body)
+        return Signature(body).result(outcome.value)
 
     async def receive(self, topic: str) -> Any:
         """The next value of a topic: each is received once."""

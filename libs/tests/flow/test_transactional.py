@@ -1,0 +1,114 @@
+"""Transactions of a store as steps: the outcome and the writes are one record."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, Worker
+from bokilib.log import Log
+from bokilib.ports import BookPort
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from bokistore import BokiStore, StoreSettings, Transaction
+from libs.tests.flow.conftest import Inline
+from libs.tests.flow.test_executor import while_alive
+
+
+class Bank:
+    """A process: a store and a worker of one log."""
+
+    def __init__(self, book: BookPort) -> None:
+        self.app = App("bank")
+        self.log = Log(book)
+        self.store = BokiStore(self.log, settings=StoreSettings(checkpoints=False))
+        self.worker = Worker(self.app, self.log, name="w", bodies=Inline())
+
+        async def move(tx: Transaction, cents: int) -> int:
+            left = await tx["ann"].get("cents", 10)
+            assert isinstance(left, int)
+            if left < cents:
+                raise ValueError(f"only {left}")
+            tx["ann"].set("cents", left - cents)
+            tx["bob"].inc("cents", cents)
+            return left - cents
+
+        @self.app.step
+        async def note(cents: int) -> int:
+            return cents
+
+        @self.app.workflow
+        async def pay(cents: int) -> list[int]:
+            before = await note(cents)
+            left = await bokiflow.transact(self.store, move, cents)
+            return [before, left, await note(left)]
+
+        @self.app.workflow
+        async def both(cents: int) -> list[int]:
+            return list(
+                await asyncio.gather(*(bokiflow.transact(self.store, move, cents) for _ in range(3)), note(1), note(2))
+            )
+
+        self.pay, self.both = pay, both
+
+
+async def pay(book: BookPort) -> None:
+    bank = Bank(book)
+
+    async def work() -> None:
+        async with bank.worker:
+            while True:
+                try:
+                    handle = await bank.worker.start(bank.pay.call(3), id="x")
+                    break
+                except boki.OutcomeUnknown:
+                    pass
+            assert await handle.result() == [3, 7, 7]
+
+    await while_alive(book, work())
+
+
+async def paid_once(book: boki.Book) -> None:
+    values = await BokiStore(book).values(["ann", "bob"], consistency="linearizable")
+    assert values == [{"cents": 7}, {"cents": 3}]
+
+
+@pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
+async def test_a_crash_or_a_lost_answer_anywhere_pays_once(kinds: tuple[FaultKind, ...]) -> None:
+    assert (await crash_everywhere(pay, pay, paid_once, kinds=kinds)).runs > 5
+
+
+async def test_a_second_worker_anywhere_pays_once() -> None:
+    assert (await start_anywhere(pay, pay, paid_once)).runs > 5
+
+
+async def test_a_transaction_is_one_record_and_one_more_for_each_conflict(cluster: MemoryCluster) -> None:
+    bank = Bank((await cluster.connect()).book("shop"))
+    async with bank.worker as worker:
+        before = worker.log.appends
+        assert await (await worker.start(bank.pay.call(3), id="x")).result() == [3, 7, 7]
+        assert worker.log.appends - before == 1 + 1 + 1 + 1, "start, step, transaction, step with the end"
+
+
+async def test_transactions_of_many_workflows_are_all_there_once(cluster: MemoryCluster) -> None:
+    bank = Bank((await cluster.connect()).book("shop"))
+    async with bank.worker as worker:
+        handles = [await worker.start(bank.both.call(1), id=f"x{number}") for number in range(3)]
+        found = [await handle.result() for handle in handles]
+        assert sorted(left for one in found for left in one[:3]) == list(range(1, 10))
+        failing = await worker.start(bank.pay.call(5), id="too much")
+        with pytest.raises(ValueError, match="only 1"):
+            await failing.result()
+    await_values = await BokiStore((await cluster.connect()).book("shop")).values(["ann", "bob"])
+    assert await_values == [{"cents": 1}, {"cents": 9}]
+
+
+async def test_a_store_of_another_log_is_refused(cluster: MemoryCluster) -> None:
+    bank = Bank((await cluster.connect()).book("shop"))
+    bank.store = BokiStore((await cluster.connect()).book("shop"))
+    async with bank.worker as worker:
+        with pytest.raises(boki.InvalidArgument, match="Log"):
+            await (await worker.start(bank.pay.call(3), id="x")).result()
