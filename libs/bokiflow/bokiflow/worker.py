@@ -229,7 +229,7 @@ class Worker:
         if not self._open:
             return
         if not isinstance(item, Read):
-            for id in [id for id in self._executors if tags.partition_of(id) == partition]:
+            for id in [id for id in (*self._executors, *self._loading) if tags.partition_of(id) == partition]:
                 self._spawn(partial(self._read_again, id))
             return
         told: dict[str, list[Incoming]] = {}
@@ -258,9 +258,6 @@ class Worker:
 
     async def _read_again(self, id: str) -> None:
         """What was trimmed before it was followed is in the history."""
-        executor = self._executors.get(id)
-        if executor is None:
-            return
         position = await self.log.book.now()
         for one in await inspection.history(self.log, id, position):
             if one.incoming:

@@ -246,3 +246,21 @@ async def test_lost_answers_are_found_out(cluster: MemoryCluster) -> None:
         with cluster.losing_answers():
             await until(lambda: bool(shop.ran))
         assert await handle.result() == 3
+
+
+async def test_what_was_trimmed_before_it_was_followed_is_read_from_the_history(cluster: MemoryCluster) -> None:
+    """The partition's stream is trimmed under who follows it: signals are in the workflow's own stream."""
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.wait.call(2), id="x")
+        await until(lambda: "x" in worker._executors)
+        partition = tags.partition_of("x")
+        outside = bokiflow.Flow(shop.app, (await cluster.connect()).book("shop"))
+        async with outside:
+            worker._follower.discard(tags.flow_to("shop", partition))
+            await outside.handle("x").signal("go", 1)
+            await outside.handle("x").signal("go", 2)
+            last = await outside.log.book.now(consistency="linearizable")
+            await outside.log.book.trim([(tags.flow_to("shop", partition), last + 1)])
+        worker._came(partition, boki.Gap(boki.GapKind.TRIMMED, 1, last, "shop"))
+        assert await handle.result() == [1, 2]
