@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
-
 from boki_common.runtime.ports import Bodies
 from bokiflow.calls import AnyStep
-from bokiflow.flush import EVENT_BYTES
+from bokiflow.flush import EVENT_BYTES, size_of
 from bokiflow.outcomes import Outcome, failed, succeeded
 from bokiflow.retry_rules import next_delay_s
 from bokilib.errors import AtomicTooLarge, NotEncodable
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Outcome:
@@ -42,15 +38,15 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
             return failed(NotEncodable(f"what step {step.name!r} returned {error}"))
 
 
-def within_bounds(outcome: Outcome, name: str) -> Outcome:
+def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outcome:
     """The outcome, or the error that it is too large for the log: nothing of it is sent."""
-    size = len(_encoder.encode(outcome))
-    if size <= EVENT_BYTES:
+    size = size_of(outcome)
+    if size <= limit:
         return outcome
     return failed(
         AtomicTooLarge(
-            f"what {name!r} returned has {size} bytes, the log takes {EVENT_BYTES}: store it elsewhere, and return where",
-            expected=EVENT_BYTES,
+            f"what {name!r} returned has {size} bytes, the log takes {limit}: store it elsewhere, and return where",
+            expected=limit,
             found=size,
         )
     )

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, UsageError
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies, Clock
 from bokiflow import flow_events as events
@@ -24,7 +24,7 @@ from bokiflow import records, transactional
 from bokiflow.body import run_body, within_bounds
 from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
 from bokiflow.flow_events import Incoming, Started
-from bokiflow.flush import Batch, Entry, Flush
+from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, Flush, size_of
 from bokiflow.history import Recorded, in_order
 from bokiflow.instance import Instance, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.outcomes import Outcome, failed
@@ -273,7 +273,7 @@ class Executor:
         while instance.effects:
             event, spawn = instance.effects.popleft()
             self._spawns[id(event)] = spawn
-            self._flush.add(Entry(event, tags=_tags(event, spawn)))
+            self._flush.add(Entry(event, tags=_tags(event, spawn), more_bytes=size_of([spawn.args, spawn.told])))
         while instance.asks:
             ask = instance.asks.popleft()
             if isinstance(ask, RunBody | RunTransaction):
@@ -292,9 +292,9 @@ class Executor:
     def _end(self, outcome: Outcome) -> None:
         self._ending = True
         started = self.instance.started
-        outcome = within_bounds(outcome, started.name)
+        outcome = within_bounds(outcome, started.name, TOLD_BYTES if started.parent else EVENT_BYTES)
         ended = events.Ended(self.id, self._start, started.name, started.digest, outcome, self.instance.now_ms)
-        self._flush.add(Entry(ended))
+        self._flush.add(Entry(ended, more_bytes=size_of(outcome) if started.parent else 0))
         self._flush.after(ended)
 
     def _ask_body(self, ask: RunBody | RunTransaction) -> None:
@@ -360,6 +360,9 @@ class Executor:
                         self._outer.call_soon(self._park)
                         return
         except BokiError as error:
+            if isinstance(error, UsageError):  # it will not be any better the next time
+                self._outer.call_soon(self._block, error)
+                return
             # It may or may not be in the log. Whoever claims the workflow next reads which.
             log.warning("a workflow is given up for now", id=self.id, error=str(error))
             self._outer.call_soon(self._park)

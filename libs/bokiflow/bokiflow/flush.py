@@ -26,7 +26,14 @@ TAGS: Final = RECORD_TAGS - 7
 RECORD_BYTES: Final = ATOMIC_BYTES - 16_384
 """Of one record's events: the rest is for what opens it, and for its end."""
 EVENT_BYTES: Final = RECORD_BYTES
-_size_of: Final = msgspec.msgpack.Encoder().encode
+TOLD_BYTES: Final = RECORD_BYTES // 2
+"""Of a value that is in a record twice: for its workflow, and for whom it is told."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def size_of(value: object) -> int:
+    """Bytes that it takes in a record."""
+    return len(_encode(value))
 
 
 class Entry(NamedTuple):
@@ -34,13 +41,14 @@ class Entry(NamedTuple):
 
     Attributes:
         delivers: the code was told it. lazy: it needs no record of its own. tags: streams that it joins beside
-            the workflow's.
+            the workflow's. more_bytes: of what goes with it in the same record.
     """
 
     event: Event
     delivers: bool = False
     lazy: bool = False
     tags: int = 0
+    more_bytes: int = 0
 
 
 class Batch(Generic[A]):
@@ -81,7 +89,7 @@ class Flush(Generic[A]):
 
     def add(self, entry: Entry) -> None:
         """Something happened. What it causes is added right after it."""
-        size = len(_size_of(entry.event))
+        size = size_of(entry.event) + entry.more_bytes
         full = self._open.size + size > RECORD_BYTES or self._open.tags + entry.tags > TAGS
         if full and self._open.entries:
             self._close()

@@ -26,7 +26,7 @@ from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
 from bokiflow.flow_events import Begun, Effect, Incoming, Started
 from bokiflow.flow_loop import FlowLoop, FlowTask
-from bokiflow.flush import EVENT_BYTES
+from bokiflow.flush import TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
 from bokiflow.plain import as_json
@@ -289,7 +289,7 @@ class Instance:
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """See `calls.Context`."""
-        stored = workflow.signature.encode(args, options)
+        stored = _small(workflow.signature.encode(args, options))
         key = self._loop.next_key()
         child = f"{self.id}/{key}"
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
@@ -376,11 +376,9 @@ class Instance:
 
 def _small(value: object) -> Json:
     made = as_json(value)
-    size = len(str(made))
-    if size > EVENT_BYTES:
-        raise AtomicTooLarge(
-            f"expected a value of up to {EVENT_BYTES} bytes, found {size}", expected=EVENT_BYTES, found=size
-        )
+    size, limit = size_of(made), TOLD_BYTES
+    if size > limit:
+        raise AtomicTooLarge(f"expected a value of up to {limit} bytes, found {size}", expected=limit, found=size)
     return made
 
 

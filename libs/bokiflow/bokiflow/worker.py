@@ -97,6 +97,14 @@ class Worker:
     # -- life
 
     async def __aenter__(self) -> Worker:
+        try:
+            await self._begin()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+        return self
+
+    async def _begin(self) -> None:
         self._open = True
         await self._peers.__aenter__()
         self._peers.since = position = await self._partitions.look()
@@ -106,7 +114,6 @@ class Worker:
             self._follower.add(tags.flow_partition_owner(self._app.group, one), position + 1, self._partitions.saw)
         await self._round()
         self._spawn(self._rounds)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -10,6 +10,7 @@ import pytest
 
 import boki
 import bokiflow
+import bokilib
 from boki.testing import MemoryCluster
 from bokiflow import App, Call, NonDeterminism, NotRegistered, Worker, WorkflowCancelled
 from bokiflow.flow_events import PICKER, Claimed, Ended
@@ -264,3 +265,29 @@ async def test_what_was_trimmed_before_it_was_followed_is_read_from_the_history(
             await outside.log.book.trim([(tags.flow_to("shop", partition), last + 1)])
         worker._came(partition, boki.Gap(boki.GapKind.TRIMMED, 1, last, "shop"))
         assert await handle.result() == [1, 2]
+
+
+async def test_values_that_no_record_takes_are_errors_where_they_are_made(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def large(chars: int) -> str:
+        return "ü" * chars
+
+    @app.workflow
+    async def parent(chars: int, emits: bool) -> list[int]:
+        found = []
+        for count in (1_000, 100_000, chars):
+            try:
+                if emits:
+                    bokiflow.emit("large", "ü" * count)
+                found.append(len(await large(count)))
+            except bokilib.AtomicTooLarge:
+                found.append(-1)
+        return found
+
+    async with working(cluster, app) as worker:
+        assert await (await worker.start(parent.call(150_000, False), id="x")).result() == [1_000, 100_000, -1]
+        assert await (await worker.start(parent.call(150_000, True), id="y")).result() == [1_000, 100_000, -1]
+        with pytest.raises(bokilib.AtomicTooLarge):
+            await (await worker.start(large.call(300_000), id="z")).result()
