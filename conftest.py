@@ -41,6 +41,7 @@ PACKAGES: Final = (
     "bokiflow",
     "bokilib",
     "bokiqueue",
+    "bokiqueue_tools",
     "bokistore",
     "bokistore_tools",
 )

@@ -25,6 +25,7 @@ from bokiqueue.errors import (
 )
 from bokiqueue.events import Limits, Mode, Source
 from bokiqueue.handlers import Handler
+from bokiqueue.inspection import Peeked, ShardStats, Stats
 from bokiqueue.messages import Message
 from bokiqueue.queue import Queue
 
@@ -38,11 +39,14 @@ __all__ = [
     "Mode",
     "NoSuchGroup",
     "NoSuchQueue",
+    "Peeked",
     "Queue",
     "QueueDiffers",
     "QueueEmpty",
     "ResultTrimmed",
+    "ShardStats",
     "Source",
     "StaleReceipt",
+    "Stats",
     "WrongMode",
 ]

@@ -266,6 +266,8 @@ class Consumer(Generic[T]):
         for event in PICKER.of(item.record.seqnum, item.envelope, about=self.found.config.queue):
             if isinstance(event, Config) and item.record.seqnum > self.found.seqnum:
                 self.found = Found(event, item.record.seqnum)
+                for owner in list(self._owners.values()):
+                    owner.purge(event.groups.get(self._group, 0))
                 self.wake()
 
     # -- shards come and go

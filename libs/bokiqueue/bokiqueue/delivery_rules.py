@@ -153,7 +153,7 @@ class Deliveries:
         dead: list[Hand] = []
         while self._ready and len(hands) < most:
             id = heappop(self._ready)
-            if id not in self.entries or id in self.flights:
+            if id not in self.entries or id in self.flights or self.entries[id].due_ms:
                 continue
             hand = self._hand(id)
             (dead if self._too_often(hand) else hands).append(hand)
@@ -288,6 +288,23 @@ class Deliveries:
             (one.deadline_s for one in self.flights.values() if one.deadline_s is not None and not one.pinned),
             default=None,
         )
+
+    def purge(self, seqnum: int) -> None:
+        """Messages from below are over, but for those that are handed out."""
+        for id in [id for id in self.entries if id.seqnum < seqnum and id not in self.flights]:
+            key = self.entries.pop(id).item.key
+            self._suspects.discard(id)
+            self.progress.ends(id)
+            if key is not None:
+                self._keys[key].remove(id)
+                if not self._keys[key]:
+                    del self._keys[key]
+        for waiting in self._keys.values():
+            if waiting[0] not in self.flights:
+                self._line_up(self.entries[waiting[0]])
+        while self._fresh and self._fresh[0].seqnum < seqnum:
+            self._fresh.popleft()
+        self.progress.read = max(self.progress.read, seqnum - 1)
 
     def raise_floor(self) -> None:
         """Forgets what is over, at the beginning."""

@@ -17,7 +17,7 @@ from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
 from bokiqueue.delivery_rules import Hand
 from bokiqueue.errors import StaleReceipt
-from bokiqueue.events import Source
+from bokiqueue.events import Item, Source
 from bokiqueue.items import body_of, delay_ms
 from bokiqueue.receipts import Receipt
 from bokiqueue.shard_owner import ShardOwner
@@ -60,6 +60,11 @@ class Message(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<bokiqueue.Message {self.id} attempt={self.attempt}>"
+
+    @property
+    def item(self) -> Item:
+        """As it was pushed."""
+        return self._item
 
     @property
     def decided(self) -> bool:

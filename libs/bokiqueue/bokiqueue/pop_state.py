@@ -44,6 +44,10 @@ class PopState:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def waiting(self) -> list[tuple[Id, Item]]:
+        """What is not taken, oldest first."""
+        return list(self._waiting)
+
     def pushed(self, seqnum: int, items: tuple[Item, ...]) -> None:
         """One record of messages; those that were taken before the checkpoint are passed."""
         for index, item in enumerate(items):

@@ -20,16 +20,18 @@ from bokilib import lease_rules
 from bokilib.contribution import Contribution
 from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook
-from bokiqueue import settings
+from bokiqueue import inspection, settings
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Limits, Mode
 from bokiqueue.handlers import AT_ONCE, BACKOFF_S, Handler, Transacts, X
+from bokiqueue.inspection import Peeked, Stats
 from bokiqueue.items import GROUP, check_name, item_of
 from bokiqueue.limit_rules import check_limits
 from bokiqueue.messages import Message
 from bokiqueue.popper import Popper
 from bokiqueue.producer import Producer
+from bokiqueue.redriving import QUIET_S, redrive
 from bokiqueue.settings import Found
 from bokiqueue.sharding import SHARDS, check_shards
 
@@ -229,6 +231,53 @@ class Queue(Generic[T]):
         self._found = await settings.change(
             self.log, self.name, lambda config: settings.without_group(config, self.name, group)
         )
+
+    # -- tending
+
+    async def stats(self, group: str = GROUP) -> Stats:
+        """How much waits for a group, since when, with whom. It appends nothing. Raises NoSuchGroup."""
+        return (await inspection.look(self.log, (await self._newest()).config, group))[0]
+
+    async def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
+        """The oldest messages that are not done, as JSON. It appends nothing. Raises NoSuchGroup."""
+        return (await inspection.look(self.log, (await self._newest()).config, group, most))[1]
+
+    async def pause(self) -> None:
+        """No member hands out anything more, of any group, until `resume`; what handlers have they may finish."""
+        self._check_mode("consume")
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.paused(config, self.name, paused=True)
+        )
+
+    async def resume(self) -> None:
+        """Messages are handed out again."""
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.paused(config, self.name, paused=False)
+        )
+
+    async def purge(self, group: str = GROUP) -> None:
+        """A group gets nothing of what was pushed before now; what handlers have they may finish. Raises NoSuchGroup."""
+        self._check_mode("consume")
+        now = await self.log.book.now(consistency="linearizable")
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.purged(config, self.name, group, now + 1)
+        )
+
+    async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> int:
+        """Of a queue of dead letters: moves them back to where they came from, each once; returns how many.
+
+        Args:
+            most: default: as many as there are now. quiet_s: it ends after so many seconds without one: others have them.
+        """
+        wanted = most if most is not None else (await self.stats()).depth
+        if not wanted:
+            return 0
+        consumer = Queue(self.log, await self._newest(), object, self._random).consume()
+        return await redrive(self.log, consumer, self._random, wanted, quiet_s=quiet_s)
+
+    async def _newest(self) -> Found:
+        self._found = await settings.existing(self.log, self.name)
+        return self._found
 
     # -- popping
 

@@ -101,6 +101,19 @@ def without_group(config: Config | None, queue: str, group: str) -> Config:
     return msgspec.structs.replace(known, groups={name: at for name, at in known.groups.items() if name != group})
 
 
+def purged(config: Config | None, queue: str, group: str, start: int) -> Config:
+    """The settings by which a group gets nothing from below a place. Raises NoSuchGroup."""
+    known = must_exist(config, queue)
+    if group not in known.groups:
+        raise no_such_group(known, group)
+    return msgspec.structs.replace(known, groups={**known.groups, group: max(start, known.groups[group])})
+
+
+def paused(config: Config | None, queue: str, *, paused: bool) -> Config:
+    """The settings by which nothing is handed out, or is again."""
+    return msgspec.structs.replace(must_exist(config, queue), paused=paused)
+
+
 def must_exist(config: Config | None, queue: str) -> Config:
     """Raises NoSuchQueue."""
     if config is None:

@@ -294,6 +294,12 @@ class ShardOwner:
             times.append(self._rate.next_s(now_s))
         return min((time for time in times if time is not None), default=None)
 
+    def purge(self, seqnum: int) -> None:
+        """Messages from below are over, but for those that are handed out."""
+        if self.claim:
+            self._owned().purge(seqnum)
+            self._read_on()
+
     def expire(self) -> None:
         """Messages whose lease ran out come again."""
         if self.claim:
@@ -317,7 +323,10 @@ class ShardOwner:
         return self._sent
 
     def nack(self, receipt: Receipt, delay_ms: int) -> asyncio.Future[None]:
-        """It comes again, after a while. As `ack`."""
+        """It comes again, after a while, or is given up, if that was its last delivery. As `ack`."""
+        most = self._around.found.config.max_deliveries
+        if most and receipt.attempt >= most:
+            return self.give_up(receipt, TOO_OFTEN)
         self.check(receipt)
         self._owned().pin(receipt.id)
         due_ms = self._clock.now_ms(self._now_s()) + delay_ms if delay_ms else 0

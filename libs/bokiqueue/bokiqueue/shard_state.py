@@ -108,6 +108,18 @@ class Progress:
         if id >= self.floor:
             self.over.add(id)
 
+    def begin_at(self, seqnum: int) -> None:
+        """The group gets nothing from below: it was registered there, or what was there was purged."""
+        floor = Id(seqnum, 0)
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        self.read = max(self.read, seqnum - 1)
+        self.over = {id for id in self.over if id >= floor}
+        self.held = {id for id in self.held if id >= floor}
+        self.attempts = {id: attempt for id, attempt in self.attempts.items() if id >= floor}
+        self.due = {id: due_ms for id, due_ms in self.due.items() if id >= floor}
+
     def raise_floor(self, lowest: Id | None) -> None:
         """Forgets what is below the lowest message that is not over; None: all that was read is."""
         floor = lowest if lowest is not None else Id(self.read + 1, 0)
@@ -183,7 +195,7 @@ def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
 
     Args:
         rows: ascending, from the newest complete checkpoint's `covers + 1` or before, up to a place.
-        start: where the group begins, if there is no checkpoint.
+        start: where the group begins; later than its checkpoint, if it was purged since.
     """
     parts = [
         Part(row.seqnum, row.time_ms, event.covers, event.part, event.parts, row.by, event.data)
@@ -198,4 +210,5 @@ def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
         if row.seqnum > covers:
             for event in row.events:
                 progress.apply(event)
+    progress.begin_at(start)
     return Folded(progress, covers)

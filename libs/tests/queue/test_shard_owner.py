@@ -79,7 +79,9 @@ async def test_a_dead_letter_and_its_push_are_one_record(another: Another) -> No
     queue = await another(shards=1, max_deliveries=1, dead_letter="jobs.dead")
     await queue.push("bad", key="k")
     async with queue.consume() as messages:
-        await (await anext(messages)).nack()
+        message = await anext(messages)
+        await settled(messages)
+        await message.nack()
         await queue.push("next", key="k")
         assert (await anext(messages)).body == "next"
     rows = await written(queue, tags.queue_messages("jobs.dead", 0))

@@ -1,0 +1,212 @@
+"""What is in a queue: how much waits, since when, with whom; without being a consumer of it, and without an append.
+
+The streams are folded as an owner folds them, as of one place. Large backlogs take as long as it takes to read them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import boki
+from bokilib import tags
+from bokilib.codec import Json
+from bokilib.errors import ForeignRecord, UnknownEvent
+from bokilib.fence import PICKER as CLAIMS
+from bokilib.log import Log
+from bokiqueue.checkpointing import stream
+from bokiqueue.delivery_rules import Deliveries, Entry
+from bokiqueue.events import PICKER, START, Checkpoint, Config, Popped, Pushed, Source, consumer_id, shard_id
+from bokiqueue.items import json_of
+from bokiqueue.pop_state import PopState
+from bokiqueue.pop_state import decode as pop_decode
+from bokiqueue.settings import no_such_group
+from bokiqueue.shard_state import fold
+
+
+class ShardStats(NamedTuple):
+    """One shard for one group.
+
+    Attributes:
+        owner: who claimed it last, "" nobody. depth: messages that are not done. in_flight: of these, handed out.
+        delayed: of these, to come later. oldest_ms: when the oldest was pushed, by the log's clock; None: there is none.
+    """
+
+    shard: int
+    owner: str
+    depth: int
+    in_flight: int
+    delayed: int
+    oldest_ms: int | None
+
+
+class Stats(NamedTuple):
+    """A queue for one group.
+
+    Attributes:
+        now_ms: the newest time of the log that was seen, 0 for none; `age_ms` is as of then.
+    """
+
+    queue: str
+    group: str
+    mode: str
+    paused: bool
+    shards: list[ShardStats]
+    now_ms: int
+
+    @property
+    def depth(self) -> int:
+        """Messages that are not done."""
+        return sum(one.depth for one in self.shards)
+
+    @property
+    def in_flight(self) -> int:
+        """Of these, handed out."""
+        return sum(one.in_flight for one in self.shards)
+
+    @property
+    def delayed(self) -> int:
+        """Of these, to come later."""
+        return sum(one.delayed for one in self.shards)
+
+    @property
+    def age_ms(self) -> int:
+        """How long the oldest has waited."""
+        oldest = min((one.oldest_ms for one in self.shards if one.oldest_ms is not None), default=None)
+        return 0 if oldest is None else max(0, self.now_ms - oldest)
+
+
+class Peeked(NamedTuple):
+    """A message that is not done.
+
+    Attributes:
+        attempts: deliveries that it had. state: "waits", "in flight" or "delayed".
+    """
+
+    shard: int
+    seqnum: int
+    number: int
+    pushed_ms: int
+    state: str
+    attempts: int
+    key: str | None
+    source: Source | None
+    body: Json
+
+
+class _Shard(NamedTuple):
+    stats: ShardStats
+    entries: list[Peeked]
+    now_ms: int
+
+
+async def look(log: Log, config: Config, group: str, most: int = 0) -> tuple[Stats, list[Peeked]]:
+    """What is in a queue, and its oldest messages, `most` at most. Raises NoSuchGroup."""
+    if config.mode == "consume" and group not in config.groups:
+        raise no_such_group(config, group)
+    if config.mode == "pop":
+        group = ""
+    snapshot = await log.book.now(consistency="linearizable")
+    newest = await log.book.read_prev(at_most=snapshot)
+    shards = [await _look(log, config, group, shard, snapshot, most) for shard in range(config.shards)]
+    now_ms = max([newest.time_ms if newest is not None else 0, *(shard.now_ms for shard in shards)])
+    peeked = sorted((one for shard in shards for one in shard.entries), key=lambda one: (one.seqnum, one.number))
+    stats = Stats(config.queue, group, config.mode, config.paused, [shard.stats for shard in shards], now_ms)
+    return stats, peeked[:most]
+
+
+async def _look(log: Log, config: Config, group: str, shard: int, snapshot: int, most: int) -> _Shard:
+    if config.mode == "pop":
+        entries = await _popped(log, config, shard, snapshot)
+        peeked = [_peeked(shard, entry, "waits", 0) for entry in entries]
+    else:
+        deliveries = await _consumed(log, config, group, shard, snapshot)
+        progress = deliveries.progress
+        peeked = []
+        for entry in deliveries.entries.values():
+            state = "in flight" if progress.is_delivered(entry.id) else "delayed" if entry.due_ms else "waits"
+            peeked.append(_peeked(shard, entry, state, progress.attempt(entry.id)))
+    owner = await _owner(log, config, group, shard, snapshot)
+    states = [one.state for one in peeked]
+    oldest = min((one.pushed_ms for one in peeked), default=None)
+    stats = ShardStats(shard, owner, len(peeked), states.count("in flight"), states.count("delayed"), oldest)
+    return _Shard(stats, peeked[:most], max((one.pushed_ms for one in peeked), default=0))
+
+
+def _peeked(shard: int, entry: Entry, state: str, attempts: int) -> Peeked:
+    item = entry.item
+    return Peeked(
+        shard, entry.id.seqnum, entry.id.number, entry.pushed_ms, state, attempts, item.key, item.source, json_of(item)
+    )
+
+
+async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: int) -> Deliveries:
+    """A shard as its next owner would have it."""
+    id = consumer_id(config.queue, shard, group)
+    found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
+    progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
+    deliveries = Deliveries(id, progress, max_deliveries=0, careful=False)
+    tag = tags.queue_messages(config.queue, shard)
+    async for item in log.book.read(tag, start=max(progress.floor.seqnum, 1), stop=snapshot + 1):
+        if isinstance(item, boki.Gap):
+            continue
+        events = PICKER.of(item.seqnum, await log.open(item), about=shard_id(config.queue, shard))
+        items = tuple(one for event in events if isinstance(event, Pushed) for one in event.items)
+        deliveries.offer(item.seqnum, item.time_ms, items)
+    return deliveries
+
+
+async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[Entry]:
+    """What waits in a shard that is popped."""
+    ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, "")
+    state = PopState(START, 0)
+    async for item in log.book.read(tags.queue_owner(config.queue, shard, "")):
+        if isinstance(item, boki.Record):
+            for event in PICKER.of(item.seqnum, await log.open(item), about=ids[1]):
+                if isinstance(event, Checkpoint):
+                    state = pop_decode(event.data, event.covers)
+    covers = state.position
+    times: dict[int, int] = {}
+    for chosen, start, last in (
+        ([tags.queue_messages(config.queue, shard)], max(state.head.seqnum, 1), covers),
+        (
+            [tags.queue_messages(config.queue, shard), tags.queue_consumer(config.queue, shard, "")],
+            covers + 1,
+            snapshot,
+        ),
+    ):
+        if start > last:
+            continue
+        async for item in log.book.read(tags=chosen, start=start, stop=last + 1):
+            if isinstance(item, boki.Gap):
+                continue
+            times[item.seqnum] = item.time_ms
+            events = PICKER.of(item.seqnum, await log.open(item))
+            items = tuple(
+                one for event in events if isinstance(event, Pushed) and event.id == ids[0] for one in event.items
+            )
+            if items:
+                state.pushed(item.seqnum, items)
+            if any(isinstance(event, Popped) and event.id == ids[1] for event in events):
+                state.popped(item.seqnum, mine=False)
+    return [Entry(id, item, times[id.seqnum]) for id, item in state.waiting()]
+
+
+async def _owner(log: Log, config: Config, group: str, shard: int, snapshot: int) -> str:
+    record = await log.book.read_prev(tags.queue_owner(config.queue, shard, group), at_most=snapshot)
+    if record is None or config.mode == "pop":
+        return ""
+    return next((event.who for event in CLAIMS.of(record.seqnum, await log.open(record))), "")
+
+
+async def queues(log: Log) -> list[Config]:
+    """All queues of a book, by name. It reads the whole book: for tools; programs know theirs."""
+    found: dict[str, Config] = {}
+    async for item in log.book.read():
+        if isinstance(item, boki.Gap):
+            continue
+        try:
+            events = PICKER.of(item.seqnum, await log.open(item))
+        except (ForeignRecord, UnknownEvent):
+            continue
+        found |= {event.queue: event for event in events if isinstance(event, Config)}
+    return [found[name] for name in sorted(found)]

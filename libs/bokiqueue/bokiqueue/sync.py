@@ -1,0 +1,235 @@
+"""Queues for programs without an event loop.
+
+    with boki.sync.connect("boki://127.0.0.1:7040") as client:
+        queue = bokiqueue.sync.Queue.open(client.book("shop"), "emails", Email)
+        queue.push(Email("ann@example.org"))
+        with queue.consume() as messages:
+            for message in messages:
+                with message: ...
+
+Same names, arguments, results and errors as the asynchronous classes, whose docstrings are the reference. A decision that is called here
+returns when the log has it. Any number of threads may use a queue, and iterate over one consumer; each message goes to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+import boki
+import bokiqueue
+from bokilib import lease_rules
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+from bokilib.ports import PayloadHook
+from bokiqueue.consumer import LEASE_S, PREFETCH
+from bokiqueue.events import Limits, Mode, Source
+from bokiqueue.inspection import Peeked, Stats
+from bokiqueue.items import GROUP
+
+__all__ = ["Consumer", "Message", "Queue"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class _Face:
+    """What has an asynchronous one behind it, and runs its coroutines."""
+
+    def __init__(self, book: boki.sync.Book) -> None:
+        self._book = book
+
+    def _run(self, routine: Coroutine[Any, Any, R]) -> R:
+        return self._book.using(lambda _: routine)
+
+    def _call(self, function: Callable[[], R]) -> R:
+        """In the thread of the client."""
+
+        async def called() -> R:
+            return function()
+
+        return self._run(called())
+
+
+class Message(_Face, Generic[T]):
+    """One message."""
+
+    def __init__(self, book: boki.sync.Book, found: bokiqueue.Message[T]) -> None:
+        super().__init__(book)
+        self.message: Final = found
+        """The asynchronous one."""
+        self.id: Final = found.id
+        self.attempt: Final = found.attempt
+        self.key: Final = found.key
+        self.pushed_ms: Final = found.pushed_ms
+        self.source: Final[Source | None] = found.source
+
+    @property
+    def body(self) -> T:
+        return self.message.body
+
+    def ack(self) -> None:
+        async def decide() -> None:
+            await self.message.ack()
+
+        self._run(decide())
+
+    def nack(self, delay_s: float = 0.0) -> None:
+        async def decide() -> None:
+            await self.message.nack(delay_s)
+
+        self._run(decide())
+
+    def give_up(self, reason: str) -> None:
+        async def decide() -> None:
+            await self.message.give_up(reason)
+
+        self._run(decide())
+
+    def extend(self, lease_s: float) -> None:
+        self._call(lambda: self.message.extend(lease_s))
+
+    def acked(self) -> Contribution:
+        return self._call(self.message.acked)
+
+    def within(self, again_s: float) -> Message[T]:
+        self.message.within(again_s)
+        return self
+
+    def __enter__(self) -> Message[T]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self.message.__aexit__(kind, error, trace))
+
+
+class Consumer(_Face, Generic[T]):
+    """A member of a group of consumers."""
+
+    def __init__(self, book: boki.sync.Book, found: bokiqueue.Consumer[T]) -> None:
+        super().__init__(book)
+        self.consumer: Final = found
+        """The asynchronous one."""
+
+    @property
+    def shards(self) -> list[int]:
+        return self._call(lambda: self.consumer.shards)
+
+    def __enter__(self) -> Consumer[T]:
+        self._run(self.consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self.consumer.__aexit__(kind, error, trace))
+
+    def __iter__(self) -> Consumer[T]:
+        return self
+
+    def __next__(self) -> Message[T]:
+        return Message(self._book, self._run(self.consumer.__anext__()))
+
+
+class Queue(_Face, Generic[T]):
+    """A queue on the book of a blocking client. Made by `Queue.open`."""
+
+    def __init__(self, book: boki.sync.Book, found: bokiqueue.Queue[T]) -> None:
+        super().__init__(book)
+        self.queue: Final = found
+        """The asynchronous one."""
+        self.name: Final = found.name
+        self.pushed: Final = found.pushed
+
+    @classmethod
+    def open(
+        cls,
+        book: boki.sync.Book,
+        name: str,
+        kind: type[T],
+        *,
+        mode: Mode | None = None,
+        shards: int | None = None,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        dedup_s: float | None = None,
+        limits: Limits | None = None,
+        hook: PayloadHook | None = None,
+        log: Log | None = None,
+    ) -> Queue[T]:
+        """`log`: of a store on the same book (`store.store.log`), to commit together with it."""
+
+        async def opened(found: boki.Book) -> bokiqueue.Queue[T]:
+            return await bokiqueue.Queue.open(
+                found if log is None else log,
+                name,
+                kind,
+                mode=mode,
+                shards=shards,
+                max_deliveries=max_deliveries,
+                dead_letter=dead_letter,
+                dedup_s=dedup_s,
+                limits=limits,
+                hook=hook,
+            )
+
+        return cls(book, book.using(opened))
+
+    def push(self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0) -> int:
+        return self._run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s))
+
+    def push_many(self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0) -> int:
+        return self._run(self.queue.push_many(bodies, key=key, delay_s=delay_s))
+
+    def consume(
+        self,
+        *,
+        group: str = GROUP,
+        prefetch: int = PREFETCH,
+        lease_s: float = LEASE_S,
+        who: str | None = None,
+        member_lease_s: float = lease_rules.LEASE_S,
+    ) -> Consumer[T]:
+        made = self._call(
+            lambda: self.queue.consume(
+                group=group, prefetch=prefetch, lease_s=lease_s, who=who, member_lease_s=member_lease_s
+            )
+        )
+        return Consumer(self._book, made)
+
+    @property
+    def groups(self) -> list[str]:
+        return self.queue.groups
+
+    def register(self, group: str) -> None:
+        self._run(self.queue.register(group))
+
+    def drop(self, group: str) -> None:
+        self._run(self.queue.drop(group))
+
+    def stats(self, group: str = GROUP) -> Stats:
+        return self._run(self.queue.stats(group))
+
+    def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
+        return self._run(self.queue.peek(most, group=group))
+
+    def pause(self) -> None:
+        self._run(self.queue.pause())
+
+    def resume(self) -> None:
+        self._run(self.queue.resume())
+
+    def purge(self, group: str = GROUP) -> None:
+        self._run(self.queue.purge(group))
+
+    def redrive(self, most: int | None = None) -> int:
+        return self._run(self.queue.redrive(most))
+
+    def pop(self, *, timeout: float = 0.0) -> T:
+        return self._run(self.queue.pop(timeout=timeout))
+
+    def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
+        return self._run(self.queue.pop_from(shard, timeout=timeout))

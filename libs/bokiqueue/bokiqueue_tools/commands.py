@@ -1,0 +1,232 @@
+"""`boki queue ls | stats | peek | redrive | purge | pause | resume`: the queues of a book, for people and scripts.
+
+`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: those that a command
+needs are there once it runs, so that `boki --help` costs what it did.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.clients import connected
+from boki_cli.number_types import Whole
+from boki_cli.options import BOOK, CommandGroup, Invocation, command, flush, write_line
+from boki_cli.wording import time_text
+from boki_common.errors import UsageError
+from boki_common.runtime import process
+
+if TYPE_CHECKING:
+    from bokilib import Log
+    from bokiqueue import Queue
+
+_NAME: Final = click.argument("name", metavar="QUEUE")
+_GROUP: Final = click.option(
+    "--group", "consumers", default="default", metavar="G", help="Of consumers.", show_default=True
+)
+_YES: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def register(group: click.Group) -> None:
+    """Adds the commands of this module."""
+    queue = CommandGroup("queue", help="Queues of a book: what waits, since when, with whom; dead letters.")
+    group.add_command(queue)
+    for add in (_register_ls, _register_stats, _register_peek, _register_redrive, _register_purge, _register_pause):
+        add(queue)
+
+
+@asynccontextmanager
+async def _log(invocation: Invocation, book: str) -> AsyncIterator[Log]:
+    from bokilib import Log
+
+    async with connected(invocation) as client:
+        yield Log(client.book(book))
+
+
+@asynccontextmanager
+async def _opened(invocation: Invocation, book: str, name: str) -> AsyncIterator[Queue[object]]:
+    """A queue that exists."""
+    from bokiqueue import Queue, settings
+
+    async with _log(invocation, book) as log:
+        await settings.existing(log, name)
+        yield await Queue.open(log, name, object)
+
+
+def _register_ls(group: CommandGroup) -> None:
+    @command(group, "ls", writes=False, client=True, short_help="List the queues of a book.")
+    @BOOK
+    def ls(invocation: Invocation, book: str) -> int:
+        """List the queues of a book with their groups of consumers. Nobody keeps a list of them: the whole book is read.
+
+        With --json each line is an object with queue, mode, shards, groups, dead_letter and paused.
+
+        \b
+            boki queue ls --book shop
+            boki queue ls --book shop --json
+        """
+
+        async def work() -> int:
+            from bokiqueue import inspection
+            from bokiqueue_tools.wording import config_facts, config_line
+
+            async with _log(invocation, book) as log:
+                for config in await inspection.queues(log):
+                    _show(invocation, config_facts(config), config_line(config))
+            flush()
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_stats(group: CommandGroup) -> None:
+    @command(group, "stats", writes=False, client=True, short_help="Show how much waits, since when, with whom.")
+    @_NAME
+    @BOOK
+    @_GROUP
+    def stats(invocation: Invocation, name: str, book: str, consumers: str) -> int:
+        """Show how much waits for a group, how much is in flight, how old the oldest is, and who has which shard. It appends nothing.
+
+        With --json an object with depth, in_flight, delayed, age_ms, paused and shards.
+
+        \b
+            boki queue stats emails --book shop
+            boki queue stats emails --book shop --group audit --json
+        """
+
+        async def work() -> int:
+            from bokiqueue_tools.wording import stats_facts, stats_lines
+
+            async with _opened(invocation, book, name) as queue:
+                found = await queue.stats(consumers)
+            _show(invocation, stats_facts(found), *stats_lines(found))
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_peek(group: CommandGroup) -> None:
+    @command(group, "peek", writes=False, client=True, short_help="Show the oldest messages that are not done.")
+    @_NAME
+    @BOOK
+    @_GROUP
+    @click.option("--limit", type=Whole(1), default=10, metavar="N", help="At most N.", show_default=True)
+    def peek(invocation: Invocation, name: str, book: str, consumers: str, limit: int) -> int:
+        """Show the oldest messages that are not done, without taking them. It appends nothing.
+
+        With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source and body.
+
+        \b
+            boki queue peek emails --book shop
+            boki queue peek emails.dead --book shop --limit 100 --json
+        """
+
+        async def work() -> int:
+            from bokiqueue_tools.wording import peeked_facts, peeked_line
+
+            async with _opened(invocation, book, name) as queue:
+                for one in await queue.peek(limit, group=consumers):
+                    _show(invocation, peeked_facts(one), f"{time_text(one.pushed_ms)}  {peeked_line(one)}")
+            flush()
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_redrive(group: CommandGroup) -> None:
+    @command(group, "redrive", writes=True, client=True, short_help="Move dead letters back to where they came from.")
+    @_NAME
+    @BOOK
+    @click.option("--limit", type=Whole(1), metavar="N", help="At most N.  [default: as many as there are now]")
+    def redrive(invocation: Invocation, name: str, book: str, limit: int | None) -> int:
+        """Move messages of a queue of dead letters back to the queue that they came from, each in one record, so once.
+
+        What other consumers of the dead letters have is left to them.
+
+        \b
+            boki queue redrive emails.dead --book shop
+        """
+
+        async def work() -> int:
+            async with _opened(invocation, book, name) as queue:
+                moved = await queue.redrive(limit)
+            _show(invocation, {"queue": name, "moved": moved}, f"{moved} messages moved back")
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_purge(group: CommandGroup) -> None:
+    @command(group, "purge", writes=True, client=True, short_help="Drop what waits for a group.")
+    @_NAME
+    @BOOK
+    @_GROUP
+    @_YES
+    def purge(invocation: Invocation, name: str, book: str, consumers: str, yes: bool) -> int:
+        """Drop what was pushed before now and waits for a group; what handlers have they may finish.
+
+        Asks on a terminal; elsewhere --yes is needed.
+
+        \b
+            boki queue purge emails --book shop --yes
+        """
+        if not yes and not _confirmed(name, consumers):
+            invocation.say("Nothing was dropped.")
+            return exit_codes.REFUSED
+        return _change(invocation, book, name, lambda queue: queue.purge(consumers), "purged")
+
+
+def _confirmed(name: str, consumers: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(f"expected --yes, since nobody can be asked: purging {name!r} is for good")
+    return click.confirm(f"Drop all that waits in {name!r} for {consumers!r}?", err=True)
+
+
+def _register_pause(group: CommandGroup) -> None:
+    @command(group, "pause", writes=True, client=True, short_help="Hand out nothing more.")
+    @_NAME
+    @BOOK
+    def pause(invocation: Invocation, name: str, book: str) -> int:
+        """Hand out nothing more of a queue, to no group, until `resume`; pushes go on, and handlers finish what they have.
+
+        \b
+            boki queue pause emails --book shop
+        """
+        return _change(invocation, book, name, lambda queue: queue.pause(), "paused")
+
+    @command(group, "resume", writes=True, client=True, short_help="Hand out messages again.")
+    @_NAME
+    @BOOK
+    def resume(invocation: Invocation, name: str, book: str) -> int:
+        """Hand out messages of a paused queue again.
+
+        \b
+            boki queue resume emails --book shop
+        """
+        return _change(invocation, book, name, lambda queue: queue.resume(), "resumed")
+
+
+def _change(
+    invocation: Invocation, book: str, name: str, change: Callable[[Queue[object]], Awaitable[None]], done: str
+) -> int:
+    async def work() -> int:
+        async with _opened(invocation, book, name) as queue:
+            await change(queue)
+        _show(invocation, {"queue": name, "done": done}, done)
+        return exit_codes.OK
+
+    return process.run_command(work)
+
+
+def _show(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:
+    if invocation.json:
+        invocation.emit(facts)
+    else:
+        for line in lines:
+            write_line(line.encode())
+    flush()

@@ -1,0 +1,104 @@
+"""Queues in the words that people read on a terminal, and as JSON has them. Pure.
+
+What others wrote (names, keys, texts) never moves a cursor or ends a line: what cannot be printed is shown as an escape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from bokilib.codec import Json
+from bokiqueue.events import Config
+from bokiqueue.inspection import Peeked, Stats
+
+PREVIEW: Final = 100
+
+
+def printable(text: str) -> str:
+    """A text on one line: what a terminal would obey, and what has no width, as an escape."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def preview(value: Json) -> str:
+    """A JSON value on one line, cut where it becomes long."""
+    text = printable(msgspec.json.encode(value).decode())
+    return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
+
+
+def seconds(ms: int) -> str:
+    """A time span: 0.2 s, 75 s, 3.5 h."""
+    return (
+        f"{ms / 1000:.1f} s"
+        if ms < 100_000
+        else f"{ms / 60_000:.0f} min"
+        if ms < 7_200_000
+        else f"{ms / 3_600_000:.1f} h"
+    )
+
+
+def config_facts(config: Config) -> dict[str, Any]:
+    """A queue's settings as JSON has them."""
+    return {
+        "queue": config.queue,
+        "mode": config.mode,
+        "shards": config.shards,
+        "groups": sorted(config.groups),
+        "dead_letter": config.dead_letter,
+        "paused": config.paused,
+    }
+
+
+def config_line(config: Config) -> str:
+    """A queue on one line."""
+    groups = ", ".join(printable(group) for group in sorted(config.groups))
+    said = [printable(config.queue), f"{config.shards} shards", groups or "popped"]
+    return "  ".join([*said, *(["paused"] if config.paused else [])])
+
+
+def stats_facts(stats: Stats) -> dict[str, Any]:
+    """How much waits, as JSON has it."""
+    return {
+        "queue": stats.queue,
+        "group": stats.group,
+        "mode": stats.mode,
+        "paused": stats.paused,
+        "depth": stats.depth,
+        "in_flight": stats.in_flight,
+        "delayed": stats.delayed,
+        "age_ms": stats.age_ms,
+        "shards": [one._asdict() for one in stats.shards],
+    }
+
+
+def stats_lines(stats: Stats) -> list[str]:
+    """How much waits, for people."""
+    whole = (
+        f"{stats.depth} not done, {stats.in_flight} in flight, {stats.delayed} delayed, oldest {seconds(stats.age_ms)}"
+    )
+    lines = [f"{printable(stats.queue)}  {whole}{'  paused' if stats.paused else ''}"]
+    for one in stats.shards:
+        owner = printable(one.owner) or "nobody"
+        lines.append(f"    shard {one.shard}  {one.depth} not done, {one.in_flight} in flight  {owner}")
+    return lines
+
+
+def peeked_facts(one: Peeked) -> dict[str, Any]:
+    """A message as JSON has it."""
+    source = None
+    if one.source is not None:
+        source = {name: getattr(one.source, name) for name in one.source.__struct_fields__}
+    return one._asdict() | {"source": source}
+
+
+def peeked_line(one: Peeked) -> str:
+    """A message on one line."""
+    said = [f"{one.seqnum}-{one.number}", f"shard {one.shard}", one.state]
+    if one.attempts:
+        said.append(f"attempt {one.attempts}")
+    if one.key is not None:
+        said.append(f"key {printable(one.key)}")
+    if one.source is not None:
+        said.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}")
+    return "  ".join([*said, preview(one.body)])

@@ -1,0 +1,135 @@
+"""`boki queue …` against a cluster in memory: what it prints for people and for programs, and with which exit codes it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import boki.sync
+import bokiqueue.sync
+from boki_cli import main
+from boki_cli.options import CommandGroup
+from boki_cli.testing.commands import Outcome, memory_cluster, run_command_line
+from bokiqueue_tools import commands
+
+EVIL = "a\x1b[31m\nü"
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with memory_cluster() as one:
+        yield one
+
+
+@pytest.fixture
+def book(url: str) -> Iterator[boki.sync.Book]:
+    with boki.sync.connect(url) as client:
+        yield client.book("shop")
+
+
+@pytest.fixture
+def run(url: str) -> Callable[..., Outcome]:
+    return lambda *arguments: run_command_line("queue", *arguments, "--book", "shop", "--url", url)
+
+
+Run = Callable[..., Outcome]
+
+
+def test_ls(book: boki.sync.Book, run: Run) -> None:
+    bokiqueue.sync.Queue.open(book, "emails", object, shards=2, dead_letter=EVIL).register("audit")
+    bokiqueue.sync.Queue.open(book, "old", object, mode="pop", shards=1)
+    assert run("ls").out.splitlines() == [
+        "a\\x1b[31m\\nü  1 shards  default",
+        "emails  2 shards  audit, default",
+        "old  1 shards  popped",
+    ]
+    exact = [json.loads(line) for line in run("ls", "--json").out.splitlines()]
+    assert exact[1] == {
+        "queue": "emails",
+        "mode": "consume",
+        "shards": 2,
+        "groups": ["audit", "default"],
+        "dead_letter": EVIL,
+        "paused": False,
+    }
+
+
+def test_stats_and_peek(book: boki.sync.Book, run: Run) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "emails", object, shards=1)
+    queue.push({"to": EVIL}, key="ann")
+    queue.push("later", delay_s=900)
+    assert run("stats", "emails").out.splitlines() == [
+        "emails  2 not done, 0 in flight, 1 delayed, oldest 0.0 s",
+        "    shard 0  2 not done, 0 in flight  nobody",
+    ]
+    stats = json.loads(run("stats", "emails", "--json").out)
+    assert (stats["depth"], stats["delayed"], stats["shards"][0]["owner"]) == (2, 1, "")
+    first, second = run("peek", "emails").out.splitlines()
+    assert first.endswith('shard 0  waits  key ann  {"to":"a\\u001b[31m\\nü"}')
+    assert second.endswith('delayed  "later"')
+    (one,) = [json.loads(line) for line in run("peek", "emails", "--limit", "1", "--json").out.splitlines()]
+    assert (one["body"], one["key"], one["state"], one["source"]) == ({"to": EVIL}, "ann", "waits", None)
+
+
+def test_dead_letters_are_shown_and_go_back(book: boki.sync.Book, run: Run) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "emails", object, dead_letter="dead")
+    queue.push("bad")
+    with queue.consume() as messages:
+        next(messages).give_up("no such person")
+    assert "from emails: no such person" in run("peek", "dead").out
+    assert json.loads(run("peek", "dead", "--json").out)["source"]["reason"] == "no such person"
+    assert run("redrive", "dead") == (0, "1 messages moved back\n", "")
+    assert json.loads(run("redrive", "dead", "--json").out) == {"queue": "dead", "moved": 0}
+    assert [one.body for one in queue.peek()] == ["bad"]
+
+
+def test_pause_resume_and_purge(book: boki.sync.Book, run: Run) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "emails", object)
+    queue.push(1)
+    assert run("pause", "emails") == (0, "paused\n", "")
+    assert "paused" in run("stats", "emails").out
+    assert "paused" in run("ls").out
+    assert run("resume", "emails").out == "resumed\n"
+    assert run("purge", "emails").code == 2, "nobody can be asked"
+    assert json.loads(run("purge", "emails", "--yes", "--json").out) == {"queue": "emails", "done": "purged"}
+    assert queue.stats().depth == 0
+
+
+def test_what_is_not_there_is_said_with_an_exit_code(run: Run, book: boki.sync.Book) -> None:
+    assert run("ls") == (0, "", "")
+    refused = run("stats", "none")
+    assert (refused.code, "there is no queue 'none'" in refused.err) == (4, True)
+    bokiqueue.sync.Queue.open(book, "emails", object)
+    assert run("stats", "emails", "--group", "none").code == 2
+    assert run("peek", "emails", "--limit", "0").code == 2
+    away = ("--url", "boki://127.0.0.1:1", "--timeout", "0.2")
+    assert run_command_line("queue", "ls", "--book", "b", *away).code == 3
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    group = CommandGroup()
+    commands.register(group)
+    queue = group.commands["queue"]
+    assert isinstance(queue, CommandGroup)
+    assert sorted(queue.commands) == ["ls", "pause", "peek", "purge", "redrive", "resume", "stats"]
+    for name in queue.commands:
+        shown = run_command_line("queue", name, "--help").out
+        assert f"boki queue {name} " in shown.partition("\n\n")[2], name
+
+
+@pytest.mark.processes
+def test_help_imports_no_library() -> None:
+    program = (
+        "import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, ['queue', '--help'])"
+    )
+    told = "print([name for name in ('bokiqueue', 'bokilib', 'boki') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_command_is_an_entry_point() -> None:
+    assert main.of_libraries()["queue"].value == "bokiqueue_tools.commands:register"

@@ -1,0 +1,71 @@
+"""Dead letters go back once; queues are paused and purged."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from libs.tests.queue.conftest import Another, take
+
+
+async def test_dead_letters_go_back_where_they_came_from(another: Another) -> None:
+    queue = await another(shards=2, max_deliveries=1, dead_letter="jobs.dead")
+    for number in range(5):
+        await queue.push(number, key=f"k{number}")
+    async with queue.consume() as messages:
+        for message in await take(messages, 5):
+            await message.nack()
+        while (await queue.stats()).depth:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await anext(messages)
+    dead = await another("jobs.dead")
+    assert (await dead.stats()).depth == 5
+    assert await dead.redrive(2) == 2
+    assert await dead.redrive() == 3
+    assert await dead.redrive() == 0
+    async with queue.consume() as messages:
+        again = await take(messages, 5)
+        assert {(message.body, message.key) for message in again} == {(number, f"k{number}") for number in range(5)}
+        assert {message.attempt for message in again} == {1}
+
+
+async def test_what_is_no_dead_letter_is_left(another: Another) -> None:
+    dead = await another("jobs.dead", shards=1)
+    await dead.push("of somebody else")
+    assert await dead.redrive(quiet_s=0.02) == 0
+    assert (await dead.stats()).depth == 1
+
+
+async def test_while_it_is_paused_nothing_is_handed_out(another: Another) -> None:
+    queue = await another(shards=1)
+    async with queue.consume() as messages:
+        await messages.has(1)
+        other = await another()
+        await other.pause()
+        await queue.push(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.03):
+                await anext(messages)
+        assert (await queue.stats()).paused
+        await other.resume()
+        assert (await anext(messages)).body == 1
+
+
+async def test_what_is_purged_is_not_handed_out_by_this_owner_or_the_next(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("has a handler", key="k")
+    await queue.push("waits", key="k")
+    await queue.push("waits too")
+    async with queue.consume(prefetch=1) as messages:
+        held = await anext(messages)
+        await (await another()).purge()
+        await queue.push("later", key="k")
+        await held.ack()
+        assert (await anext(messages)).body == "later"
+    await queue.purge()
+    await queue.push("last")
+    assert (await queue.stats()).depth == 1
+    async with (await another()).consume() as messages:
+        assert (await anext(messages)).body == "last"

@@ -1,0 +1,90 @@
+"""The same without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+import boki.sync
+import bokiqueue.sync
+import bokistore.sync
+from boki_cli.testing.commands import memory_cluster
+from bokiqueue import QueueEmpty, StaleReceipt
+
+
+@pytest.fixture
+def book() -> Iterator[boki.sync.Book]:
+    with memory_cluster() as url, boki.sync.connect(url) as client:
+        yield client.book("shop")
+
+
+def test_push_consume_and_decide(book: boki.sync.Book) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "jobs", str, shards=1, max_deliveries=2, dead_letter="jobs.dead")
+    queue.push_many(["a", "b"])
+    queue.push("c", key="k")
+    with queue.consume(who="me") as messages:
+        first = next(messages)
+        assert (first.body, first.attempt, first.key, first.source) == ("a", 1, None, None)
+        first.extend(60)
+        first.ack()
+        with pytest.raises(StaleReceipt):
+            first.ack()
+        next(messages).nack()
+        with pytest.raises(ValueError, match="no"), next(messages).within(0):
+            raise ValueError("no")
+        with next(messages) as again:
+            assert again.attempt == 2
+        next(messages).give_up("enough")
+        assert messages.shards == [0]
+        assert queue.stats().depth == 0
+    dead = bokiqueue.sync.Queue.open(book, "jobs.dead", str)
+    assert len(dead.peek()) == 1
+    assert dead.redrive() == 1
+    queue.pause()
+    queue.resume()
+    queue.purge()
+    queue.register("audit")
+    assert queue.groups == ["audit", "default"]
+    queue.drop("audit")
+
+
+def test_consumed_in_the_record_of_a_transaction(book: boki.sync.Book) -> None:
+    store = bokistore.sync.BokiStore(book)
+    queue = bokiqueue.sync.Queue.open(book, "jobs", int, log=store.store.log)
+    queue.push(5)
+    with queue.consume() as messages, next(messages) as message, store.transaction() as tx:
+        tx["sum"].inc("n", message.body)
+        tx.add(message.acked())
+        tx.add(queue.pushed(6))
+    assert store.object("sum").get("n") == 5
+    assert [one.body for one in queue.peek()] == [6]
+
+
+def test_threads_iterate_together(book: boki.sync.Book) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "jobs", int)
+    queue.push_many(list(range(20)))
+    got: list[int] = []
+
+    def work(messages: bokiqueue.sync.Consumer[int]) -> None:
+        for _ in range(5):
+            with next(messages) as message:
+                got.append(message.body)
+
+    with queue.consume() as messages:
+        threads = [Thread(target=work, args=(messages,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert sorted(got) == list(range(20))
+
+
+def test_pop(book: boki.sync.Book) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "jobs", int, mode="pop", shards=1)
+    with pytest.raises(QueueEmpty):
+        queue.pop()
+    queue.push(1)
+    queue.push(2)
+    assert (queue.pop(timeout=1), queue.pop_from(0)) == (1, 2)
