@@ -172,10 +172,11 @@ class Consumer(Generic[T]):
     async def __anext__(self) -> Message[T]:
         while True:
             self._wake.clear()
+            now_s = asyncio.get_running_loop().time()
             message = self._next()
             if message is not None:
                 return message
-            await self._wait()
+            await self._wait(now_s)
 
     def _next(self) -> Message[T] | None:
         """A message that may be handled now."""
@@ -205,9 +206,9 @@ class Consumer(Generic[T]):
             room -= owner.in_flight - before
         self._turn += 1
 
-    async def _wait(self) -> None:
-        """Until something may have changed."""
-        times = [owner.next_s() for owner in self._owners.values()]
+    async def _wait(self, looked_s: float) -> None:
+        """Until something may have changed since it was looked."""
+        times = [owner.next_s(looked_s) for owner in self._owners.values()]
         try:
             async with asyncio.timeout_at(min((time for time in times if time is not None), default=None)):
                 await self._wake.wait()

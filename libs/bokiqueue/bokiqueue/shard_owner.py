@@ -281,18 +281,21 @@ class ShardOwner:
         self._owned().begin(receipt.id, self._now_s() + lease_s)
         return True
 
-    def next_s(self) -> float | None:
-        """When something changes by itself: a lease runs out, or a message is due, or the rate allows one."""
+    def next_s(self, now_s: float) -> float | None:
+        """When, after now, something changes by itself: a lease runs out, or a message is due, or the rate allows one.
+
+        What was due before and is not handed out waits for something else.
+        """
         if not self.claim:
             return None
-        deliveries, now_s = self._owned(), self._now_s()
+        deliveries = self._owned()
         times = [deliveries.next_deadline_s()]
         due_ms = deliveries.next_due_ms()
         if due_ms is not None:
             times.append(self._clock.when_s(due_ms, now_s))
         if len(deliveries) > self.in_flight and not self._rate.allowed(now_s):
             times.append(self._rate.next_s(now_s))
-        return min((time for time in times if time is not None), default=None)
+        return min((time for time in times if time is not None and time > now_s), default=None)
 
     def purge(self, seqnum: int) -> None:
         """Messages from below are over, but for those that are handed out."""
