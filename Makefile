@@ -162,6 +162,10 @@ bench-store: setup ## Measures stores beside PostgreSQL and themselves; writes a
 		|| echo "no PostgreSQL: its rows are left out; on Debian and Ubuntu: apt-get install postgresql" >&2
 	@$(bin)/python -m benchmarks.store --plots build/plots $(BENCH)
 
+.PHONY: bench-spark
+bench-spark: setup java spark ## Measures Spark over books beside its own Parquet; BENCH="--quick" passes options.
+	@$(bin)/python -m benchmarks.spark $(BENCH)
+
 .PHONY: lock
 lock := $(bin)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-emit-package boki --quiet --custom-compile-command "make lock"

@@ -8,6 +8,7 @@ A line before a block says how it is run:
 | `<!-- needs: boki dev -->` | a whole program: runs as a process against a fresh `boki dev`, whose address replaces the one in it |
 | `<!-- not run: reason -->` | must only compile, because of the reason |
 | `<!-- page needs: boki dev -->`, once | blocks run against a fresh `boki dev` and may `await`; each prints the `text` behind it |
+| `<!-- page needs: spark -->`, once | the same, with a session `spark` and no `await`; `spark/tests/test_page.py` runs it |
 
 In `.md` pages a block is Python when its fence says so; other languages are not looked at.
 """
@@ -40,7 +41,8 @@ DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 
 _MARK: Final = re.compile(r"<!-- (needs|not run): (.+?) -->\s*\Z")
 _PAGE_NEEDS: Final = "<!-- page needs: boki dev -->"
-_PRINTS: Final = re.compile(r"\n?```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_NEEDS_SPARK: Final = "<!-- page needs: spark -->"
+PRINTS: Final = re.compile(r"\n?```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 """What a block prints, right behind it."""
 _FENCED: Final = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -68,7 +70,10 @@ def page_name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if _PAGE_NEEDS not in path.read_text()], ids=page_name)
+PLAIN_PAGES: Final = [path for path in PAGES if not {_PAGE_NEEDS, _NEEDS_SPARK} & set(path.read_text().splitlines())]
+
+
+@pytest.mark.parametrize("path", PLAIN_PAGES, ids=page_name)
 def test_python_blocks(path: Path) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     for example in blocks(path):
@@ -90,7 +95,7 @@ def test_pages_against_boki_dev(path: Path, dev_url: str, capsys: pytest.Capture
                 made = eval(code, names)
                 if inspect.iscoroutine(made):
                     runner.run(made)
-                said = _PRINTS.match(example.document.text, example.region.end)
+                said = PRINTS.match(example.document.text, example.region.end)
                 assert capsys.readouterr().out == (said[1] if said else ""), f"{page_name(path)}:{example.line}"
         finally:
             client = names.get("client")

@@ -15,7 +15,7 @@ from boki_common.ids import seqnum as make_seqnum
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(300)]
 
 WAIT_S = 60
 
