@@ -244,10 +244,8 @@ class GroupCommit:
         for job in jobs:
             transaction = _transaction(job)
             where, expected = transaction.where, _member(job).part.expect
-            known = where.bases | where.unseen
-            bases |= {
-                name: base for name, base in known.items() if store_object(name) in expected
-            }  # else others know better
+            known = where.bases | where.unseen  # of what it does not expect, others may know better
+            bases |= {name: base for name, base in known.items() if store_object(name) in expected}
             if job.error is None:
                 transaction.seqnum = seqnum
                 events += _written(job)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 import boki
-from boki_common.errors import InvalidArgument, Trimmed
+from boki_common.errors import InvalidArgument, Lost, Trimmed
 from boki_common.limits import READ_TAGS
 from bokilib import tags
 from bokilib.checkpoint_rules import Part, Whole, newest_first
@@ -160,13 +160,12 @@ class Views:
             seen = {stream: min(view.seen for view in some) for stream, some in streams.items()}
             try:
                 place, records = await self._since(seen, consistency)
-            except Trimmed as trimmed:  # a checkpoint came between
-                stream = trimmed.facts.get("tag")
-                if stream not in streams:
-                    raise
-                for view in streams.pop(stream):
-                    self.cache.drop(view.name)
-                    gone.append(view.name)
+            except (Trimmed, Lost) as error:  # a checkpoint came between; or what was lost may have been of any
+                stream = error.facts.get("tag")
+                for concerned in [stream] if stream in streams else list(streams):
+                    for view in streams.pop(concerned):
+                        self.cache.drop(view.name)
+                        gone.append(view.name)
                 continue
             if place >= max([at or 0, *seen.values()]):
                 break

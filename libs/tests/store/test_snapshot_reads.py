@@ -239,3 +239,26 @@ async def test_looking_back_ends_at_a_checkpoint_at_the_beginning_and_at_a_trim(
             await store.log.book.trim([(store_object("x"), covered + 1)])
         reader = await another(settings)
         assert await reader.object("x").get("n", consistency="linearizable") == 5
+
+
+async def test_what_was_lost_somewhere_is_nobodys_error_but_his_whose_records_it_was(cluster: MemoryCluster) -> None:
+    """Of a record that is lost nobody knows the streams: who asks what is new hears of it, whatever he asks for."""
+
+    class Losing(FaultyBook):
+        lost = 0
+
+        async def read_since(self, seen, **options):  # type: ignore[no-untyped-def]  # the port's arguments
+            if seen and min(seen.values()) < self.lost:
+                raise boki.Lost("something is lost", first=self.lost, last=self.lost, tag=None)
+            return await super().read_since(seen, **options)
+
+    book = Losing((await cluster.connect()).book("shop"))
+    store = BokiStore(book, settings=BARE)
+    for name in ("x", "y"):
+        await store.object(name).inc("n")
+    book.lost = (book.position or 0) + 1
+    await store.object("z").inc("n")
+    found = await asyncio.gather(*(store.object(name).get("n") for name in "xyz"), store.values(["y", "x"]))
+    assert found == [1, 1, 1, [{"n": 1}, {"n": 1}]]
+    async with store.snapshot(of=["x"]) as then:
+        assert await then.get("x", "n") == 1
