@@ -122,7 +122,8 @@ class World:
         yield f"asks for {name}", after._with(where)
 
     def _with(self, where: OpenSnapshot) -> World:
-        bases = tuple((name, where.bases[name].seen) for name in NAMES if name in where.bases)
+        shown = dict(self.bases)  # what the body was given stays, whatever is known since
+        bases = tuple((name, shown.get(name, where.bases[name].seen)) for name in NAMES if name in where.bases)
         after = replace(self, open=(where.place, where.fixed, where.stale), bases=bases)
         seen = [place for place in range(1, len(self.log) + 1) if all(self.newest(n, place) == s for n, s in bases)]
         return after if seen else replace(after, wrong=f"it saw {bases}, which never was")

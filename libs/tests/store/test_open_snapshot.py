@@ -174,7 +174,8 @@ async def test_what_a_member_did_not_expect_is_not_known_after_its_record(store:
 
     async def changes(tx: Transaction) -> None:
         await changed.wait()
-        await bump(tx, "x")
+        await look(tx, "x")
+        tx["x"].inc("n")
 
     async def reads(tx: Transaction) -> None:
         await look(tx, "x")
