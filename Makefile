@@ -124,7 +124,7 @@ lint-types: setup
 	@# The tests of each folder by themselves: their module names are the same in every folder.
 	@for folder in $(packages); do \
 		if compgen -G "$$folder/tests/*" > /dev/null; then $(bin)/mypy --no-error-summary $$folder/tests; fi; done
-	@$(bin)/mypy --no-error-summary itests examples conftest.py $$(compgen -G "benchmarks/*.py" || true)
+	@$(bin)/mypy --no-error-summary itests examples deploy conftest.py $$(compgen -G "benchmarks/*.py" || true)
 
 lint-pyright: setup
 	@$(bin)/pyright --warnings > .venv/pyright.txt || { cat .venv/pyright.txt; exit 1; }
@@ -183,3 +183,14 @@ changelog: setup ## Shows what the fragments in changelog.d will become at the n
 clean: ## Removes .venv, caches and what was built.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: image
+image: setup ## Builds the image boki:latest: all roles, for Docker and Kubernetes; see docs/deploy.md.
+	@$(bin)/python -m deploy.images $(IMAGES)
+
+.PHONY: cluster cluster-down
+cluster: setup ## Starts the cluster of compose.yaml in Docker, and waits until it is whole.
+	@$(bin)/python -m deploy.cluster up
+
+cluster-down: setup ## Removes it: containers, network, volumes and secrets.
+	@$(bin)/python -m deploy.cluster down

@@ -1,0 +1,222 @@
+"""Builds images: Boki's own, of this tree or of an earlier commit, and stand-ins for public ones that cannot be pulled.
+
+    python -m deploy.images                        # boki:latest, as `make image` does
+    ensure_public(docker, BASE)                    # here, pulled, or made: a stand-in of Debian's packages
+    build_boki(docker, tag="boki:before", revision="HEAD~1")
+
+- Boki's image is `deploy/image/Dockerfile` over a folder that is laid out here: packages as `requirements.lock` pins them, and the
+  wheel of the tree. Building it needs no network but for these packages.
+- A stand-in has the public name, so that the same Dockerfile and compose.yaml work with it. Nothing else looks at it. It is made by
+  mmdebstrap, as root, and says so.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+from docker.errors import APIError, BuildError, ImageNotFound
+
+ROOT: Final = Path(__file__).parents[1]
+BASE: Final = "python:3.11-slim-bookworm"
+ZOOKEEPER: Final = "zookeeper:3.9"
+BOKI: Final = "boki:latest"
+PACKAGES: Final = (
+    *("aiohttp", "click", "crc32c", "msgspec", "numpy", "prometheus-client", "protobuf", "rich", "structlog", "xxhash"),
+    *("zstandard", "kazoo", "uvloop"),
+)
+"""What a wheel of Boki needs with its extras for servers; versions and hashes are those of the lock."""
+DEBIAN_PACKAGES: Final = ("python3", "ca-certificates", "openjdk-17-jre-headless", "procps")
+NEEDLESS: Final = ("*.pyi", "tests", "*.pxd", "*.h")
+"""Left out of packages: nothing reads it at run time."""
+
+
+class ImageMissing(Exception):
+    """An image is not here, cannot be pulled, and cannot be made; the message says why."""
+
+
+def ensure_public(client: docker.DockerClient, name: str) -> None:
+    """A public image is here afterwards: it was, it is pulled, or a stand-in is made. Raises ImageMissing."""
+    if has(client, name):
+        return
+    try:
+        client.images.pull(name)
+        return
+    except APIError as error:
+        _say(f"{name} cannot be pulled ({str(error.explanation or error).strip()[:200]}): a stand-in is made")
+    make = {BASE: _base_stand_in, ZOOKEEPER: _zookeeper_stand_in}.get(name)
+    if make is None:
+        raise ImageMissing(f"expected the image {name}, found none here, none to pull, and no way to make one")
+    make(client)
+
+
+def has(client: docker.DockerClient, name: str) -> bool:
+    """Whether an image is on this machine."""
+    try:
+        client.images.get(name)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def build_boki(client: docker.DockerClient, *, tag: str = BOKI, revision: str = "") -> None:
+    """Builds Boki's image. `revision`: of git; empty: the tree as it is. Raises ImageMissing."""
+    ensure_public(client, BASE)
+    with tempfile.TemporaryDirectory() as folder:
+        context = Path(folder)
+        shutil.copytree(ROOT / "deploy/image", context, dirs_exist_ok=True)
+        _lay_out_packages(context / "packages")
+        _lay_out_own(context / "own", revision)
+        _build(client, context, tag)
+
+
+def _lay_out_packages(target: Path) -> None:
+    _uv_install(target, "--constraint", str(ROOT / "requirements.lock"), *PACKAGES)
+    for pattern in NEEDLESS:
+        for path in sorted(target.rglob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.exists():
+                path.unlink()
+
+
+def _lay_out_own(target: Path, revision: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        tree = ROOT
+        if revision:
+            tree = Path(folder) / "tree"
+            tree.mkdir()
+            archive = subprocess.run(
+                ["git", "archive", "--format=tar", revision], cwd=ROOT, capture_output=True, check=True
+            ).stdout
+            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+                packed.extractall(tree, filter="data")
+        wheels = Path(folder) / "wheels"
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
+        subprocess.run(build, cwd=tree, check=True, capture_output=True)
+        (wheel,) = wheels.iterdir()
+        _uv_install(target, "--no-deps", str(wheel))
+
+
+def _uv_install(target: Path, *arguments: str) -> None:
+    """Into a folder, for the Python and the machine of the image."""
+    uv = Path(sys.executable).with_name("uv")
+    options = ("--quiet", "--target", str(target), "--python-version", "3.11", "--link-mode", "copy")
+    done = subprocess.run(
+        [uv, "pip", "install", *options, "--only-binary", ":all:", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ImageMissing(f"the packages of the image cannot be laid out: {done.stderr.strip()}")
+
+
+def _base_stand_in(client: docker.DockerClient) -> None:
+    """Debian with Python and Java: one for all public images that are not to be had."""
+    if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
+        raise ImageMissing(
+            f"expected mmdebstrap and root to make a stand-in for {BASE}; on Debian: apt-get install mmdebstrap"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "root.tar"
+        done = subprocess.run(
+            [
+                *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(DEBIAN_PACKAGES)}"),
+                *("bookworm", str(file)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ImageMissing(f"mmdebstrap could not make a stand-in for {BASE}: {done.stderr.strip()[-2000:]}")
+        repository, _, tag = BASE.partition(":")
+        client.api.import_image_from_file(str(file), repository=repository, tag=tag, changes=['CMD ["bash"]'])
+
+
+def _zookeeper_stand_in(client: docker.DockerClient) -> None:
+    from itests.support import maven_jars, zookeeper
+
+    ensure_public(client, BASE)
+    jars = Path(os.environ.get("BOKI_ZOOKEEPER_JARS") or "")
+    try:
+        if not jars.name:
+            jars = maven_jars.cached(zookeeper.CACHE, pom=zookeeper.POM, checksums=zookeeper.CHECKSUMS)
+    except maven_jars.JarsMissing as error:
+        raise ImageMissing(f"no jars for a stand-in of {ZOOKEEPER}: {error}") from error
+    with tempfile.TemporaryDirectory() as folder:
+        context = Path(folder)
+        shutil.copytree(ROOT / "deploy/zookeeper", context, dirs_exist_ok=True)
+        shutil.copytree(jars, context / "jars")
+        _build(client, context, ZOOKEEPER)
+
+
+def _build(client: docker.DockerClient, context: Path, tag: str) -> None:
+    try:
+        client.images.build(path=str(context), tag=tag, rm=True, forcerm=True, buildargs={"BASE": BASE})
+    except (BuildError, APIError) as error:
+        lines = "".join(
+            str(part.get("stream", "")) for part in getattr(error, "build_log", ()) if isinstance(part, dict)
+        )
+        raise ImageMissing(f"{tag} could not be built: {error}\n{lines[-2000:]}") from error
+
+
+def own_bytes(client: docker.DockerClient, tag: str) -> int:
+    """Bytes on disk of what an image adds to its base."""
+    history: list[dict[str, Any]] = client.images.get(tag).history()
+    base: set[str] = {str(layer["Id"]) for layer in client.images.get(BASE).history()} - {"<missing>"}
+    total = 0
+    for layer in history:
+        if str(layer["Id"]) in base:
+            break
+        total += int(layer["Size"])
+    return total
+
+
+def timed(what: str, work: Callable[[], None]) -> None:
+    """Does something and says how long it took."""
+    began = time.monotonic()
+    work()
+    _say(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+def _say(line: str) -> None:
+    print(f"images: {line}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Builds `boki:latest`, or what the arguments name: --all also what the container suite needs."""
+    try:
+        client = docker.from_env()
+        client.ping()
+    except docker.errors.DockerException as error:
+        print(
+            f"expected a Docker engine, found none that answers: {error}; start one, or set DOCKER_HOST",
+            file=sys.stderr,
+        )
+        return 3
+    try:
+        timed(BASE, lambda: ensure_public(client, BASE))
+        if "--all" in sys.argv[1:]:
+            timed(ZOOKEEPER, lambda: ensure_public(client, ZOOKEEPER))
+        timed(BOKI, lambda: build_boki(client))
+    except ImageMissing as error:
+        print(error, file=sys.stderr)
+        return 1
+    _say(f"{BOKI} adds {own_bytes(client, BOKI) / 1_000_000:.0f} MB to its base")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
