@@ -194,3 +194,8 @@ cluster: setup ## Starts the cluster of compose.yaml in Docker, and waits until 
 
 cluster-down: setup ## Removes it: containers, network, volumes and secrets.
 	@$(bin)/python -m deploy.cluster down
+
+# As root it installs nothing, and starts an engine of its own if none answers; elsewhere, without one, the suite is skipped with its reason.
+.PHONY: test-containers
+test-containers: setup ## Runs the suite on containers: faults, and a restart of every role under load; builds the images it needs.
+	@$(bin)/python -m deploy.engine bash -c '$(bin)/python -m deploy.images --all; $(bin)/python -m pytest itests/containers -m containers $(PYTEST)'

@@ -1,0 +1,127 @@
+"""A whole cluster in containers: it serves, it survives faults, and every role is restarted under load without a lost record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import boki
+from boki.testing.containers import BokiCluster
+
+pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(300)]
+
+WORKERS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BokiCluster]:
+    reason = unavailable()
+    if reason:
+        pytest.skip(reason)
+
+    with BokiCluster() as made:
+        yield made
+
+
+def unavailable() -> str:
+    """Why this machine cannot run the suite, or ""."""
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.from_env()
+        client.ping()
+    except DockerException as error:
+        return f"no Docker engine answers: {error}"
+    from deploy.images import BOKI, ZOOKEEPER, has
+
+    missing = [name for name in (BOKI, ZOOKEEPER) if not has(client, name)]
+    return f"the images {missing} are not here: make image IMAGES=--all" if missing else ""
+
+
+class Load:
+    """Appends of some workers, each waiting for its last; what was acknowledged, by record."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[bytes, int] = {}
+        self.stop = asyncio.Event()
+
+    async def run(self, book: boki.Book, worker: int) -> None:
+        number = 0
+        while not self.stop.is_set():
+            data = f"{worker}:{number}".encode()
+            self.acknowledged[data] = await book.append(data)
+            number += 1
+
+
+@asynccontextmanager
+async def under_load(url: str, name: str) -> AsyncIterator[Load]:
+    """Appends go on in the block; after it, every acknowledged record is there once, at its number, in the order of its worker."""
+    load = Load()
+    async with boki.connect(url, timeout=60.0) as client:
+        book = client.book(name)
+        async with asyncio.TaskGroup() as group:
+            for worker in range(WORKERS):
+                group.create_task(load.run(book, worker))
+            yield load
+            load.stop.set()
+        found = {record.data: record.seqnum async for record in book.read()}
+    assert found == load.acknowledged
+    for worker in range(WORKERS):
+        mine = [seqnum for data, seqnum in load.acknowledged.items() if data.startswith(f"{worker}:".encode())]
+        assert mine == sorted(mine) and len(mine) > 1
+
+
+async def more(load: Load, records: int = 20) -> None:
+    """Waits until so many more appends were acknowledged: the cluster goes on."""
+    goal = len(load.acknowledged) + records
+    async with asyncio.timeout(60):
+        while len(load.acknowledged) < goal:
+            await asyncio.sleep(0.01)
+
+
+async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: BokiCluster) -> None:
+    async with under_load(cluster.url, "rolling") as load:
+        await more(load)
+        for name in cluster.names:
+            await asyncio.to_thread(cluster.end, name)
+            await more(load)
+            await asyncio.to_thread(cluster.start_again, name)
+            await more(load)
+        assert any("log handed over" in cluster.log(name) for name in cluster.names if name.startswith("sequencer"))
+
+
+@pytest.mark.parametrize("name", ["engine-1", "bookie-2", "sequencer-1", "sequencer-2", "controller-1"])
+async def test_a_role_that_is_killed_stops_nobody(cluster: BokiCluster, name: str) -> None:
+    async with under_load(cluster.url, f"killed {name}") as load:
+        await more(load)
+        await asyncio.to_thread(cluster.kill, name)
+        await more(load)
+        await asyncio.to_thread(cluster.start_again, name)
+        await more(load)
+
+
+@pytest.mark.parametrize("name", ["bookie-1", "sequencer-1", "engine-2"])
+async def test_a_role_that_is_paused_stops_nobody(cluster: BokiCluster, name: str) -> None:
+    async with under_load(cluster.url, f"paused {name}") as load:
+        await more(load)
+        cluster.pause(name)
+        try:
+            await more(load)
+        finally:
+            cluster.resume(name)
+        await more(load)
+
+
+async def test_a_bookie_that_is_cut_off_stops_nobody(cluster: BokiCluster) -> None:
+    async with under_load(cluster.url, "cut off") as load:
+        await more(load)
+        cluster.disconnect("bookie-3")
+        try:
+            await more(load)
+        finally:
+            cluster.connect_again("bookie-3")
+        await more(load)

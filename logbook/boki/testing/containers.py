@@ -1,0 +1,263 @@
+"""A real cluster in Docker, for tests of what is built on LogBooks: extra `boki[containers]`, on testcontainers.
+
+    with BokiCluster() as cluster:                       # ZooKeeper, 3 bookies, 2 sequencers, 2 engines, each a container
+        async with boki.connect(cluster.url) as client: ...
+        cluster.kill("engine-1"); cluster.start_again("engine-1")
+        cluster.pause("bookie-2"); cluster.resume("bookie-2")
+        cluster.disconnect("sequencer-1"); cluster.connect_again("sequencer-1")
+
+It needs a Docker engine that answers, and the images `boki:latest` and `zookeeper:3.9`. A role counts as started when its `/readyz`
+says so: that a port is open proves nothing, since Docker itself listens there. Engines are reached at ports of this machine that
+were free, which they tell to SDKs as their outside addresses. Such clusters ask for no token: only this machine reaches them.
+
+All that is made carries a label with its owner. What a killed test run left is removed by the next one, and nothing that a living
+process made: testcontainers' own reaper is an image that cannot be pulled everywhere, so it is off unless the environment says
+otherwise. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+
+import docker
+from docker.errors import NotFound
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+from boki_common.errors import BokiError
+
+IMAGE: Final = "boki:latest"
+ZOOKEEPER_IMAGE: Final = "zookeeper:3.9"
+LABEL: Final = "dev.boki.testing.owner"
+LOOPBACK: Final = "127.0.0.1"
+READY_S: Final = 60.0
+PAUSE_S: Final = 0.2
+STOP_S: Final = 20
+OUTSIDE_PORT: Final = 7140
+
+
+class ClusterNotReady(BokiError):
+    """A container did not become ready, or ended; the message has the end of its log."""
+
+
+class ZooKeeper(DockerContainer):
+    """One ZooKeeper server, called `zookeeper` in its network."""
+
+    def __init__(self, network: Network, image: str = ZOOKEEPER_IMAGE) -> None:
+        super().__init__(image)
+        self.with_network(network).with_network_aliases("zookeeper")
+        for name, value in (("ZOO_TICK_TIME", "200"), ("ZOO_MAX_CLIENT_CNXNS", "0"), ("JVMFLAGS", "-Xmx128m")):
+            self.with_env(name, value)
+        self.with_kwargs(labels={LABEL: owner()})
+        self.waiting_for(LogMessageWaitStrategy("binding to port").with_startup_timeout(int(READY_S)))
+
+
+class Role(DockerContainer):
+    """One role of Boki.
+
+    Args:
+        name: as `bookie-1`: its kind, and its name in the network.
+        port: of this machine, where an engine is reached; 0: none.
+    """
+
+    def __init__(self, name: str, network: Network, settings: Mapping[str, str], *, port: int = 0, image: str) -> None:
+        super().__init__(image)
+        kind = name.partition("-")[0]
+        listen = {"bookie": 3181, "sequencer": 7041, "controller": 7042, "engine": 7040}[kind]
+        advertise = "BOKI_BOOKIE_HOST" if kind == "bookie" else f"BOKI_{kind.upper()}_ADVERTISE"
+        told = {
+            "BOKI_METADATA": "zk://zookeeper:2181/boki",
+            "BOKI_INSECURE": "true",
+            "BOKI_LISTEN": f"0.0.0.0:{listen}",
+            advertise: name,
+        }
+        if port:
+            told["BOKI_ENGINE_OUTSIDE_LISTEN"] = f"0.0.0.0:{OUTSIDE_PORT}"
+            told["BOKI_ENGINE_OUTSIDE_ADVERTISE"] = f"{LOOPBACK}:{port}"
+            self.ports[f"{OUTSIDE_PORT}/tcp"] = (LOOPBACK, port)  # type: ignore[assignment] # docker-py takes an address too
+        for variable, value in {**told, **settings}.items():
+            self.with_env(variable, value)
+        self.with_command(kind).with_network(network).with_network_aliases(name)
+        self.with_kwargs(labels={LABEL: owner()}, hostname=name)
+
+
+class BokiCluster:
+    """See the module. Use as a context manager.
+
+    Args:
+        bookies, sequencers, engines, controllers: how many of each.
+        settings: `BOKI_*` variables for all roles.
+        image: of the roles; images: another one for some, by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        bookies: int = 3,
+        sequencers: int = 2,
+        engines: int = 2,
+        controllers: int = 1,
+        settings: Mapping[str, str] | None = None,
+        image: str = IMAGE,
+    ) -> None:
+        counts = {"bookie": bookies, "sequencer": sequencers, "controller": controllers, "engine": engines}
+        self._names = [f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)]
+        self._ports = {name: free_port() for name in self._names if name.startswith("engine")}
+        self._settings = dict(settings or {})
+        self._image = image
+        self._network = Network(docker_network_kw={"labels": {LABEL: owner()}})
+        self._zookeeper: ZooKeeper | None = None
+        self._roles: dict[str, Role] = {}
+
+    @property
+    def url(self) -> str:
+        """Where SDKs of this machine connect: all engines."""
+        return "boki://" + ",".join(f"{LOOPBACK}:{port}" for port in self._ports.values())
+
+    @property
+    def names(self) -> list[str]:
+        """Of all roles, bookies first."""
+        return list(self._names)
+
+    def start(self) -> None:
+        """Starts everything, and waits until it is ready. Raises ClusterNotReady."""
+        sweep(docker.from_env())
+        self._network.create()
+        self._zookeeper = ZooKeeper(self._network)
+        self._zookeeper.start()
+        for name in self._names:
+            role = Role(name, self._network, self._settings, port=self._ports.get(name, 0), image=self._image)
+            self._roles[name] = role
+            role.start()
+        self.wait(*self._names)
+
+    def stop(self) -> None:
+        """Removes everything, volumes too. Idempotent."""
+        started = [*self._roles.values(), *([self._zookeeper] if self._zookeeper else [])]
+        self._roles, self._zookeeper = {}, None
+        for container in started:
+            container.stop(force=True, delete_volume=True)
+        self._network.remove()
+
+    def wait(self, *names: str, timeout_s: float = READY_S) -> None:
+        """Waits until these roles are ready. Raises ClusterNotReady."""
+        deadline = time.monotonic() + timeout_s
+        for name in names:
+            container = self._container(name)
+            while True:
+                container.reload()
+                code, output = container.exec_run(["boki", "ready"]) if container.status == "running" else (1, b"")
+                if code == 0:
+                    break
+                if time.monotonic() > deadline or container.status == "exited":
+                    log = container.logs(tail=25).decode(errors="replace")
+                    raise ClusterNotReady(
+                        f"expected {name} ready within {timeout_s:g} s, found it {container.status}: "
+                        f"{output.decode(errors='replace').strip()}\n{log}",
+                        role=name,
+                    )
+                time.sleep(PAUSE_S)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; returns when the container is not running any more."""
+        container = self._container(name)
+        container.kill()
+        container.wait()
+
+    def end(self, name: str) -> None:
+        """SIGTERM, as `docker stop`: the role ends as it should."""
+        self._container(name).stop(timeout=STOP_S)
+
+    def start_again(self, name: str) -> None:
+        """The same container, with its data and address; waits until it is ready. Raises ClusterNotReady."""
+        self._container(name).start()
+        self.wait(name)
+
+    def pause(self, name: str) -> None:
+        """Its processes keep their connections and say nothing."""
+        self._container(name).pause()
+
+    def resume(self, name: str) -> None:
+        self._container(name).unpause()
+
+    def disconnect(self, name: str) -> None:
+        """Takes it out of the network: nobody hears anything of it."""
+        self._docker_network().disconnect(self._container(name))
+
+    def connect_again(self, name: str) -> None:
+        self._docker_network().connect(self._container(name), aliases=[name])
+
+    def log(self, name: str) -> str:
+        """All that a role logged."""
+        return str(self._container(name).logs().decode(errors="replace"))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _container(self, name: str) -> Any:
+        return self._roles[name].get_wrapped_container()
+
+    def _docker_network(self) -> Any:
+        return docker.from_env().networks.get(self._network.name)
+
+
+def owner() -> str:
+    """This process, told apart from a later one of its number: pid and when it began."""
+    return f"{os.getpid()}-{_began(os.getpid())}"
+
+
+def sweep(client: docker.DockerClient) -> None:
+    """Removes containers and networks whose process is gone, as after a test run that was killed."""
+    mine: dict[str, str | list[str] | bool] = {"label": LABEL}
+    for container in client.containers.list(all=True, filters=mine):
+        if _is_gone(container.labels.get(LABEL, "")):
+            _unless_gone(lambda container=container: container.remove(force=True, v=True))
+    for network in client.networks.list(filters=mine):
+        if _is_gone((network.attrs or {}).get("Labels", {}).get(LABEL, "")):
+            _unless_gone(network.remove)
+
+
+def free_port() -> int:
+    """A port of this machine that was free just now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _unless_gone(remove: Any) -> None:
+    try:
+        remove()
+    except NotFound:
+        pass  # another sweep was quicker
+
+
+def _is_gone(label: str) -> bool:
+    pid, _, began = label.partition("-")
+    return not pid.isdigit() or _began(int(pid)) != began
+
+
+def _began(pid: int) -> str:
+    """When a process of this machine began, in the kernel's ticks; "" without /proc, or when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
