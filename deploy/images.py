@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import docker
-from docker.errors import APIError, BuildError, ImageNotFound
+from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 
 ROOT: Final = Path(__file__).parents[1]
 BASE: Final = "python:3.11-slim-bookworm"
@@ -200,7 +200,7 @@ def main() -> int:
     try:
         client = docker.from_env()
         client.ping()
-    except docker.errors.DockerException as error:
+    except DockerException as error:
         print(
             f"expected a Docker engine, found none that answers: {error}; start one, or set DOCKER_HOST",
             file=sys.stderr,
