@@ -48,12 +48,14 @@ class Load:
     def __init__(self) -> None:
         self.acknowledged: dict[bytes, int] = {}
         self.stop = asyncio.Event()
+        self.progressed = asyncio.Event()
 
     async def run(self, book: boki.Book, worker: int) -> None:
         number = 0
         while not self.stop.is_set():
             data = f"{worker}:{number}".encode()
             self.acknowledged[data] = await book.append(data)
+            self.progressed.set()
             number += 1
 
 
@@ -80,7 +82,8 @@ async def more(load: Load, records: int = 20) -> None:
     goal = len(load.acknowledged) + records
     async with asyncio.timeout(60):
         while len(load.acknowledged) < goal:
-            await asyncio.sleep(0.01)
+            load.progressed.clear()
+            await load.progressed.wait()
 
 
 async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: BokiCluster) -> None:

@@ -114,7 +114,7 @@ class BokiCluster:
         self._ports = {name: free_port() for name in self._names if name.startswith("engine")}
         self._settings = dict(settings or {})
         self._image = image
-        self._network = Network(docker_network_kw={"labels": {LABEL: owner()}})
+        self._network: Network | None = None
         self._zookeeper: ZooKeeper | None = None
         self._roles: dict[str, Role] = {}
 
@@ -131,11 +131,12 @@ class BokiCluster:
     def start(self) -> None:
         """Starts everything, and waits until it is ready. Raises ClusterNotReady."""
         sweep(docker.from_env())
-        self._network.create()
-        self._zookeeper = ZooKeeper(self._network)
+        self._network = network = Network(docker_network_kw={"labels": {LABEL: owner()}})
+        network.create()
+        self._zookeeper = ZooKeeper(network)
         self._zookeeper.start()
         for name in self._names:
-            role = Role(name, self._network, self._settings, port=self._ports.get(name, 0), image=self._image)
+            role = Role(name, network, self._settings, port=self._ports.get(name, 0), image=self._image)
             self._roles[name] = role
             role.start()
         self.wait(*self._names)
@@ -146,7 +147,9 @@ class BokiCluster:
         self._roles, self._zookeeper = {}, None
         for container in started:
             container.stop(force=True, delete_volume=True)
-        self._network.remove()
+        network, self._network = self._network, None
+        if network is not None:
+            network.remove()
 
     def wait(self, *names: str, timeout_s: float = READY_S) -> None:
         """Waits until these roles are ready. Raises ClusterNotReady."""
@@ -217,6 +220,7 @@ class BokiCluster:
         return self._roles[name].get_wrapped_container()
 
     def _docker_network(self) -> Any:
+        assert self._network is not None, "started"
         return docker.from_env().networks.get(self._network.name)
 
 
