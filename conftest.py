@@ -38,6 +38,7 @@ PACKAGES: Final = (
     "boki_logbook",
     "boki_metalog",
     "boki_spark",
+    "boki_spark_tools",
     "bokiflow",
     "bokilib",
     "bokiqueue",

@@ -217,6 +217,15 @@ async def read_cold(files: Files, one: ColdPartition, *, columns: Sequence[str] 
     return chosen
 
 
+async def is_named(cluster: Cluster, one: ColdPartition) -> bool:
+    """Whether the record of the term still names the files of a partition. Raises MetadataUnavailable."""
+    try:
+        location = (await read_record(cluster.store, one.term)).location
+    except NoNode:
+        return False
+    return location.kind == COPIED and folder_of(location.path) == folder_of(one.path)
+
+
 def batches_of(table: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     """A table as batches of about so many bytes."""
     rows = max(int(table.num_rows * batch_bytes / max(table.nbytes, 1)), 1)

@@ -53,7 +53,7 @@ from boki_metalog.terms.term_record import (
 from boki_spark.arrow import Batches
 from boki_spark.cluster import Cluster
 from boki_spark.entries import PartitionReader, ReadCounts
-from boki_spark.faults import ColdDamaged, OffloadRefused
+from boki_spark.faults import Behind, ColdDamaged, OffloadRefused
 from boki_spark.files import Files
 from boki_spark.manifest import (
     VERSION,
@@ -74,6 +74,7 @@ from boki_spark.slices import added, decode_index, index_of, parquet_of, row_sum
 
 SLICE_BYTES: Final = 64 * limits.MIB
 READ_ENTRIES: Final = 64
+NOT_COVERED: Final = "no index snapshot has it to its end yet"
 
 Say = Callable[[int, int], None]
 """Told while a term is offloaded: rows done, rows in all; each is read, and read back."""
@@ -121,7 +122,10 @@ class Offloader:
 
     async def offloadable(self) -> list[int]:
         """Sealed terms in ledgers that the snapshot covers and that have live records, ascending. Raises as `Cluster.plan`."""
-        node, state, _ = await self._cluster.snapshot_state()
+        try:
+            node, state, _ = await self._cluster.snapshot_state()
+        except Behind:
+            return []
         history = TermHistory(self._cluster.store)
         await history.refresh()
         found = []
@@ -162,11 +166,14 @@ class Offloader:
 
     async def _planned(self, record: TermRecord) -> _Planned | str:
         """The plan of a term by a snapshot that was read after its record; or why there is nothing to do."""
-        node, state, metalogs = await self._cluster.snapshot_state()
         term = record.term
+        try:
+            node, state, metalogs = await self._cluster.snapshot_state()
+        except Behind:
+            return NOT_COVERED
         places = state.places.terms.get(term)
         if not node.covers(term, record.log) or places is None:
-            return "no index snapshot has it to its end yet"
+            return NOT_COVERED
         if places.end_pos != record.end_pos:
             raise ColdDamaged(
                 f"term {term} ends at {record.end_pos} by its record and at {places.end_pos} by the index snapshot"

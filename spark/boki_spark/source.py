@@ -10,12 +10,17 @@ One loop in a thread of its own. It does not survive a fork, nor is it pickled: 
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.facts import LIVE, Committed, ScanRange
 from boki_logbook.scan.plan import Plan
 from boki_spark.cluster import Cluster
 from boki_spark.cluster import ClusterOptions as ClusterOptions
+from boki_spark.files import OpenFiles
+
+if TYPE_CHECKING:
+    from boki_spark.cold import ColdChoice, ColdFile
 
 
 class Source:
@@ -41,6 +46,18 @@ class Source:
 
     def plan(self, asked: ScanRange, mode: str = LIVE) -> Plan:
         return self._thread.run(self._cluster.plan(asked, mode))
+
+    def choose_cold(self, plan: Plan) -> ColdChoice:
+        """What of a plan is read from files. Raises as `cold.choose_cold`."""
+        from boki_spark.cold import choose_cold
+
+        return self._thread.run(choose_cold(self._cluster, OpenFiles(), plan))
+
+    def cold_files(self, plan: Plan) -> tuple[list[ColdFile], Plan]:
+        """The files that have rows of a plan, and the plan of what no file has. Raises as `cold.choose_cold`."""
+        from boki_spark.cold import cold_files
+
+        return self._thread.run(cold_files(self._cluster, OpenFiles(), plan))
 
     def close(self) -> None:
         """Idempotent."""

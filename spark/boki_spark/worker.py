@@ -19,9 +19,10 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.partitions import Partition
 from boki_spark.arrow import COLUMNS, Batches, Rows
 from boki_spark.cluster import Cluster, ClusterOptions
-from boki_spark.cold import ColdPartition, batches_of, read_cold
+from boki_spark.cold import ColdPartition, batches_of, is_named, read_cold
 from boki_spark.entries import PartitionReader
 from boki_spark.entries import ReadCounts as ReadCounts
+from boki_spark.faults import ColdMissing, PlanStale
 from boki_spark.files import OpenFiles
 
 IDLE_S: Final = 30.0
@@ -126,7 +127,7 @@ def read_partition(
     """
     told = told or ReadCounts()
     if isinstance(partition, ColdPartition):
-        yield from _read_cold(partition, columns, batch_bytes, told)
+        yield from _read_cold(partition, options, columns, batch_bytes, told)
         return
     clients = _clients()
     cluster = clients.thread.run(clients.take(options))
@@ -150,9 +151,20 @@ def read_partition(
 
 
 def _read_cold(
-    partition: ColdPartition, columns: Sequence[str], batch_bytes: int, told: ReadCounts
+    partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, told: ReadCounts
 ) -> Iterator[pa.RecordBatch]:
-    table = _clients().thread.run(read_cold(OpenFiles(), partition, columns=columns))
+    clients = _clients()
+    try:
+        table = clients.thread.run(read_cold(OpenFiles(), partition, columns=columns))
+    except ColdMissing as error:
+        cluster = clients.thread.run(clients.take(options))
+        try:
+            named = clients.thread.run(is_named(cluster, partition))
+        finally:
+            clients.thread.do(lambda: clients.give_back(options))
+        if named:
+            raise
+        raise PlanStale(f"{partition.path} was deleted after the plan was made, with its term: plan anew") from error
     told.rows += table.num_rows
     told.bytes += partition.data_bytes
     yield from batches_of(table, batch_bytes)

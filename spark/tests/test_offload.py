@@ -301,6 +301,7 @@ async def test_a_copied_term_that_dies_loses_ledgers_and_files(cluster: SmallClu
 async def test_a_term_that_goes_on_or_is_not_covered_is_not_offloaded(cluster: SmallCluster) -> None:
     await cluster.append(("book-0", b"x", []))
     work = offloader(cluster, MemoryFiles())
+    assert await work.offloadable() == [], "there is no index snapshot yet"
     assert (await work.offload(1)).why.startswith("it goes on")
     await sealed(cluster, 4)
     assert "goes on" in (await work.offload(9)).why

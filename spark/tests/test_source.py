@@ -10,7 +10,6 @@ import boki
 from boki_common.errors import ClosedError
 from boki_common.ids import book_id
 from boki_logbook.scan.facts import ScanRange, reached
-from boki_spark.faults import Behind
 from boki_spark.source import ClusterOptions, open_source
 
 pytestmark = pytest.mark.processes
@@ -33,9 +32,4 @@ def test_a_closed_source_says_so(dev: str) -> None:
     source.close()
     source.close()
     with pytest.raises(ClosedError):
-        source.committed()
-
-
-def test_a_snapshot_that_is_not_there_yet_is_told(dev: str) -> None:
-    with open_source(ClusterOptions(url=dev, plan="snapshot")) as source, pytest.raises(Behind, match="boki log roll"):
         source.committed()

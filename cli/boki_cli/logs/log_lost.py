@@ -3,6 +3,7 @@
 It asks all replicas of each entry itself, and refuses when one can be had, or when somebody who may have it did not answer;
 and so it does when the metalog carries one (ADR 21): readers have it from there. What can be had and is no entry that its cut
 means, for engines cannot read it, is as lost as what nobody has.
+What a manifest of cold files has is not lost, and who is about to name one is refused (`_not_copied`).
 What it was told goes into the command, as evidence for people (`loss_evidence`). Whether rows of the entries stand follows from the index
 snapshot: who declares entries lost that it lacks says so, because what the log decided by them is lost with them.
 """
@@ -169,6 +170,7 @@ async def declare_lost(
             bookies=await _words(ledgers, shard.ledger_id, answers.told),
         )
     )
+    await _not_copied(store, term, what)
     position = await _order(store, view, term, what._replace(evidence=evidence, indexed=indexed), ledgers.token)
     return described(evidence) | {"term": position.term, "entry": position.entry}
 
@@ -331,6 +333,23 @@ def _indexed(node: SnapshotNode, term: _Term, shard: _ShardEnds, what: Lost, *, 
             "wait for its snapshot; if none does, say --forget-rows"
         )
     return False
+
+
+async def _not_copied(store: MetadataStore, term: _Term, what: Lost) -> None:
+    """Makes sure that nobody names files of a sealed term while its entries are declared lost: the record is written anew as it is,
+    so that who read it before names nothing. Raises Refused: files have the term's records; BokiError: try again."""
+    from boki_metalog.terms.term_record import COPIED, decode_record, term_path
+
+    if term.end is None:
+        return
+    value, version = await store.get(term_path(what.term))
+    location = decode_record(value, what.term).location
+    if location.kind == COPIED:
+        raise Refused(
+            f"the live records of term {what.term} were copied into files, which have them: {location.path}; they are not lost, read "
+            "them there"
+        )
+    await store.set(term_path(what.term), value, version=version)
 
 
 async def _order(store: MetadataStore, view: View, term: _Term, what: Lost, token: ClusterToken) -> Position:

@@ -14,6 +14,8 @@ Rules:
 - Columns of terms are kept by reference, the array objects themselves, with as many items as they had: they only grow at their
   ends, and are replaced when they shrink. No view of one outlives the page that copies from it: an array with a view cannot grow.
 - Of the index `held` is shared, which who trims copies first; of its tail the streams are copied.
+- Facts of terms that have ended, and that the range has nothing of, are told as they are when their page is made: nothing of them
+  changes but how many records live.
 - Nothing behind the last whole cut of a log is looked at (`caps`).
 - Live is what `held` of the rows says, of tag 0, or of the tags that are asked for; never what marks say: they are forgotten.
 - A term of which nothing has died needs no rows, unless a book or tags are asked for: what did not lose, lives.
@@ -35,7 +37,7 @@ from boki_logbook.index.index import Index
 from boki_logbook.index.places import LostEntries, PassedOver, TermPlaces
 from boki_logbook.index.sorted_run import LIVE as HELD_LIVE
 from boki_logbook.index.sorted_run import U8, U64
-from boki_logbook.scan.facts import LIVE, Committed, ScanRange, TermFacts
+from boki_logbook.scan.facts import LIVE, ScanRange, TermFacts
 from boki_logbook.state.state import DecisionState
 
 PAGE_TERMS: Final = 512
@@ -108,9 +110,12 @@ class _Columns(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """What was taken of a state in one turn. `bounds`: seqnums in which rows are looked for, [first, stop) in turn."""
+    """What was taken of a state in one turn. `facts`: of terms, or terms of which they are told later; `bounds`: seqnums in which
+    rows are looked for, [first, stop) in turn."""
 
-    committed: Committed
+    facts: list[TermFacts | TermPlaces]
+    time_ms: int
+    metalog: Metalog
     spans: tuple[SpanOfTerm, ...]
     columns: tuple[_Columns, ...]
     bounds: U64
@@ -138,14 +143,20 @@ def capture(
     """
     state.settle()
     ends = {} if covered is None else caps(state, covered)
-    facts, spans, columns, bounds = [], [], [], []
+    facts: list[TermFacts | TermPlaces] = []
+    spans, columns, bounds = [], [], []
+    logs = asked.end
     for term in sorted(state.places.terms):
         places = state.places.terms[term]
+        if places.over and places.log not in logs:
+            facts.append(places)
+            continue
         end_pos = min(places.end_pos, ends.get(term, places.end_pos))
-        facts.append(_facts_of(places, end_pos, metalog))
         first, stop = asked.positions_of(term, places.log, end_pos)
         if first == stop:
+            facts.append(places if places.over else _facts_of(places, end_pos, metalog))
             continue
+        facts.append(_facts_of(places, end_pos, metalog))
         committed = places.counts.committed
         whole = mode != LIVE or (places.live == committed and asked.book is None and not asked.tags)
         columns.append(_columns_of(places, first, stop))
@@ -153,9 +164,15 @@ def capture(
         if not whole and places.live:
             bounds += [seqnum(term, first), seqnum(term, stop - 1) + 1]
     streams = streams_of(state.index, asked) if bounds else ()
-    time_ms = max((one.last_time_ms for one in facts), default=0)
     return Captured(
-        Committed(tuple(facts), time_ms), tuple(spans), tuple(columns), np.array(bounds, np.uint64), streams, asked
+        facts,
+        state.places.last_time_ms,
+        metalog,
+        tuple(spans),
+        tuple(columns),
+        np.array(bounds, np.uint64),
+        streams,
+        asked,
     )
 
 
@@ -227,9 +244,13 @@ def streams_of(index: Index, asked: ScanRange) -> tuple[Streams, ...]:
 
 def pages_of(captured: Captured) -> Iterator[Page]:
     """All pages; making one takes a millisecond or two, and looks at nothing that changes but as the module says."""
-    terms, spans = captured.committed.terms, captured.spans
+    terms, spans = captured.facts, captured.spans
     for at in range(0, max(len(terms), 1), PAGE_TERMS):
-        yield Page(terms=terms[at : at + PAGE_TERMS], time_ms=captured.committed.time_ms)
+        told = (
+            _facts_of(one, one.end_pos, captured.metalog) if isinstance(one, TermPlaces) else one
+            for one in terms[at : at + PAGE_TERMS]
+        )
+        yield Page(terms=tuple(told), time_ms=captured.time_ms)
     for at in range(0, len(spans), PAGE_TERMS):
         yield Page(spans=spans[at : at + PAGE_TERMS])
     for span, columns in zip(spans, captured.columns, strict=True):

@@ -8,6 +8,7 @@ import pytest
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_metalog.entries.metalog_entry import MetalogEntry
 from boki_metalog.terms.term_record import (
+    COPIED,
     DELETED,
     RECLAIMED,
     GivenUp,
@@ -59,6 +60,23 @@ def test_a_reclaimed_term_is_one_of_version_two() -> None:
         assert decode_record(encode_record(moved), 1) == moved
     with pytest.raises(VersionMismatch, match="upgrade"):
         decode_record(encode_record(msgspec.structs.replace(record, version=4)), 1)
+
+
+def test_a_copied_term_is_in_ledgers_for_who_knows_no_files_and_names_them_until_they_are_deleted() -> None:
+    """`copied` is of the version that earlier programs read. Files alone would be of one that they refuse."""
+    record = TermRecord(1, 7, 0, (), 30, 9, 100, 5, Location())
+    copied = record.at(COPIED, "s3://cold/manifest-1.json")
+    assert (copied.version, copied.reclaimed, copied.same_term_as(record)) == (2, False, True)
+    assert decode_record(encode_record(copied), 7) == copied
+    gone = copied.at(RECLAIMED).at(DELETED)
+    assert (
+        gone.reclaimed
+        and gone.location.path == copied.location.path
+        and gone.at(DELETED, "").location == Location(DELETED)
+    )
+    cold = msgspec.structs.replace(copied, version=3, location=Location("cold", copied.location.path))
+    with pytest.raises(CorruptData):
+        decode_record(encode_record(cold), 7)
 
 
 def test_a_record_of_a_term_that_a_person_ended_says_so_and_is_of_a_version_of_its_own() -> None:

@@ -1,0 +1,1 @@
+"""What people have of the data pipeline on the command line, by entry points: `boki offload`."""

@@ -1,0 +1,98 @@
+"""`boki offload` on a cluster in a process of its own: what it says, and that it may be killed and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
+
+import pyarrow.parquet as parquet
+
+import boki
+from boki_cli.testing.commands import run_command_line
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+BOKI = [sys.executable, "-m", "boki_cli.main"]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
+    return {**kept, "BOKI_ENGINE_HOUSEKEEPING_S": "0.05"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a `boki dev` whose engine writes index snapshots at once."""
+    tmp_path = tmp_path_factory.mktemp("dev")
+    command = [*BOKI, "dev", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment(), text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            found = (re.search(r"boki://[\w.]+:[1-9]\d*", line) for line in process.stdout)
+            yield next(one[0] for one in found if one)
+        finally:
+            process.kill()
+
+
+def run(*arguments: str, expected: int = 0) -> list[dict[str, Any]]:
+    done = run_command_line(*arguments, "--json")
+    assert done.code == expected, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def offloaded(url: str, folder: str, term: int) -> list[dict[str, Any]]:
+    """What `boki offload` says, once there is a snapshot that covers the sealed term."""
+    while True:
+        found = run("offload", str(term), "--to", folder, "--url", url)
+        if not found[0]["why"].startswith("no index snapshot"):
+            return found
+
+
+def test_a_term_is_offloaded_once_and_told(cluster: str, tmp_path: Path) -> None:
+    folder = f"file://{tmp_path}/cold"
+    with boki.sync.connect(cluster) as client:
+        book = client.book("once")
+        term = book.append_many([(b"%d" % at, [f"tag/{at % 3}"]) for at in range(300)])[0] >> 35
+        assert run("offload", str(term), "--to", folder, "--url", cluster)[0]["why"].startswith("it goes on")
+        run("log", "roll", "0", "--url", cluster)
+        (made,) = offloaded(cluster, folder, term)
+        assert (made["rows"], made["slices"]) == (300, 1) and made["manifest"].startswith(folder)
+        (again,) = run("offload", str(term), "--to", folder, "--url", cluster)
+        assert again["why"] == "it is copied" and again["manifest"] == made["manifest"]
+        (file,) = (tmp_path / "cold").rglob("*.parquet")
+        assert sorted(parquet.read_table(file).column("data").to_pylist()) == sorted(b"%d" % at for at in range(300))
+        assert len(list(book.read())) == 300
+
+
+def test_killed_in_the_middle_it_goes_on_and_leaves_nothing(cluster: str, tmp_path: Path) -> None:
+    folder = f"file://{tmp_path}/cold"
+    with boki.sync.connect(cluster) as client:
+        book = client.book("killed")
+        term = book.append_many([(b"x" * 1000, [f"tag/{at}"]) for at in range(2000)])[0] >> 35
+    run("log", "roll", "0", "--url", cluster)
+    command = [*BOKI, "offload", str(term), "--to", folder, "--url", cluster]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
+        while work.poll() is None and not list(tmp_path.glob("cold/*/*/*")):
+            pass
+        work.kill()
+    (made,) = offloaded(cluster, folder, term)
+    assert made["manifest"].startswith(folder)
+    attempts = {path.parent for path in tmp_path.glob("cold/*/*/*")}
+    assert attempts == {Path(made["manifest"].removeprefix("file://")).parent}
+
+
+def test_a_folder_that_is_no_url_is_refused() -> None:
+    run("offload", "--to", "cold", expected=2)
