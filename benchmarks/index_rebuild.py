@@ -24,7 +24,8 @@ import psutil
 from boki_common import ids
 from boki_common.ids import Seqnum
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RecordBatch, join
+from boki_common.records.record_batch import RecordBatch, join
+from boki_common.records.tag_names import NO_NAMES
 from boki_logbook.index.index import Index
 from boki_logbook.index.places import Places
 from boki_logbook.writers.verdict import Verdicts

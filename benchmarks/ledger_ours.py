@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 from benchmarks.ledger_cluster import Processor, Side, processor
 from boki_common.errors import BokiError
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RecordBatch, join
+from boki_common.records.record_batch import RecordBatch, join
+from boki_common.records.tag_names import NO_NAMES
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient

@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from boki.testing import MemoryCluster
-from boki_common.engine.engine_protocol import encode_answers
+from boki_common.engine.answers import encode_answers
 from boki_common.engine.intake import Intake
 from boki_common.errors import SettingsError
 from boki_common.net.connection import Address

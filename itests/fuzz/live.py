@@ -33,6 +33,7 @@ import msgspec
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import ReadRequest
 from boki_common.engine import engine_protocol
 from boki_common.errors import BokiError
 from boki_common.limits import MIB
@@ -144,7 +145,7 @@ async def _reads_v2(address: Address) -> None:
 
 
 async def _reads_v3(address: Address) -> None:
-    request = v3.ReadRequest(1, None, 2**40, 0, None, False, -1, 0)
+    request = ReadRequest(1, None, 2**40, 0, None, False, -1, 0)
     (answer,) = await _exchange(address, v3.encode_request(request))
     status = v3.decode_response(memoryview(answer)).status
     assert status in ABSENT, status

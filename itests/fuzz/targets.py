@@ -22,16 +22,19 @@ from boki_bookie.formats import entry_log_format, journal_format
 from boki_bookie.formats.journal_format import SegmentHeader, SegmentScan
 from boki_common import errors
 from boki_common.bookkeeper import auth, availability, layout, ledger_metadata, v2, v3
+from boki_common.bookkeeper.v3_messages import UnknownRequest
 from boki_common.cluster_token import NO_TOKEN
 from boki_common.engine import engine_protocol as engine
-from boki_common.engine.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.engine.answers import AnswerRow, decode_answers, decode_committed, encode_answers
+from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, GapRow, Query, Verdict
 from boki_common.engine.read_reply import decode_point, decode_read_reply, encode_read_reply, encode_records
 from boki_common.engine.reads_together import decode_reads, decode_told, encode_told
 from boki_common.engine.tag_reads import decode_tag_read
 from boki_common.ids import BookieId, Position
 from boki_common.net import messages
 from boki_common.net.frames import FrameParser, prefix
-from boki_common.records.record_batch import FLAG_ZSTD, RecordBatch, join
+from boki_common.records.batch_layout import FLAG_ZSTD
+from boki_common.records.record_batch import RecordBatch, join
 from boki_common.runtime.ports import Buffer
 from boki_logbook.peers.pushed_headers import AckedEntry, decode_headers, encode_headers
 from boki_logbook.scan.messages import ScanAnswer, decode_answer, decode_request, encode_answer
@@ -174,7 +177,7 @@ def _cookie(data: memoryview) -> None:
 
 def _v3_request(data: memoryview) -> None:
     request = v3.decode_request(data)
-    if not isinstance(request, v3.UnknownRequest):
+    if not isinstance(request, UnknownRequest):
         again = v3.decode_request(memoryview(v3.encode_request(request))[4:])
         assert again == request, (again, request)
 
@@ -379,8 +382,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("SET_AUX", engine.decode_set_aux, _bodies(engine.OP_SET_AUX)),
     Target("WRITER", engine.decode_writer, (_joined(engine.encode_writer(TOKEN, BOOK, WRITER)),)),
     Target("SEEK", engine.decode_seek, (_joined(engine.encode_seek(TOKEN, BOOK, 5, Consistency.ANY)),)),
-    Target("answers", engine.decode_answers, (_joined(engine.encode_answers(TOKEN, _ROWS)),)),
-    Target("committed answers", engine.decode_committed, (_joined(engine.encode_answers(TOKEN, _ROWS[:1])),)),
+    Target("answers", decode_answers, (_joined(encode_answers(TOKEN, _ROWS)),)),
+    Target("committed answers", decode_committed, (_joined(encode_answers(TOKEN, _ROWS[:1])),)),
     Target("found", engine.decode_found, (_joined(engine.encode_found(TOKEN, 5, 9)),)),
     Target("read reply", decode_read_reply, (_a_reply(),)),
     Target("point", decode_point, (_a_point(),)),

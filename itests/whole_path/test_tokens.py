@@ -23,6 +23,7 @@ import pytest
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import auth, v2, v3
+from boki_common.bookkeeper.v3_messages import AuthRequest, AuthResponse
 from boki_common.cluster_token import NO_TOKEN, ClusterToken, parse
 from boki_common.engine import engine_protocol
 from boki_common.errors import BokiError, Unauthenticated
@@ -141,7 +142,7 @@ class Frames:
 def to_bookie(*, in_v3: bool) -> Callable[[Address, ClusterToken], Awaitable[bool]]:
     async def ask(address: Address, token: ClusterToken) -> bool:
         message = auth.credential(token.shown) if token.shown else auth.greeting("anybody")
-        request = v3.encode_request(v3.AuthRequest(1, None, message)) if in_v3 else v2.encode_auth(message)
+        request = v3.encode_request(AuthRequest(1, None, message)) if in_v3 else v2.encode_auth(message)
         connection = await connect(address, Frames)
         connection.send(request)
         assert isinstance(connection.handler, Frames)
@@ -152,7 +153,7 @@ def to_bookie(*, in_v3: bool) -> Callable[[Address, ClusterToken], Awaitable[boo
         if not in_v3:
             return not auth.refused(v2.decode_auth(frame))
         answer = v3.decode_response(frame)
-        assert isinstance(answer, v3.AuthResponse)
+        assert isinstance(answer, AuthResponse)
         return not auth.refused(answer.message)
 
     return ask

@@ -10,7 +10,8 @@ from typing import Final
 
 from boki._appends import Appends
 from boki._arguments import EncodedTags
-from boki._numbers import FRAME_TARGET_BYTES, Numbers
+from boki._bounds import FRAME_TARGET_BYTES
+from boki._numbers import Numbers
 from boki._ticket import Chunk
 from boki._verdicts import unknown
 from boki_common.errors import BokiError

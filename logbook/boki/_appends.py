@@ -23,17 +23,19 @@ from typing import Final
 
 from boki._connection import Connection
 from boki._in_doubt import InDoubt, inquiry_of
-from boki._numbers import Numbers, Queue
+from boki._numbers import Numbers
 from boki._outbox import Outboxes
 from boki._outcome import Why
 from boki._places import Places
+from boki._queue import Queue
 from boki._session import Session
 from boki._special import Special
 from boki._ticket import Chunk, Ticket
 from boki._verdicts import Refusal, Stalled, answered, asked, forgotten_of, unknown
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import AnswerRow, Token
+from boki_common.engine.answers import FEW_ROWS_BYTES, AnswerRow, decode_answers, decode_committed
+from boki_common.engine.engine_protocol import Token
 from boki_common.engine.intake import TAKEN, intake_of
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Unreachable, WindowFull
 from boki_common.records.run_column import RUN_KEY, RUN_NAMED
@@ -200,7 +202,7 @@ class Appends:
             if not outbox.empty:
                 self._send(outbox)
 
-    def _send(self, outbox: Queue) -> None:
+    def _send(self, outbox: Queue[Numbers]) -> None:
         """At once: the engine works on it while a thousand callers who were answered append again."""
         peer = self.connection.peer
         if peer is not None:
@@ -237,7 +239,7 @@ class Appends:
     def answers(self, body: memoryview) -> None:
         """Applies ANSWERS. Raises ProtocolError."""
         undecided, now = self._undecided, self.connection.elapsed()
-        many = wire.decode_committed(body) if len(body) > wire.FEW_ROWS_BYTES and not self._inquiries else None
+        many = decode_committed(body) if len(body) > FEW_ROWS_BYTES and not self._inquiries else None
         if many is not None:
             token, position, committed = many
             outbox, lines = self._outboxes.of(token), self._lines
@@ -248,7 +250,7 @@ class Appends:
                     if found.oldest is None or lines:
                         self._looked_at(found)
             return
-        token, rows = wire.decode_answers(body)
+        token, rows = decode_answers(body)
         outbox = self._outboxes.of(token)
         for row in rows:
             book, writer, first, first_seqnum, position, count, verdict, _, flags = row

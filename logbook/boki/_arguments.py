@@ -22,7 +22,7 @@ from boki_common.engine.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, U64_MAX, tag_id
 from boki_common.ids import seqnum as seqnum_of
-from boki_common.records.record_batch import pack_names
+from boki_common.records.tag_names import pack_names
 
 Tag: TypeAlias = str | int
 """A tag as callers give it: a name, or a number from 1 to 2**64-2."""

@@ -22,11 +22,11 @@ to item; and what hardly any writer ever needs is beside them (`_special`), shar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import inf
-from typing import Final, Protocol
+from typing import Final
 
+from boki._bounds import FILLED_NUMBERS, FRAME_TARGET_BYTES, NEVER_USED, RUN_BYTES, WINDOW_BYTES, WRITER_IDLE_S
 from boki._pending import Pending, fill_hole
+from boki._queue import Queue
 from boki._session import Session
 from boki._special import NOTHING, Special
 from boki_common import limits
@@ -36,38 +36,7 @@ from boki_common.ids import Position
 from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.record_batch import RUN_NAMED, RUN_RESENT
 from boki_common.records.run_column import RUN_KEY
-from boki_common.runtime.ports import Buffer
 from boki_common.writer_ids import WRITER_BYTES
-
-WINDOW_BYTES: Final = 16 * limits.MIB
-"""Data of undecided records that one book keeps; one more record is taken while they are below it."""
-FRAME_TARGET_BYTES: Final = 2 * limits.BATCH_FLUSH_BYTES
-"""A frame of appends is closed at this size. Above the size at which the engine closes an entry, so that a call of
-`append_many` of about that size stays in one piece."""
-RUN_BYTES: Final = 64
-"""Counted for the start of a run in a frame."""
-FILLED_NUMBERS: Final = limits.BATCH_RECORDS
-"""Holes that are filled before the writer is given up."""
-WRITER_IDLE_S: Final = 1_800.0
-"""A session writer that was idle for so long is not used again (DESIGN §6.9)."""
-NEVER_USED: Final = -inf
-"""When a writer made progress that does not exist yet."""
-
-
-class Queue(Protocol):
-    """Where records leave from: `_outbox`."""
-
-    def put(self, numbers: Numbers, size: int) -> bool:
-        """Takes note that a writer has something to send. Returns whether it is time to send it."""
-
-    def holds(self, numbers: Numbers) -> bool:
-        """Whether it took note, and has not sent since."""
-
-    def clear(self) -> None:
-        """Sends nothing."""
-
-    def frames(self) -> Iterator[list[Buffer]]:
-        """What is to be sent, which then is on the connection."""
 
 
 class Numbers:
@@ -100,7 +69,7 @@ class Numbers:
         self,
         session: Session,
         book: int,
-        outbox: Queue,
+        outbox: Queue[Numbers],
         writer: bytes = b"",
         first: int = 1,
         special: Special = NOTHING,
@@ -338,7 +307,7 @@ class Numbers:
 
     # -- sending
 
-    def leaves_from(self, outbox: Queue) -> None:
+    def leaves_from(self, outbox: Queue[Numbers]) -> None:
         """It stays in an outbox until that was sent, so its records leave in their order."""
         if outbox is not self.outbox and not self.outbox.holds(self):
             self.outbox = outbox
@@ -417,7 +386,7 @@ class Numbers:
     # -- verdicts
 
     def committed_at(
-        self, first: int, count: int, first_seqnum: int, token: Token, position: int, now: float, outbox: Queue
+        self, first: int, count: int, first_seqnum: int, token: Token, position: int, now: float, outbox: Queue[Numbers]
     ) -> None:
         """A row says that numbers were committed, by the log whose outbox this is."""
         last_seqnum = first_seqnum + count - 1

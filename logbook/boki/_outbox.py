@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from boki._numbers import FRAME_TARGET_BYTES, Numbers
+from boki._bounds import FRAME_TARGET_BYTES
+from boki._numbers import Numbers
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.engine_protocol import Token

@@ -11,7 +11,7 @@ import crc32c as _crc32c
 from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
 from boki_common.errors import BokiError
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES
+from boki_common.records.tag_names import NO_NAMES
 
 Content: TypeAlias = tuple[EncodedTags, bytes, Expectations]
 """What a record says, whatever its number."""

@@ -11,7 +11,7 @@ from boki._arguments import TAG_CACHE_COMBINATIONS
 from boki_common.engine.engine_protocol import GapKind, GapRow
 from boki_common.engine.read_reply import RecordColumns
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
-from boki_common.records.record_batch import split_payload
+from boki_common.records.tag_names import split_payload
 
 KNOWN_BYTES: Final = 1_024
 """Longer names are read each time."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeAlias
 
 from boki._numbers import Numbers
-from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, ROW_DUPLICATE, AnswerRow, Token, Verdict
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, ROW_DUPLICATE, Token, Verdict
 from boki_common.errors import (
     AnswerForgotten,
     BokiError,

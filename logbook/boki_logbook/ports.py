@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from boki_common.engine.engine_protocol import Answers, Token
+from boki_common.engine.answers import Answers
+from boki_common.engine.engine_protocol import Token
 from boki_common.errors import BokiError
 from boki_common.ids import Position
 from boki_common.runtime.ports import Buffer

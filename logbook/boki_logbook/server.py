@@ -21,14 +21,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from boki_common import limits
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import Answers, Consistency, Query, Token
+from boki_common.engine.answers import Answers, encode_answers
+from boki_common.engine.engine_protocol import Consistency, Query, Token
 from boki_common.engine.intake import Intake
 from boki_common.engine.reads_together import decode_reads, encode_told
 from boki_common.engine.tag_reads import TagRead, decode_tag_read
@@ -45,20 +46,19 @@ from boki_common.errors import (
 )
 from boki_common.ids import slot_of
 from boki_common.logs import get_logger
-from boki_common.metrics import Counter
 from boki_common.net.messages import MessagePeer
+from boki_common.records.batch_layout import FLAG_ZSTD
 from boki_common.records.payload_check import check_payloads
-from boki_common.records.record_batch import FLAG_ZSTD, RecordBatch
+from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
+from boki_logbook.connection_ports import AppendTarget, EngineState, Hello
 from boki_logbook.peers.forwarding import FORWARDED, Forwarder, Neighbours, book_of
 from boki_logbook.peers.header_publisher import HeaderPublisher
 from boki_logbook.peers.pushed_headers import HEADERS
-from boki_logbook.ports import AppendSource
 from boki_logbook.read.barrier_reads import Answer
 from boki_logbook.read.reader import Reader
 from boki_logbook.scan.messages import SCAN
 from boki_logbook.state.some_slots import indexed
-from boki_logbook.writers.early_conflicts import EarlyConflicts
 
 PENDING_READS: Final = 4_096
 """Reads of one connection that may wait at the same time."""
@@ -81,69 +81,6 @@ _ABOUT_A_BOOK: Final = frozenset(
 """Requests that another engine may answer."""
 
 _log = get_logger("engine.server")
-
-
-class Hello(msgspec.Struct):
-    """The first message of an SDK, or of an engine. `role`: None in versions that had none."""
-
-    versions: list[int]
-    features: list[str] = []
-    auth: Any = None
-    role: Any = None
-
-    def __repr__(self) -> str:
-        """Without the token."""
-        return f"Hello(versions={self.versions}, features={self.features}, role={self.role!r})"
-
-
-class EngineState(Protocol):
-    """What a connection asks of its engine."""
-
-    @property
-    def incarnation(self) -> str: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    @property
-    def reads(self) -> Counter:
-        """Counts range reads."""
-
-    @property
-    def cluster(self) -> str:
-        """What the cluster calls itself; "": it has no name."""
-
-    def engines(self) -> list[str]:
-        """Addresses of the engines of this cluster, as far as this one knows."""
-
-    def now_ms(self) -> int:
-        """Wall clock: writers that SDKs make are born then."""
-
-    @property
-    def intake(self) -> Intake:
-        """Whether new appends are taken."""
-
-    def scan(self, body: memoryview) -> bytes:
-        """The answer to a SCAN. Raises ProtocolError, Overloaded, NotPermitted."""
-
-    def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
-        """The records of a batch that have lost already."""
-
-
-class AppendTarget(Protocol):
-    """Who takes appends, and tells how far it is behind: `router.AppendRouter`."""
-
-    @property
-    def crowded(self) -> bool:
-        """Whether who appends should wait for `when_room`."""
-
-    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
-        """Raises Overloaded."""
-
-    def check_running(self) -> None:
-        """Raises Overloaded when this process has just been stopped for long: what it reads now may be old."""
-
-    def when_room(self, go_on: Callable[[], None]) -> None:
-        """Calls back, once, when there is room again."""
 
 
 class SdkConnection:
@@ -313,7 +250,7 @@ class SdkConnection:
     def tell_intake(self, intake: Intake) -> None:
         """Says whether new appends are taken; earlier versions pass it over, and wait."""
         if self._is_sdk and not self._peer.closed:
-            self._push(*wire.encode_answers({}, [intake.row()]))
+            self._push(*encode_answers({}, [intake.row()]))
 
     def _check_engine(self, what: str) -> None:
         """Raises NotPermitted; before HELLO was accepted nothing else is taken from such a connection."""

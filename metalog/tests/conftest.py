@@ -18,7 +18,8 @@ from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RecordBatch
+from boki_common.records.record_batch import RecordBatch
+from boki_common.records.tag_names import NO_NAMES
 from boki_common.testing.machine import CountingRandom, ManualClock
 from boki_ledger.testing.model_ledgers import ModelLedgers
 from boki_metalog.entries import sequencer_protocol as protocol

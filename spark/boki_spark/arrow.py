@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.errors import CorruptData
-from boki_common.records.record_batch import RecordBatch, split_payload
+from boki_common.records.record_batch import RecordBatch
+from boki_common.records.tag_names import split_payload
 
 COLUMNS: Final = ("seqnum", "term", "pos", "log", "book", "tags", "tag_names", "data", "time")
 ARROW_SCHEMA: Final = pa.schema(

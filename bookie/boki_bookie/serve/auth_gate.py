@@ -11,6 +11,7 @@ from boki_bookie.serve.server import BookieConnection, BookieServer
 from boki_common.bookkeeper import auth, v2, v3
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import AuthResponse
 from boki_common.cluster_token import ClusterToken
 from boki_common.errors import BokiError, Unauthenticated
 from boki_common.logs import get_logger
@@ -44,7 +45,7 @@ class AuthGate:
                 return
             refusal = self._refusal(of_v3.message)
             status = V2Status.OK if refusal is None else V2Status.UNAUTHORIZED
-            answer = v3.encode_response(v3.AuthResponse(of_v3.txn_id, status, refusal or auth.ADMITTED))
+            answer = v3.encode_response(AuthResponse(of_v3.txn_id, status, refusal or auth.ADMITTED))
         elif isinstance(request, v2.AuthRequest):
             refusal = self._refusal(request.message)
             answer = v2.encode_auth(refusal or auth.ADMITTED)

@@ -20,8 +20,8 @@ from boki_bookie.entries.ledger_index import NO_ENTRY, Place
 from boki_bookie.serve.lac import LacWatchers, StoredLacs, explicit_lac_of, lac_of
 from boki_bookie.storage.storage_reads import Found
 from boki_bookie.storage.storage_router import Store
-from boki_common.bookkeeper import v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import ReadRequest
 from boki_common.errors import StorageError
 from boki_common.runtime.ports import Clock
 
@@ -43,20 +43,20 @@ class Answers(Protocol):
 
     def answer(
         self,
-        request: v3.ReadRequest,
+        request: ReadRequest,
         status: V2Status,
         body: memoryview | None,
         lac: int | None,
         lac_time_ms: int | None = None,
     ) -> None: ...
 
-    def answer_loaded_later(self, request: v3.ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None: ...
+    def answer_loaded_later(self, request: ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None: ...
 
 
 class _LongPoll:
     """One read that waits."""
 
-    def __init__(self, polls: LongPolls, request: v3.ReadRequest, lac: int) -> None:
+    def __init__(self, polls: LongPolls, request: ReadRequest, lac: int) -> None:
         self.request = request
         self._polls = polls
         self._lac = lac
@@ -96,7 +96,7 @@ class LongPolls:
     def are_full(self) -> bool:
         return len(self._waiting) >= LONG_POLLS_LIMIT or self._watchers.is_full
 
-    def begin(self, request: v3.ReadRequest) -> None:
+    def begin(self, request: ReadRequest) -> None:
         """Takes one; it is answered once, but for a connection that ends before."""
         last = self._storage.look_up(request.ledger_id, NO_ENTRY)
         if last.status in (V2Status.NO_LEDGER, V2Status.UNKNOWN_LEDGER_STATE):
@@ -132,7 +132,7 @@ class LongPolls:
         clock = self._clock if lac > poll.request.previous_lac else None
         self._answer(poll.request, lac, None if clock is None else clock.now_ms())
 
-    async def _load_and_wait(self, request: v3.ReadRequest, place: Place) -> None:
+    async def _load_and_wait(self, request: ReadRequest, place: Place) -> None:
         last = (await self._storage.load([(request.ledger_id, place)]))[0]
         if isinstance(last, StorageError):
             self._answers.answer(request, V2Status.IO_ERROR, None, None)
@@ -140,7 +140,7 @@ class LongPolls:
         self._stored_lacs.remember(request.ledger_id, place.entry_id, last)
         self._wait(request)
 
-    def _wait(self, request: v3.ReadRequest) -> None:
+    def _wait(self, request: ReadRequest) -> None:
         lac = self.lac_now(request.ledger_id)
         over = lac > request.previous_lac or request.timeout_ms == 0
         if over or self._storage.is_fenced(request.ledger_id) or self._answers.closed:
@@ -155,7 +155,7 @@ class LongPolls:
         poll.timer.cancel()
         self._watchers.forget(poll.request.ledger_id, poll.look)
 
-    def _answer(self, request: v3.ReadRequest, lac: int, lac_time_ms: int | None = None) -> None:
+    def _answer(self, request: ReadRequest, lac: int, lac_time_ms: int | None = None) -> None:
         """With the LAC, when it woke the poll, and with the next entry when it is confirmed and held here."""
         if lac > request.previous_lac:
             found = self._storage.look_up(request.ledger_id, request.previous_lac + 1)

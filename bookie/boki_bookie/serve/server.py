@@ -27,7 +27,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from boki_bookie import metric_definitions
 from boki_bookie.entries.ledger_index import Extent, HeldPart, Place
@@ -86,17 +86,12 @@ _log = get_logger("bookie")
 DEFAULT_BACKPRESSURE: Final = BackpressureLimits(16 * limits.MIB, limits.CONNECTION_UNSENT_BYTES, 30.0)
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """One read that waits for the disk, or for its client to take other answers: what it is of, and about its bytes."""
 
-    __slots__ = ("held", "request", "size")
-
-    def __init__(
-        self, request: Single | BatchReadRequest, held: Sequence[memoryview | Place | HeldPart], size: int
-    ) -> None:
-        self.request = request
-        self.held = held
-        self.size = size
+    request: Single | BatchReadRequest
+    held: Sequence[memoryview | Place | HeldPart]
+    size: int
 
 
 class BookieServer:

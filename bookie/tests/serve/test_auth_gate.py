@@ -14,6 +14,17 @@ from boki_bookie.serve.server import BookieServer
 from boki_common.bookkeeper import auth, v2, v3
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import (
+    AddRequest,
+    AuthRequest,
+    AuthResponse,
+    BookieInfoRequest,
+    ForceRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    UnknownResponse,
+)
 from boki_common.cluster_token import NO_TOKEN, ClusterToken, parse
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
@@ -59,7 +70,7 @@ class Guarded:
     def v3_add(self) -> list[Any]:
         return [
             v3.encode_request(
-                v3.AddRequest(7, None, 1, 0, self.world.key, memoryview(bytes(self.world.body(1, 0))), False, False)
+                AddRequest(7, None, 1, 0, self.world.key, memoryview(bytes(self.world.body(1, 0))), False, False)
             )
         ]
 
@@ -91,7 +102,7 @@ async def guarded(world: Any, disk: MemoryDisk) -> AsyncIterator[Guarded]:
 
 def shown(plugin: str, token: str, *, in_v3: bool) -> Any:
     message = AuthMessage(plugin, token.encode())
-    return v3.encode_request(v3.AuthRequest(5, None, message)) if in_v3 else v2.encode_auth(message)
+    return v3.encode_request(AuthRequest(5, None, message)) if in_v3 else v2.encode_auth(message)
 
 
 def answered(frame: memoryview | None, *, in_v3: bool) -> tuple[AuthMessage, V2Status]:
@@ -100,7 +111,7 @@ def answered(frame: memoryview | None, *, in_v3: bool) -> tuple[AuthMessage, V2S
         message = v2.decode_auth(frame)
         return message, V2Status.UNAUTHORIZED if auth.refused(message) else V2Status.OK
     response = v3.decode_response(frame)
-    assert isinstance(response, v3.AuthResponse)
+    assert isinstance(response, AuthResponse)
     return response.message, response.status
 
 
@@ -137,11 +148,7 @@ async def test_a_handshake_is_admitted_only_with_the_token_under_its_name(
 @pytest.mark.parametrize("in_v3", [False, True], ids=["v2", "v3"])
 async def test_what_comes_behind_the_token_in_one_write_is_served(served: Guarded, in_v3: bool) -> None:
     client = await served.connect()
-    who = (
-        v3.encode_request(v3.AuthRequest(6, None, auth.greeting("b1")))
-        if in_v3
-        else v2.encode_auth(auth.greeting("b1"))
-    )
+    who = v3.encode_request(AuthRequest(6, None, auth.greeting("b1"))) if in_v3 else v2.encode_auth(auth.greeting("b1"))
     client.connection.send(shown(auth.TOKEN, SECRET, in_v3=in_v3), who, *(served.v3_add() if in_v3 else served.add()))
     first = answered(await client.frames.get(), in_v3=in_v3)[0]
     assert first == (auth.ADMITTED if served.token.asks else auth.NO_AUTHENTICATION)
@@ -173,18 +180,18 @@ async def test_a_v2_request_without_the_token_is_unauthorized_and_nothing_is_don
 async def test_a_v3_request_without_the_token_is_unauthorized_as_apache_says_it(guarded: Guarded, what: str) -> None:
     frames: dict[str, Any] = {
         "add": guarded.v3_add()[0],
-        "read": v3.encode_request(v3.ReadRequest(7, None, 1, 0, guarded.world.key, False, -1, 0)),
-        "force": v3.encode_request(v3.ForceRequest(7, None, 1)),
-        "info": v3.encode_request(v3.BookieInfoRequest(7, None, 3)),
-        "entries": v3.encode_request(v3.ListEntriesRequest(7, None, 1)),
-        "lac": v3.encode_request(v3.ReadLacRequest(7, None, 1)),
+        "read": v3.encode_request(ReadRequest(7, None, 1, 0, guarded.world.key, False, -1, 0)),
+        "force": v3.encode_request(ForceRequest(7, None, 1)),
+        "info": v3.encode_request(BookieInfoRequest(7, None, 3)),
+        "entries": v3.encode_request(ListEntriesRequest(7, None, 1)),
+        "lac": v3.encode_request(ReadLacRequest(7, None, 1)),
     }
     client = await guarded.connect()
     client.connection.send(frames[what])
     frame = await client.frames.get()
     assert frame is not None
     response = v3.decode_response(frame)
-    assert isinstance(response, v3.UnknownResponse)
+    assert isinstance(response, UnknownResponse)
     assert (response.txn_id, response.status) == (7, V2Status.UNAUTHORIZED)
     assert await client.frames.get() is None
     assert list(guarded.storage.ledger_ids) == []

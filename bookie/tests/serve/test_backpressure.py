@@ -16,6 +16,7 @@ from boki_bookie.storage.storage import Storage
 from boki_common import limits
 from boki_common.bookkeeper import auth, v2, v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import AddRequest, ReadRequest
 from boki_common.errors import BokiError
 from boki_common.limits import KIB, MIB
 from boki_common.metrics import Metrics
@@ -84,7 +85,7 @@ class Served:
 
     def v3_add(self, entry_id: int, size: int = 10) -> list[Any]:
         body = self.world.body(1, entry_id, bytes(size))
-        return [v3.encode_request(v3.AddRequest(entry_id, None, 1, entry_id, self.world.key, body, False, False))]
+        return [v3.encode_request(AddRequest(entry_id, None, 1, entry_id, self.world.key, body, False, False))]
 
 
 Serve = Callable[..., Any]
@@ -300,7 +301,7 @@ async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
     await first.answers(1)
 
     def poll(txn_id: int) -> bytes:
-        return v3.encode_request(v3.ReadRequest(txn_id, None, 1, -1, None, True, 0, 60_000))
+        return v3.encode_request(ReadRequest(txn_id, None, 1, -1, None, True, 0, 60_000))
 
     for client, waiting in ((first, 3), (second, 2)):
         for txn_id in range(waiting + 1):

@@ -13,8 +13,8 @@ from boki_bookie.serve.lac import LacWatchers, StoredLacs
 from boki_bookie.serve.long_polls import LongPolls
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_reads import Found
-from boki_common.bookkeeper import v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import ReadRequest
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
@@ -54,7 +54,7 @@ class Polled:
 
     def answer(
         self,
-        request: v3.ReadRequest,
+        request: ReadRequest,
         status: V2Status,
         body: memoryview | None,
         lac: int | None,
@@ -63,11 +63,11 @@ class Polled:
         self.heard.append(Heard(status, request.entry_id, lac, lac_time_ms))
         self.changed.set()
 
-    def answer_loaded_later(self, request: v3.ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None:
+    def answer_loaded_later(self, request: ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None:
         self.answer(request, found.status, None, lac, lac_time_ms)
 
     def ask(self, previous_lac: int, timeout_ms: int = 600_000) -> None:
-        self.polls.begin(v3.ReadRequest(1, None, 1, -1, None, True, previous_lac, timeout_ms))
+        self.polls.begin(ReadRequest(1, None, 1, -1, None, True, previous_lac, timeout_ms))
 
     async def add(self, entry_id: int) -> None:
         """Each entry carries the LAC of the one before it."""
@@ -128,7 +128,7 @@ async def test_a_fence_ends_the_wait_and_an_unknown_ledger_begins_none(polled: P
     polled.watchers.changed(1, fenced=True)
     polled.ask(0)
     assert polled.heard == [Heard(OK, -1, -1, None)] * 2
-    polled.polls.begin(v3.ReadRequest(1, None, 99, -1, None, True, 0, 1_000))
+    polled.polls.begin(ReadRequest(1, None, 99, -1, None, True, 0, 1_000))
     assert polled.heard[2].status is V2Status.NO_LEDGER
 
 

@@ -17,6 +17,15 @@ from hypothesis import strategies as st
 from boki_bookie.serve.server import BookieServer
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import (
+    AddRequest,
+    BookieInfoRequest,
+    ForceRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    WriteLacRequest,
+)
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
@@ -72,25 +81,23 @@ def invented_v3(draw: st.DrawFn) -> bytes:
     kind = draw(st.sampled_from(("read", "poll", "add", "force", "list", "info", "lac", "write lac")))
     request: v3.KnownRequest
     if kind == "read":
-        request = v3.ReadRequest(txn_id, None, ledger_id, entry_id, key, False, -1, 0)
+        request = ReadRequest(txn_id, None, ledger_id, entry_id, key, False, -1, 0)
     elif kind == "poll":
-        request = v3.ReadRequest(txn_id, None, ledger_id, entry_id, None, True, max(-1, entry_id), 0)
+        request = ReadRequest(txn_id, None, ledger_id, entry_id, None, True, max(-1, entry_id), 0)
     elif kind == "add":
         body = _NUMBER.pack(ledger_id) + _NUMBER.pack(entry_id) + draw(st.binary(min_size=16, max_size=60))
-        request = v3.AddRequest(
-            txn_id, None, ledger_id, entry_id, b"k" * 20, memoryview(body), draw(st.booleans()), False
-        )
+        request = AddRequest(txn_id, None, ledger_id, entry_id, b"k" * 20, memoryview(body), draw(st.booleans()), False)
     elif kind == "force":
-        request = v3.ForceRequest(txn_id, None, ledger_id)
+        request = ForceRequest(txn_id, None, ledger_id)
     elif kind == "list":
-        request = v3.ListEntriesRequest(txn_id, None, ledger_id)
+        request = ListEntriesRequest(txn_id, None, ledger_id)
     elif kind == "info":
-        request = v3.BookieInfoRequest(txn_id, None, draw(numbers))
+        request = BookieInfoRequest(txn_id, None, draw(numbers))
     elif kind == "lac":
-        request = v3.ReadLacRequest(txn_id, None, ledger_id)
+        request = ReadLacRequest(txn_id, None, ledger_id)
     else:
         body = _NUMBER.pack(ledger_id) + _NUMBER.pack(entry_id) + draw(st.binary(max_size=20))
-        request = v3.WriteLacRequest(txn_id, None, ledger_id, entry_id, b"k" * 20, memoryview(body))
+        request = WriteLacRequest(txn_id, None, ledger_id, entry_id, b"k" * 20, memoryview(body))
     return v3.encode_request(request)[4:]
 
 

@@ -13,6 +13,24 @@ from boki_bookie.storage.storage import Storage
 from boki_common import limits
 from boki_common.bookkeeper import auth, availability, v2, v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import (
+    AddRequest,
+    AddResponse,
+    AuthRequest,
+    AuthResponse,
+    BookieInfoRequest,
+    BookieInfoResponse,
+    ForceRequest,
+    ForceResponse,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadLacResponse,
+    ReadRequest,
+    ReadResponse,
+    UnknownResponse,
+    WriteLacRequest,
+    WriteLacResponse,
+)
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
@@ -67,15 +85,13 @@ class Served:
         assert isinstance(connection.handler, Client)
         return connection.handler
 
-    def add(
-        self, txn_id: int, ledger_id: int, entry_id: int, *, recovery: bool = False, **options: Any
-    ) -> v3.AddRequest:
+    def add(self, txn_id: int, ledger_id: int, entry_id: int, *, recovery: bool = False, **options: Any) -> AddRequest:
         body = self.world.body(ledger_id, entry_id, **options)
-        return v3.AddRequest(txn_id, None, ledger_id, entry_id, self.world.key, body, recovery, False)
+        return AddRequest(txn_id, None, ledger_id, entry_id, self.world.key, body, recovery, False)
 
 
-def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -> v3.ReadRequest:
-    return v3.ReadRequest(txn_id, None, ledger_id, entry_id, key, False, -1, 0)
+def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -> ReadRequest:
+    return ReadRequest(txn_id, None, ledger_id, entry_id, key, False, -1, 0)
 
 
 @pytest.fixture
@@ -139,14 +155,14 @@ async def test_recorded_tail_of_an_open_ledger(served: Served, recorded: Recorde
     for request, _ in exchanges:
         client.connection.send(request)
         asked = v3.decode_request(memoryview(request)[4:])
-        waits = isinstance(asked, v3.ReadRequest)
+        waits = isinstance(asked, ReadRequest)
         while not waits and asked.txn_id not in answers:
             answer = await client.next()
             answers[answer.txn_id] = answer
     while len(answers) < len(exchanges):
         answer = await client.next()
         answers[answer.txn_id] = answer
-    woken = next(number for number, answer in answers.items() if isinstance(answer, v3.ReadResponse))
+    woken = next(number for number, answer in answers.items() if isinstance(answer, ReadResponse))
     assert answers[woken].lac_time_ms is not None
     answers[woken] = answers[woken]._replace(lac_time_ms=expected[woken].lac_time_ms)
     assert answers == expected
@@ -192,7 +208,7 @@ async def test_adds_with_deferred_sync_are_answered_before_and_force_after_they_
     client.connection.send(v3.encode_request(served.add(2, 1, 1)))
     client.connection.send(v3.encode_request(served.add(3, 1, 2)._replace(deferred_sync=True)))
     assert (await client.next()).txn_id == 3, "only what was asked so is answered early"
-    client.connection.send(v3.encode_request(v3.ForceRequest(4, None, 1)))
+    client.connection.send(v3.encode_request(ForceRequest(4, None, 1)))
     await turns()
     assert client.frames.empty()
     disk.release("sync")
@@ -218,15 +234,15 @@ async def test_adds_with_deferred_sync_cannot_outrun_the_disk_for_ever(served: S
 async def test_force_is_answered_after_what_was_taken_before_is_durable(served: Served, disk: MemoryDisk) -> None:
     client, other = await served.connect(), await served.connect()
     await client.ask(served.add(1, 1, 0))
-    assert await client.ask(v3.ForceRequest(2, None, 1)) == v3.ForceResponse(2, V2Status.OK, 1)
+    assert await client.ask(ForceRequest(2, None, 1)) == ForceResponse(2, V2Status.OK, 1)
     disk.hold("sync")
     client.connection.send(v3.encode_request(served.add(3, 1, 1)))
     await turns()
-    other.connection.send(v3.encode_request(v3.ForceRequest(4, None, 1)))
+    other.connection.send(v3.encode_request(ForceRequest(4, None, 1)))
     await turns()
     assert client.frames.empty() and other.frames.empty()
     disk.release("sync")
-    assert await other.next() == v3.ForceResponse(4, V2Status.OK, 1)
+    assert await other.next() == ForceResponse(4, V2Status.OK, 1)
     assert (await client.next()).txn_id == 3
 
 
@@ -271,7 +287,7 @@ async def test_a_damaged_entry_is_io_error_and_a_damaged_last_one_costs_only_the
     await served.storage.checkpoint()
     name = "entries/0000000001.entries"
     disk.flip_bit(name, disk.contents(name).index(b"c" * 50))
-    assert await client.ask(read(1, 1, 2)) == v3.ReadResponse(1, V2Status.IO_ERROR, 1, 2)
+    assert await client.ask(read(1, 1, 2)) == ReadResponse(1, V2Status.IO_ERROR, 1, 2)
     answer = await client.ask(read(2, 1, 0))
     assert (answer.status, answer.lac) == (V2Status.OK, None)
 
@@ -283,46 +299,44 @@ async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: S
     await served.storage.checkpoint()
     for entry_id in (2, 7):
         await client.ask(served.add(1, 1, entry_id))
-    answer = await client.ask(v3.ListEntriesRequest(2, None, 1))
+    answer = await client.ask(ListEntriesRequest(2, None, 1))
     assert [entry for run in availability.decode(answer.availability) for entry in run] == [0, 1, 2, 4, 7]
 
 
 async def test_bookie_info_tells_what_was_asked(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
     free = await disk.free_bytes()
-    info = await client.ask(v3.BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))
+    info = await client.ask(BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))
     assert (info.status, info.free_bytes) == (V2Status.OK, free)
     assert info.total_bytes > free
-    assert await client.ask(v3.BookieInfoRequest(2, None, v3.INFO_FREE)) == v3.BookieInfoResponse(
-        2, V2Status.OK, None, free
-    )
+    assert await client.ask(BookieInfoRequest(2, None, v3.INFO_FREE)) == BookieInfoResponse(2, V2Status.OK, None, free)
 
 
 async def test_first_sight_and_repeats_answer_with_the_number_of_their_request(served: Served) -> None:
     served.world.sights[5] = V2Status.FENCED
     client = await served.connect()
-    assert await client.ask(served.add(11, 5, 0)) == v3.AddResponse(11, V2Status.FENCED, 5, 0)
+    assert await client.ask(served.add(11, 5, 0)) == AddResponse(11, V2Status.FENCED, 5, 0)
     await client.ask(served.add(12, 1, 0))
     await served.storage.checkpoint()
-    assert await client.ask(served.add(13, 1, 0)) == v3.AddResponse(13, V2Status.OK, 1, 0)
+    assert await client.ask(served.add(13, 1, 0)) == AddResponse(13, V2Status.OK, 1, 0)
     contradicting = served.add(14, 1, 0, payload=b"another")
-    assert await client.ask(contradicting) == v3.AddResponse(14, V2Status.BAD_REQUEST, 1, 0)
+    assert await client.ask(contradicting) == AddResponse(14, V2Status.BAD_REQUEST, 1, 0)
 
 
 async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(served: Served) -> None:
     """As Apache's bookie does by default, whatever the client's plugin is."""
     client = await served.connect()
     for message in (auth.NO_AUTHENTICATION, auth.AuthMessage("sasl", b"token")):
-        answer = await client.ask(v3.AuthRequest(7, None, message))
-        assert answer == v3.AuthResponse(7, V2Status.OK, auth.NO_AUTHENTICATION)
+        answer = await client.ask(AuthRequest(7, None, message))
+        assert answer == AuthResponse(7, V2Status.OK, auth.NO_AUTHENTICATION)
     assert (await client.ask(served.add(8, 1, 0))).status is V2Status.OK
 
 
 async def test_who_asks_for_a_bookie_hears_which_one_this_is(served: Served) -> None:
     client = await served.connect()
     for meant in ("b1", "another"):
-        answer = await client.ask(v3.AuthRequest(7, None, auth.greeting(meant)))
-        assert answer == v3.AuthResponse(7, V2Status.OK, auth.greeting("b1"))
+        answer = await client.ask(AuthRequest(7, None, auth.greeting(meant)))
+        assert answer == AuthResponse(7, V2Status.OK, auth.greeting("b1"))
 
 
 async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: Served) -> None:
@@ -337,9 +351,9 @@ async def test_what_is_not_served_is_a_bad_request_and_ends_nothing(served: Serv
     client = await served.connect()
     unknown = bytes.fromhex("0a060803106318 05".replace(" ", ""))
     client.connection.send(len(unknown).to_bytes(4, "big") + unknown)
-    assert await client.next() == v3.UnknownResponse(5, 0x63, V2Status.BAD_REQUEST)
+    assert await client.next() == UnknownResponse(5, 0x63, V2Status.BAD_REQUEST)
     answer = await client.ask(served.add(6, 1, 0, lac=0))
-    assert answer == v3.AddResponse(6, V2Status.BAD_REQUEST, 1, 0), "an entry cannot confirm itself"
+    assert answer == AddResponse(6, V2Status.BAD_REQUEST, 1, 0), "an entry cannot confirm itself"
     assert (await client.ask(served.add(7, 1, 0))).status is V2Status.OK
 
 
@@ -359,7 +373,7 @@ async def test_too_many_unanswered_requests_are_refused(served: Served, disk: Me
     disk.hold("sync")
     for entry_id in range(1, 61):
         client.connection.send(v3.encode_request(served.add(entry_id, 1, entry_id)))
-    client.connection.send(v3.encode_request(read(99, 1, 0)), v3.encode_request(v3.ForceRequest(98, None, 1)))
+    client.connection.send(v3.encode_request(read(99, 1, 0)), v3.encode_request(ForceRequest(98, None, 1)))
     refused = [await client.next() for _ in range(12)]
     assert {one.status for one in refused} == {V2Status.TOO_MANY_REQUESTS}
     disk.release("sync")
@@ -373,15 +387,15 @@ async def test_a_failed_journal_ends_connections_without_an_answer(served: Serve
     while "journal/0000000003.segment" not in disk.all_names():
         await asyncio.sleep(0)
     disk.fail("sync")
-    client.connection.send(v3.encode_request(served.add(2, 1, 1)), v3.encode_request(v3.ForceRequest(3, None, 1)))
+    client.connection.send(v3.encode_request(served.add(2, 1, 1)), v3.encode_request(ForceRequest(3, None, 1)))
     await client.lost
     assert client.frames.empty()
     await served.storage.failed
 
 
-def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> v3.WriteLacRequest:
+def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> WriteLacRequest:
     body = ledger_id.to_bytes(8, "big") + lac.to_bytes(8, "big") + bytes(4)
-    return v3.WriteLacRequest(txn_id, None, ledger_id, lac, key, memoryview(body))
+    return WriteLacRequest(txn_id, None, ledger_id, lac, key, memoryview(body))
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -408,7 +422,7 @@ async def test_a_written_lac_is_answered_when_durable_and_told_by_reads(served: 
     await turns()
     assert client.frames.empty()
     disk.release("sync")
-    assert await client.next() == v3.WriteLacResponse(3, V2Status.OK, 1)
+    assert await client.next() == WriteLacResponse(3, V2Status.OK, 1)
     assert (await client.ask(read(4, 1, 0))).lac == 2
 
 
@@ -417,21 +431,21 @@ async def test_a_written_lac_never_falls_and_needs_the_key(served: Served) -> No
     await client.ask(served.add(1, 1, 0))
     for lac in (5, 4, 5):
         assert (await client.ask(written(2, 1, lac, served.world.key))).status is V2Status.OK
-        answer = await client.ask(v3.ReadLacRequest(3, None, 1))
+        answer = await client.ask(ReadLacRequest(3, None, 1))
         assert bytes(answer.lac_body)[:16] == (1).to_bytes(8, "big") + (5).to_bytes(8, "big")
     assert (await client.ask(written(4, 1, 9, served.world.other_key))).status is V2Status.UNAUTHORIZED
     served.storage.read_only = True
     assert (await client.ask(written(5, 1, 9, served.world.key))).status is V2Status.READ_ONLY
     served.storage.read_only = False
-    assert bytes((await client.ask(v3.ReadLacRequest(6, None, 1))).lac_body)[15] == 5
+    assert bytes((await client.ask(ReadLacRequest(6, None, 1))).lac_body)[15] == 5
 
 
 async def test_a_ledger_with_nothing_in_it_has_no_lac_to_read(served: Served) -> None:
     client = await served.connect()
     await client.ask(read(1, 1, -1, served.world.key))
-    assert await client.ask(v3.ReadLacRequest(2, None, 1)) == v3.ReadLacResponse(2, V2Status.NO_ENTRY, 1)
+    assert await client.ask(ReadLacRequest(2, None, 1)) == ReadLacResponse(2, V2Status.NO_ENTRY, 1)
     assert (await client.ask(written(3, 7, 0, served.world.key))).status is V2Status.OK
-    answer = await client.ask(v3.ReadLacRequest(4, None, 7))
+    answer = await client.ask(ReadLacRequest(4, None, 7))
     assert (answer.status, answer.last_entry_body, len(answer.lac_body)) == (V2Status.OK, None, 20)
 
 
@@ -441,7 +455,7 @@ async def test_a_damaged_last_entry_is_an_io_error_of_the_lac(served: Served, di
     await served.storage.checkpoint()
     name = "entries/0000000001.entries"
     disk.flip_bit(name, disk.contents(name).index(b"c" * 50))
-    assert await client.ask(v3.ReadLacRequest(2, None, 1)) == v3.ReadLacResponse(2, V2Status.IO_ERROR, 1)
+    assert await client.ask(ReadLacRequest(2, None, 1)) == ReadLacResponse(2, V2Status.IO_ERROR, 1)
 
 
 @pytest.mark.parametrize("checkpointed", ["no", "before", "after", "twice"])
@@ -465,8 +479,8 @@ async def test_written_lacs_survive_a_crash(world: Any, disk: MemoryDisk, checkp
     assert await world.read(again, 1, 0) == bytes(world.body(1, 0))
 
 
-def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> v3.ReadRequest:
-    return v3.ReadRequest(txn_id, None, ledger_id, -1, None, True, previous_lac, timeout_ms)
+def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> ReadRequest:
+    return ReadRequest(txn_id, None, ledger_id, -1, None, True, previous_lac, timeout_ms)
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -489,7 +503,7 @@ async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str
     if stored:
         await served.storage.checkpoint()
     client.connection.send(v3.encode_request(poll(7, 1, 0, 600_000)))
-    await client.ask(v3.ForceRequest(8, None, 1))
+    await client.ask(ForceRequest(8, None, 1))
     add = served.add(2, 1, 2)
     if waker == "explicit":
         writer.connection.send(v3.encode_request(written(2, 1, 1, served.world.key)))
@@ -506,7 +520,7 @@ async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str
 async def test_a_long_poll_without_the_entry_brings_the_lac(served: Served) -> None:
     client = await served.connect()
     await client.ask(served.add(1, 1, 5))
-    assert await client.ask(poll(2, 1, 0, 600_000)) == v3.ReadResponse(2, V2Status.OK, 1, -1, None, 4)
+    assert await client.ask(poll(2, 1, 0, 600_000)) == ReadResponse(2, V2Status.OK, 1, -1, None, 4)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -514,12 +528,12 @@ async def test_a_fence_ends_long_polls_and_later_ones_do_not_wait(served: Served
     client, other = await served.connect(), await served.connect()
     await client.ask(served.add(1, 1, 0))
     client.connection.send(v3.encode_request(poll(2, 1, 0, 600_000)))
-    await client.ask(v3.ForceRequest(3, None, 1))
+    await client.ask(ForceRequest(3, None, 1))
     if version == 2:
         other.connection.send(v2.encode_read(1, -1, fence_key=served.world.key))
     else:
         other.connection.send(v3.encode_request(read(4, 1, -1, served.world.key)))
-    assert await client.next() == v3.ReadResponse(2, V2Status.OK, 1, -1, None, -1)
+    assert await client.next() == ReadResponse(2, V2Status.OK, 1, -1, None, -1)
     assert (await client.ask(poll(5, 1, 0, 600_000))).txn_id == 5
 
 
@@ -527,7 +541,7 @@ async def test_a_client_that_leaves_is_not_waited_for(served: Served) -> None:
     client, other = await served.connect(), await served.connect()
     await client.ask(served.add(1, 1, 0))
     client.connection.send(v3.encode_request(poll(2, 1, 0, 600_000)))
-    await client.ask(v3.ForceRequest(3, None, 1))
+    await client.ask(ForceRequest(3, None, 1))
     assert served.requests.watchers
     client.connection.close()
     while served.requests.watchers:

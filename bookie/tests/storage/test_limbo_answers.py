@@ -12,6 +12,7 @@ from boki_bookie.serve.server import BookieServer
 from boki_bookie.storage.limbo import Limbo, LimboSight
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import AddRequest, ListEntriesRequest, ReadLacRequest, ReadRequest
 from boki_common.errors import BokiError
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
@@ -88,8 +89,8 @@ async def test_a_batch_read_ends_before_what_is_unknown(client: Client, world: A
 async def test_v3_reads(client: Client, world: Any, fencing: bool) -> None:
     key = world.key if fencing else None
 
-    def read(ledger_id: int, entry_id: int) -> v3.ReadRequest:
-        return v3.ReadRequest(1, None, ledger_id, entry_id, key, False, -1, 0)
+    def read(ledger_id: int, entry_id: int) -> ReadRequest:
+        return ReadRequest(1, None, ledger_id, entry_id, key, False, -1, 0)
 
     found = await client.v3(read(SALVAGED, 2))
     assert (found.status, bytes(found.body), found.lac) == (OK, bytes(world.body(SALVAGED, 2)), None)
@@ -99,9 +100,9 @@ async def test_v3_reads(client: Client, world: Any, fencing: bool) -> None:
 
 async def test_the_lac_the_list_of_entries_and_a_long_poll_are_unknown(client: Client) -> None:
     for ledger_id in (SALVAGED, LOST, 77):
-        assert (await client.v3(v3.ReadLacRequest(1, None, ledger_id))).status is UNKNOWN
-        assert (await client.v3(v3.ListEntriesRequest(2, None, ledger_id))).status is UNKNOWN
-        poll = v3.ReadRequest(3, None, ledger_id, -1, None, True, 0, 60_000)
+        assert (await client.v3(ReadLacRequest(1, None, ledger_id))).status is UNKNOWN
+        assert (await client.v3(ListEntriesRequest(2, None, ledger_id))).status is UNKNOWN
+        poll = ReadRequest(3, None, ledger_id, -1, None, True, 0, 60_000)
         assert (await client.v3(poll)).status is UNKNOWN
 
 
@@ -109,5 +110,5 @@ async def test_normal_adds_are_fenced_and_recovery_adds_taken(client: Client, wo
     for ledger_id in (SALVAGED, LOST):
         for recovery, expected in ((False, V2Status.FENCED), (True, OK)):
             body = world.body(ledger_id, 4)
-            add = v3.AddRequest(1, None, ledger_id, 4, world.key, body, recovery, False)
+            add = AddRequest(1, None, ledger_id, 4, world.key, body, recovery, False)
             assert (await client.v3(add)).status is expected

@@ -16,7 +16,8 @@ from boki_common import limits
 from boki_common.metadata.membership import member_path
 from boki_common.metadata.store import ensure_path
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import RecordBatch, pack_names
+from boki_common.records.record_batch import RecordBatch
+from boki_common.records.tag_names import pack_names
 from boki_metalog.entries.metalog_entry import Carried, Close, MetalogEntry, ShardEnd, encode
 
 if TYPE_CHECKING:

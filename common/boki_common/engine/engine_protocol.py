@@ -47,20 +47,16 @@ not seen what was there before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from boki_common import limits
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position, make_position
-from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.runtime.ports import Buffer
 
 OP_HELLO: Final = 1
@@ -99,22 +95,7 @@ _TOKEN_COUNT: Final = Struct("<H")
 _TOKEN_ROW: Final = Struct("<IIQ")
 _TOKEN_OF_ONE: Final = Struct("<HIIQ")
 _NOWHERE: Final = Position(0, 0)
-_ANSWERS: Final = Struct("<II")
-_ROW: Final = Struct("<Q16sQQQIBBxxII")
-_ANSWERS_OF_ONE: Final = Struct("<HIIQIIQ16sQQQIBBxxII")
-"""A token of one log, counts and one row."""
-_ROW_COLUMNS: Final = np.dtype(
-    {
-        "names": ["key", "book", "writer", "first", "first_seqnum", "position", "count", "others", "actual"],
-        "formats": ["V24", "<u8", "V16", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4"],
-        "offsets": [0, 0, 8, 24, 32, 40, 48, 52, 56],
-        "itemsize": _ROW.size,
-    }
-)
-"""`key` is book and writer together; `others`, verdict and flags, are all 0 in the row of what was committed, as `actual` is."""
-FEW_ROWS_BYTES: Final = FEW_ROWS * _ROW.size
-"""What an ANSWERS of more has more than; where it does, `decode_committed` is worth trying."""
-_PAIR: Final = Struct("<QQ")
+PAIR: Final = Struct("<QQ")
 _QUERY: Final = Struct("<QQQQIIIBBxx")
 _READ_OF_ONE: Final = Struct("<HIIQQQQQIIIBBxx")
 """A token of one log and a query."""
@@ -165,24 +146,6 @@ class GapKind(IntEnum):
     LOST = 2
 
 
-class AnswerRow(NamedTuple):
-    """The verdict of consecutive numbers of one writer in one book."""
-
-    book: int
-    writer: bytes
-    first: int
-    first_seqnum: int
-    position: int
-    count: int  # type: ignore[assignment]  # the field, not tuple's method
-    verdict: int
-    actual: tuple[tuple[int, int], ...] = ()
-    flags: int = 0
-
-
-make_answer_row: Final = cast(Callable[[tuple[Any, ...]], AnswerRow], partial(tuple.__new__, AnswerRow))
-"""`AnswerRow._make` without a frame of Python, for what runs per row; the tuple must have all nine fields."""
-
-
 class GapRow(NamedTuple):
     """Records with seqnums first … last (inclusive) may be missing from the answer.
 
@@ -211,7 +174,7 @@ class Query(NamedTuple):
 
 
 make_query: Final = cast(Callable[[tuple[Any, ...]], Query], partial(tuple.__new__, Query))
-"""As `make_answer_row`, of a query."""
+"""`Query._make` without a frame of Python, for what runs per read."""
 
 
 # -- tokens
@@ -252,158 +215,6 @@ def merge_tokens(token: dict[int, Position], other: Token) -> None:
     for log, position in other.items():
         if position > token.get(log, _NOWHERE):
             token[log] = position
-
-
-# -- answers
-
-
-_Row: TypeAlias = tuple[int, bytes, int, int, int, int, int, tuple[tuple[int, int], ...], int]
-"""An `AnswerRow`, or a tuple of its fields."""
-
-
-class Answers:
-    """Rows of one ANSWERS, in the order they are added."""
-
-    __slots__ = ("_count", "_packed", "_pairs", "_rows")
-
-    def __init__(self, rows: list[_Row] | None = None) -> None:
-        """`rows` are this object's from now on."""
-        self._rows = rows or []
-        """Added last, and not packed yet."""
-        self._packed: list[bytes] = []
-        self._pairs: list[bytes] = []
-        self._count = 0
-        """How many are packed."""
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return self._count + len(self._rows)
-
-    def add(self, rows: Iterable[_Row]) -> None:
-        """Adds rows."""
-        self._rows += rows
-
-    def _pack(self) -> None:
-        pack, packed, rows = _ROW.pack, self._packed, self._rows
-        for book, writer, first, first_seqnum, position, count, verdict, actual, flags in rows:
-            packed.append(pack(book, writer, first, first_seqnum, position, count, verdict, flags, len(actual), 0))
-            if actual:
-                self._pairs += [_PAIR.pack(*pair) for pair in actual]
-        self._count += len(rows)
-        self._rows = []
-
-    def add_committed(self, runs: NDArray[np.void], first_seqnum: int, position: int) -> None:
-        """Adds a row for each of some runs (`RecordBatch.run_columns`) whose records were all committed, one after another."""
-        if self._rows:
-            self._pack()
-        counts = runs["count"]
-        rows = np.zeros(len(runs), _ROW_COLUMNS)
-        rows["key"], rows["first"], rows["count"] = runs["key"], runs["first"], counts
-        ends = np.cumsum(counts, dtype=np.uint64)
-        rows["first_seqnum"] = ends - counts + np.uint64(first_seqnum)
-        rows["position"] = position
-        self._packed.append(rows.tobytes())
-        self._count += len(runs)
-
-    def encode(self, token: Token) -> list[Buffer]:
-        """The body of the message."""
-        rows = self._rows
-        if not self._count and len(rows) == len(token) == 1:  # one append, as it was asked for
-            ((log, (term, entry)),) = token.items()
-            ((book, writer, first, first_seqnum, position, count, verdict, actual, flags),) = rows
-            if not actual:
-                return [
-                    _ANSWERS_OF_ONE.pack(
-                        1,
-                        log,
-                        term,
-                        entry,
-                        1,
-                        0,
-                        book,
-                        writer,
-                        first,
-                        first_seqnum,
-                        position,
-                        count,
-                        verdict,
-                        flags,
-                        0,
-                        0,
-                    )
-                ]
-        self._pack()
-        head = _ANSWERS.pack(self._count, len(self._pairs))
-        return [b"".join([encode_token(token), head, *self._packed, *self._pairs])]
-
-
-def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
-    return Answers([*rows]).encode(token)
-
-
-def decode_answers(body: memoryview) -> tuple[dict[int, Position], list[AnswerRow]]:
-    """Raises ProtocolError when counts and length disagree."""
-    try:
-        (
-            logs, log, term, entry, row_count, actual_count,
-            book, writer, first, first_seqnum, position, count, verdict, flags, actual, _,
-        ) = _ANSWERS_OF_ONE.unpack(body)  # fmt: skip
-        if logs == row_count == 1 and not actual_count and not actual:
-            row = book, writer, first, first_seqnum, position, count, verdict, (), flags
-            return {log: make_position((term, entry))}, [make_answer_row(row)]
-    except StructError:
-        pass  # of another length: other counts
-    token, body = decode_token(body)
-    expect(len(body) >= _ANSWERS.size, "answers", _ANSWERS.size, len(body))
-    row_count, actual_count = _ANSWERS.unpack_from(body)
-    rows_end = _ANSWERS.size + row_count * _ROW.size
-    size = rows_end + actual_count * _PAIR.size
-    expect(size == len(body), "answers", size, len(body))
-    pairs: list[tuple[int, int]] = list(_PAIR.iter_unpack(body[rows_end:]))
-    rows, used, make, shown = [], 0, make_answer_row, 0
-    for book, writer, first, first_seqnum, position, count, verdict, flags, actual, _ in _ROW.iter_unpack(
-        body[_ANSWERS.size : rows_end]
-    ):
-        if position == shown:
-            position = shown  # one object for all: whoever keeps it touches no other memory when it changes
-        else:
-            shown = position
-        found: tuple[tuple[int, int], ...] = ()
-        if actual:
-            expect(used + actual <= actual_count, "the actual values of all rows", actual_count, used + actual)
-            found = tuple(pairs[used : used + actual])
-            used += actual
-        rows.append(make((book, writer, first, first_seqnum, position, count, verdict, found, flags)))
-    return token, rows
-
-
-class CommittedRows(NamedTuple):
-    """An ANSWERS of many rows of which each says that its numbers were committed, and all show the same position.
-
-    `rows`: book and writer together, first, count, first seqnum.
-    """
-
-    token: dict[int, Position]
-    position: int
-    rows: Iterable[tuple[bytes, int, int, int]]
-
-
-def decode_committed(body: memoryview) -> CommittedRows | None:
-    """Reads an ANSWERS by columns, at a third of the cost; None where it has few rows or others: `decode_answers` reads it."""
-    token, body = decode_token(body)
-    if len(body) <= _ANSWERS.size + FEW_ROWS_BYTES:
-        return None
-    row_count, actual_count = _ANSWERS.unpack_from(body)
-    if actual_count or _ANSWERS.size + row_count * _ROW.size != len(body):
-        return None
-    rows = np.frombuffer(body, _ROW_COLUMNS, row_count, _ANSWERS.size)
-    positions = rows["position"]
-    position = positions[0]
-    if rows["others"].any() or rows["actual"].any() or (positions != position).any():
-        return None
-    columns = (rows[name].tolist() for name in ("key", "first", "count", "first_seqnum"))
-    return CommittedRows(token, int(position), zip(*columns, strict=True))
 
 
 # -- reads
@@ -471,7 +282,7 @@ def _consistency(value: int) -> Consistency:
 def encode_prev_many(
     token: Token, book: int, queries: Sequence[tuple[int, int]], consistency: Consistency = Consistency.SESSION
 ) -> list[Buffer]:
-    packed = b"".join(_PAIR.pack(*query) for query in queries)
+    packed = b"".join(PAIR.pack(*query) for query in queries)
     return [encode_token(token) + _PREV_MANY.pack(book, len(queries), consistency) + packed]
 
 
@@ -485,9 +296,9 @@ def decode_prev_many(body: memoryview) -> tuple[dict[int, Position], int, list[t
 
 
 def _decode_pairs(body: memoryview, start: int, count: int, what: str) -> list[tuple[int, int]]:
-    size = start + count * _PAIR.size
+    size = start + count * PAIR.size
     expect(size == len(body), what, size, len(body))
-    return list(_PAIR.iter_unpack(body[start:]))
+    return list(PAIR.iter_unpack(body[start:]))
 
 
 def encode_position(token: Token, book: int) -> list[Buffer]:
@@ -508,7 +319,7 @@ def decode_position(body: memoryview) -> tuple[dict[int, Position], int]:
 
 
 def encode_trim(token: Token, book: int, pairs: Sequence[tuple[int, int]], *, forget: bool) -> list[Buffer]:
-    packed = b"".join(_PAIR.pack(*pair) for pair in pairs)
+    packed = b"".join(PAIR.pack(*pair) for pair in pairs)
     return [encode_token(token) + _TRIM.pack(book, len(pairs), TRIM_FORGET if forget else 0) + packed]
 
 
@@ -524,15 +335,15 @@ def decode_trim(body: memoryview) -> tuple[dict[int, Position], int, list[tuple[
 
 
 def encode_set_aux(book: int, seqnum: int, data: bytes) -> list[Buffer]:
-    return [_PAIR.pack(book, seqnum), data]
+    return [PAIR.pack(book, seqnum), data]
 
 
 def decode_set_aux(body: memoryview) -> tuple[int, int, bytes]:
     """Returns (book, seqnum, data). Raises ProtocolError."""
-    size = len(body) - _PAIR.size
+    size = len(body) - PAIR.size
     expect(0 <= size <= limits.AUX_BYTES, "aux data", limits.AUX_BYTES, size)
-    book, seqnum = _PAIR.unpack_from(body)
-    return book, seqnum, bytes(body[_PAIR.size :])
+    book, seqnum = PAIR.unpack_from(body)
+    return book, seqnum, bytes(body[PAIR.size :])
 
 
 def encode_writer(token: Token, book: int, writer: bytes) -> list[Buffer]:
@@ -561,14 +372,14 @@ def decode_seek(body: memoryview) -> tuple[dict[int, Position], int, int, Consis
 
 def encode_found(token: Token, position: int, seqnum: int) -> list[Buffer]:
     """The answer to SEEK."""
-    return [encode_token(token) + _PAIR.pack(position, seqnum)]
+    return [encode_token(token) + PAIR.pack(position, seqnum)]
 
 
 def decode_found(body: memoryview) -> tuple[dict[int, Position], int, int]:
     """Returns (token, position, seqnum). Raises ProtocolError."""
     token, body = decode_token(body)
-    expect(len(body) == _PAIR.size, "a position and a seqnum", _PAIR.size, len(body))
-    position, seqnum = _PAIR.unpack(body)
+    expect(len(body) == PAIR.size, "a position and a seqnum", PAIR.size, len(body))
+    position, seqnum = PAIR.unpack(body)
     return token, position, seqnum
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from boki_common.engine.engine_protocol import WRITER_BYTES, AnswerRow
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import WRITER_BYTES
 from boki_common.errors import DiskFull
 
 NO_WRITER: Final = bytes(WRITER_BYTES)

@@ -41,12 +41,12 @@ from boki_common.errors import (
     MetadataUnavailable,
     Overloaded,
     StorageError,
-    WrongDirectory,
 )
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.file_changes import FileChanges
-from boki_common.metadata.liveness import UNKNOWN_START, is_gone, process_started
+from boki_common.metadata.liveness import is_gone
+from boki_common.metadata.machine_facts import process_identity, refuse_network_file_system
 from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
 from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
 
@@ -59,10 +59,6 @@ TRANSACTION_S: Final = 0.01
 BUSY_TIMEOUT_S: Final = 2.0
 """How long a transaction is begun anew while another process's is in the way (these last some milliseconds)."""
 RENEWALS_PER_TIMEOUT: Final = 3
-NETWORK_FILE_SYSTEMS: Final = frozenset(
-    ("afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs")
-    + ("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs")
-)
 
 _NEVER_READ: Final = Stamp(-1, -1)
 
@@ -209,7 +205,7 @@ class _Session:
 
     def begin_in_this_process(self) -> None:
         """Notes which one it is, and that it is on time."""
-        self._process = _process_identity()
+        self._process = process_identity()
         self._renewed = self._on_time_since = time.monotonic()
 
     def own(self, tree: SqliteTree) -> str:
@@ -350,7 +346,7 @@ class _Worker:
 
     def _run(self) -> None:
         try:
-            _refuse_network_file_system(self._path)
+            refuse_network_file_system(self._path)
             self._tree = SqliteTree(_unless_locked(lambda: open_database(self._path, create=self._create)), self._path)
         except Exception as error:  # noqa: BLE001  # handed to whoever awaits `start`
             self._opened.set_exception(error)
@@ -486,50 +482,3 @@ def _unless_locked(transaction: Callable[[], T]) -> T:
         except MetadataUnavailable as error:
             if not error.facts.get("locked") or time.monotonic() >= give_up_at:
                 raise
-
-
-def _process_identity() -> tuple[str, int, int, str]:
-    """Boot id, pid, when the process started (in clock ticks since boot), pid namespace; empty where there is no /proc."""
-    pid = os.getpid()
-    started = process_started(pid) or UNKNOWN_START
-    return _read_text("/proc/sys/kernel/random/boot_id").strip(), pid, started, _pid_namespace()
-
-
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _refuse_network_file_system(path: str) -> None:
-    kind = file_system_of(os.path.realpath(os.path.dirname(path)), _read_text("/proc/self/mounts"))
-    if kind in NETWORK_FILE_SYSTEMS:
-        raise WrongDirectory(
-            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold: expected a local disk. "
-            "Use a local path, or ZooKeeper for several machines (zk://host:port)",
-            path=path,
-            found=kind,
-        )
-
-
-def file_system_of(folder: str, mounts: str) -> str:
-    """The type of the file system that holds `folder`, by the longest mount point of a /proc/self/mounts; else empty."""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        point = fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
-        inside = point == "/" or folder == point or folder.startswith(point + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, fields[2]
-    return kind

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from boki_common import limits
-from boki_common.records.record_batch import EXPECTATION_ROW, FIXED_HEADER, VERSION, ColumnEnds
+from boki_common.records.batch_layout import EXPECTATION_ROW, FIXED_HEADER, VERSION, ColumnEnds
 from boki_common.records.run_column import RUN_KEY, RUN_OF_KEY
 from boki_common.runtime.ports import Buffer
 

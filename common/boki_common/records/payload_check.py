@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.errors import CorruptData, ProtocolError
 from boki_common.records.numpy_pays import FEW_RECORDS
-from boki_common.records.record_batch import RecordBatch, split_payload
+from boki_common.records.record_batch import RecordBatch
+from boki_common.records.tag_names import split_payload
 
 KNOWN_NAMES: Final = 4_096
 KNOWN_BYTES: Final = 256

@@ -46,10 +46,10 @@ are what travels, is joined, decided and answered: joining batches concatenates 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, chain
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import numpy as np
 import zstandard
@@ -58,6 +58,17 @@ from numpy.typing import NDArray
 from boki_common import limits
 from boki_common.errors import CorruptData, ProtocolError, VersionMismatch
 from boki_common.ids import INVALID_TAG
+from boki_common.records.batch_layout import (
+    EXPECTATION_ROW,
+    FIXED_HEADER,
+    FLAG_ZSTD,
+    PLACE_FIELD,
+    VERSION,
+    ColumnEnds,
+    Expectations,
+    FixedHeader,
+    make_fixed,
+)
 from boki_common.records.numpy_pays import FEW_ITEMS, FEW_RUNS
 from boki_common.records.run_column import RUN_COLUMNS, make_run, sums_of_columns, sums_of_runs, wrong
 from boki_common.records.run_column import RUN_END as RUN_END
@@ -66,14 +77,9 @@ from boki_common.records.run_column import RUN_RESENT as RUN_RESENT
 from boki_common.records.run_column import RUN_ROW as RUN_ROW
 from boki_common.records.run_column import RUN_VOID as RUN_VOID
 from boki_common.records.run_column import Run as Run
+from boki_common.records.tag_names import NAMES_BYTES
 from boki_common.runtime.ports import Buffer
 
-VERSION: Final = 1
-FLAG_ZSTD: Final = 1
-
-FIXED_HEADER: Final = Struct("<BBHIIIIIIIIIIIQQ")
-EXPECTATION_ROW: Final = Struct("<QQII")
-_NAMES_BYTES: Final = Struct("<H")
 _LENGTH: Final = Struct("<I")
 _WIDTHS: Final = (RUN_ROW.size, 8, EXPECTATION_ROW.size, 4, 4, 1, 1)
 """Bytes of an item: runs, tags, expectations, payload lengths, crcs, tag counts; and of the data."""
@@ -81,92 +87,16 @@ _KEPT_TAGS: Final = 16
 """Up to so many tags are kept as plain numbers when they are checked: the index wants them so, and calling numpy costs more."""
 _OBJECT_BYTES: Final = 1_500
 """A batch's own objects and views, roughly: batches of one small record must not fill the memory unseen."""
-NO_NAMES: Final = _NAMES_BYTES.pack(0)
-"""What comes before the data of a record whose tags have no names."""
 
 Compress: TypeAlias = Callable[[Buffer], bytes | None]
 """Compresses the data of a batch, or returns None where it does not pay."""
-
-
-class Expectations(NamedTuple):
-    """The expectation column, field by field: who has many looks at one field of all of them.
-
-    `seqnums`: 0 expects a stream without any record, ever. `records` count from the beginning of their runs.
-    """
-
-    tags: list[int]
-    seqnums: list[int]
-    records: list[int]
-
-    def part(self, first: int, stop: int) -> Expectations:
-        """Those of one run."""
-        if not first and stop == len(self.tags):
-            return self
-        return Expectations(self.tags[first:stop], self.seqnums[first:stop], self.records[first:stop])
-
-
-NO_EXPECTATIONS: Final = Expectations([], [], [])
-
-
-class _Fixed(NamedTuple):
-    version: int
-    flags: int
-    reserved: int
-    run_count: int
-    record_count: int
-    tag_count: int
-    expectation_count: int
-    crc_count: int
-    header_bytes: int
-    data_bytes: int
-    raw_data_bytes: int
-    term: int
-    shard: int
-    reserved_2: int
-    first_local_id: int
-    reserved_3: int
-
-
-_make_fixed: Final = cast(Callable[[tuple[Any, ...]], _Fixed], partial(tuple.__new__, _Fixed))
-_PLACE_FIELD: Final = _Fixed._fields.index("term")
-"""Where the fields begin that an engine fills."""
-
-
-class ColumnEnds(NamedTuple):
-    """Where each column ends, and where the data begins behind the padding."""
-
-    runs: int
-    tags: int
-    expectations: int
-    payload_lengths: int
-    crcs: int
-    tag_counts: int
-    data: int
-
-    @classmethod
-    def of(cls, runs: int, records: int, tags: int, expectations: int, crcs: int) -> ColumnEnds:
-        end = FIXED_HEADER.size + runs * RUN_ROW.size
-        return _make_ends(
-            (
-                end,
-                end := end + tags * 8,
-                end := end + expectations * EXPECTATION_ROW.size,
-                end := end + records * 4,
-                end := end + crcs * 4,
-                end := end + records,
-                -(-end // 8) * 8,
-            )
-        )
-
-
-_make_ends: Final = cast(Callable[[tuple[int, ...]], ColumnEnds], partial(tuple.__new__, ColumnEnds))
 
 
 class RecordBatch:
     """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few. Where they are
     many, they are a column too (`run_columns`), and a list only for who asks for one."""
 
-    def __init__(self, view: memoryview, fixed: _Fixed, ends: ColumnEnds, runs: list[Run] | None) -> None:
+    def __init__(self, view: memoryview, fixed: FixedHeader, ends: ColumnEnds, runs: list[Run] | None) -> None:
         assert runs is None or len(runs) == fixed.run_count, (
             f"{runs and len(runs)} runs for a batch of {fixed.run_count}"
         )
@@ -211,7 +141,7 @@ class RecordBatch:
         length = len(view)
         if length < FIXED_HEADER.size:
             raise ProtocolError(f"expected a record batch of at least {FIXED_HEADER.size} bytes, found {length}")
-        fixed = _make_fixed(FIXED_HEADER.unpack_from(view))
+        fixed = make_fixed(FIXED_HEADER.unpack_from(view))
         if fixed.version != VERSION:
             raise VersionMismatch(
                 f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
@@ -246,7 +176,7 @@ class RecordBatch:
         if flags or not counts_agree or not 0 < low <= first or tag_count > _KEPT_TAGS:
             return False
         (length,) = _LENGTH.unpack_from(view, ends.expectations)
-        if length != fixed.raw_data_bytes or not _NAMES_BYTES.size <= length <= limits.PAYLOAD_BYTES:
+        if length != fixed.raw_data_bytes or not NAMES_BYTES.size <= length <= limits.PAYLOAD_BYTES:
             return False
         if tag_count:
             tags = view[ends.runs : ends.tags].cast("Q").tolist()
@@ -270,8 +200,8 @@ class RecordBatch:
         total, least, most = _summary(self._view[ends.expectations : ends.payload_lengths].cast("I"), records)
         if total != fixed.raw_data_bytes:
             raise wrong("payload bytes", fixed.raw_data_bytes, total)
-        if records and least < _NAMES_BYTES.size:
-            raise wrong("bytes in a payload", _NAMES_BYTES.size, least)
+        if records and least < NAMES_BYTES.size:
+            raise wrong("bytes in a payload", NAMES_BYTES.size, least)
         if most > limits.PAYLOAD_BYTES:
             raise wrong("bytes in a payload", limits.PAYLOAD_BYTES, most)
         self._check_tags(columns)
@@ -381,12 +311,12 @@ class RecordBatch:
 
     def at(self, term: int, shard: int, first_local_id: int) -> list[Buffer]:
         """This batch at a place in a shard: a new beginning, and all that follows as it is."""
-        start = FIXED_HEADER.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
+        start = FIXED_HEADER.pack(*self._fixed[:PLACE_FIELD], term, shard, 0, first_local_id, 0)
         return [start, self._view[FIXED_HEADER.size : self.size]]
 
     def header_at(self, term: int, shard: int, first_local_id: int) -> list[Buffer]:
         """The header of this batch at a place in a shard: a new beginning, and the columns as they are."""
-        start = FIXED_HEADER.pack(*self._fixed[:_PLACE_FIELD], term, shard, 0, first_local_id, 0)
+        start = FIXED_HEADER.pack(*self._fixed[:PLACE_FIELD], term, shard, 0, first_local_id, 0)
         return [start, self.header[FIXED_HEADER.size :]]
 
     @property
@@ -479,7 +409,7 @@ class RecordBatch:
         ]
         run_count, tag_count, expectation_count, records, crc_count, _, data_bytes = counts
         ends = ColumnEnds.of(run_count, records, tag_count, expectation_count, crc_count)
-        fixed = _make_fixed(
+        fixed = make_fixed(
             (VERSION, 0, 0, run_count, records, tag_count, expectation_count, crc_count, ends.data, data_bytes,
              data_bytes, self.term, self.shard, 0, self.first_local_id, 0)
         )  # fmt: skip
@@ -555,34 +485,3 @@ def join(
     columns = zip(*(batch.column_views() for batch in batches), strict=True)
     header = b"".join([fixed, *(view for column in columns for view in column), bytes(ends.data - ends.tag_counts)])
     return [header, *data]
-
-
-def pack_names(names: Sequence[tuple[int, bytes]]) -> bytes:
-    """The beginning of a payload: (index of the tag, its name in utf-8) for each tag that was given as a name."""
-    packed = b"".join(bytes((index, len(name))) + name for index, name in names)
-    return _NAMES_BYTES.pack(len(packed)) + packed
-
-
-def split_payload(payload: memoryview) -> tuple[list[tuple[int, str]], memoryview]:
-    """Splits a payload into (index of the tag, its name) pairs and the record's data.
-
-    Raises:
-        CorruptData: the names do not fit their length.
-    """
-    if len(payload) < _NAMES_BYTES.size:
-        raise CorruptData(f"a payload of {len(payload)} bytes has no room for the length of its tag names")
-    (size,) = _NAMES_BYTES.unpack_from(payload)
-    start, end = _NAMES_BYTES.size, _NAMES_BYTES.size + size
-    if end > len(payload):
-        raise CorruptData(f"a payload of {len(payload)} bytes declares {size} bytes of tag names")
-    names = []
-    while start < end:
-        stop = start + 2 + (payload[start + 1] if start + 1 < end else size)
-        if stop > end:
-            raise CorruptData("a tag name ends beyond the names of its payload")
-        try:
-            names.append((payload[start], str(payload[start + 2 : stop], "utf-8")))
-        except UnicodeDecodeError as error:
-            raise CorruptData(f"a tag name is not utf-8: {error}") from error
-        start = stop
-    return names, payload[end:]

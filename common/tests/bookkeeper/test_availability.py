@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.bookkeeper import availability, v3
+from boki_common.bookkeeper.v3_messages import ListEntriesResponse
 from boki_common.errors import ProtocolError
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "bookkeeper"
@@ -23,7 +24,7 @@ def test_recorded_lists_are_what_we_write_and_read(name: str, entries: list[int]
     lines = (VECTORS / f"{name}.txt").read_text().splitlines()
     frame = bytes.fromhex(next(line for line in lines if line.startswith("response.1: "))[12:])
     response = v3.decode_response(memoryview(frame)[4:])
-    assert isinstance(response, v3.ListEntriesResponse)
+    assert isinstance(response, ListEntriesResponse)
     assert response.availability is not None
     assert availability.encode(entries) == response.availability
     assert [entry for run in availability.decode(response.availability) for entry in run] == entries

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.engine import engine_protocol as protocol
-from boki_common.engine.engine_protocol import AnswerRow, Consistency, Direction, Query
+from boki_common.engine.answers import AnswerRow, Answers, decode_answers, decode_committed, encode_answers
+from boki_common.engine.engine_protocol import Consistency, Direction, Query
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RecordBatch
+from boki_common.records.record_batch import RecordBatch
+from boki_common.records.tag_names import NO_NAMES
 from boki_common.runtime.ports import Buffer
 
 u64 = st.integers(0, 2**64 - 1)
@@ -48,7 +50,7 @@ def flat(buffers: list[Buffer]) -> memoryview:
 
 @given(tokens, rows)
 def test_answers(token: dict[int, Position], answers: list[AnswerRow]) -> None:
-    assert protocol.decode_answers(flat(protocol.encode_answers(token, answers))) == (token, answers)
+    assert decode_answers(flat(encode_answers(token, answers))) == (token, answers)
 
 
 @given(st.lists(st.tuples(u64, st.binary(min_size=16, max_size=16), u64, u64, u32), min_size=33, max_size=40), u64)
@@ -57,7 +59,7 @@ def test_many_answers_of_what_was_committed_are_read_by_columns(
 ) -> None:
     token = {3: Position(1, 2), 4: Position(5, 6)}
     answers = [AnswerRow(book, writer, first, at, position, count, 0) for book, writer, first, at, count in rows]
-    many = protocol.decode_committed(flat(protocol.encode_answers(token, answers)))
+    many = decode_committed(flat(encode_answers(token, answers)))
     assert many is not None and (many.token, many.position) == (token, position)
     assert list(many.rows) == [
         (book.to_bytes(8, "little") + writer, first, count, at) for book, writer, first, at, count in rows
@@ -68,22 +70,22 @@ def test_many_answers_of_what_was_committed_are_read_by_columns(
         answers[0]._replace(flags=protocol.ROW_DUPLICATE),
         answers[0]._replace(position=position ^ 1),
     ):
-        assert protocol.decode_committed(flat(protocol.encode_answers(token, [*answers, other]))) is None
+        assert decode_committed(flat(encode_answers(token, [*answers, other]))) is None
 
 
 def test_few_answers_and_lame_ones_are_left_to_be_read_one_by_one() -> None:
     rows = [AnswerRow(book, bytes(16), 1, 9, 9, 1, 0) for book in range(100)]
-    whole = flat(protocol.encode_answers({}, rows))
-    assert protocol.decode_committed(flat(protocol.encode_answers({}, rows[:32]))) is None
-    assert protocol.decode_committed(whole) is not None
-    assert protocol.decode_committed(whole[:-1]) is None
-    assert protocol.decode_committed(whole[:-64]) is None
+    whole = flat(encode_answers({}, rows))
+    assert decode_committed(flat(encode_answers({}, rows[:32]))) is None
+    assert decode_committed(whole) is not None
+    assert decode_committed(whole[:-1]) is None
+    assert decode_committed(whole[:-64]) is None
 
 
 def test_answers_that_show_the_same_position_share_it() -> None:
     """A client may have 100,000 books: each keeps the position that it saw, and an object of its own is cold memory."""
     rows = [AnswerRow(book, bytes(16), 1, 5, 2**40 + book // 2, 1, 0) for book in range(4)]
-    _, found = protocol.decode_answers(flat(protocol.encode_answers({0: Position(1, 2)}, rows)))
+    _, found = decode_answers(flat(encode_answers({0: Position(1, 2)}, rows)))
     assert found == rows
     assert found[0].position is found[1].position is not found[2].position
     assert found[2].position is found[3].position
@@ -94,15 +96,15 @@ def test_answers_are_the_same_bytes_however_they_are_added(
     token: dict[int, Position], answers: list[AnswerRow], at: int
 ) -> None:
     """One answer to one log is packed at once: it has the bytes that it has among others."""
-    together = bytes(flat(protocol.encode_answers(token, answers)))
-    apart = protocol.Answers([*answers[:at]])
+    together = bytes(flat(encode_answers(token, answers)))
+    apart = Answers([*answers[:at]])
     apart.add(answers[at:])
     assert apart.count == len(answers)
     assert flat(apart.encode(token)) == together
     for row in answers:
         if not row.actual:
-            rows_of_two = bytes(flat(protocol.encode_answers(token, [row, row])))[-64:]
-            alone = bytes(flat(protocol.encode_answers(token, [row])))
+            rows_of_two = bytes(flat(encode_answers(token, [row, row])))[-64:]
+            alone = bytes(flat(encode_answers(token, [row])))
             assert alone == protocol.encode_token(token) + b"\1\0\0\0\0\0\0\0" + rows_of_two
 
 
@@ -124,11 +126,11 @@ def test_rows_made_of_run_columns_are_those_made_one_by_one(
             builder.add(b"", 0, NO_NAMES, b"")
         expected.append(AnswerRow(book, writer, first, seqnum, position, count, 0))
         seqnum += count
-    answers = protocol.Answers()
+    answers = Answers()
     answers.add(expected[:1])
     answers.add_committed(RecordBatch.parse(memoryview(b"".join(builder.finish()))).run_columns, first_seqnum, position)
     assert answers.count == len(expected)
-    assert flat(answers.encode({})) == flat(protocol.encode_answers({}, expected))
+    assert flat(answers.encode({})) == flat(encode_answers({}, expected))
 
 
 @given(tokens, queries)
@@ -170,8 +172,8 @@ def test_no_trim_is_empty_and_none_is_of_the_impossible() -> None:
 
 SAMPLES: dict[str, tuple[memoryview, Callable[[memoryview], object]]] = {
     "answers": (
-        flat(protocol.encode_answers({0: Position(1, 2)}, [AnswerRow(1, bytes(16), 1, 9, 9, 1, 1, ((4, 5),))])),
-        protocol.decode_answers,
+        flat(encode_answers({0: Position(1, 2)}, [AnswerRow(1, bytes(16), 1, 9, 9, 1, 1, ((4, 5),))])),
+        decode_answers,
     ),
     "query": (
         flat(protocol.encode_read({}, Query(1, 2, 3, 4, 5, 6, 7, Direction.NEXT, Consistency.ANY))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boki_common.engine.engine_protocol import AnswerRow, decode_answers, encode_answers
+from boki_common.engine.answers import AnswerRow, decode_answers, encode_answers
 from boki_common.engine.intake import NO_WRITER, TAKEN, Intake, intake_of
 
 

@@ -19,7 +19,8 @@ from boki_common import logs
 from boki_common.errors import CorruptData, InvalidArgument, MetadataUnavailable, VersionMismatch, WrongDirectory
 from boki_common.metadata import file_changes
 from boki_common.metadata import sqlite as sqlite_module
-from boki_common.metadata.sqlite import NETWORK_FILE_SYSTEMS, SqliteStore, file_system_of
+from boki_common.metadata.machine_facts import NETWORK_FILE_SYSTEMS, file_system_of, process_identity
+from boki_common.metadata.sqlite import SqliteStore
 from boki_common.metadata.sqlite_tree import APPLICATION_ID, LOCK_WAIT_MS, SCHEMA_VERSION
 from boki_common.metadata.store import Versioned
 
@@ -188,7 +189,7 @@ async def test_a_session_of_an_earlier_boot_is_dead(opened: Opener, path: Path) 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 async def test_a_session_of_a_process_that_is_gone_is_dead(opened: Opener, path: Path) -> None:
     await (await opened()).close()
-    boot, _pid, started, namespace = await asyncio.to_thread(sqlite_module._process_identity)
+    boot, _pid, started, namespace = await asyncio.to_thread(process_identity)
     for pid, process_started in ((os.getpid(), started - 1), (2**22 + 1, started)):
         edit(path, f"INSERT INTO sessions VALUES ('old', '{boot}', {pid}, {process_started}, '{namespace}', {2**62})",
              "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
@@ -201,7 +202,7 @@ async def test_a_session_of_a_process_that_is_gone_is_dead(opened: Opener, path:
 async def test_a_session_of_a_process_of_which_nothing_is_known_is_not_ended(opened: Opener, path: Path) -> None:
     """It exists; when it started is unknown, as under hidepid."""
     await (await opened()).close()
-    boot, pid, _started, namespace = await asyncio.to_thread(sqlite_module._process_identity)
+    boot, pid, _started, namespace = await asyncio.to_thread(process_identity)
     edit(path, f"INSERT INTO sessions VALUES ('old', '{boot}', {pid}, 0, '{namespace}', {2**62})",
          "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
     store = await opened()
@@ -211,7 +212,7 @@ async def test_a_session_of_a_process_of_which_nothing_is_known_is_not_ended(ope
 async def test_age_is_judged_only_after_a_whole_timeout(opened: Opener, path: Path, tools: Any) -> None:
     """A process of another pid namespace cannot be looked up: only its renewals show that it lives."""
     await (await opened()).close()
-    boot = (await asyncio.to_thread(sqlite_module._process_identity))[0]
+    boot = (await asyncio.to_thread(process_identity))[0]
     edit(path, f"INSERT INTO sessions VALUES ('old', '{boot}', 1, 1, 'another', 0)",
          "INSERT INTO nodes VALUES ('/old', '/', x'', 0, 'old', 0, 0, 0)")  # fmt: skip
     start = time.monotonic()

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, RecordBatch
+from boki_common.records.record_batch import RUN_NAMED, RUN_RESENT, RecordBatch
 from boki_common.records.run_column import RUN_KEY
+from boki_common.records.tag_names import NO_NAMES
 
 Record = tuple[list[int], bytes]
 

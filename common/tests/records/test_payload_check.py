@@ -14,7 +14,8 @@ from boki_common.records import payload_check
 from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.numpy_pays import FEW_RECORDS
 from boki_common.records.payload_check import KNOWN_NAMES, check_payloads, unreadable_payloads
-from boki_common.records.record_batch import NO_NAMES, RecordBatch, join, pack_names, split_payload
+from boki_common.records.record_batch import RecordBatch, join
+from boki_common.records.tag_names import NO_NAMES, pack_names, split_payload
 
 GOOD = [
     (0, NO_NAMES + b"data"),

@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from boki_common import limits
 from boki_common.errors import BokiError, CorruptData, ProtocolError, VersionMismatch
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import (
-    NO_NAMES,
-    RUN_END,
-    RUN_NAMED,
-    RUN_RESENT,
-    RUN_VOID,
-    RecordBatch,
-    join,
-    pack_names,
-    split_payload,
-)
+from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch, join
+from boki_common.records.tag_names import NO_NAMES, pack_names, split_payload
 
 Record = tuple[list[int], bytes]
 RunOfRecords = tuple[int, int, list[Record]]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from boki_common import limits
-from boki_common.bookkeeper import v2, v3
+from boki_common.bookkeeper import v2, v3, v3_messages
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
@@ -169,7 +169,7 @@ class V3Link:
         assert isinstance(add, v2.AddRequest)
         txn_id = self._next_txn_id()
         priority = HIGH_PRIORITY if add.recovery else None
-        request = v3.AddRequest(
+        request = v3_messages.AddRequest(
             txn_id, priority, add.ledger_id, add.entry_id, add.master_key, add.body, add.recovery, lane.deferred_sync
         )
         self._adds[txn_id] = lane, add.entry_id
@@ -191,7 +191,7 @@ class V3Link:
         """See `transport.BookieTransport.read`."""
         priority = None if fence_key is None else HIGH_PRIORITY
 
-        def taken(found: v3.ReadResponse) -> ReadAnswer:
+        def taken(found: v3_messages.ReadResponse) -> ReadAnswer:
             if found.entry_id != entry_id:
                 raise ProtocolError(
                     f"bookie {self.bookie} answered a read of entry {entry_id} with {found.entry_id}",
@@ -201,10 +201,10 @@ class V3Link:
             return ReadAnswer(found.status, _view(found.body), None, self._connections)
 
         return self._ask(
-            lambda txn_id: v3.ReadRequest(txn_id, priority, ledger_id, entry_id, fence_key, False, -1, 0),
+            lambda txn_id: v3_messages.ReadRequest(txn_id, priority, ledger_id, entry_id, fence_key, False, -1, 0),
             _Call(
                 self._loop.create_future(),
-                v3.ReadResponse,
+                v3_messages.ReadResponse,
                 ledger_id,
                 taken,
                 lambda status, error: ReadAnswer(status, None, error, self._connections),
@@ -216,10 +216,10 @@ class V3Link:
     def read_lac(self, ledger_id: int) -> asyncio.Future[LacAnswer]:
         """See `transport.BookieTransport.read_lac`."""
         return self._ask(
-            lambda txn_id: v3.ReadLacRequest(txn_id, None, ledger_id),
+            lambda txn_id: v3_messages.ReadLacRequest(txn_id, None, ledger_id),
             _Call(
                 self._loop.create_future(),
-                v3.ReadLacResponse,
+                v3_messages.ReadLacResponse,
                 ledger_id,
                 lambda found: LacAnswer(found.status, _view(found.lac_body), _view(found.last_entry_body)),
                 lambda status, error: LacAnswer(status, error=error),
@@ -231,20 +231,21 @@ class V3Link:
         """See `transport.BookieTransport.write_lac`."""
         lac = int.from_bytes(body[8:16], "big", signed=True)
         return self._ask(
-            lambda txn_id: v3.WriteLacRequest(txn_id, None, ledger_id, lac, master_key, memoryview(body)),
-            self._outcome(v3.WriteLacResponse, ledger_id),
+            lambda txn_id: v3_messages.WriteLacRequest(txn_id, None, ledger_id, lac, master_key, memoryview(body)),
+            self._outcome(v3_messages.WriteLacResponse, ledger_id),
         )
 
     def force(self, ledger_id: int) -> asyncio.Future[Outcome]:
         """See `transport.BookieTransport.force`."""
         return self._ask(
-            lambda txn_id: v3.ForceRequest(txn_id, None, ledger_id), self._outcome(v3.ForceResponse, ledger_id)
+            lambda txn_id: v3_messages.ForceRequest(txn_id, None, ledger_id),
+            self._outcome(v3_messages.ForceResponse, ledger_id),
         )
 
     def wait_for_lac(self, ledger_id: int, previous_lac: int, wait_s: float) -> asyncio.Future[PollAnswer]:
         """See `transport.BookieTransport.wait_for_lac`."""
 
-        def taken(found: v3.ReadResponse) -> PollAnswer:
+        def taken(found: v3_messages.ReadResponse) -> PollAnswer:
             if found.entry_id not in (v2.LAST_ENTRY, previous_lac + 1):
                 raise ProtocolError(
                     f"bookie {self.bookie} answered a long poll above {previous_lac} with entry {found.entry_id}",
@@ -254,12 +255,12 @@ class V3Link:
             return PollAnswer(found.status, found.lac, _view(found.body))
 
         return self._ask(
-            lambda txn_id: v3.ReadRequest(
+            lambda txn_id: v3_messages.ReadRequest(
                 txn_id, None, ledger_id, v2.LAST_ENTRY, None, True, previous_lac, max(1, round(wait_s * 1000))
             ),
             _Call(
                 self._loop.create_future(),
-                v3.ReadResponse,
+                v3_messages.ReadResponse,
                 ledger_id,
                 taken,
                 lambda status, error: PollAnswer(status, error=error),
@@ -271,10 +272,10 @@ class V3Link:
     def bookie_info(self) -> asyncio.Future[SpaceAnswer]:
         """See `transport.BookieTransport.bookie_info`."""
         return self._ask(
-            lambda txn_id: v3.BookieInfoRequest(txn_id, None, v3.INFO_TOTAL | v3.INFO_FREE),
+            lambda txn_id: v3_messages.BookieInfoRequest(txn_id, None, v3.INFO_TOTAL | v3.INFO_FREE),
             _Call(
                 self._loop.create_future(),
-                v3.BookieInfoResponse,
+                v3_messages.BookieInfoResponse,
                 None,
                 lambda found: SpaceAnswer(found.status, found.total_bytes, found.free_bytes),
                 lambda status, error: SpaceAnswer(status, error=error),
@@ -285,10 +286,10 @@ class V3Link:
     def list_entries(self, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
         """See `transport.BookieTransport.list_entries`."""
         return self._ask(
-            lambda txn_id: v3.ListEntriesRequest(txn_id, None, ledger_id),
+            lambda txn_id: v3_messages.ListEntriesRequest(txn_id, None, ledger_id),
             _Call(
                 self._loop.create_future(),
-                v3.ListEntriesResponse,
+                v3_messages.ListEntriesResponse,
                 ledger_id,
                 lambda found: EntriesAnswer(found.status, found.availability),
                 lambda status, error: EntriesAnswer(status, error=error),
@@ -379,11 +380,11 @@ class V3Link:
         return bool(self._adds) or len(self._calls) > self._polls
 
     def greeting(self, message: AuthMessage) -> Buffer:
-        return v3.encode_request(v3.AuthRequest(_GREETING, None, message))
+        return v3.encode_request(v3_messages.AuthRequest(_GREETING, None, message))
 
     def welcome(self, frame: memoryview) -> AuthMessage:
         response = v3.decode_response(frame)
-        if not isinstance(response, v3.AuthResponse):
+        if not isinstance(response, v3_messages.AuthResponse):
             raise ProtocolError(f"expected the answer to a greeting from bookie {self.bookie}, found another")
         return response.message
 
@@ -441,9 +442,9 @@ class V3Link:
                 lane.listener.adds_answered(acked.get(lane, []), refused.get(lane, []))
 
     def _check_add(self, lane: V3Lane, entry_id: int, response: v3.Response) -> None:
-        if isinstance(response, v3.UnknownResponse) and response.operation == v3.OP_ADD:
+        if isinstance(response, v3_messages.UnknownResponse) and response.operation == v3.OP_ADD:
             return
-        if not isinstance(response, v3.AddResponse) or (response.ledger_id, response.entry_id) != (
+        if not isinstance(response, v3_messages.AddResponse) or (response.ledger_id, response.entry_id) != (
             lane.ledger_id,
             entry_id,
         ):
@@ -459,7 +460,7 @@ class V3Link:
                 raise ProtocolError(f"bookie {self.bookie} answered request {txn_id}, which nobody sent")
             del self._late[txn_id]
             return
-        if isinstance(response, v3.UnknownResponse):
+        if isinstance(response, v3_messages.UnknownResponse):
             answer = call.unknown(response.status, None)
         elif not isinstance(response, call.kind):
             raise ProtocolError(f"bookie {self.bookie}: expected {call.kind.__name__}, found {type(response).__name__}")

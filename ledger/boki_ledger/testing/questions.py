@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from boki_ledger.testing.held_messages import Hold
 from boki_ledger.testing.ledgers import Ledgers, turns
-from boki_ledger.testing.scripted_bookies import Hold
 from boki_ledger.write.writer import LedgerWriter
 
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final
 
 from boki_common.bookkeeper import availability, v2
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, ConnectionLost, Unreachable
 from boki_common.ids import BookieId
 from boki_common.runtime.ports import Buffer
+from boki_ledger.testing.held_messages import A, Hold, Message
 from boki_ledger.testing.scripted_lacs import ScriptedLacs, lac_of
 from boki_ledger.transport import (
     BatchAnswer,
@@ -36,74 +37,6 @@ from boki_ledger.transport import (
 )
 
 DISK_BYTES: Final = 1_000_000
-A = TypeVar("A")
-
-
-class Message(NamedTuple):
-    """A request on its way to a bookie, or its answer on its way back."""
-
-    bookie: str
-    kind: str
-    """"add", "read", or what is asked in v3: "read_lac", "write_lac", "force", "poll", "info", "list"."""
-    entry_id: int
-    """-1 for the last, and where there is none."""
-    fence: bool
-    recovery: bool
-    answer: bool
-    """False for the request, True for its answer."""
-    entries: int = 1
-    """More than 1 for a batch read, from `entry_id` on."""
-
-
-class Hold:
-    """A rule that keeps matching messages, and what it keeps."""
-
-    def __init__(self, bookies: ScriptedBookies, matches: Callable[[Message], bool]) -> None:
-        self._bookies = bookies
-        self._matches = matches
-        self.kept: list[tuple[Message, Callable[[], None]]] = []
-        self.active = True
-
-    def takes(self, message: Message, travel: Callable[[], None]) -> bool:
-        if self.active and self._matches(message):
-            self.kept.append((message, travel))
-            return True
-        return False
-
-    def release(self, *, reverse: bool = False, stop: bool = True) -> None:
-        """Lets what is kept travel; with `stop` (the default) the rule ends."""
-        self.active = not stop
-        kept, self.kept = self.kept, []
-        for _, travel in reversed(kept) if reverse else kept:
-            travel()
-
-    def discard(self) -> None:
-        """Forgets what is kept: those messages never arrive. The rule goes on."""
-        self.kept.clear()
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-
-class Draw(Protocol):
-    """Draws as `random.Random` does."""
-
-    def choice(self, options: Sequence[A], /) -> A: ...
-    def randrange(self, stop: int, /) -> int: ...
-    def random(self) -> float: ...
-
-
-def one_travels(draw: Draw, requests: Hold, answers: Hold, slowness: Callable[[Message], float]) -> None:
-    """One message that is kept arrives, an early one more often than a late one, one on a slow way seldom (`slowness`, 0 to 1)."""
-    for _ in range(6):
-        kept = draw.choice([answers.kept, requests.kept]) or requests.kept or answers.kept
-        if not kept:
-            return
-        at = min(draw.randrange(len(kept)), draw.randrange(len(kept)))
-        if draw.random() >= slowness(kept[at][0]):
-            _, go = kept.pop(at)
-            go()
-            return
 
 
 class ScriptedBookie:
@@ -241,7 +174,7 @@ class ScriptedBookies:
         answer: bool = False,
     ) -> Hold:
         """Keeps requests that match (with `answer=True`: answers); None matches all."""
-        made = Hold(self, _matcher(bookie, kind, entry_id, fence, recovery, answer))
+        made = Hold(_matcher(bookie, kind, entry_id, fence, recovery, answer))
         self._holds.append(made)
         return made
 

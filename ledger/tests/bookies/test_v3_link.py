@@ -12,6 +12,21 @@ from boki_common import limits
 from boki_common.bookkeeper import availability, layout, v2, v3
 from boki_common.bookkeeper.digests import CRC32C, master_key
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v3_messages import (
+    AddRequest,
+    AddResponse,
+    ForceRequest,
+    ForceResponse,
+    ListEntriesRequest,
+    ListEntriesResponse,
+    ReadLacRequest,
+    ReadLacResponse,
+    ReadRequest,
+    ReadResponse,
+    UnknownResponse,
+    WriteLacRequest,
+    WriteLacResponse,
+)
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError, Unreachable
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
@@ -70,37 +85,37 @@ class Bookie:
             connection.send(changed if isinstance(changed, bytes) else v3.encode_response(changed))
 
         state = self.state
-        if isinstance(request, v3.AddRequest):
+        if isinstance(request, AddRequest):
             flags = v2.FLAG_RECOVERY_ADD if request.recovery else 0
             add = v2.AddRequest(flags, request.master_key, request.ledger_id, request.entry_id, -1, request.body)
             status = state.add(add, deferred_sync=request.deferred_sync)
-            send(v3.AddResponse(txn_id, status, request.ledger_id, request.entry_id))
-        elif isinstance(request, v3.ReadRequest) and request.waits:
+            send(AddResponse(txn_id, status, request.ledger_id, request.entry_id))
+        elif isinstance(request, ReadRequest) and request.waits:
             ledger_id, entry_id = request.ledger_id, request.entry_id
             state.poll(
                 ledger_id,
                 request.previous_lac,
                 lambda one: send(
-                    v3.ReadResponse(txn_id, one.status or V2Status.OK, ledger_id, entry_id, one.body, one.lac)
+                    ReadResponse(txn_id, one.status or V2Status.OK, ledger_id, entry_id, one.body, one.lac)
                 ),
             )
-        elif isinstance(request, v3.ReadRequest):
+        elif isinstance(request, ReadRequest):
             status, body = state.read(request.ledger_id, request.entry_id, request.master_key)
-            send(v3.ReadResponse(txn_id, status, request.ledger_id, request.entry_id, body))
-        elif isinstance(request, v3.WriteLacRequest):
+            send(ReadResponse(txn_id, status, request.ledger_id, request.entry_id, body))
+        elif isinstance(request, WriteLacRequest):
             status = state.write_lac(request.ledger_id, request.master_key, bytes(request.body))
-            send(v3.WriteLacResponse(txn_id, status, request.ledger_id))
-        elif isinstance(request, v3.ReadLacRequest):
+            send(WriteLacResponse(txn_id, status, request.ledger_id))
+        elif isinstance(request, ReadLacRequest):
             found = state.read_lac(request.ledger_id)
             assert found.status is not None
-            send(v3.ReadLacResponse(txn_id, found.status, request.ledger_id, found.explicit, found.last_entry))
-        elif isinstance(request, v3.ForceRequest):
-            send(v3.ForceResponse(txn_id, state.force(request.ledger_id), request.ledger_id))
-        elif isinstance(request, v3.ListEntriesRequest):
+            send(ReadLacResponse(txn_id, found.status, request.ledger_id, found.explicit, found.last_entry))
+        elif isinstance(request, ForceRequest):
+            send(ForceResponse(txn_id, state.force(request.ledger_id), request.ledger_id))
+        elif isinstance(request, ListEntriesRequest):
             listed = availability.encode(sorted(state.entries.get(request.ledger_id, {})))
-            send(v3.ListEntriesResponse(txn_id, V2Status.OK, request.ledger_id, listed))
+            send(ListEntriesResponse(txn_id, V2Status.OK, request.ledger_id, listed))
         else:
-            send(v3.UnknownResponse(txn_id, v3.OP_BOOKIE_INFO, V2Status.BAD_REQUEST))
+            send(UnknownResponse(txn_id, v3.OP_BOOKIE_INFO, V2Status.BAD_REQUEST))
 
 
 class _Connection:
@@ -218,14 +233,14 @@ async def test_recovery_adds_and_fencing_reads_have_high_priority_and_deferred_a
     await wire.network.read(B1, LEDGER, -1, fence_key=KEY)
     await until(lambda: bool(deferred.acked))
     assert plain.acked == [(0, 2)] and deferred.acked == [(2, 1)], "each lane of the ledger hears its own"
-    adds = [one for one in wire.bookie.requests if isinstance(one, v3.AddRequest)]
+    adds = [one for one in wire.bookie.requests if isinstance(one, AddRequest)]
     assert [(one.recovery, one.deferred_sync, one.priority) for one in adds] == [
         (False, False, None),
         (True, False, v3_link.HIGH_PRIORITY),
         (False, True, None),
     ]
     fence = wire.bookie.requests[-1]
-    assert isinstance(fence, v3.ReadRequest)
+    assert isinstance(fence, ReadRequest)
     assert (fence.master_key, fence.priority) == (KEY, v3_link.HIGH_PRIORITY)
     lane.send(add(3))
     await until(lambda: bool(plain.refused))
@@ -251,7 +266,7 @@ async def test_answers_in_any_order_reach_their_askers(wire: Wire) -> None:
 
 async def test_what_is_left_unanswered_is_unknown_in_time_and_its_late_answer_is_thrown_away(impatient: Wire) -> None:
     """As Apache's bookies on DbLedgerStorage leave lists of entries; the others on the connection are not disturbed."""
-    impatient.bookie.ignored = v3.ListEntriesRequest
+    impatient.bookie.ignored = ListEntriesRequest
     network = impatient.network
     listing = network.list_entries(B1, LEDGER)
     while not listing.done():
@@ -260,7 +275,7 @@ async def test_what_is_left_unanswered_is_unknown_in_time_and_its_late_answer_is
     answer = await listing
     assert answer.status is None and isinstance(answer.error, CallTimeout)
     assert len(impatient.bookie.connections) == 1
-    request = next(one for one in impatient.bookie.requests if isinstance(one, v3.ListEntriesRequest))
+    request = next(one for one in impatient.bookie.requests if isinstance(one, ListEntriesRequest))
     impatient.bookie.ignored = None
     impatient.bookie.answer(impatient.bookie.connections[0], request)
     assert (await network.force(B1, LEDGER)).status is V2Status.OK
@@ -318,7 +333,7 @@ async def test_a_bookie_that_cannot_be_reached_is_unknown_at_once(wire: Wire) ->
     [
         lambda response: response._replace(txn_id=response.txn_id + 1),
         lambda response: response._replace(ledger_id=LEDGER + 1),
-        lambda response: v3.WriteLacResponse(response.txn_id, V2Status.OK, LEDGER),
+        lambda response: WriteLacResponse(response.txn_id, V2Status.OK, LEDGER),
         lambda response: b"\0\0\0\4junk",
     ],
     ids=["id", "ledger", "operation", "bytes"],
@@ -332,7 +347,7 @@ async def test_an_answer_to_something_else_ends_the_connection(
 
 
 async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire) -> None:
-    wire.bookie.change = lambda response: v3.AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
+    wire.bookie.change = lambda response: AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
     listener = Listener()
     lane = wire.network.open_lane(B1, LEDGER, listener)
     await until(lambda: lane.up)
@@ -354,7 +369,7 @@ async def test_requests_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch)
 
 async def test_answers_that_never_come_are_bounded(impatient: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LEDGER_LATE_ANSWERS", 2)
-    impatient.bookie.ignored = v3.ListEntriesRequest
+    impatient.bookie.ignored = ListEntriesRequest
     listings = [impatient.network.list_entries(B1, LEDGER) for _ in range(3)]
     while not all(one.done() for one in listings):
         await impatient.network.force(B1, LEDGER)

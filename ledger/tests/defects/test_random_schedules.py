@@ -44,8 +44,9 @@ from boki_common.metadata.memory import Fault
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
+from boki_ledger.testing.held_messages import Message, one_travels
 from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns
-from boki_ledger.testing.scripted_bookies import Message, ScriptedBookies, one_travels
+from boki_ledger.testing.scripted_bookies import ScriptedBookies
 
 BOOKIES: Final = ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
 GEOMETRIES: Final = (

@@ -17,8 +17,8 @@ from boki_common.ids import BookieId
 from boki_ledger.client import LedgerClient
 from boki_ledger.read import replica_copies
 from boki_ledger.read.replica_copies import Copied, ReplicaCopies
+from boki_ledger.testing.held_messages import Message
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
-from boki_ledger.testing.scripted_bookies import Message
 
 COUNT = 12
 B1, B2, B3 = map(BookieId, ("b1", "b2", "b3"))

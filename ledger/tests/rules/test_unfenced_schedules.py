@@ -32,8 +32,9 @@ from boki_ledger.read.reader import LedgerReader
 from boki_ledger.rules.unfenced import Mark, UnfencedChecks
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.settings import LedgerSettings
+from boki_ledger.testing.held_messages import Message, one_travels
 from boki_ledger.testing.ledgers import GatedStore, Ledgers, turns
-from boki_ledger.testing.scripted_bookies import Message, ScriptedBookie, ScriptedBookies, one_travels
+from boki_ledger.testing.scripted_bookies import ScriptedBookie, ScriptedBookies
 from boki_ledger.write import replicated_adds
 from boki_ledger.write.replicated_adds import ReplicatedAdds
 

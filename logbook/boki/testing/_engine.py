@@ -18,7 +18,8 @@ import msgspec
 from boki.testing._model import TERM, Answer, Append, Model, Outcome, Stored
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import AnswerRow, Consistency, Direction, GapKind, GapRow, Query, Verdict
+from boki_common.engine.answers import AnswerRow, encode_answers
+from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, GapRow, Query, Verdict
 from boki_common.engine.read_reply import encode_read_reply, encode_records
 from boki_common.engine.reads_together import decode_reads
 from boki_common.engine.tag_reads import FROM_BEGINNING, TagRead, TagRow, decode_tag_read
@@ -173,7 +174,7 @@ class ModelEngine:
             again = known and row.verdict == wire.Verdict.COMMITTED
             rows.append(row._replace(flags=wire.ROW_DUPLICATE) if again else row)
         if rows and not self.mute:
-            peer.push(wire.OP_ANSWERS, *wire.encode_answers(self._token(), _joined(rows)))
+            peer.push(wire.OP_ANSWERS, *encode_answers(self._token(), _joined(rows)))
         self._wake()
 
     def _row(self, item: Append, answer: Answer) -> AnswerRow:

@@ -25,7 +25,7 @@ its SDK, which resends all that is undecided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -34,12 +34,12 @@ from boki_common.background_tasks import BackgroundTasks
 from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.records.numpy_pays import FEW_RUNS
-from boki_common.records.record_batch import Compress, RecordBatch, join
+from boki_common.records.record_batch import Compress, RecordBatch
 from boki_common.retry import event_or_timeout
 from boki_common.runtime.ports import Buffer
 from boki_ledger.ledgers import Ledgers, LedgerWriter
 from boki_logbook.append.append_queue import AppendQueue, age_check_s
+from boki_logbook.append.next_entry import entry_of, fit_together, next_pieces
 from boki_logbook.append.shard import OwnEntry, Piece, Shard
 from boki_logbook.append.spare_ledger import SpareLedger
 from boki_logbook.metric_definitions import AppenderMetrics
@@ -248,19 +248,10 @@ class Appender:
             return
         self._waiting.drop_old()
         while self._waiting.pieces and shard.in_flight < limits.BATCHES_IN_FLIGHT and shard.accepting:
-            if shard.carrying and self._is_small(self._waiting.pieces):
+            if shard.carrying and fit_together(self._waiting.pieces, self._settings.carried_entry_bytes):
                 return  # it will be carried next, when the one that is on its way is cut
-            if not self._send(shard, self._next_pieces()):
+            if not self._send(shard, next_pieces(self._waiting.pieces)):
                 return
-
-    def _is_small(self, pieces: Iterable[Piece]) -> bool:
-        """Whether they would be carried together."""
-        room = self._settings.carried_entry_bytes
-        for piece in pieces:
-            room -= piece.batch.size
-            if room < 0:
-                return False
-        return True
 
     def _send(self, shard: Shard, pieces: Sequence[Piece]) -> bool:
         """Makes these the next entry; what could not be sent is in front of the queue again: False."""
@@ -268,7 +259,7 @@ class Appender:
             assert not piece.slots & shard.foreign_slots, (
                 f"a book of another log came to shard {shard.number} of {shard.term}"
             )
-        payload, batch = self._entry_of(shard, pieces)
+        payload, batch = entry_of(shard, pieces, self._compress)
         link = self._carrier(shard, batch)
         try:
             if link is not None:
@@ -334,40 +325,6 @@ class Appender:
                 f"ledger {shard.writer.ledger_id} gave entry id {entry} out of turn"
             )
             unwritten.popleft()
-
-    def _next_pieces(self) -> list[Piece]:
-        """What goes into the next entry: at least one batch, then as many as fit."""
-        queue = self._waiting.pieces
-        pieces = [queue.popleft()]
-        size, records = pieces[0].batch.size, pieces[0].batch.record_count
-        while queue and size < limits.BATCH_FLUSH_BYTES:
-            batch = queue[0].batch
-            size += batch.size
-            records += batch.record_count
-            if records > limits.BATCH_RECORDS or size > limits.ENTRY_BYTES:
-                break
-            pieces.append(queue.popleft())
-        return pieces
-
-    def _entry_of(self, shard: Shard, pieces: Sequence[Piece]) -> tuple[Sequence[Buffer], RecordBatch]:
-        """The payload of the next entry, and its batch."""
-        if len(pieces) == 1 and self._compress is None:
-            batch = pieces[0].batch
-            return batch.at(shard.term, shard.number, shard.submitted_records), batch
-        batches = [piece.batch for piece in pieces]
-        buffers = join(
-            batches,
-            term=shard.term,
-            shard=shard.number,
-            first_local_id=shard.submitted_records,
-            compress=self._compress,
-        )
-        if len(batches) == 1:
-            return buffers, batches[0]
-        joined = b"".join(buffers)
-        many = any(one.run_count > FEW_RUNS for one in batches)  # nobody made a list of them
-        runs = None if many else [run for one in batches for run in one.runs]
-        return (joined,), RecordBatch.parse(memoryview(joined), trusted=True, runs=runs)
 
     def _acked(self, shard: Shard, last_acked: int) -> None:
         if shard is not self._shard:

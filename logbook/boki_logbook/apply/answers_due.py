@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TypeAlias
 
-from boki_common.engine.engine_protocol import ROW_DUPLICATE, Answers, Token
+from boki_common.engine.answers import Answers
+from boki_common.engine.engine_protocol import ROW_DUPLICATE, Token
 from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.records.record_batch import RecordBatch
 from boki_logbook.append.shard import OwnEntry

@@ -22,8 +22,9 @@ import numpy as np
 
 from boki_common import ids, limits
 from boki_common.errors import BokiError, CorruptData
+from boki_common.records.batch_layout import NO_EXPECTATIONS
 from boki_common.records.numpy_pays import FEW_RUNS
-from boki_common.records.record_batch import NO_EXPECTATIONS, RecordBatch, Run
+from boki_common.records.record_batch import RecordBatch, Run
 from boki_logbook.index.batch_streams import BatchStreams
 from boki_logbook.index.index import TAIL_ROWS, Index
 from boki_logbook.index.places import MINUTE_MS, LostEntries, Places, TermPlaces

@@ -14,23 +14,16 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from boki_common.engine.engine_protocol import (
-    AnswerRow,
-    Answers,
-    Consistency,
-    Direction,
-    Query,
-    Token,
-    Verdict,
-    decode_answers,
-)
+from boki_common.engine.answers import AnswerRow, Answers, decode_answers
+from boki_common.engine.engine_protocol import Consistency, Direction, Query, Token, Verdict
 from boki_common.engine.read_reply import ReadReply, decode_read_reply
 from boki_common.errors import (
     BokiError,
 )
 from boki_common.ids import Position
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RUN_NAMED, RecordBatch, split_payload
+from boki_common.records.record_batch import RUN_NAMED, RecordBatch
+from boki_common.records.tag_names import NO_NAMES, split_payload
 from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
 from boki_logbook.append.shard import Shard
 from boki_logbook.core import EngineCore

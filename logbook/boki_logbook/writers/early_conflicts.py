@@ -20,10 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, AnswerRow, Token, Verdict, merge_tokens
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, Token, Verdict, merge_tokens
 from boki_common.ids import Position
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import NO_NAMES, RUN_NAMED, RUN_RESENT, RUN_VOID, Expectations, RecordBatch
+from boki_common.records.batch_layout import Expectations
+from boki_common.records.record_batch import RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch
+from boki_common.records.tag_names import NO_NAMES
 from boki_logbook.writers.writers import Actual
 
 _LEFT_TO_THE_LOG: Final = RUN_NAMED | RUN_RESENT | RUN_VOID

@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN
-from boki_common.records.record_batch import NO_EXPECTATIONS, RUN_NAMED, RUN_VOID, Expectations, Run
+from boki_common.records.batch_layout import NO_EXPECTATIONS, Expectations
+from boki_common.records.record_batch import RUN_NAMED, RUN_VOID, Run
 from boki_logbook.writers.foreign_runs import RUN_FOREIGN, ForeignRuns
 from boki_logbook.writers.writer_table import FLOOR, LAST, SEQNUM, TIME, WRITER_KEY, WriterTable
 from boki_logbook.writers.writers import COMMITTED, CONFLICT, DUPLICATE, GAP, NEVER, TOO_OLD, WriterState, make_answer

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import AnswerRow, Verdict
+from boki_common.engine.answers import AnswerRow, decode_answers
+from boki_common.engine.engine_protocol import Verdict
 from boki_common.engine.read_reply import decode_read_reply
 from boki_common.errors import BokiError, SettingsError
 from boki_common.metadata.membership import members
@@ -42,7 +43,7 @@ class Sdk:
         return made
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        self.rows.extend(wire.decode_answers(body)[1])
+        self.rows.extend(decode_answers(body)[1])
         self.pushed.set()
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:

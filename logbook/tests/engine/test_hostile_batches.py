@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from boki_common.errors import ProtocolError
 from boki_common.records.payload_check import unreadable_payloads
-from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch, join, split_payload
+from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch, join
+from boki_common.records.tag_names import split_payload
 from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.snapshot_format import Decoder, Snapshot, encode, raw_bytes
 from boki_logbook.state.state import DecisionState

@@ -15,6 +15,7 @@ from tests.engine.core_as_engine import CoreAsEngine
 import boki
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.answers import AnswerRow, decode_answers
 from boki_common.engine.engine_protocol import Consistency, Direction, Query, Verdict
 from boki_common.engine.read_reply import decode_read_reply
 from boki_common.engine.reads_together import asked_row, decode_told
@@ -32,10 +33,11 @@ from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
 from boki_common.records.record_batch import join
 from boki_logbook import server
+from boki_logbook.connection_ports import EngineState
 from boki_logbook.core import EngineCore
 from boki_logbook.read.barrier_reads import FIRST_SLICE_READS
 from boki_logbook.read.compression import compressor
-from boki_logbook.server import COPIED_BYTES, EngineState, SdkConnection
+from boki_logbook.server import COPIED_BYTES, SdkConnection
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 
 ALICE = bytes(15) + b"a"
@@ -48,7 +50,7 @@ class Sdk:
 
     def __init__(self) -> None:
         self.peer: MessagePeer
-        self.rows: list[wire.AnswerRow] = []
+        self.rows: list[AnswerRow] = []
         self.told: dict[int, memoryview] = {}
         """Answers to READS, by request id."""
         self.slices: list[tuple[int, bool]] = []
@@ -65,7 +67,7 @@ class Sdk:
             peer.take_answers(answers)
         else:
             assert opcode == wire.OP_ANSWERS
-            self.rows.extend(wire.decode_answers(body)[1])
+            self.rows.extend(decode_answers(body)[1])
         self.pushed.set()
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
@@ -84,7 +86,7 @@ class Sdk:
         self.peer.push(wire.OP_READS, NO_TOKEN, *rows)
         return [future for _, future in asked]
 
-    async def answers(self, count: int) -> list[wire.AnswerRow]:
+    async def answers(self, count: int) -> list[AnswerRow]:
         while len(self.rows) < count:
             self.pushed.clear()
             await self.pushed.wait()

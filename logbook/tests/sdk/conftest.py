@@ -11,7 +11,8 @@ import pytest
 from boki.testing._engine import ModelEngine, Peer, appends_of
 from boki.testing._model import Model
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import AnswerRow, Query, Verdict
+from boki_common.engine.answers import AnswerRow, encode_answers
+from boki_common.engine.engine_protocol import Query, Verdict
 from boki_common.engine.reads_together import decode_reads
 from boki_common.errors import BokiError
 from boki_common.ids import Position
@@ -78,7 +79,7 @@ class FaultyEngine(ModelEngine):
                     AnswerRow(item.book, item.writer, item.number, 0, 0, 1, Verdict.CONFLICT)
                     for item in appends_of(batch)
                 ]
-                peer.push(wire.OP_ANSWERS, *wire.encode_answers({}, rows))
+                peer.push(wire.OP_ANSWERS, *encode_answers({}, rows))
                 return
         super().message_received(peer, opcode, request_id, body)
 

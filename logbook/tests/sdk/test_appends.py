@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from boki._numbers import WRITER_IDLE_S
+from boki._bounds import WRITER_IDLE_S
 from boki.testing._model import Append
 from boki_common import limits
 from boki_common.writer_ids import birth_of

@@ -9,10 +9,11 @@ import pytest
 
 import boki
 from boki._book import Book
-from boki._numbers import WRITER_IDLE_S
+from boki._bounds import WRITER_IDLE_S
 from boki._special import NOTHING
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import AnswerRow, Verdict
+from boki_common.engine.answers import AnswerRow, encode_answers
+from boki_common.engine.engine_protocol import Verdict
 from boki_common.ids import Position
 from boki_common.records.record_batch import RUN_RESENT
 
@@ -83,7 +84,7 @@ async def test_a_second_record_while_one_is_undecided(serve: Serve) -> None:
         fourth = book.submit(b"4")
         assert book._numbers.items() == [third, fourth]
         assert not book.idle
-        engine.peers[0].push(wire.OP_ANSWERS, *wire.encode_answers({}, []))
+        engine.peers[0].push(wire.OP_ANSWERS, *encode_answers({}, []))
         assert await fourth > engine.model.newest(1, 0) - 1
         engine.peers[0].close()
         await third
@@ -168,7 +169,7 @@ async def test_a_row_about_another_number_does_not_decide_it(serve: Serve) -> No
         connection, (run, _) = book._connection, engine.runs
         assert connection.peer is not None
         again = AnswerRow(1, run.writer, 1, first, first, 1, Verdict.COMMITTED)
-        body = b"".join(wire.encode_answers({0: Position(1, 1)}, [again]))
+        body = b"".join(encode_answers({0: Position(1, 1)}, [again]))
         connection.message_received(connection.peer, wire.OP_ANSWERS, 0, memoryview(body))
         assert not ticket.done()
         engine.peers[0].close()
@@ -183,7 +184,7 @@ async def test_a_number_that_was_not_sent_cannot_be_decided(serve: Serve) -> Non
         connection = book._connection
         assert connection.peer is not None
         row = AnswerRow(1, book._numbers.writer, 1, 5, 5, 1, Verdict.COMMITTED)
-        body = b"".join(wire.encode_answers({}, [row]))
+        body = b"".join(encode_answers({}, [row]))
         with pytest.raises(boki.ProtocolError):
             connection.message_received(connection.peer, wire.OP_ANSWERS, 0, memoryview(body))
         await ticket

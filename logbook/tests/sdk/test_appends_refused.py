@@ -10,6 +10,7 @@ import pytest
 import boki
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.answers import encode_answers
 from boki_common.engine.intake import Intake
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ ROOM = Intake(3, 0, 2)
 
 
 async def tell(engine: FaultyEngine, client: boki.Client, intake: Intake) -> None:
-    engine.peers[-1].push(wire.OP_ANSWERS, *wire.encode_answers({}, [intake.row()]))
+    engine.peers[-1].push(wire.OP_ANSWERS, *encode_answers({}, [intake.row()]))
     async with asyncio.timeout(5):
         while (client.refusal is None) is not intake.taken:
             await asyncio.sleep(0)

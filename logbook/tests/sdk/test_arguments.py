@@ -9,11 +9,11 @@ from struct import unpack
 import pytest
 
 from boki import _arguments as arguments
-from boki._numbers import FRAME_TARGET_BYTES
+from boki._bounds import FRAME_TARGET_BYTES
 from boki_common import limits
 from boki_common.errors import InvalidArgument, InvalidTag
 from boki_common.ids import tag_id
-from boki_common.records.record_batch import NO_NAMES, split_payload
+from boki_common.records.tag_names import NO_NAMES, split_payload
 
 
 def test_tags_travel_in_the_order_given_with_their_names() -> None:

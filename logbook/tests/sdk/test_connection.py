@@ -15,6 +15,7 @@ from boki._connection import Connection
 from boki._dial import dialer_for
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.answers import AnswerRow, encode_answers
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
@@ -119,10 +120,10 @@ async def test_answers_for_unknown_writers_are_ignored(serve: Serve) -> None:
         await client.book(1).read_next(wait=5)
         (run,) = engine.runs
         stray = [
-            wire.AnswerRow(1, b"?" * 16, 1, 5, 5, 1, 0),
-            wire.AnswerRow(2, run.writer, 1, 5, 5, 1, 0),
+            AnswerRow(1, b"?" * 16, 1, 5, 5, 1, 0),
+            AnswerRow(2, run.writer, 1, 5, 5, 1, 0),
         ]
-        engine.peers[0].push(wire.OP_ANSWERS, *wire.encode_answers({}, stray))
+        engine.peers[0].push(wire.OP_ANSWERS, *encode_answers({}, stray))
         await client.book(1).read_next()
         assert not ticket.done()
         engine.mute = False

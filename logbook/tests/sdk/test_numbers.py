@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki._arguments import Expectations, encode_tags
-from boki._numbers import FRAME_TARGET_BYTES, WINDOW_BYTES, Numbers
+from boki._bounds import FRAME_TARGET_BYTES, WINDOW_BYTES
+from boki._numbers import Numbers
 from boki._outbox import Outbox
 from boki._pending import Pending
 from boki._session import Session

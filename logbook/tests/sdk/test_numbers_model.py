@@ -30,7 +30,8 @@ from boki._ticket import Ticket
 from boki._verdicts import Stalled, answered, asked, forgotten_of, unknown
 from boki.testing._engine import appends_of
 from boki.testing._model import Append
-from boki_common.engine.engine_protocol import AnswerRow, Verdict
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import Verdict
 from boki_common.errors import BokiError, Conflict, OutcomeUnknown, Unreachable
 from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.record_batch import RUN_RESENT, RecordBatch

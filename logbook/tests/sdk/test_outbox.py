@@ -15,6 +15,7 @@ from boki._outbox import OUTBOXES, Outboxes
 from boki.testing._engine import Peer
 from boki.testing._model import Answer, Append
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.answers import AnswerRow, encode_answers
 from boki_common.ids import Position
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageServer
@@ -45,7 +46,7 @@ class TwoLogs(FaultyEngine):
                 part = b"".join((wire.encode_token(token), *batch.subset(runs).at(0, 0, 0)))
                 super()._append(peer, memoryview(part))
 
-    def _row(self, item: Append, answer: Answer) -> wire.AnswerRow:
+    def _row(self, item: Append, answer: Answer) -> AnswerRow:
         return super()._row(item, answer)._replace(position=0)  # one for all rows, as engines have it
 
     def _token(self) -> dict[int, Position]:
@@ -117,8 +118,8 @@ async def test_a_book_stays_in_its_outbox_until_that_was_sent(engine: TwoLogs, c
         while len(engine.sent) < 2:
             await asyncio.sleep(0)
     waiting = book.submit(b"second")
-    row = wire.AnswerRow(2, book._numbers.writer, 2, 99, 99, 1, wire.Verdict.COMMITTED)
-    body = b"".join(wire.encode_answers({1: Position(1, 1)}, [row]))
+    row = AnswerRow(2, book._numbers.writer, 2, 99, 99, 1, wire.Verdict.COMMITTED)
+    body = b"".join(encode_answers({1: Position(1, 1)}, [row]))
     connection = book._connection
     assert connection.peer is not None
     connection.message_received(connection.peer, wire.OP_ANSWERS, 0, memoryview(body))

@@ -14,7 +14,7 @@ from boki._record import Gap, Record, decode_columns, decode_gaps, open_payload
 from boki_common.engine.engine_protocol import GapKind, GapRow
 from boki_common.engine.read_reply import RecordColumns, decode_records, encode_records
 from boki_common.errors import CorruptData, LogBookError, Lost, Trimmed
-from boki_common.records.record_batch import NO_NAMES, pack_names
+from boki_common.records.tag_names import NO_NAMES, pack_names
 
 
 def columns(tags: list[bytes], payloads: list[bytes], seqnums: list[int]) -> RecordColumns:

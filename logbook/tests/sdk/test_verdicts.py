@@ -10,7 +10,8 @@ from boki._outbox import Outbox
 from boki._session import Session
 from boki._ticket import Duplicate, Ticket
 from boki._verdicts import Forgotten, Stalled, answered, asked, forgotten_of, unknown
-from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, ROW_DUPLICATE, AnswerRow, Verdict
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, ROW_DUPLICATE, Verdict
 from boki_common.errors import AnswerForgotten, BokiError, Conflict, LogBookError, NumberReused, ProtocolError
 from boki_common.ids import Position
 from boki_common.records.batch_builder import BatchBuilder

@@ -29,7 +29,8 @@ from boki_common.errors import BokiError, InvalidArgument, ProtocolError, TermOv
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import RecordBatch, pack_names
+from boki_common.records.record_batch import RecordBatch
+from boki_common.records.tag_names import pack_names
 from boki_common.writer_ids import BORN
 from boki_ledger.client import LedgerClient
 from boki_logbook.read.entry_fit import Fit

@@ -49,7 +49,7 @@ from boki_common.ids import book_id
 from boki_common.net.connection import Address, connect
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import pack_names
+from boki_common.records.tag_names import pack_names
 from boki_common.writer_ids import BORN
 from boki_logbook.peers.forwarding import FORWARDED
 from boki_metalog.entries import sequencer_protocol as protocol

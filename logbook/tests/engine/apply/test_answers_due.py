@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.engine.engine_protocol import ROW_DUPLICATE, AnswerRow, Verdict
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import ROW_DUPLICATE, Verdict
 from boki_common.ids import Position
 from boki_common.records.record_batch import RUN_END, RecordBatch, join
 from boki_logbook.append.shard import OwnEntry, Piece

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boki_common.engine.engine_protocol import Answers, Token, Verdict
+from boki_common.engine.answers import Answers
+from boki_common.engine.engine_protocol import Token, Verdict
 from boki_common.metrics import Metrics
 from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.records.record_batch import RUN_END, RUN_VOID

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from boki_common.engine.read_reply import POINT_TAGS, decode_records, encode_point, encode_read_reply
 from boki_common.ids import Position
-from boki_common.records.record_batch import split_payload
+from boki_common.records.tag_names import split_payload
 from boki_logbook.read.columns import RecordColumns, one_record
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 

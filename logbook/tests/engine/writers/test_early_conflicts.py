@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boki_common import ids
-from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, AnswerRow, Token, Verdict
+from boki_common.engine.answers import AnswerRow
+from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, Token, Verdict
 from boki_common.ids import Position
 from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RecordBatch
 from boki_logbook.index.places import ShardPlace, TermPlaces

@@ -1,0 +1,78 @@
+"""What a connection asks of its engine and of the append queue, as small protocols; and how it is greeted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from boki_common.engine.engine_protocol import Token
+from boki_common.engine.intake import Intake
+from boki_common.metrics import Counter
+from boki_common.records.record_batch import RecordBatch
+from boki_logbook.ports import AppendSource
+from boki_logbook.writers.early_conflicts import EarlyConflicts
+
+
+class Hello(msgspec.Struct):
+    """The first message of an SDK, or of an engine. `role`: None in versions that had none."""
+
+    versions: list[int]
+    features: list[str] = []
+    auth: Any = None
+    role: Any = None
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"Hello(versions={self.versions}, features={self.features}, role={self.role!r})"
+
+
+class EngineState(Protocol):
+    """What a connection asks of its engine."""
+
+    @property
+    def incarnation(self) -> str: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    @property
+    def reads(self) -> Counter:
+        """Counts range reads."""
+
+    @property
+    def cluster(self) -> str:
+        """What the cluster calls itself; "": it has no name."""
+
+    def engines(self) -> list[str]:
+        """Addresses of the engines of this cluster, as far as this one knows."""
+
+    def now_ms(self) -> int:
+        """Wall clock: writers that SDKs make are born then."""
+
+    @property
+    def intake(self) -> Intake:
+        """Whether new appends are taken."""
+
+    def scan(self, body: memoryview) -> bytes:
+        """The answer to a SCAN. Raises ProtocolError, Overloaded, NotPermitted."""
+
+    def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
+        """The records of a batch that have lost already."""
+
+
+class AppendTarget(Protocol):
+    """Who takes appends, and tells how far it is behind: `router.AppendRouter`."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether who appends should wait for `when_room`."""
+
+    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
+        """Raises Overloaded."""
+
+    def check_running(self) -> None:
+        """Raises Overloaded when this process has just been stopped for long: what it reads now may be old."""
+
+    def when_room(self, go_on: Callable[[], None]) -> None:
+        """Calls back, once, when there is room again."""
