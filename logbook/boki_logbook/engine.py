@@ -35,6 +35,7 @@ from boki_ledger.client import LedgerClient
 from boki_logbook.append.intake_watch import IntakeWatch
 from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.connection_ports import EngineState
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import faults_of, status_of
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
@@ -43,7 +44,7 @@ from boki_logbook.peers.engine_list import keep_engine_list, listed_addresses
 from boki_logbook.peers.forwarding import Neighbours
 from boki_logbook.peers.header_subscriptions import HeaderSubscriptions
 from boki_logbook.scan.handles import ScanHandles
-from boki_logbook.server import EngineState, SdkConnection
+from boki_logbook.server import SdkConnection
 from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import StateDisagrees
 from boki_logbook.upkeep.aux_backup import AuxBackup

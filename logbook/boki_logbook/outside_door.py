@@ -17,8 +17,8 @@ from boki_common.metrics import Counter
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageHandler, MessagePeer, MessageServer
 from boki_common.records.record_batch import RecordBatch
+from boki_logbook.connection_ports import EngineState
 from boki_logbook.peers.engine_list import LISTED_ENGINES
-from boki_logbook.server import EngineState
 from boki_logbook.settings import EngineSettings
 from boki_logbook.writers.early_conflicts import EarlyConflicts
 from boki_metalog.terms.index_slots import EngineMember
