@@ -9,12 +9,14 @@ the command runs without an engine: what needs one skips itself, or fails where 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +36,25 @@ class EngineMissing(Exception):
 
 def answers(url: str | None = None) -> bool:
     """Whether an engine answers there, or where the environment says."""
+    with warnings.catch_warnings():
+        # Docker's client leaves the socket open that it could not connect.
+        warnings.simplefilter("ignore", ResourceWarning)
+        found = _ping(url)
+        gc.collect()
+    return found
+
+
+def _ping(url: str | None) -> bool:
     try:
         client = docker.from_env() if url is None else docker.DockerClient(base_url=url)
+    except DockerException:
+        return False
+    try:
         return bool(client.ping())
     except DockerException:
         return False
+    finally:
+        client.close()
 
 
 def start(root: Path) -> tuple[subprocess.Popen[bytes], str]:

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+import docker
 import pytest
 
 import boki
 from boki.testing.containers import BokiCluster
+from deploy.engine import answers
+from deploy.images import BOKI, ZOOKEEPER, has
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(300)]
 
@@ -28,17 +31,11 @@ def cluster() -> Iterator[BokiCluster]:
 
 def unavailable() -> str:
     """Why this machine cannot run the suite, or ""."""
-    import docker
-    from docker.errors import DockerException
-
-    try:
-        client = docker.from_env()
-        client.ping()
-    except DockerException as error:
-        return f"no Docker engine answers: {error}"
-    from deploy.images import BOKI, ZOOKEEPER, has
-
+    if not answers():
+        return "no Docker engine answers: start one, set DOCKER_HOST, or run make test-containers as root"
+    client = docker.from_env()
     missing = [name for name in (BOKI, ZOOKEEPER) if not has(client, name)]
+    client.close()
     return f"the images {missing} are not here: make image IMAGES=--all" if missing else ""
 
 
