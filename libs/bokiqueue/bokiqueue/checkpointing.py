@@ -32,11 +32,13 @@ class Stream(NamedTuple):
     trimmed: int
 
 
-async def stream(log: Log, id: str, tag: str, last: int) -> Stream:
+async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stream:
     """Reads a consumer's stream up to a place. Raises Lost."""
     found: list[Row] = []
     trimmed = 0
-    async for item in log.book.read(tag, start=1, stop=last + 1):
+    if start > last:
+        return Stream([], 0)
+    async for item in log.book.read(tag, start=start, stop=last + 1):
         if isinstance(item, boki.Gap):
             if item.kind is not boki.GapKind.TRIMMED:
                 raise item.error()
@@ -118,6 +120,10 @@ class Checkpointing:
     def is_flying(self, receipt: Receipt) -> bool:
         """Whether it may."""
         return receipt in self._flying
+
+    def flying_since(self, receipt: Receipt) -> int:
+        """The newest place that was known when it began to fly."""
+        return self._flying.get(receipt, 0)
 
     def landed(self, receipt: Receipt) -> None:
         """It is known what became of it."""

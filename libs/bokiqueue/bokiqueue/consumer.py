@@ -119,7 +119,7 @@ class Consumer(Generic[T]):
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
-        self._handling: set[asyncio.Task[None]] = set()
+        self._handling: dict[asyncio.Task[None], None] = {}
 
     # -- life
 
@@ -218,11 +218,11 @@ class Consumer(Generic[T]):
     async def guarded(self, handling: Coroutine[Any, Any, None]) -> None:
         """Runs what handles a message; it is cancelled when others may take this member for dead."""
         task = asyncio.get_running_loop().create_task(handling, name="bokiqueue handling")
-        self._handling.add(task)
+        self._handling[task] = None
         try:
             await asyncio.wait([task])
         finally:
-            self._handling.discard(task)
+            self._handling.pop(task, None)
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -277,7 +277,7 @@ class Consumer(Generic[T]):
         while True:
             self._changed.clear()
             if not self._members.may_act():
-                for task in self._handling:
+                for task in list(self._handling):
                     task.cancel()
             try:
                 await self._move()

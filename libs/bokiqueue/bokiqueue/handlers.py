@@ -26,7 +26,7 @@ from bokilib.errors import AppendUnknown
 from bokiqueue.consumer import Consumer
 from bokiqueue.errors import StaleReceipt
 from bokiqueue.items import DELAY_MOST_S
-from bokiqueue.messages import Message
+from bokiqueue.messages import Message, outcome_of
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Handler(Generic[T, X]):
         """Handles one message: its effects and its ACK in one record, or it is given back."""
         try:
             async with message.within(backoff_s(message.attempt, self._backoff_s)):
-                await self._store.transact(lambda tx: self._run(message, tx))
+                await self._transact(message)
         except StaleReceipt as stale:
             log.info("a message went to another handler", message=message.id, error=str(stale))
         except Exception as error:  # noqa: BLE001 - there is no caller: it is said, and the message comes again
@@ -129,6 +129,25 @@ class Handler(Generic[T, X]):
                 error=repr(error),
                 retryable=retryable,
             )
+
+    async def _transact(self, message: Message[T]) -> None:
+        """Says what became of the record: errors of `transact` itself tell, but for a wait that was ended."""
+        try:
+            await self._store.transact(lambda tx: self._run(message, tx))
+        except AppendUnknown as unknown:
+            happened = await outcome_of(unknown)
+            if message.parted:
+                await message.part_ended(happened)
+            raise
+        except BokiError as error:
+            if message.parted:
+                await message.part_ended(False if error.definite else None)
+            raise
+        except BaseException:
+            if message.parted:
+                await message.part_ended(None)
+            raise
+        await message.part_ended(True)
 
     async def _run(self, message: Message[T], tx: X) -> None:
         await self.body(message, tx)

@@ -127,27 +127,40 @@ class Message(Generic[T]):
         if self._decided:
             return
         if self._parted:
-            await self.part_ended(error)
-            if self._decided:
-                return
+            await self.part_ended(await self._owner.is_acked(self.receipt))
+            return
         try:
             _ = self.ack() if error is None else self.nack(self._again_s)
         except StaleReceipt:
             if error is None:
                 raise
 
-    async def part_ended(self, error: BaseException | None) -> None:
-        """What became of the record that `acked` went into: it happened without an error, and with one it did not, or is asked."""
-        happened = error is None
-        if isinstance(error, AppendUnknown):
-            happened = await _happened(error)
+    @property
+    def parted(self) -> bool:
+        """Whether a record may carry its ACK, and it is not known what became of it."""
+        return self._parted
+
+    async def part_ended(self, happened: bool | None) -> None:
+        """What became of the record that `acked` went into; None: nobody can say.
+
+        It may be on its way still. Then the shard is claimed anew: what is appended under the old claim fails from there on, and what
+        the log has up to there decides.
+        """
         self._parted = False
-        self._decided = happened
+        self._decided = happened is not False
+        if happened is None:
+            self._owner.over()
+            return
         self._owner.decided(self.receipt, happened=happened)
+        if not happened:
+            try:
+                _ = self.nack(self._again_s)
+            except StaleReceipt:
+                pass  # its lease ran out meanwhile
 
 
-async def _happened(unknown: AppendUnknown) -> bool:
-    """Asked until it is known."""
+async def outcome_of(unknown: AppendUnknown) -> bool:
+    """Whether it happened, asked until it is known."""
     while True:
         try:
             found = await unknown.outcome(settle=True)

@@ -27,7 +27,7 @@ from bokilib.fence import Claimed, Fence
 from bokilib.follower import Follower
 from bokilib.log import Log, Read
 from bokiqueue import receipts
-from bokiqueue.checkpointing import Checkpointing
+from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import READ_AHEAD, Batch, Deliveries, Hand
 from bokiqueue.events import PICKER, Acked, Id, Item, Pushed, Source, consumer_id, shard_id
 from bokiqueue.limit_rules import Rate, share
@@ -359,6 +359,13 @@ class ShardOwner:
         elif self.claim != receipt.claim:
             receipts.check(receipt, self.claim, None)
         return Contribution((self._tag,), dict(self.fence.expect), (Acked(self._id, (receipt.id,)),))
+
+    async def is_acked(self, receipt: Receipt) -> bool | None:
+        """Whether the log has the ACK that an `ack_part` is; None: not yet, or never."""
+        start = self._checkpoints.flying_since(receipt) + 1
+        found = await stream(self._log, self._id, self._tag, await self._log.book.now(), start)
+        acked = any(receipt.id in event.ids for row in found.rows for event in row.events if isinstance(event, Acked))
+        return True if acked else None
 
     def decided(self, receipt: Receipt, *, happened: bool) -> None:
         """What became of a record with an `ack_part`."""

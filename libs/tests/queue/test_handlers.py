@@ -116,3 +116,28 @@ async def test_no_handlers_are_refused(another: Another) -> None:
     store, orders = await shop(another)
     with pytest.raises(InvalidArgument, match="one handler"):
         orders.handler(store, at_once=0)(None)  # type: ignore[arg-type]  # never called
+
+
+class Interrupted(Plain):
+    """Commits, and whoever waits hears that he was cancelled."""
+
+    async def transact(self, body: Callable[[Atomic], Awaitable[None]]) -> None:
+        await super().transact(body)
+        raise asyncio.CancelledError
+
+
+async def test_a_wait_that_was_ended_says_nothing_about_its_record(another: Another) -> None:
+    store, orders = await shop(another)
+    emails = await Queue.open(store.log, "emails", object, shards=1)
+
+    @orders.handler(Interrupted(store.log))
+    async def ship(order: Message[object], tx: Atomic) -> None:
+        tx.add(emails.pushed(order.body))
+
+    await orders.push("first", key="k")
+    await orders.push("second", key="k")
+    async with orders.consume() as messages:
+        with pytest.raises(asyncio.CancelledError):
+            await ship.handle(await anext(messages))
+        assert (await anext(messages)).body == "second"
+    assert [one.body for one in await emails.peek()] == ["first"]

@@ -83,3 +83,28 @@ async def test_who_lost_the_shard_does_none_of_it(another: Another) -> None:
                     tx.add(emails.pushed("sold"))
     async with emails.consume() as sent:
         assert sent._next() is None
+
+
+async def test_an_ack_that_was_promised_and_never_appended_is_none(another: Another) -> None:
+    _, orders, _ = await shop(another)
+    await orders.push("apple")
+    async with orders.consume() as messages:
+        async with await anext(messages) as order:
+            order.acked()
+        again = await anext(messages)
+        assert (again.body, again.attempt) == ("apple", 2)
+
+
+async def test_an_error_after_the_record_does_not_undo_it(another: Another) -> None:
+    store, orders, emails = await shop(another)
+    await orders.push("first", key="k")
+    await orders.push("second", key="k")
+    async with orders.consume() as messages:
+        with pytest.raises(ValueError, match="late"):
+            async with await anext(messages) as order:
+                async with Atomic(store.log) as tx:
+                    tx.add(order.acked())
+                    tx.add(emails.pushed("sold"))
+                raise ValueError("late")
+        assert (await anext(messages)).body == "second"
+    assert (await emails.stats()).depth == 1
