@@ -35,6 +35,7 @@ from bokiqueue.redriving import QUIET_S, redrive
 from bokiqueue.settings import Found
 from bokiqueue.sharding import SHARDS, check_shards
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 MAX_DELIVERIES: Final = 5
@@ -61,12 +62,11 @@ class Queue(Generic[T]):
     def __repr__(self) -> str:
         return f"<bokiqueue.Queue {self.name!r}>"
 
-    @classmethod
+    @staticmethod
     async def open(
-        cls,
         book: BookPort | Log,
         name: str,
-        kind: type[T],
+        kind: type[K],
         *,
         mode: Mode | None = None,
         shards: int | None = None,
@@ -76,7 +76,7 @@ class Queue(Generic[T]):
         limits: Limits | None = None,
         hook: PayloadHook | None = None,
         random: Tokens | None = None,
-    ) -> Queue[T]:
+    ) -> Queue[K]:
         """The queue of a name, which is made if there is none.
 
         Args:
@@ -112,7 +112,7 @@ class Queue(Generic[T]):
         if found.config.dead_letter is not None:
             dead = _config(found.config.dead_letter, {"shards": 1})
             await settings.change(log, dead.queue, lambda config: config or dead)
-        return cls(log, found, kind, random or boki.SystemRandom())
+        return Queue(log, found, kind, random or boki.SystemRandom())
 
     # -- pushing
 

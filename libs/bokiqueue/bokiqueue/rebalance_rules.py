@@ -2,7 +2,8 @@
 
 - Members are who is heard of; shards are dealt to them in turn, by name, from a place that depends on the queue and the group, so that of
   many small queues not all are at the first member. Everybody who hears of the same members comes to the same plan.
-- A member takes what the plan gives it and nobody has, or a dead member has, or this process had in an earlier life.
+- A member takes what the plan gives it and nobody has, or a dead member has. What the log says that it has itself (from an earlier life,
+  or let go because it is not known what became of a record) it takes whatever the plan, for nobody else will; then it gives it back.
 - A member gives back what the plan gives to another who is alive: it hands out nothing more, waits for what is in flight, and says in
   the log that it is done. Then the other takes it at once, and nothing was handed out twice.
 - Members may differ about who is alive; the fence of each shard decides.
@@ -55,6 +56,6 @@ def moves(me: str, planned: Sequence[str], standings: Sequence[Standing]) -> Mov
         if standing.mine:
             if member not in (me, NOBODY):
                 give.append(shard)
-        elif member == me and (standing.holder in (NOBODY, me) or standing.dead):
+        elif standing.holder == me or (member == me and (standing.holder == NOBODY or standing.dead)):
             take.append(shard)
     return Moves(take, give)

@@ -30,6 +30,7 @@ from bokiqueue.items import GROUP
 
 __all__ = ["Consumer", "Message", "Queue"]
 
+K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -144,12 +145,11 @@ class Queue(_Face, Generic[T]):
         self.name: Final = found.name
         self.pushed: Final = found.pushed
 
-    @classmethod
+    @staticmethod
     def open(
-        cls,
         book: boki.sync.Book,
         name: str,
-        kind: type[T],
+        kind: type[K],
         *,
         mode: Mode | None = None,
         shards: int | None = None,
@@ -159,10 +159,10 @@ class Queue(_Face, Generic[T]):
         limits: Limits | None = None,
         hook: PayloadHook | None = None,
         log: Log | None = None,
-    ) -> Queue[T]:
+    ) -> Queue[K]:
         """`log`: of a store on the same book (`store.store.log`), to commit together with it."""
 
-        async def opened(found: boki.Book) -> bokiqueue.Queue[T]:
+        async def opened(found: boki.Book) -> bokiqueue.Queue[K]:
             return await bokiqueue.Queue.open(
                 found if log is None else log,
                 name,
@@ -176,7 +176,7 @@ class Queue(_Face, Generic[T]):
                 hook=hook,
             )
 
-        return cls(book, book.using(opened))
+        return Queue(book, book.using(opened))
 
     def push(self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0) -> int:
         return self._run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s))

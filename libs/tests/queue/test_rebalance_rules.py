@@ -27,8 +27,8 @@ def test_only_what_is_free_or_of_the_dead_or_ones_own_is_taken() -> None:
         Standing("a", mine=True, dead=False),
     ]
     assert moves("a", ["a"] * 5, standings) == ([0, 2, 3], [])
-    assert moves("a", ["b"] * 5, standings) == ([], [4])
-    assert moves("a", [NOBODY] * 5, standings) == ([], [])
+    assert moves("a", ["b"] * 5, standings) == ([3], [4]), "its own, though it is to be another's: nobody else takes it"
+    assert moves("a", [NOBODY] * 5, standings) == ([3], [])
 
 
 def test_from_any_standing_members_come_to_the_plan_and_stay() -> None:
@@ -36,12 +36,16 @@ def test_from_any_standing_members_come_to_the_plan_and_stay() -> None:
     planned = plan("q", "g", 5, members)
     for start in range(4**5):
         holders = [["a", "b", "c", NOBODY][start // 4**shard % 4] for shard in range(5)]
+        owned = [False] * 5
         for _ in range(3):
             for me in members:
-                todo = moves(me, planned, [Standing(holder, holder == me, dead=False) for holder in holders])
+                standings = [
+                    Standing(holder, holder == me and owned[shard], dead=False) for shard, holder in enumerate(holders)
+                ]
+                todo = moves(me, planned, standings)
                 for shard in todo.take:
-                    assert holders[shard] == NOBODY
-                    holders[shard] = me
+                    assert holders[shard] in (NOBODY, me)
+                    holders[shard], owned[shard] = me, True
                 for shard in todo.give:
                     holders[shard] = NOBODY
         assert holders == planned
