@@ -38,6 +38,7 @@ MAY_SLEEP: Final = {
     "itests/faults/rounds.py": "how long a fault lasts is the subject",
     "itests/support/fault_proxy.py": "delays bytes on purpose",
     "itests/museum/fence_race.py": "runs in the simulator's virtual time: nothing waits",
+    "libs/tests/queue/test_simulated.py": "runs in the simulator's virtual time: nothing waits",
     "itests/museum/ledger_world.py": "runs in the simulator's virtual time: nothing waits",
     "itests/support/zookeeper.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/read/test_tail_schedules.py": "its loop has virtual time: nothing waits",
