@@ -25,7 +25,9 @@ from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
 from boki_spark.cluster import Cluster, ClusterOptions
+from boki_spark.cold import ColdPartition, choose_cold
 from boki_spark.datasets import metalog_rows, segment_rows
+from boki_spark.files import OpenFiles
 from boki_spark.places import resolve
 from boki_spark.read_options import METALOG, ReadOptions
 from boki_spark.stream_planner import StreamPlanner, loss, lost_spans
@@ -43,7 +45,7 @@ def cluster_options(options: ReadOptions) -> ClusterOptions:
 class RecordPartition(InputPartition):
     """A piece of a plan."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition | ColdPartition) -> None:
         self.partition = partition
 
 
@@ -77,12 +79,21 @@ class RecordsReader(_Records, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with _Planning(options) as planning:
-            plan = planning.run(_batch_plan(planning.cluster, options, LIVE))
-        lost = lost_spans(plan)
-        if lost and options.fail_on_data_loss:
-            raise loss(lost)
-        found = cut(plan, max_bytes=options.partition_bytes, least=options.partitions)
-        return [RecordPartition(one) for one in found]
+            return [RecordPartition(one) for one in planning.run(batch_partitions(planning.cluster, options))]
+
+
+async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Partition | ColdPartition]:
+    """The partitions of a batch: of terms that were offloaded those of files, of the others those of ledgers.
+
+    Raises:
+        DataLoss: records of the range were given up. As `Cluster.plan` and `choose_cold`.
+    """
+    plan = await _batch_plan(cluster, options, LIVE)
+    lost = lost_spans(plan)
+    if lost and options.fail_on_data_loss:
+        raise loss(lost)
+    chosen = await choose_cold(cluster, OpenFiles(), plan)
+    return [*chosen.partitions, *cut(chosen.rest, max_bytes=options.partition_bytes, least=options.partitions)]
 
 
 class FactsReader(DataSourceReader):
@@ -101,7 +112,7 @@ class FactsReader(DataSourceReader):
             return [_Terms(planning.run(planning.cluster.committed()))]
 
     def read(self, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
-        if isinstance(partition, RecordPartition):
+        if isinstance(partition, RecordPartition) and isinstance(partition.partition, Partition):
             yield from metalog_rows(partition.partition)
         elif isinstance(partition, _Terms):
             yield from segment_rows(partition.committed)

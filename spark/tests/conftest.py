@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,9 +40,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `dev` has its data."""
+    return tmp_path_factory.mktemp("dev")
+
+
+@pytest.fixture(scope="session")
+def dev(dev_folder: Path) -> Iterator[str]:
     """The address of a `boki dev`."""
-    folder = tmp_path_factory.mktemp("dev")
+    folder = dev_folder
     command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
     with (

@@ -12,7 +12,8 @@ pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: 
 
 from boki_common.errors import CorruptData  # noqa: E402
 from boki_common.records.batch_builder import BatchBuilder  # noqa: E402
-from boki_common.records.record_batch import RecordBatch, join, split_payload  # noqa: E402
+from boki_common.records.record_batch import RecordBatch, join  # noqa: E402
+from boki_common.records.tag_names import split_payload  # noqa: E402
 from boki_logbook.read.compression import compressor  # noqa: E402
 from boki_spark.arrow import ARROW_SCHEMA, COLUMNS, Batches, Rows, schema_of  # noqa: E402
 
