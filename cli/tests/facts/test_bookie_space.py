@@ -47,7 +47,9 @@ async def test_a_bookie_tells_its_room_and_one_that_is_away_does_not() -> None:
     found = await space.ask([bookie.bookie_id, "f" * 32], timeout_s=5.0)
     assert list(found) == [bookie.bookie_id]
     told = found[bookie.bookie_id]
-    assert told.free_bytes == await bookie.free_bytes() < told.total_bytes
+    assert 0 <= told.total_bytes - told.free_bytes < 1 << 27, (
+        "what a new bookie takes, and no more; it takes some just now"
+    )
     assert await space.ask([], timeout_s=5.0) == {}
     await space.close()
     await bookie.close()

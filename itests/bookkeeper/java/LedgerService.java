@@ -82,7 +82,11 @@ public final class LedgerService {
             if (spare == null) {
                 return super.replaceBookie(size, writeQuorum, ackQuorum, custom, current, failed, excluded);
             }
-            return PlacementResult.of(BookieId.parse(text(spare)), PlacementPolicyAdherence.MEETS_STRICT);
+            BookieId other = BookieId.parse(text(spare));
+            if (current.contains(other) || excluded.contains(other)) {
+                throw new BKException.BKNotEnoughBookiesException();
+            }
+            return PlacementResult.of(other, PlacementPolicyAdherence.MEETS_STRICT);
         }
     }
 

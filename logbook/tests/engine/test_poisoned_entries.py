@@ -129,7 +129,7 @@ async def test_a_pushed_header_that_is_of_another_entry_is_read_from_bookies_ins
     writer, reader = await cluster.engine(), await cluster.engine()
     ledger_id = writer.logs[0].appender.shard.writer.ledger_id
     other = RecordBatch.parse(memoryview(entry(7, "x")))
-    reader.pushed.add(ledger_id, 0, RecordBatch.parse(other.header, header_only=True))
+    reader.parts.pushed.add(ledger_id, 0, RecordBatch.parse(other.header, header_only=True))
     await committed(writer, RunSpec(1, ALICE, 1, plain_records("1")))
     await cluster.until(lambda: same_state(writer, reader))
     assert cluster.ledgers.reads == [(ledger_id, 0, 0)]

@@ -27,12 +27,16 @@ def log(ledgers: ModelLedgers) -> ScriptedLog:
     return made
 
 
+OTHERS_S = 0.2
+"""Long beside what a busy machine takes for a few turns of the loop."""
+
+
 @pytest.fixture
 async def sealer(ledgers: ModelLedgers, log: ScriptedLog) -> AsyncIterator[Sealer]:
     carried = CarriedEntries(
         ledgers, metalog=lambda term: Metalog(1_000 + term, len(log.history[term])), shards=lambda _: {}
     )
-    made = Sealer(ledgers, carried, incarnation="one", others_s=0.02, retry_first_s=0.001, retry_limit_s=0.002)
+    made = Sealer(ledgers, carried, incarnation="one", others_s=OTHERS_S, retry_first_s=0.001, retry_limit_s=0.002)
     running = asyncio.ensure_future(made.run())
     yield made
     running.cancel()
