@@ -113,10 +113,8 @@ class Appends:
 
     def _begin(self, numbers: Numbers) -> None:
         """Its first undecided number is to be given. Raises InvalidArgument when its writer is in use elsewhere."""
-        connection, now = (
-            self.connection,
-            self._turn_began,
-        )  # one object for all books of a turn: an own one is cold later
+        connection = self.connection
+        now = self._turn_began  # one object for all books of a turn: an own one is cold later
         if numbers.begun(now):
             numbers.begin(connection.new_writer())
         if numbers.special.asking:
