@@ -10,6 +10,8 @@
 - **No test hears another's logs.** Each begins with the logs of a library, quiet below warnings, whatever a command that ran
   in the process of an earlier one had configured.
 - **No test leaves anything at the user's home.** What commands remember of this machine goes to a folder of the run.
+- **What a test leaves behind has a time-out too**, also when it failed: pytest-timeout stops watching one that fails, and a server
+  that it leaves open can keep its loop from closing for ever.
 - Property tests have no deadline (the machines are shared) and print how to replay a failure;
   `--hypothesis-profile=nightly` looks longer.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -72,6 +74,9 @@ hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True, 
 hypothesis.settings.load_profile("default")
 
 
+_TIMER: Final = pytest.StashKey[Any]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     known = {str(line).partition(":")[0].partition("(")[0].strip() for line in config.getini("markers")}
     unknown = sorted(REQUIRED - known)
@@ -92,6 +97,22 @@ def _state_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"boki": loop_factory()}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Keeps what the plugin makes of ini file, marker and option; the plugin sets its timer then."""
+    item.stash[_TIMER] = settings
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Begins the test's time-out anew for its end."""
+    settings = item.stash.get(_TIMER, None)
+    if settings is not None:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

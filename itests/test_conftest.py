@@ -158,6 +158,29 @@ def test_a_test_that_hangs_is_ended(suite: Suite, loop: str) -> None:
     assert "Timeout" in ran.stdout
 
 
+HANGS_AT_ITS_END = """
+import asyncio
+import pytest
+
+@pytest.fixture
+async def left_behind():
+    yield
+    await asyncio.Event().wait()
+
+@pytest.mark.timeout(1)
+async def test_fails(left_behind):
+    assert False
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_the_end_of_a_test_that_failed_is_ended_when_it_hangs(suite: Suite, loop: str) -> None:
+    pytest.importorskip(loop)
+    ran = suite(HANGS_AT_ITS_END, loop=loop)
+    assert ran.returncode == 1
+    assert "Timeout" in ran.stdout
+
+
 def test_a_warning_is_an_error(suite: Suite) -> None:
     assert "1 failed" in suite("import warnings\ndef test_it(): warnings.warn('x')\n").stdout
 
