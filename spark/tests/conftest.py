@@ -66,7 +66,7 @@ def dev(dev_folder: Path) -> Iterator[str]:
                 process.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def client(dev: str) -> Iterator[boki.sync.Client]:
     """A client of `dev`."""
     with boki.sync.connect(dev) as one:
