@@ -13,7 +13,7 @@ from boki_sim.run import run_seed
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
-SEEDS = (8, 4, 11, 15, 14, 20, 21, 23)
+SEEDS = (39, 8, 4, 11, 15, 14, 20, 21, 23)
 """One of them shows what is planted; today the first."""
 APART = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]
 """Sequencers cannot hear each other, so one takes the term of another that lives."""
