@@ -177,9 +177,9 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "logbook/tests/engine/test_server.py::test_a_record_that_nobody_could_open_is_refused_before_it_is_stored",
     ),
     Mutation(
-        "of many payloads the first names alone are looked at",
+        "of a payload the names up to the first fault are looked at",
         "common",
-        (("        left = following < ends\n", "        left = following < at\n"),),
+        (("        if at != end:\n", "        if at > end:\n"),),
         "common/tests/records/test_payload_check.py::test_one_record_that_cannot_be_opened_is_found_among_many",
     ),
     Mutation(

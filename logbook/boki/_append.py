@@ -60,13 +60,13 @@ async def append(
 
 def _submitted(appends: Appends, numbers: Numbers, ticket: Ticket) -> asyncio.Future[int | BokiError] | None:
     """Numbers a record, and waits for its verdict; None when the window is full."""
-    return ticket.wait() if appends.submit(numbers, ticket) else None
+    return ticket.wait(appends.connection.loop) if appends.submit(numbers, ticket) else None
 
 
 async def _submitted_later(appends: Appends, numbers: Numbers, ticket: Ticket) -> asyncio.Future[int | BokiError]:
     """`_submitted`, once there is a place."""
     await appends.submit_in(numbers, ticket, None)
-    return ticket.wait()
+    return ticket.wait(appends.connection.loop)
 
 
 async def _append_in(appends: Appends, numbers: Numbers, ticket: Ticket, timeout_s: float) -> int:

@@ -88,10 +88,14 @@ class Ticket:
         state = "undecided" if self._outcome is None else repr(self._outcome)
         return f"<boki.Ticket number={self.first} {state}>"
 
-    def wait(self) -> asyncio.Future[int | BokiError]:
+    def wait(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[int | BokiError]:
         """A future that ends when the record is decided: with its seqnum, or with what `result` raises. Cancelling it disturbs
-        no other."""
-        future: asyncio.Future[int | BokiError] = asyncio.get_running_loop().create_future()
+        no other.
+
+        Args:
+            loop: the running one, from who knows it: CPython 3.11 makes a system call to find it.
+        """
+        future: asyncio.Future[int | BokiError] = (loop or asyncio.get_running_loop()).create_future()
         if self._waiter is None:
             self._waiter = future
         elif self._others is None:

@@ -11,8 +11,6 @@ FEW_ITEMS: Final = 128
 """Plain numbers of a column, to be added or compared."""
 FEW_RUNS: Final = 48
 """Runs of a batch, to be checked or decided."""
-FEW_RECORDS: Final = 48
-"""Records whose payloads are checked."""
 FEW_ROWS: Final = 32
 """Rows of ANSWERS, to be made or read."""
 FEW_SEQNUMS: Final = 64

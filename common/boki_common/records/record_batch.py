@@ -286,6 +286,11 @@ class RecordBatch:
     def payload_lengths(self) -> NDArray[np.uint32]:
         return np.frombuffer(self._view[self._ends.expectations : self._ends.payload_lengths], np.uint32)
 
+    @property
+    def length_values(self) -> list[int]:
+        """`payload_lengths` as plain numbers."""
+        return self._view[self._ends.expectations : self._ends.payload_lengths].cast("I").tolist()
+
     @cached_property
     def crcs(self) -> NDArray[np.uint32]:
         return np.frombuffer(self._view[self._ends.payload_lengths : self._ends.crcs], np.uint32)
@@ -380,8 +385,7 @@ class RecordBatch:
     @cached_property
     def _run_starts(self) -> list[tuple[int, ...]]:
         """How much comes before each run, and before the end, in each column and in the data (`_WIDTHS`)."""
-        lengths = self._view[self._ends.expectations : self._ends.payload_lengths].cast("I").tolist()
-        data = list(accumulate(lengths, initial=0))
+        data = list(accumulate(self.length_values, initial=0))
         tags = expectations = records = crcs = 0
         starts: list[tuple[int, ...]] = [(0,) * len(_WIDTHS)]
         for runs, (_, _, _, _, count, tag_count, expectation_count, flags) in enumerate(self.runs, 1):

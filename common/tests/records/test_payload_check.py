@@ -1,4 +1,4 @@
-"""Payloads that nobody could open are found before they are stored, by columns as record by record."""
+"""Payloads that nobody could open are found before they are stored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boki_common.errors import CorruptData, ProtocolError
-from boki_common.records import payload_check
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.numpy_pays import FEW_RECORDS
-from boki_common.records.payload_check import KNOWN_NAMES, check_payloads, unreadable_payloads
+from boki_common.records.payload_check import check_payloads, unreadable_payloads
 from boki_common.records.record_batch import RecordBatch, join
 from boki_common.records.tag_names import NO_NAMES, pack_names, split_payload
 
@@ -58,7 +56,7 @@ def can_be_opened(tags: int, payload: bytes) -> bool:
 
 
 @pytest.mark.parametrize("good", [GOOD[:4], GOOD[:5]], ids=["ascii", "utf-8"])
-@pytest.mark.parametrize("around", [0, 3, FEW_RECORDS, 3 * FEW_RECORDS])
+@pytest.mark.parametrize("around", [0, 3, 150])
 @pytest.mark.parametrize("bad", BAD, ids=repr)
 def test_one_record_that_cannot_be_opened_is_found_among_many(
     bad: tuple[int, bytes], around: int, good: list[tuple[int, bytes]]
@@ -73,7 +71,7 @@ def test_one_record_that_cannot_be_opened_is_found_among_many(
         assert [record for record, _ in unreadable_payloads(batch)] == [place]
 
 
-@pytest.mark.parametrize("count", [1, 6, FEW_RECORDS, FEW_RECORDS + 1, 300])
+@pytest.mark.parametrize("count", [1, 6, 300])
 def test_what_can_be_opened_is_taken(count: int) -> None:
     batch = batch_of([GOOD[at % len(GOOD)] for at in range(count)])
     for _ in range(2):
@@ -112,9 +110,3 @@ def test_of_data_that_does_not_decompress_no_record_can_be_opened() -> None:
     assert [record for record, _ in found] == [0, 1, 2] and "does not decompress" in found[0][1]
     stored = b"".join(join([whole], term=1, shard=0, first_local_id=0, compress=zstandard.ZstdCompressor().compress))
     assert unreadable_payloads(RecordBatch.parse(memoryview(stored))) == []
-
-
-def test_what_is_known_of_names_is_bounded() -> None:
-    for number in range(KNOWN_NAMES + 10):
-        check_payloads(batch_of([(1, pack_names([(0, b"%d" % number)]))]))
-    assert 0 < len(payload_check._known) <= KNOWN_NAMES
