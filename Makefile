@@ -145,6 +145,10 @@ coverage: setup ## Runs the suite with coverage, processes included, and shows w
 bench: setup ## Measures appends and reads beside their yardsticks; see docs/benchmarks.md.
 	@$(bin)/python -m benchmarks.append $(BENCH)
 
+.PHONY: bench-beside
+bench-beside: setup ## Measures appends beside those of another commit, in turn: COMMIT=main~10.
+	@$(bin)/python -m benchmarks.beside $(or $(COMMIT),HEAD~1) $(BENCH)
+
 .PHONY: bench-ledger
 bench-ledger: setup java ## Measures ledgers beside Apache BookKeeper (needs Maven and a JDK); BENCH="--quick" passes options.
 	@$(bin)/python -m benchmarks.ledger $(BENCH)
