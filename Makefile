@@ -200,6 +200,7 @@ cluster-down: setup ## Removes it: containers, network, volumes and secrets.
 	@$(bin)/python -m deploy.cluster down
 
 # As root it installs nothing, and starts an engine of its own if none answers; elsewhere, without one, the suite is skipped with its reason.
+# `exec`: who kills make ends the engine too.
 .PHONY: test-containers
 test-containers: setup ## Runs the suite on containers: faults, and a restart of every role under load; builds the images it needs.
-	@$(bin)/python -m deploy.engine bash -c '$(bin)/python -m deploy.images --all; $(bin)/python -m pytest itests/containers -m containers $(PYTEST)'
+	@exec $(bin)/python -m deploy.engine --images $(bin)/python -m pytest itests/containers -m containers $(PYTEST)

@@ -1,14 +1,18 @@
 """A Docker engine for who has none: `python -m deploy.engine COMMAND…` runs a command that finds one.
 
+    python -m deploy.engine --probe                   # exit 0: an engine answers, or one of our own ran a container; 4: none can, and why
+    python -m deploy.engine --images pytest …         # builds the images of the container suite first
+
 Where an engine answers already, the command simply runs. Else, as root and with `dockerd` installed, an engine of our own is started
 for as long as the command runs, on its own data root (`BOKI_DOCKER_ROOT`, /var/tmp/boki-docker), which keeps images for the next time.
-It ends with this process, however that ends, and its containers with it: the kernel tells it. Otherwise the reason is said, and
-the command runs without an engine: what needs one skips itself, or fails where `BOKI_REQUIRE` names `containers`.
+Engine and command have namespaces of their own (`deploy/apart.py`): the machine's packet filter, interfaces, mounts and processes stay
+as they are, and nothing is left, however this process ends. Otherwise the reason is said, and the command runs without an
+engine: what needs one skips itself, or fails where `BOKI_REQUIRE` names `containers`.
 """
 
 from __future__ import annotations
 
-import ctypes
+import argparse
 import gc
 import os
 import shutil
@@ -17,17 +21,24 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import docker
 from docker.errors import DockerException
 
-START_S: Final = 60.0
-STOP_S: Final = 60.0
-PAUSE_S: Final = 0.2
-PR_SET_PDEATHSIG: Final = 1
+from deploy import apart
+
+IMAGES_S: Final = 480.0
+COMMAND_S: Final = 900.0
+BUSY_S: Final = 900.0
+"""How long the end of another run on the same data root is awaited."""
+NO_ENGINE: Final = 4
 TESTCONTAINERS: Final = {"TESTCONTAINERS_RYUK_DISABLED": "true"}
+TOOLS: Final = {"dockerd": "docker.io", "iptables": "iptables", "unshare": "util-linux", "ip": "iproute2"}
+"""What an engine of our own needs, and Debian's package of each."""
 
 
 class EngineMissing(Exception):
@@ -57,70 +68,96 @@ def _ping(url: str | None) -> bool:
         client.close()
 
 
-def start(root: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """An engine of our own, and where it answers. Raises EngineMissing."""
+def check_machine() -> None:
+    """Whether an engine of our own may be tried. Raises EngineMissing."""
     if os.geteuid() != 0:
         raise EngineMissing("no engine answers, and only root may start one")
-    if shutil.which("dockerd") is None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(TOOLS[tool] for tool in missing)
         raise EngineMissing(
-            "no engine answers, and dockerd is not installed; on Debian: apt-get install docker.io iptables"
+            f"no engine answers, and {', '.join(missing)} is not installed; on Debian: apt-get install {packages}"
         )
-    root.mkdir(parents=True, exist_ok=True)
-    url = f"unix://{root}/docker.sock"
-    log = root / "dockerd.log"
-    with log.open("wb") as output:
-        engine = subprocess.Popen(
-            [
-                *("dockerd", "--data-root", str(root / "data"), "--exec-root", str(root / "exec")),
-                *("--pidfile", str(root / "dockerd.pid"), "--host", url),
-            ],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_end_with_parent,
-        )
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and engine.poll() is None:
-        if answers(url):
-            return engine, url
-        time.sleep(PAUSE_S)
-    stop(engine)
-    raise EngineMissing(f"dockerd does not answer within {START_S:g} s; the end of its log:\n{log.read_text()[-2000:]}")
 
 
-def stop(engine: subprocess.Popen[bytes]) -> None:
-    """Ends an engine, and its containers with it."""
-    engine.terminate()
+def run_apart(root: Path, command: list[str], *, images: bool) -> int:
+    """Runs a command with an engine of our own, after its images were built. Returns its exit code. Raises EngineMissing."""
+    with _root(root):
+        code = _with_images(root, command) if images else apart.run(root, command, COMMAND_S)
+    if code == apart.ENGINE_FAILED:
+        raise EngineMissing("an engine of our own runs no container here: the reason is above")
+    return code
+
+
+def probe(root: Path) -> None:
+    """Whether an engine of our own runs a container. Raises EngineMissing."""
+    with _root(root):
+        code = apart.probe(root)
+    if code in (apart.ENGINE_FAILED, apart.TOOK_TOO_LONG):
+        raise EngineMissing("an engine of our own runs no container here: the reason is above")
+    if code:
+        raise SystemExit(code)
+
+
+@contextmanager
+def _root(root: Path) -> Iterator[None]:
+    check_machine()
     try:
-        engine.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        engine.kill()
-        engine.wait()
+        root.mkdir(parents=True, exist_ok=True)
+        with apart.only_one(root, BUSY_S):
+            yield
+    except OSError as error:
+        raise EngineMissing(str(error)) from error
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _with_images(root: Path, command: list[str]) -> int:
+    build = [sys.executable, "-m", "deploy.images", "--all"]
+    code = _timed("images", lambda: apart.run(root, build, IMAGES_S, machine_network=True))
+    if code:
+        say(f"the images could not be made (exit code {code}): the command runs without those that are missing")
+    return _timed("command", lambda: apart.run(root, command, COMMAND_S))
+
+
+def _timed(what: str, work: apart.Work) -> int:
+    began = time.monotonic()
+    code = work()
+    say(f"{what}: {time.monotonic() - began:.0f} s, exit code {code}")
+    return code
+
+
+def say(line: str) -> None:
+    print(f"engine: {line}", file=sys.stderr, flush=True)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def main() -> int:
     """Runs the command of the arguments."""
-    command = sys.argv[1:]
-    if not command:
-        print("expected a command to run, found none", file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(prog="deploy.engine", description="Runs a command that finds a Docker engine.")
+    parser.add_argument("--probe", action="store_true", help="only whether an engine can run a container")
+    parser.add_argument("--images", action="store_true", help="builds the images of the container suite first")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    asked = parser.parse_args()
+    if not asked.command and not asked.probe:
+        parser.error("expected a command to run, found none")
+    signal.signal(signal.SIGTERM, _end)
+    apart.end_with_parent(signal.SIGTERM)
+    environment = {**os.environ, **TESTCONTAINERS}
     if answers():
-        return subprocess.call(command, env={**os.environ, **TESTCONTAINERS})
+        if asked.images:
+            subprocess.call([sys.executable, "-m", "deploy.images", "--all"], env=environment)
+        return 0 if asked.probe else subprocess.call(asked.command, env=environment)
     try:
-        engine, url = start(Path(os.environ.get("BOKI_DOCKER_ROOT", "/var/tmp/boki-docker")))
+        root = Path(os.environ.get("BOKI_DOCKER_ROOT", "/var/tmp/boki-docker"))
+        if not asked.probe:
+            return run_apart(root, asked.command, images=asked.images)
+        probe(root)
+        return 0
     except EngineMissing as error:
-        print(f"engine: {error}", file=sys.stderr)
-        return subprocess.call(command)
-    print(f"engine: one of our own answers at {url}", file=sys.stderr)
-    try:
-        return subprocess.call(command, env={**os.environ, **TESTCONTAINERS, "DOCKER_HOST": url})
-    finally:
-        stop(engine)
+        say(str(error))
+        return NO_ENGINE if asked.probe else subprocess.call(asked.command)
 
 
 if __name__ == "__main__":

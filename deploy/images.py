@@ -37,6 +37,8 @@ PACKAGES: Final = (
 )
 """What a wheel of Boki needs with its extras for servers; versions and hashes are those of the lock."""
 DEBIAN_PACKAGES: Final = ("python3", "ca-certificates", "openjdk-17-jre-headless", "procps")
+TRIES: Final = 2
+"""Of what comes over a network."""
 NEEDLESS: Final = ("*.pyi", "tests", "*.pxd", "*.h")
 """Left out of packages: nothing reads it at run time."""
 
@@ -130,15 +132,15 @@ def _base_stand_in(client: docker.DockerClient) -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "root.tar"
-        done = subprocess.run(
-            [
-                *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(DEBIAN_PACKAGES)}"),
-                *("bookworm", str(file)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        make = (
+            *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(DEBIAN_PACKAGES)}"),
+            *("--dpkgopt=force-unsafe-io", "bookworm", str(file)),
         )
+        for _ in range(TRIES):
+            done = subprocess.run(make, capture_output=True, text=True, check=False)
+            if not done.returncode:
+                break
+            _say("mmdebstrap failed")
         if done.returncode:
             raise ImageMissing(f"mmdebstrap could not make a stand-in for {BASE}: {done.stderr.strip()[-2000:]}")
         repository, _, tag = BASE.partition(":")
@@ -164,7 +166,10 @@ def _zookeeper_stand_in(client: docker.DockerClient) -> None:
 
 def _build(client: docker.DockerClient, context: Path, tag: str) -> None:
     try:
-        client.images.build(path=str(context), tag=tag, rm=True, forcerm=True, buildargs={"BASE": BASE})
+        # Nothing is fetched while an image is built.
+        client.images.build(
+            path=str(context), tag=tag, rm=True, forcerm=True, buildargs={"BASE": BASE}, network_mode="none"
+        )
     except (BuildError, APIError) as error:
         lines = "".join(
             str(part.get("stream", "")) for part in getattr(error, "build_log", ()) if isinstance(part, dict)
