@@ -41,12 +41,11 @@ START_S: Final = 120.0
 CALL_S: Final = 300
 STOP_S: Final = 60.0
 ENDING_S: Final = 60.0
+GROUPS_S: Final = 10.0
 PROBE_S: Final = 240.0
 PAUSE_S: Final = 0.2
 PR_SET_PDEATHSIG: Final = 1
 PROBE: Final = "boki-probe:latest"
-PARENT: Final = "/boki-docker"
-"""Of the control groups of containers."""
 GROUPS: Final = Path("/sys/fs/cgroup")
 # The namespace's first process: it reaps what others leave, which a shell does while it waits.
 FIRST: Final = '"$@" & wait $!'
@@ -85,7 +84,7 @@ def run(root: Path, command: list[str], limit_s: float, *, machine_network: bool
     finally:
         whole.kill()
         whole.wait()
-        _remove_groups()
+        _remove_groups(root)
         shutil.rmtree(root / "tmp", ignore_errors=True)
 
 
@@ -166,7 +165,7 @@ def _start(root: Path, *, own_network: bool) -> subprocess.Popen[bytes]:
         *("--data-root", str(root / "data"), "--exec-root", str(root / "exec/engine")),
         *("--pidfile", str(root / "exec/dockerd.pid"), "--config-file", str(root / "daemon.json")),
         *("--host", f"unix://{root}/docker.sock", "--exec-opt", "native.cgroupdriver=cgroupfs"),
-        *("--cgroup-parent", PARENT),
+        *("--cgroup-parent", f"/{_group(root)}"),
     ]
     if not own_network:
         options += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
@@ -265,16 +264,26 @@ def _engines(root: Path) -> list[int]:
     return found
 
 
-def _remove_groups() -> None:
-    """Control groups are the one thing that outlives the namespaces of its processes."""
-    for top in (GROUPS, *GROUPS.glob("*")):
-        group = top / PARENT.strip("/")
-        if group.is_dir():
-            for folder, _, _ in os.walk(group, topdown=False):
-                try:
-                    os.rmdir(folder)
-                except OSError:
-                    pass  # in use by another run
+def _group(root: Path) -> str:
+    """The name of the control group that an engine's containers are in."""
+    return "boki" + str(root).replace("/", "-")
+
+
+def _remove_groups(root: Path) -> None:
+    """Control groups are the one thing that outlives the namespaces of its processes; those need a moment to end."""
+    deadline = time.monotonic() + GROUPS_S
+    tops = [group for top in (GROUPS, *GROUPS.glob("*")) if (group := top / _group(root)).is_dir()]
+    while [top for top in tops if not _removed(top)] and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
+
+
+def _removed(group: Path) -> bool:
+    for folder, _, _ in os.walk(group, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return False  # in use
+    return True
 
 
 def _locked(number: int) -> bool:

@@ -30,6 +30,8 @@ FOLDER: Final = ROOT / "build/cluster"
 TOKEN: Final = FOLDER / "token"
 USER: Final = 10001
 """Of the image."""
+PROMETHEUS_USER: Final = 65534
+"""Of Prometheus' image."""
 READY_S: Final = 60.0
 PAUSE_S: Final = 0.5
 PROJECT: Final = "com.docker.compose.project"
@@ -88,6 +90,8 @@ def _start_one(client: docker.DockerClient, project: Project, service: Service, 
     mounts = {f"{project.name}_{volume}": {"bind": path, "mode": "rw"} for volume, path in service.volumes}
     for secret in service.secrets:
         mounts[str(ROOT / project.secrets[secret])] = {"bind": f"/run/secrets/{secret}", "mode": "ro"}
+    for config, path in service.configs:
+        mounts[str(ROOT / project.configs[config])] = {"bind": path, "mode": "ro"}
     policy: Any = {"Name": service.restart} if service.restart != "no" else None
     container = client.containers.create(
         service.image,
@@ -153,6 +157,8 @@ def _make_secrets(client: docker.DockerClient, project: Project) -> None:
             "cp /cluster/token /cluster/secrets/token",
             f"(test -e /cluster/secrets/zookeeper_digest || echo boki:{secrets.token_hex(16)} > /cluster/secrets/zookeeper_digest)",
             f"chown -R {USER}:{USER} /cluster/secrets",
+            "cp /cluster/token /cluster/secrets/prometheus_token",
+            f"chown {PROMETHEUS_USER}:{PROMETHEUS_USER} /cluster/secrets/prometheus_token",
             "chmod 0700 /cluster/secrets",
             "chmod 0400 /cluster/secrets/*",
         )
@@ -207,6 +213,9 @@ def main() -> int:
     print(f"the cluster is up after {seconds:.1f} s: {len(project.services)} containers")
     print(f"  SDKs       boki://{sdks[0]}:{sdks[1]}?token_file={TOKEN}")
     print(f"  status     http://{pages[0]}:{pages[1]}/ (any user name; the password is the token in {TOKEN})")
+    if "grafana" in project.services:
+        host, port, _ = project.services["grafana"].ports[0]
+        print(f"  dashboard  http://{host}:{port}/")
     print("  end it     make cluster-down")
     return 0
 

@@ -18,11 +18,11 @@ import yaml
 SERVICE_KEYS: Final = frozenset(
     (
         *("image", "hostname", "command", "environment", "volumes", "ports", "networks", "secrets"),
-        *("restart", "stop_grace_period"),
+        *("restart", "stop_grace_period", "profiles", "configs"),
     )
 )
 _VARIABLE: Final = re.compile(r"\$\{([A-Z_]+):-([^}]*)\}")
-PROJECT_KEYS: Final = frozenset(("name", "services", "networks", "volumes", "secrets"))
+PROJECT_KEYS: Final = frozenset(("name", "services", "networks", "volumes", "secrets", "configs"))
 
 
 class ComposeFault(Exception):
@@ -31,7 +31,7 @@ class ComposeFault(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service. Volumes are (name, path), ports (host address, host port, container port)."""
+    """One service. Volumes and configs are (name, path), ports (host address, host port, container port)."""
 
     name: str
     image: str
@@ -41,38 +41,53 @@ class Service:
     volumes: tuple[tuple[str, str], ...]
     ports: tuple[tuple[str, int, int], ...]
     secrets: tuple[str, ...]
+    configs: tuple[tuple[str, str], ...]
+    profiles: tuple[str, ...]
     restart: str
     stop_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """All of a file. `secrets`: the file of each, by name."""
+    """All of a file that is asked for. `secrets`, `configs`: the file of each, by name."""
 
     name: str
     services: Mapping[str, Service]
     networks: tuple[str, ...]
     volumes: tuple[str, ...]
     secrets: Mapping[str, str]
+    configs: Mapping[str, str]
 
 
 def parse(text: str, environ: Mapping[str, str]) -> Project:
-    """Reads a file. `environ`: values of its variables, `${NAME:-default}`. Raises ComposeFault."""
+    """Reads a file.
+
+    Args:
+        environ: values of its variables, `${NAME:-default}`; services with `profiles` are left out, but those that
+            `COMPOSE_PROFILES` names, separated by commas.
+
+    Raises:
+        ComposeFault: it says what is not understood.
+    """
     found = yaml.safe_load(_VARIABLE.sub(lambda met: environ.get(met[1]) or met[2], text))
     if not isinstance(found, dict):
         raise ComposeFault(f"expected a mapping, found {type(found).__name__}")
     _known("the file", found, PROJECT_KEYS)
+    services = [_service(name, said) for name, said in found.get("services", {}).items()]
+    asked = {name.strip() for name in environ.get("COMPOSE_PROFILES", "").split(",")}
     project = Project(
         name=str(found.get("name", "boki")),
-        services={name: _service(name, said) for name, said in found.get("services", {}).items()},
+        services={one.name: one for one in services if not one.profiles or asked.intersection(one.profiles)},
         networks=tuple(found.get("networks", {})),
         volumes=tuple(found.get("volumes", {})),
         secrets={name: str(said["file"]) for name, said in found.get("secrets", {}).items()},
+        configs={name: str(said["file"]) for name, said in found.get("configs", {}).items()},
     )
-    for service in project.services.values():
+    for service in services:
         for what, names, known in (
             ("volume", [name for name, _ in service.volumes], project.volumes),
             ("secret", service.secrets, tuple(project.secrets)),
+            ("config", [name for name, _ in service.configs], tuple(project.configs)),
         ):
             for name in names:
                 if name not in known:
@@ -91,6 +106,8 @@ def _service(name: str, said: Mapping[str, Any]) -> Service:
         volumes=tuple(_pair(name, text) for text in said.get("volumes", ())),
         ports=tuple(_port(name, text) for text in said.get("ports", ())),
         secrets=tuple(said.get("secrets", ())),
+        configs=tuple((str(one["source"]), str(one["target"])) for one in said.get("configs", ())),
+        profiles=tuple(said.get("profiles", ())),
         restart=str(said.get("restart", "no")),
         stop_s=_seconds(name, str(said.get("stop_grace_period", "10s"))),
     )
