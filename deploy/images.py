@@ -136,13 +136,14 @@ def _base_stand_in(client: docker.DockerClient) -> None:
             *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(DEBIAN_PACKAGES)}"),
             *("--dpkgopt=force-unsafe-io", "bookworm", str(file)),
         )
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             done = subprocess.run(make, capture_output=True, text=True, check=False)
             if not done.returncode:
                 break
-            _say("mmdebstrap failed")
-        if done.returncode:
-            raise ImageMissing(f"mmdebstrap could not make a stand-in for {BASE}: {done.stderr.strip()[-2000:]}")
+            fault = f"mmdebstrap could not make a stand-in for {BASE}: {done.stderr.strip()[-2000:]}"
+            if not left:
+                raise ImageMissing(fault)
+            _say(fault)
         repository, _, tag = BASE.partition(":")
         client.api.import_image_from_file(str(file), repository=repository, tag=tag, changes=['CMD ["bash"]'])
 
