@@ -17,7 +17,7 @@ from boki_bookie import metric_definitions
 from boki_bookie.begin.identity import Identity, establish_all
 from boki_bookie.begin.life import Life
 from boki_bookie.entries.ledger_digests import LedgerDigests
-from boki_bookie.entries.sight import FirstSight
+from boki_bookie.entries.validation import LedgerValidation
 from boki_bookie.serve.auth_gate import admitting
 from boki_bookie.serve.backpressure import BackpressureLimits
 from boki_bookie.serve.health import Reason
@@ -27,7 +27,7 @@ from boki_bookie.space.ledger_facts import MetadataFacts
 from boki_bookie.storage.limbo_review import LimboReview, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
-from boki_bookie.storage.waiting_adds import Sight
+from boki_bookie.storage.waiting_adds import Validate
 from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, MetadataError, SettingsError, WrongDirectory
@@ -143,7 +143,7 @@ class Bookie:
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
             storages = _Storages(
-                FirstSight(metadata, identity.bookie_id, settings, digests=digests),
+                LedgerValidation(metadata, identity.bookie_id, settings, digests=digests),
                 digests,
                 MetadataFacts(metadata, identity.bookie_id, identity.instance_id),
                 clock,
@@ -394,7 +394,7 @@ def _check(settings: BookieSettings, address: Address) -> None:
 class _Storages(NamedTuple):
     """What the stores of all directories share."""
 
-    sight: Sight
+    validate: Validate
     digests: LedgerDigests
     facts: MetadataFacts
     clock: Clock
@@ -402,12 +402,12 @@ class _Storages(NamedTuple):
     settings: BookieSettings
     metrics: Metrics
 
-    async def open(self, disk: Disk, identity: Identity, sight: Sight) -> Storage:
+    async def open(self, disk: Disk, identity: Identity, validate: Validate) -> Storage:
         """The store of one directory."""
         return await Storage.open(
             disk,
             identity.raw,
-            sight=sight,
+            validate=validate,
             rng=self.rng,
             settings=self.settings,
             metrics=self.metrics,
@@ -431,7 +431,7 @@ async def _open_shelves(
             disk,
             identity,
             metadata,
-            sight=storages.sight,
+            validate=storages.validate,
             open_storage=partial(storages.open, disk, identity),
             rng=storages.rng,
             settings=storages.settings,

@@ -78,7 +78,7 @@ class World:
     clock = ManualClock(1_700_000_000_000)
 
     def __init__(self) -> None:
-        self.sights: dict[int, V2Status] = {}
+        self.validations: dict[int, V2Status] = {}
         self.looks: list[int] = []
         self.sight_after: asyncio.Event | None = None
         """What the metadata store waits for, if it is slow."""
@@ -113,17 +113,17 @@ class World:
         body = self.body(ledger_id, entry_id, payload, **options)
         return AddRequest(6 if recovery else 0, key, ledger_id, entry_id, entry_id - 1, body)
 
-    async def sight(self, ledger_id: int) -> V2Status:
+    async def validate(self, ledger_id: int) -> V2Status:
         self.looks.append(ledger_id)
         if self.sight_after is not None:
             await self.sight_after.wait()
-        return self.sights.get(ledger_id, V2Status.OK)
+        return self.validations.get(ledger_id, V2Status.OK)
 
     async def format(self, disk: MemoryDisk, settings: BookieSettings = TINY) -> None:
         await Storage.format(disk, RAW_ID, SeededRandom(1), settings)
 
     async def open(
-        self, disk: MemoryDisk, settings: BookieSettings = TINY, *, sight: Any = None, **parts: Any
+        self, disk: MemoryDisk, settings: BookieSettings = TINY, *, validate: Any = None, **parts: Any
     ) -> Storage:
         """Opens, after formatting when the disk is empty; `parts` are further arguments of `Storage.open`."""
         if not disk.all_names():
@@ -131,7 +131,7 @@ class World:
         storage = await Storage.open(
             disk,
             RAW_ID,
-            sight=sight or self.sight,
+            validate=validate or self.validate,
             rng=SeededRandom(len(disk.all_names())),
             settings=settings,
             metrics=Metrics(),

@@ -1,7 +1,7 @@
 """For tests: a gateway on a cluster in memory, and a client that asks it over HTTP as any program would.
 
-async with running_gateway(cluster, streams=1) as asker:
-    reply = await asker.get("/v1/books/b/records/tail")
+async with running_gateway(cluster, streams=1) as requester:
+    reply = await requester.get("/v1/books/b/records/tail")
     assert reply.status == 200
 """
 
@@ -120,7 +120,7 @@ class Reply(NamedTuple):
     headers: CIMultiDictProxy[str]
 
 
-class Asker:
+class Requester:
     """Asks one gateway; JSON in and out. `session` is kept when `remember` is set.
 
     Attributes:
@@ -163,7 +163,7 @@ async def running_gateway(
     token: ClusterToken = NO_TOKEN,
     pages: Sequence[Page] = (),
     **settings: Any,
-) -> AsyncIterator[Asker]:
+) -> AsyncIterator[Requester]:
     usual: dict[str, Any] = {"status_every_s": 0.05, "call_timeout_s": 5.0}
     chosen = GatewaySettings(**usual | settings)
     client = await cluster.connect(timeout=chosen.call_timeout_s)
@@ -173,7 +173,7 @@ async def running_gateway(
     )
     async with aiohttp.ClientSession() as http:
         try:
-            yield Asker(gateway, http, client, facts, metrics)
+            yield Requester(gateway, http, client, facts, metrics)
         finally:
             await gateway.close()
             await gateway.close()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from boki.testing import MemoryCluster
-from boki_gateway.testing import Asker, running_gateway
+from boki_gateway.testing import Requester, running_gateway
 
 
 @pytest.fixture
@@ -17,6 +17,6 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 
 @pytest.fixture
-async def asker(cluster: MemoryCluster) -> AsyncIterator[Asker]:
+async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
     async with running_gateway(cluster) as one:
         yield one

@@ -15,7 +15,7 @@ from boki_gateway.calls.table import Route
 from boki_gateway.server import ROUTES
 
 if TYPE_CHECKING:
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(openapi.document(ROUTES)))
 """As it is served: plain JSON."""
@@ -132,22 +132,22 @@ REQUESTS: dict[str, tuple[str, object]] = {
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.answer is not None], ids=lambda route: route.name)
-async def test_answers_are_as_described(asker: Asker, route: Route) -> None:
-    seqnum = await asker.append("b", "first", "t", 9)  # type: ignore[arg-type]
+async def test_answers_are_as_described(requester: Requester, route: Route) -> None:
+    seqnum = await requester.append("b", "first", "t", 9)  # type: ignore[arg-type]
     path, body = REQUESTS[route.name]
     if body is not None:
         content = described(route)["requestBody"]["content"]["application/json"]
         assert list(faults(body, content["schema"])) == []
-    reply = await asker.ask(route.method, path.replace("{seqnum}", seqnum), body)
+    reply = await requester.ask(route.method, path.replace("{seqnum}", seqnum), body)
     assert reply.status == route.status, reply
     schema = described(route)["responses"][str(route.status)]["content"]["application/json"]["schema"]
     assert list(faults(reply.body, schema)) == []
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.session], ids=lambda route: route.name)
-async def test_refusals_are_as_described(asker: Asker, route: Route) -> None:
+async def test_refusals_are_as_described(requester: Requester, route: Route) -> None:
     path = REQUESTS.get(route.name, ("/v1/books/b/events", None))[0].replace("{seqnum}", "5")
-    reply = await asker.ask(route.method, path, {} if route.body else None, params={"unknown": "1"})
+    reply = await requester.ask(route.method, path, {} if route.body else None, params={"unknown": "1"})
     assert reply.status == 400
     schema = described(route)["responses"]["400"]["content"]["application/json"]["schema"]
     assert list(faults(reply.body, schema)) == []

@@ -75,10 +75,10 @@ def url() -> Iterator[str]:
 
     async def start() -> str:
         cluster = await stack.enter_async_context(MemoryCluster())
-        asker = await stack.enter_async_context(running_gateway(cluster, call_timeout_s=0.3))
-        await asker.append("b", "first", "t")
-        _token[:] = [asker.client.session_token()]
-        return asker.url
+        requester = await stack.enter_async_context(running_gateway(cluster, call_timeout_s=0.3))
+        await requester.append("b", "first", "t")
+        _token[:] = [requester.client.session_token()]
+        return requester.url
 
     yield thread.run(start())
     thread.run(stack.aclose())

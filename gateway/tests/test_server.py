@@ -9,8 +9,8 @@ import pytest
 from yarl import URL
 
 from boki.testing import MemoryCluster
+from boki_common.engine.admission import Admission
 from boki_common.engine.answers import encode_answers
-from boki_common.engine.intake import Intake
 from boki_common.errors import SettingsError
 from boki_common.net.connection import Address
 from boki_gateway.calls.table import SMALL_BODY
@@ -18,7 +18,7 @@ from boki_gateway.server import ROUTES, Gateway, _has_head
 from boki_gateway.testing import running_gateway
 
 if TYPE_CHECKING:
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 SHAPE = {"error", "message", "facts", "retryable", "definite"}
 RECORDS = "/v1/books/b/records"
@@ -48,7 +48,7 @@ ENCODED = {"Content-Type": "application/json"}
     ],
 )  # fmt: skip
 async def test_what_is_refused(
-    asker: Asker,
+    requester: Requester,
     method: str,
     path: str,
     options: dict[str, Any],
@@ -56,13 +56,13 @@ async def test_what_is_refused(
     error: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    reply = await asker.ask(method, path, **options)
+    reply = await requester.ask(method, path, **options)
     assert (reply.status, reply.body["error"], set(reply.body)) == (status, error, SHAPE)
     assert "expected" in reply.body["message"]
     assert (reply.headers.get("Accept-Encoding") == "gzip, deflate") == (error == "UnsupportedEncoding")
     assert "Traceback" not in capsys.readouterr().err
     assert "Access-Control-Allow-Origin" not in reply.headers
-    assert (await asker.get(f"{RECORDS}/tail")).body["record"] is None, "nothing was appended"
+    assert (await requester.get(f"{RECORDS}/tail")).body["record"] is None, "nothing was appended"
 
 
 @pytest.mark.parametrize("address", [Address("127.0.0.1", 0), Address("0.0.0.0", 0)], ids=str)
@@ -70,15 +70,15 @@ async def test_a_name_that_was_made_to_mean_this_address_is_refused_however_wide
     cluster: MemoryCluster, address: Address
 ) -> None:
     rebound = {"Host": "evil.example:7080", "Origin": "http://evil.example:7080"}
-    async with running_gateway(cluster, address, allowed_hosts=["log.example"]) as asker:
+    async with running_gateway(cluster, address, allowed_hosts=["log.example"]) as requester:
         for route in ROUTES:
-            reply = await asker.ask(route.method, route.path, {} if route.body else None, headers=rebound)
+            reply = await requester.ask(route.method, route.path, {} if route.body else None, headers=rebound)
             assert (reply.status, reply.body["error"]) == (403, "HostRefused"), route
         for host in ("log.example:7080", "10.0.0.5:7080", "localhost"):
-            assert (await asker.ask("GET", "/v1/books/b/records", headers={"Host": host})).status == 200
+            assert (await requester.ask("GET", "/v1/books/b/records", headers={"Host": host})).status == 200
 
 
-async def test_the_methods_of_a_path_are_told(asker: Asker) -> None:
+async def test_the_methods_of_a_path_are_told(requester: Requester) -> None:
     """Of every path exactly those that the table has: what is a path by itself is no value of a variable."""
     methods: dict[str, set[str]] = {}
     for route in ROUTES:
@@ -86,14 +86,14 @@ async def test_the_methods_of_a_path_are_told(asker: Asker) -> None:
     for path, allowed in methods.items():
         filled = path.format(book="b", seqnum="7", writer="w", time_ms="0")
         for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - allowed:
-            reply = await asker.ask(method, filled)
+            reply = await requester.ask(method, filled)
             assert (reply.status, reply.headers.get("Allow")) == (405, ", ".join(sorted(allowed))), (method, path)
     assert methods[f"{RECORDS.replace('/b/', '/{book}/')}/batch"] == {"POST"}
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", RECORDS, f"{RECORDS}/7"])
-async def test_head_is_get_without_the_body(asker: Asker, path: str) -> None:
-    async with asker.http.get(asker.url + path) as got, asker.http.head(asker.url + path) as headed:
+async def test_head_is_get_without_the_body(requester: Requester, path: str) -> None:
+    async with requester.http.get(requester.url + path) as got, requester.http.head(requester.url + path) as headed:
         assert await headed.read() == b""
         assert headed.status == got.status
         names = (
@@ -102,69 +102,69 @@ async def test_head_is_get_without_the_body(asker: Asker, path: str) -> None:
             else ("Content-Type", "Boki-Session", "Content-Length")
         )
         assert [headed.headers.get(name) for name in names] == [got.headers.get(name) for name in names]
-    async with asker.http.head(f"{asker.url}/v1/books/b/events") as endless:
+    async with requester.http.head(f"{requester.url}/v1/books/b/events") as endless:
         assert endless.status == 405
 
 
 @pytest.mark.parametrize("target", ["/v1/books/%FF/records", f"{RECORDS}?tag=M%FCnchen", f"{RECORDS}?tag=%C3"])
-async def test_bytes_that_are_no_utf8_name_nothing(asker: Asker, target: str) -> None:
-    url = URL(asker.url + target, encoded=True)
+async def test_bytes_that_are_no_utf8_name_nothing(requester: Requester, target: str) -> None:
+    url = URL(requester.url + target, encoded=True)
     method, body = ("GET", None) if "?" in target else ("POST", {"text": "x"})
-    async with asker.http.request(method, url, json=body) as answer:
+    async with requester.http.request(method, url, json=body) as answer:
         refused = await answer.json()
     assert (answer.status, refused["error"]) == (400, "InvalidArgument")
     assert refused["message"].startswith("expected UTF-8, percent-encoded, in the URL, found ")
-    async with asker.http.get(URL(f"{asker.url}{RECORDS}?tag=M%C3%BCnchen", encoded=True)) as fine:
+    async with requester.http.get(URL(f"{requester.url}{RECORDS}?tag=M%C3%BCnchen", encoded=True)) as fine:
         assert fine.status == 200
 
 
-async def test_answers_carry_the_session_errors_too(asker: Asker) -> None:
-    await asker.append("b", "x", "t")
-    refused = await asker.ask("POST", RECORDS, {"text": "y", "expect": {"t": None}})
+async def test_answers_carry_the_session_errors_too(requester: Requester) -> None:
+    await requester.append("b", "x", "t")
+    refused = await requester.ask("POST", RECORDS, {"text": "y", "expect": {"t": None}})
     assert refused.status == 409
     token = refused.headers["Boki-Session"]
-    assert asker.client.session(token).session_token() == token
-    assert "Boki-Session" not in (await asker.get("/health")).headers
+    assert requester.client.session(token).session_token() == token
+    assert "Boki-Session" not in (await requester.get("/health")).headers
 
 
-async def test_a_session_of_another_cluster_is_named_at_once(asker: Asker) -> None:
+async def test_a_session_of_another_cluster_is_named_at_once(requester: Requester) -> None:
     async with MemoryCluster() as elsewhere:
         client = await elsewhere.connect()
         await client.book("b").append(b"x")
         token = client.session_token()
     for method, path, body in (("GET", f"{RECORDS}/tail", None), ("POST", RECORDS, {"text": "x"})):
-        reply = await asker.ask(method, path, body, headers={"Boki-Session": token})
+        reply = await requester.ask(method, path, body, headers={"Boki-Session": token})
         assert (reply.status, reply.body["error"], reply.body["definite"]) == (400, "WrongCluster", True)
         assert "expected a session token of the cluster that this client is connected to" in reply.body["message"]
 
 
-async def test_a_lost_cluster_is_503_and_to_be_tried_again(cluster: MemoryCluster, asker: Asker) -> None:
-    assert (await asker.get("/health")).body == {"status": "ok", "reasons": []}
-    await asker.client.close()
-    reply = await asker.get(f"{RECORDS}/tail")
+async def test_a_lost_cluster_is_503_and_to_be_tried_again(cluster: MemoryCluster, requester: Requester) -> None:
+    assert (await requester.get("/health")).body == {"status": "ok", "reasons": []}
+    await requester.client.close()
+    reply = await requester.get(f"{RECORDS}/tail")
     assert (reply.status, reply.body["error"], reply.headers["Retry-After"]) == (503, "ClosedError", "1")
-    health = await asker.get("/health")
+    health = await requester.get("/health")
     assert (health.status, health.body["status"]) == (503, "failing")
     assert "no engine answers" in health.body["reasons"][0]
 
 
-async def test_appends_that_are_refused_are_503_and_health_says_why(asker: Asker) -> None:
-    refusal = Intake(1, 2, 2)
-    appends = asker.client._appends
+async def test_appends_that_are_refused_are_503_and_health_says_why(requester: Requester) -> None:
+    refusal = Admission(1, 2, 2)
+    appends = requester.client._appends
     assert appends is not None
     appends.answers(memoryview(b"".join(encode_answers({}, [refusal.row()]))))
-    reply = await asker.ask("POST", RECORDS, {"text": "x"})
+    reply = await requester.ask("POST", RECORDS, {"text": "x"})
     assert (reply.status, reply.body["error"], reply.headers["Retry-After"]) == (503, "DiskFull", "1")
     assert (reply.body["definite"], reply.body["retryable"]) == (True, True)
-    health = await asker.get("/health")
+    health = await requester.get("/health")
     assert (health.status, health.body) == (200, {"status": "ok", "reasons": [str(refusal.error())]})
-    assert (await asker.get(RECORDS)).status == 200, "reads go on"
+    assert (await requester.get(RECORDS)).status == 200, "reads go on"
 
 
-async def test_requests_are_counted_by_route_and_status(asker: Asker) -> None:
-    await asker.append("b", "x")
-    await asker.get("/nowhere")
-    text = (await asker.get("/metrics")).body.decode()
+async def test_requests_are_counted_by_route_and_status(requester: Requester) -> None:
+    await requester.append("b", "x")
+    await requester.get("/nowhere")
+    text = (await requester.get("/metrics")).body.decode()
     assert 'boki_gateway_requests_total{route="append",status="201"} 1.0' in text
     assert 'boki_gateway_requests_total{route="none",status="404"} 1.0' in text
     assert 'boki_gateway_request_seconds_count{route="append"} 1.0' in text
@@ -172,21 +172,21 @@ async def test_requests_are_counted_by_route_and_status(asker: Asker) -> None:
 
 
 async def test_a_fault_of_the_gateway_is_answered_and_logged(
-    asker: Asker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    requester: Requester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(_session: object) -> str:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(asker.gateway._parts.sessions, "token_of", broken)
-    reply = await asker.get(f"{RECORDS}/tail")
+    monkeypatch.setattr(requester.gateway._parts.sessions, "token_of", broken)
+    reply = await requester.get(f"{RECORDS}/tail")
     assert (reply.status, reply.body["error"], set(reply.body)) == (500, "InternalError", SHAPE)
     assert "secret" not in str(reply.body)
     assert "a request could not be answered" in capsys.readouterr().err
 
 
-async def test_a_client_that_leaves_cancels_its_request(asker: Asker) -> None:
-    admission = asker.gateway._parts.admission
-    waiting = asyncio.ensure_future(asker.get(f"{RECORDS}/next", wait="60"))
+async def test_a_client_that_leaves_cancels_its_request(requester: Requester) -> None:
+    admission = requester.gateway._parts.admission
+    waiting = asyncio.ensure_future(requester.get(f"{RECORDS}/next", wait="60"))
     while not admission.requests:
         await asyncio.sleep(0)
     waiting.cancel()
@@ -194,13 +194,13 @@ async def test_a_client_that_leaves_cancels_its_request(asker: Asker) -> None:
         await asyncio.sleep(0)
 
 
-async def test_an_address_in_use_is_named(asker: Asker, cluster: MemoryCluster) -> None:
-    parts = asker.gateway._parts
+async def test_an_address_in_use_is_named(requester: Requester, cluster: MemoryCluster) -> None:
+    parts = requester.gateway._parts
     with pytest.raises(SettingsError, match=r"found that 127.0.0.1:\d+ is in use; choose another gateway.port"):
         await Gateway.start(
-            asker.client,
-            asker.facts,
+            requester.client,
+            requester.facts,
             parts.settings,
             parts.metrics,
-            address=Address("127.0.0.1", asker.gateway.address.port),
+            address=Address("127.0.0.1", requester.gateway.address.port),
         )

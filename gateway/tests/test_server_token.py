@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from boki.testing import MemoryCluster
     from boki_gateway.calls.table import Route
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 TOKEN = "0123456789abcdef-in-use"
 NEXT = "0123456789abcdef-next"
@@ -48,14 +48,16 @@ FROM = {
 
 
 @pytest.fixture
-async def asker(cluster: MemoryCluster) -> AsyncIterator[Asker]:
+async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
     async with running_gateway(cluster, token=parse(f"{TOKEN}\n{NEXT}\n", "the test")) as one:
         yield one
 
 
-async def asked(asker: Asker, method: str, path: str, headers: dict[str, str], *, body: bool) -> aiohttp.ClientResponse:
+async def asked(
+    requester: Requester, method: str, path: str, headers: dict[str, str], *, body: bool
+) -> aiohttp.ClientResponse:
     """The answer, of which only the head is read: one of them never ends."""
-    answer = await asker.http.request(method, asker.url + path, headers=headers, json={} if body else None)
+    answer = await requester.http.request(method, requester.url + path, headers=headers, json={} if body else None)
     if answer.headers.get("Content-Type") == "text/event-stream":
         answer.close()
     return answer
@@ -69,13 +71,15 @@ def expected(route: Route, who: str, shown: str) -> str | None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-async def test_a_route_is_answered_to_who_shows_the_token_and_is_no_foreign_page(asker: Asker, route: Route) -> None:
+async def test_a_route_is_answered_to_who_shows_the_token_and_is_no_foreign_page(
+    requester: Requester, route: Route
+) -> None:
     path = route.path.format(book="b", seqnum="7", writer="w", time_ms="0")
     for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
         for who, (who_headers, _) in FROM.items():
             for shown, credential in SHOWN.items():
-                headers = {name: text.format(port=asker.gateway.address.port) for name, text in who_headers.items()}
-                answer = await asked(asker, method, path, headers | credential, body=route.body is not None)
+                headers = {name: text.format(port=requester.gateway.address.port) for name, text in who_headers.items()}
+                answer = await asked(requester, method, path, headers | credential, body=route.body is not None)
                 error = expected(route, who, shown)
                 where = (method, route.path, who, shown)
                 assert answer.status == {None: answer.status, "NotAdmitted": 401}.get(error, 403), where
@@ -86,34 +90,34 @@ async def test_a_route_is_answered_to_who_shows_the_token_and_is_no_foreign_page
                 assert "Access-Control-Allow-Origin" not in answer.headers
                 assert TOKEN not in str(answer.headers)
                 answer.release()
-    assert (await asker.client.book("b").read_prev()) is None, "nothing was appended"
+    assert (await requester.client.book("b").read_prev()) is None, "nothing was appended"
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nowhere"), ("DELETE", "/v1/books/b/records"), ("OPTIONS", "/")])
-async def test_what_there_is_is_not_told_without_a_token(asker: Asker, method: str, path: str) -> None:
-    without = await asker.ask(method, path)
+async def test_what_there_is_is_not_told_without_a_token(requester: Requester, method: str, path: str) -> None:
+    without = await requester.ask(method, path)
     assert (without.status, without.body["error"], "Allow" in without.headers) == (401, "NotAdmitted", False)
-    assert (await asker.ask(method, path, headers=SHOWN["right"])).status in (404, 405)
+    assert (await requester.ask(method, path, headers=SHOWN["right"])).status in (404, 405)
 
 
-async def test_the_reasons_of_ill_health_are_for_those_who_show_the_token(asker: Asker) -> None:
-    await asker.client.close()
-    assert (await asker.get("/health")).body == {"status": "failing", "reasons": []}
-    assert (await asker.ask("GET", "/health", headers=SHOWN["right"])).body["reasons"]
+async def test_the_reasons_of_ill_health_are_for_those_who_show_the_token(requester: Requester) -> None:
+    await requester.client.close()
+    assert (await requester.get("/health")).body == {"status": "failing", "reasons": []}
+    assert (await requester.ask("GET", "/health", headers=SHOWN["right"])).body["reasons"]
 
 
-async def test_a_token_that_is_missing_is_named_with_a_remedy(asker: Asker) -> None:
-    reply = await asker.get("/v1/status")
+async def test_a_token_that_is_missing_is_named_with_a_remedy(requester: Requester) -> None:
+    reply = await requester.get("/v1/status")
     assert "this gateway asks for a cluster token, and none was shown" in reply.body["message"]
     assert "Authorization: Bearer TOKEN" in reply.body["message"]
     assert (reply.body["retryable"], reply.body["definite"]) == (False, True)
     assert reply.headers.getall("WWW-Authenticate") == ['Basic realm="boki", charset="UTF-8"', 'Bearer realm="boki"']
 
 
-async def test_a_token_that_is_no_longer_valid_is_refused(asker: Asker) -> None:
-    asker.gateway._token.renew(parse(NEXT, "the test"))
-    assert (await asker.ask("GET", "/metrics", headers=SHOWN["right"])).status == 401
-    assert (await asker.ask("GET", "/metrics", headers=SHOWN["the one that replaces it"])).status == 200
+async def test_a_token_that_is_no_longer_valid_is_refused(requester: Requester) -> None:
+    requester.gateway._token.renew(parse(NEXT, "the test"))
+    assert (await requester.ask("GET", "/metrics", headers=SHOWN["right"])).status == 401
+    assert (await requester.ask("GET", "/metrics", headers=SHOWN["the one that replaces it"])).status == 200
 
 
 async def test_a_gateway_that_asks_for_no_token_takes_any(cluster: MemoryCluster) -> None:

@@ -183,7 +183,7 @@ _BOOKIE: Final = (
         story="A ledger was fenced and closed. Both of its bookies were taken out of service and made anew at the same addresses. "
         "The old writer, which had slept through all that, sent its next entry. Bookies that had never seen a fence took it.",
         instead="The first normal add of a ledger is acknowledged only when the metadata names this very bookie, and OPEN.",
-        mutation=taken("first sight off"),
+        mutation=taken("first validation off"),
         found=Scenario(),
     ),
     Exhibit(
@@ -203,7 +203,7 @@ _BOOKIE: Final = (
         link=f"{_ISSUES}/4462",
         lost="that a ledger was deleted and fenced: it was there again",
         story="A ledger was fenced and deleted. An add of its old writer arrived late, and made it again, unfenced.",
-        instead="No metadata is no first sight: the add is refused.",
+        instead="No metadata is no first validation: the add is refused.",
         mutation=taken("a ledger without metadata is as good as an open one"),
         found=Scenario(),
     ),

@@ -187,13 +187,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
                 (
                     (
                         "        limbo = await Limbo.load(disk, bookie.raw)\n"
-                        "        storage = await open_storage(sight if limbo is None else LimboSight(limbo, sight))\n"
+                        "        storage = await open_storage(validate if limbo is None else LimboValidation(limbo, validate))\n"
                     ),
                     (
                         "        limbo = await Limbo.load(disk, bookie.raw)\n"
                         "        doubted = {} if limbo else (await survey(metadata, bookie.bookie_id, owns=owns)).listed\n"
                         "        if doubted:\n            limbo = await Limbo.begin(disk, bookie.raw, doubted)\n"
-                        "        storage = await open_storage(sight if limbo is None else LimboSight(limbo, sight))\n"
+                        "        storage = await open_storage(validate if limbo is None else LimboValidation(limbo, validate))\n"
                     ),
                 ),
             ),

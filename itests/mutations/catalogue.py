@@ -269,18 +269,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     # -- the bookie
     Mutation(
-        "first sight off",
+        "first validation off",
         "bookie",
-        (("return AddVerdict.STORE if sighted else AddVerdict.SIGHT", "return AddVerdict.STORE"),),
+        (("return AddVerdict.STORE if validated else AddVerdict.VALIDATE", "return AddVerdict.STORE"),),
         f"{_PROMISES}::test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_their_predecessors",
     ),
     Mutation(
-        "recovery counts as sight",
+        "recovery counts as validation",
         "bookie",
         (
             (
-                "ledger = self._create(request.ledger_id, request.master_key, sighted=False)",
-                "ledger = self._create(request.ledger_id, request.master_key, sighted=True)",
+                "ledger = self._create(request.ledger_id, request.master_key, validated=False)",
+                "ledger = self._create(request.ledger_id, request.master_key, validated=True)",
             ),
         ),
         f"{_PROMISES}::test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_their_predecessors",
@@ -390,7 +390,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "limbo denies",
         "bookie",
-        (("return not self.is_over and (not sighted or ledger_id in self._ledgers)", "return False"),),
+        (("return not self.is_over and (not validated or ledger_id in self._ledgers)", "return False"),),
         "bookie/tests/storage/test_limbo.py::test_in_limbo_what_is_held_is_read_and_nothing_is_denied",
     ),
     Mutation(

@@ -1,13 +1,13 @@
-"""The seam between the ledger client's coroutines and the network: adds in lanes, reads as futures.
+"""The seam between the ledger client's coroutines and the network: adds in channels, reads as futures.
 
-A *lane* carries the adds of one writer (or one recovery) of one ledger to one bookie. It reconnects by itself; going down
+A *channel* carries the adds of one writer (or one recovery) of one ledger to one bookie. It reconnects by itself; going down
 means that every unanswered add is unknown, coming up that they may be sent again.
 
 Rules of every implementation:
-- An answer is delivered to the lane whose add it answers, never to another lane of the same ledger, though BookKeeper's v2
+- An answer is delivered to the channel whose add it answers, never to another channel of the same ledger, though BookKeeper's v2
   answers name only ledger and entry. The same for reads: an answer to a plain read never counts for a fencing one.
-- A listener is never called from within a call of the lane or of the transport; always later, from the event loop.
-- Answers come in batches: one call per lane and network read.
+- A listener is never called from within a call of the channel or of the transport; always later, from the event loop.
+- Answers come in batches: one call per channel and network read.
 - Nobody here retries a request, and no time-out is ever turned into a *no*: an answer whose status is None is *unknown*.
 
 Adds, reads and batch reads are asked in v2; what v2 has not (deferred sync, LACs by themselves, long polls, force, lists of
@@ -28,14 +28,14 @@ from boki_common.ids import BookieId
 from boki_common.runtime.ports import Buffer
 
 
-class LaneListener(Protocol):
-    """Who sends adds through a lane."""
+class ChannelListener(Protocol):
+    """Who sends adds through a channel."""
 
-    def lane_up(self) -> None:
+    def channel_up(self) -> None:
         """Adds can be sent now; what was sent before and not answered must be sent again."""
 
-    def lane_down(self, error: BokiError) -> None:
-        """The connection ended, or the first attempt to make one failed. Told once per change, the lane keeps trying."""
+    def channel_down(self, error: BokiError) -> None:
+        """The connection ended, or the first attempt to make one failed. Told once per change, the channel keeps trying."""
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
         """Answers of one network read.
@@ -46,7 +46,7 @@ class LaneListener(Protocol):
         """
 
 
-class AddLane(Protocol):
+class AddChannel(Protocol):
     """See the module."""
 
     @property
@@ -54,16 +54,16 @@ class AddLane(Protocol):
         """Whether adds reach the bookie now."""
 
     def send(self, frame: Sequence[Buffer]) -> None:
-        """Sends one whole add frame. Ignored while the lane is down."""
+        """Sends one whole add frame. Ignored while the channel is down."""
 
     def send_all(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
         """Sends `count` of them, one after another; `buffers` are the same bytes, in pieces that are cheap to send."""
 
     def drop(self, error: BokiError) -> None:
-        """The bookie answers no more: ends the connection. `lane_down(error)` follows, then reconnecting."""
+        """The bookie answers no more: ends the connection. `channel_down(error)` follows, then reconnecting."""
 
     def close(self) -> None:
-        """Ends the lane: the listener is not called any more. Idempotent."""
+        """Ends the channel: the listener is not called any more. Idempotent."""
 
 
 class ReadAnswer(NamedTuple):
@@ -136,13 +136,13 @@ class EntriesAnswer(NamedTuple):
 class BookieTransport(Protocol):
     """All bookies, by id."""
 
-    def open_lane(
-        self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
-    ) -> AddLane:
-        """A lane, perhaps up at once (`lane_up` is told only of later changes). Raises Overloaded.
+    def open_channel(
+        self, bookie: BookieId, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False
+    ) -> AddChannel:
+        """A channel, perhaps up at once (`channel_up` is told only of later changes). Raises Overloaded.
 
         With `deferred_sync` the bookie may acknowledge before an entry is durable; a later `force` is on the same
-        connection as the adds, so that a bookie which was away in between is noticed as the lane going down.
+        connection as the adds, so that a bookie which was away in between is noticed as the channel going down.
         """
 
     def read(

@@ -34,9 +34,9 @@ from boki._ticket import Chunk, Ticket
 from boki._verdicts import Refusal, Stalled, answered, asked, forgotten_of, unknown
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.admission import TAKEN, admission_of
 from boki_common.engine.answers import FEW_ROWS_BYTES, AnswerRow, decode_answers, decode_committed
 from boki_common.engine.engine_protocol import Token
-from boki_common.engine.intake import TAKEN, intake_of
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Unreachable, WindowFull
 from boki_common.records.run_column import RUN_KEY, RUN_NAMED
 
@@ -52,7 +52,7 @@ class Appends:
         self._undecided: Final[dict[bytes, Numbers]] = {}
         """By book and writer, who has something undecided."""
         self._inquiries: Final[dict[Numbers, None]] = {}
-        self._intake = TAKEN
+        self._admission = TAKEN
         """What the engine says of new appends."""
         self._flush_scheduled = False
         """Whether something is queued in this turn of the loop, which began appending at (`elapsed`):"""
@@ -91,12 +91,12 @@ class Appends:
     @property
     def refusal(self) -> DiskFull | None:
         """Why the engine takes no new appends; None: it does, as far as is known."""
-        return None if self._intake is TAKEN else self._intake.error()
+        return None if self._admission is TAKEN else self._admission.error()
 
     def check_taken(self) -> None:
         """Raises DiskFull when the engine takes no new appends: better than a number that waits for a time-out."""
-        if self._intake is not TAKEN:
-            raise self._intake.error()
+        if self._admission is not TAKEN:
+            raise self._admission.error()
 
     def queue(self, numbers: Numbers, item: Ticket | Chunk) -> None:
         """Numbers an item, and has it sent. There is a place. Raises ClosedError, InvalidArgument."""
@@ -230,7 +230,7 @@ class Appends:
 
     def connection_lost(self) -> None:
         """What is undecided goes back to the queue; answers of this connection do not count any more."""
-        self._intake = TAKEN  # the next engine says it again
+        self._admission = TAKEN  # the next engine says it again
         for numbers in self._all():
             numbers.connection_lost()
 
@@ -266,11 +266,11 @@ class Appends:
 
     def _told(self, row: AnswerRow) -> None:
         """A row about nobody here: perhaps about the engine."""
-        intake = intake_of(row)
-        if intake is not None:
-            self._intake = TAKEN if intake.taken else intake
-            if not intake.taken:
-                self.places.refuse(intake.error())
+        admission = admission_of(row)
+        if admission is not None:
+            self._admission = TAKEN if admission.taken else admission
+            if not admission.taken:
+                self.places.refuse(admission.error())
 
     def _asked(self, row: AnswerRow, token: Token, now: float) -> None:
         key = RUN_KEY.pack(row.book, row.writer)
@@ -333,7 +333,7 @@ class Appends:
         in_doubt = _Inquirer(self, InDoubt(numbers, Ticket))
         items = numbers.end()
         self._end(numbers)
-        numbers.let_go(self.connection.new_writer() if numbers.replaceable else None)
+        numbers.give_place_to(self.connection.new_writer() if numbers.replaceable else None)
         for item, was_sent in items:
             error = sent(item.first) if was_sent or not reason else Unreachable(f"{reason}; nothing was sent")
             error.__cause__ = cause

@@ -240,7 +240,7 @@ class Numbers:
         self._drop()
         return items
 
-    def let_go(self, writer: bytes | None) -> None:
+    def give_place_to(self, writer: bytes | None) -> None:
         """After `end`: another writer takes its place; without one it is stale."""
         if writer is not None:
             self.begin(writer)

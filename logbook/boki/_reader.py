@@ -37,7 +37,7 @@ from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
     from boki._connection import Connection
-    from boki._session import View
+    from boki._session import BookView
 
 
 class Page(NamedTuple):
@@ -55,7 +55,7 @@ class Reader:
 
     __slots__ = ("_connection", "_view", "book")
 
-    def __init__(self, connection: Connection, view: View, book: str | int) -> None:
+    def __init__(self, connection: Connection, view: BookView, book: str | int) -> None:
         self.book: Final = book
         self._connection = connection
         self._view = view

@@ -62,7 +62,7 @@ class Session:
         return packed
 
 
-class View(Protocol):
+class BookView(Protocol):
     """What one session sees of one book."""
 
     @property

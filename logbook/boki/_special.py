@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki._session import View
+from boki._session import BookView
 from boki_common.records.record_batch import RUN_VOID
 
 
@@ -24,7 +24,7 @@ class Special:
 
     __slots__ = ("asking", "filled_from", "flags", "gaps", "sent_again", "stale", "stalled", "view")
 
-    def __init__(self, flags: int = 0, view: View | None = None, *, asking: bool = False) -> None:
+    def __init__(self, flags: int = 0, view: BookView | None = None, *, asking: bool = False) -> None:
         self.flags = flags
         self.asking: Final = asking
         self.view: Final = view

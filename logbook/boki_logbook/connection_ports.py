@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from boki_common.engine.admission import Admission
 from boki_common.engine.engine_protocol import Token
-from boki_common.engine.intake import Intake
 from boki_common.metrics import Counter
 from boki_common.records.record_batch import RecordBatch
 from boki_logbook.ports import AppendSource
@@ -51,7 +51,7 @@ class EngineState(Protocol):
         """Wall clock: writers that SDKs make are born then."""
 
     @property
-    def intake(self) -> Intake:
+    def admission(self) -> Admission:
         """Whether new appends are taken."""
 
     def scan(self, body: memoryview) -> bytes:

@@ -20,8 +20,8 @@ import msgspec
 from boki_common.advertised import all_advertised
 from boki_common.bookkeeper.layout import instance_id
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.engine.admission import Admission
 from boki_common.engine.engine_protocol import Token
-from boki_common.engine.intake import Intake
 from boki_common.errors import BokiError, NoNode, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
@@ -32,7 +32,7 @@ from boki_common.net.messages import MessagePeer, MessageServer
 from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import MachineClock, Random
 from boki_ledger.client import LedgerClient
-from boki_logbook.append.intake_watch import IntakeWatch
+from boki_logbook.append.admission_watch import AdmissionWatch
 from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.apply.given_up import GivenUp
 from boki_logbook.connection_ports import EngineState
@@ -91,8 +91,8 @@ class Engine:
         self._membership: Membership | None = None
         self._works: list[asyncio.Task[None]] = []
         self._scans = ScanHandles(lambda asked, mode: self.core.capture(asked, mode))
-        self._intake = IntakeWatch(
-            metadata, needed=settings.acks, waiting_s=lambda: self.core.unordered_s, tell=self._tell_intake
+        self._admission = AdmissionWatch(
+            metadata, needed=settings.acks, waiting_s=lambda: self.core.unordered_s, tell=self._tell_admission
         )
         self._closing = False
 
@@ -150,7 +150,7 @@ class Engine:
         self._works = [
             loop.create_task(self._follow(), name="engine follows its logs"),
             loop.create_task(self._list(), name="engine lists engines"),
-            loop.create_task(self._intake.run(), name="engine looks for room"),
+            loop.create_task(self._admission.run(), name="engine looks for room"),
         ]
         return self
 
@@ -216,22 +216,22 @@ class Engine:
             "replicas": self._settings.replicas,
             "acks": self._settings.acks,
             "asks_for_token": self.token.asks,
-            "appends_refused": None if self.intake.taken else self.intake._asdict(),
+            "appends_refused": None if self.admission.taken else self.admission._asdict(),
         }
 
     def faults(self) -> list[str]:
         """What `/healthz` says of this engine: what keeps something of the logs from being served."""
-        refused = [] if self.intake.taken else [str(self.intake.error())]
+        refused = [] if self.admission.taken else [str(self.admission.error())]
         return refused + faults_of(self.core)
 
     @property
-    def intake(self) -> Intake:
+    def admission(self) -> Admission:
         """Whether new appends are taken."""
-        return self._intake.now
+        return self._admission.now
 
-    def _tell_intake(self, intake: Intake) -> None:
+    def _tell_admission(self, admission: Admission) -> None:
         for connection in list(self._connections):
-            connection.tell_intake(intake)
+            connection.tell_admission(admission)
 
     @property
     def reads(self) -> Counter:

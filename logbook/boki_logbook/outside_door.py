@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from boki_common.advertised import all_advertised
+from boki_common.engine.admission import Admission
 from boki_common.engine.engine_protocol import Token
-from boki_common.engine.intake import Intake
 from boki_common.metrics import Counter
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageHandler, MessagePeer, MessageServer
@@ -76,8 +76,8 @@ class OutsideDoor:
         return self._engine.now_ms()
 
     @property
-    def intake(self) -> Intake:
-        return self._engine.intake
+    def admission(self) -> Admission:
+        return self._engine.admission
 
     def scan(self, body: memoryview) -> bytes:
         return self._engine.scan(body)

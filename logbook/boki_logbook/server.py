@@ -28,9 +28,9 @@ import msgspec
 from boki_common import limits
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.admission import Admission
 from boki_common.engine.answers import Answers, encode_answers
 from boki_common.engine.engine_protocol import Consistency, Query, Token
-from boki_common.engine.intake import Intake
 from boki_common.engine.reads_together import decode_reads, encode_told
 from boki_common.engine.tag_reads import TagRead, decode_tag_read
 from boki_common.errors import (
@@ -84,8 +84,8 @@ _log = get_logger("engine.server")
 
 
 class SdkConnection:
-    """One SDK, or an engine that forwards for one. Implements MessageHandler, AppendSource, forwarding.Asker and
-    barrier_reads.Asker."""
+    """One SDK, or an engine that forwards for one. Implements MessageHandler, AppendSource, forwarding.Requester and
+    barrier_reads.Requester."""
 
     def __init__(
         self,
@@ -244,13 +244,13 @@ class SdkConnection:
         }
         self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
         self._is_sdk = hello.role == wire.ROLE_SDK
-        if not self._engine.intake.taken:
-            self.tell_intake(self._engine.intake)
+        if not self._engine.admission.taken:
+            self.tell_admission(self._engine.admission)
 
-    def tell_intake(self, intake: Intake) -> None:
+    def tell_admission(self, admission: Admission) -> None:
         """Says whether new appends are taken; earlier versions pass it over, and wait."""
         if self._is_sdk and not self._peer.closed:
-            self._push(*encode_answers({}, [intake.row()]))
+            self._push(*encode_answers({}, [admission.row()]))
 
     def _check_engine(self, what: str) -> None:
         """Raises NotPermitted; before HELLO was accepted nothing else is taken from such a connection."""
@@ -397,7 +397,7 @@ class SdkConnection:
         self._reader.linearizable(self, token, reads)
         self._in_groups += len(reads)
 
-    # -- barrier_reads.Asker
+    # -- barrier_reads.Requester
 
     @property
     def closed(self) -> bool:

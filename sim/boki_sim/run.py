@@ -36,8 +36,8 @@ from boki_sim.verdicts import verdict_on_history
 from boki_sim.verdicts.as_history import as_history
 from boki_sim.verdicts.verdict_on_history import FORGET_AFTER_S, Entry
 from boki_sim.work import named_numbers
-from boki_sim.work.habits import draw_habits
-from boki_sim.work.late_hour import LateHour
+from boki_sim.work.call_mix import draw_call_mix
+from boki_sim.work.late_writers import LateWriters
 from boki_sim.work.operations import APPEND, BOOKS, OK, UNKNOWN, History, Operation
 from boki_sim.work.workload import SimClient
 from boki_sim.world.ending import uncollected
@@ -145,7 +145,7 @@ class _Run:
         await asyncio.sleep(max(0.0, self.until - self.loop.time()))
         self.nemesis.heal()
         if self.cluster.shape.forgets_after_s:
-            await LateHour(self.cluster, self.history, self.seed).run(self.working.values())
+            await LateWriters(self.cluster, self.history, self.seed).run(self.working.values())
         verifier = self.loop.process("verifier", self.cluster.machine())
         books = await verifier.start(self._read_everything())
         await self._ledgers_closed()
@@ -168,7 +168,7 @@ class _Run:
             process,
             ",".join(engines),
             stream(self.seed, "client", process.name),
-            draw_habits(stream(self.seed, "habits", name), crowded=self.cluster.shape.crowded),
+            draw_call_mix(stream(self.seed, "habits", name), crowded=self.cluster.shape.crowded),
             self.history,
             self.cluster.client,
         )

@@ -13,8 +13,8 @@ from boki_sim.clusters.shape import Shape
 from boki_sim.faults.faults import Fault
 from boki_sim.outcome import Outcome
 from boki_sim.run import run_seed
-from boki_sim.work import habits
-from boki_sim.work.habits import Habits
+from boki_sim.work import call_mix
+from boki_sim.work.call_mix import CallMix
 from boki_sim.world.ending import uncollected
 from boki_sim.world.loop import SimLoop
 from boki_sim.world.network import Network, Weather
@@ -68,13 +68,13 @@ class Planted:
         self._monkeypatch = monkeypatch
 
     def clients(self, weights: dict[str, float], **facts: Any) -> None:
-        """Clients do these activities only, so often; `facts`: of their habits."""
-        before = habits.draw_habits
+        """Clients do these activities only, so often; `facts`: of their mix."""
+        before = call_mix.draw_call_mix
 
-        def draw_habits(numbers: Any, *, crowded: bool) -> Habits:
+        def draw_call_mix(numbers: Any, *, crowded: bool) -> CallMix:
             return replace(before(numbers), weights=weights, **facts)
 
-        self._monkeypatch.setattr("boki_sim.run.draw_habits", draw_habits)
+        self._monkeypatch.setattr("boki_sim.run.draw_call_mix", draw_call_mix)
 
     def shape(self, change: Callable[[Shape], Shape]) -> None:
         """Clusters are changed so, after they were drawn."""

@@ -29,9 +29,9 @@ from boki_sim.clusters.shape import Shape, draw_shape
 from boki_sim.faults.faults import Fault, unaware
 from boki_sim.outcome import Outcome
 from boki_sim.run import run_seed
-from boki_sim.work.habits import ONE
-from boki_sim.work.notebook import Notebook
+from boki_sim.work.call_mix import ONE
 from boki_sim.work.operations import BOOKS, LINEARIZABLE, TAIL
+from boki_sim.work.recorder import Recorder
 from boki_sim.world.errors import Refused
 from boki_sim.world.randomness import stream
 from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
@@ -41,13 +41,13 @@ pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the gua
 NOT_OK = ("conflict", "failed", "unknown", "pending")
 
 DIGESTS = """
-import boki_sim.work.notebook as notebook
+import boki_sim.work.recorder as recorder
 from boki_sim.run import run_seed
 for seed, profile in ((3, "harsh"), (11, "disk"), (5, "metadata")):
     outcome = run_seed(seed, profile, work_s=1.5)
     assert outcome.ok, outcome.violations
     print(seed, profile, outcome.digest, outcome.operations, outcome.messages)
-notebook.Notebook.tags = lambda self: tuple(set(self.numbers.sample(notebook.TAGS, 3)))
+recorder.Recorder.tags = lambda self: tuple(set(self.numbers.sample(recorder.TAGS, 3)))
 print("leak", run_seed(1, "calm", work_s=1.0).digest)
 """
 """Three runs, and one with a set's order in its messages."""
@@ -304,10 +304,10 @@ def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_client_that_lies_about_what_it_was_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Notebook.told
+    before = Recorder.told
 
-    def told(self: Notebook, operation: Any, seqnum: int | None) -> None:
+    def told(self: Recorder, operation: Any, seqnum: int | None) -> None:
         before(self, operation, None if seqnum is None else seqnum + 1)
 
-    monkeypatch.setattr(Notebook, "told", told)
+    monkeypatch.setattr(Recorder, "told", told)
     assert any("lost:" in text for text in run_seed(1, "calm", work_s=1).violations)

@@ -137,16 +137,16 @@ class Load:
         assert status is V2Status.OK
 
 
-async def opened(sight: Any) -> Storage:
+async def opened(validate: Any) -> Storage:
     disk, rng = SlowDisk(Device()), SimRandom(stream(1, "slow disk"))
     await Storage.format(disk, bytes(16), rng, SETTINGS)
-    storage = await Storage.open(disk, bytes(16), sight=sight, rng=rng, settings=SETTINGS, metrics=Metrics())
-    storage.note_sight(1, master_key(b""))
+    storage = await Storage.open(disk, bytes(16), validate=validate, rng=rng, settings=SETTINGS, metrics=Metrics())
+    storage.note_validated(1, master_key(b""))
     return storage
 
 
-async def loaded(sight: Any) -> Load:
-    storage = await opened(sight)
+async def loaded(validate: Any) -> Load:
+    storage = await opened(validate)
     load = Load(storage)
     await load.run()
     await storage.close()
@@ -162,7 +162,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_segments, "_FLUSH_BYTES", 128 * KIB)
 
 
-async def sighted(_ledger_id: int) -> V2Status:
+async def validated(_ledger_id: int) -> V2Status:
     return V2Status.OK
 
 
@@ -172,7 +172,7 @@ def percentile(taken: Sequence[float], share: float) -> float:
 
 
 def test_adds_go_on_smoothly_at_nearly_half_of_what_the_device_can(simulation: Any) -> None:
-    load = simulation.run(loaded(sighted))
+    load = simulation.run(loaded(validated))
     later = load.taken[len(load.taken) // 3 :]  # first segments are filled with zeros, once in the life of a bookie
     mean = sum(later) / len(later)
     assert load.refused == 0
@@ -185,7 +185,7 @@ def test_adds_go_on_smoothly_at_nearly_half_of_what_the_device_can(simulation: A
 
 def test_a_checkpoint_leaves_the_device_to_others_most_of_the_time(simulation: Any) -> None:
     async def checkpoint_alone() -> tuple[float, int]:
-        storage = await opened(sighted)
+        storage = await opened(validated)
         await Load(storage).run(seconds=0.1)
         size, begun = storage.cached_bytes, asyncio.get_running_loop().time()
         await storage.checkpoint()

@@ -18,7 +18,7 @@ from boki_common.errors import CorruptData, DiskFull
 
 
 class _Replayed:
-    """The journal as a checkpoint during replay sees it; `JournalReplay.settle_end` came before."""
+    """The journal as a checkpoint during replay sees it; `JournalReplay.repair_end` came before."""
 
     def __init__(self, position: JournalPosition) -> None:
         self.position = position
@@ -57,8 +57,8 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
         if ledger is None:
             index.tombstones.discard(record.ledger_id)
             ledger = index.create(record.ledger_id, record.master_key)
-        if record.sighted and not ledger.sighted:
-            ledger.sighted = True
+        if record.validated and not ledger.validated:
+            ledger.validated = True
             index.touch(ledger)
         return
     if kind == RecordKind.ENTRY:

@@ -1,7 +1,7 @@
 """Reading the journal at start: first all of it is checked, then what the checkpoint does not cover is handed out.
 
 Nothing is applied from a journal that is refused, and a refusal names the file and the offset (`journal_format` tells a
-torn end from damage). Before anything is answered for, the end is made certain (`settle_end`):
+torn end from damage). Before anything is answered for, the end is made certain (`repair_end`):
 
 - The last whole group is written again where it lies, and flushed. It may be in the system's memory alone: its writer was
   killed before the flush, or the flush failed, after which the system calls pages clean that are not on the disk, and a
@@ -104,7 +104,7 @@ class JournalReplay:
         empty = [one for one in self._generations if one > generation]
         return JournalEnd(expected, generation, end.fault if end.torn else "", end.offset, place, tuple(empty))
 
-    async def settle_end(self, end: JournalEnd) -> None:
+    async def repair_end(self, end: JournalEnd) -> None:
         """What `verify` found to be the end is durable, and nothing incomplete is behind it. Raises DiskFailed, DiskFull."""
         if end.torn:
             await self._files.erase(end.generation, end.offset)

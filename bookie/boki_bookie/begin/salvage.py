@@ -7,7 +7,7 @@
     5. mark      the file CHECKPOINT names those: from here on the store is whole, with what was found
 
 Nothing old is changed before step 5, so a crash means another try. What is not found is simply not held: the caller has put
-the store in limbo before, which makes those negatives *unknown*. Nothing counts as sighted, and every ledger is fenced but
+the store in limbo before, which makes those negatives *unknown*. Nothing counts as validated, and every ledger is fenced but
 those that the caller names: a fence may be among what was lost.
 
 Reads everything once; memory holds 30 B an entry besides the journal. Does not know the metadata.
@@ -104,7 +104,7 @@ class Salvage:
         await self._read_entries()
         last_group = await self._read_journal()
         for ledger in self._index.ledgers.values():
-            ledger.sighted = False
+            ledger.validated = False
             ledger.fenced = not self._may_stay_open(ledger.ledger_id)
             self._index.touch(ledger)
         await self._write(mark, last_group)

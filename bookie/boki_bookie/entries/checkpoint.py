@@ -5,7 +5,7 @@ The order is the whole point; each step is durable before the next one begins:
     1. cut         all that is fresh is flushing from this moment; note the journal's position
     2. journal     what was appended before the cut is durable there
     3. entry log   the flushing entries, sorted by ledger and entry; stage by stage they are durable and leave memory
-    4. index       every ledger that changed: new places, fence, key, sight; also those without a single new entry
+    4. index       every ledger that changed: new places, fence, key, validation; also those without a single new entry
     5. mark        the file CHECKPOINT names the journal position and the ends of index and entry log
     6. journal     segments before that position are recycled
 

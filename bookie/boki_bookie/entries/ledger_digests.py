@@ -1,6 +1,6 @@
 """Which digest the entries of a ledger carry, so that an add that was damaged on its way is refused before it is stored.
 
-The metadata of a ledger names its digest and password. Both are learned at first sight, and for a ledger that was sighted
+The metadata of a ledger names its digest and password. Both are learned at first validation, and for a ledger that was validated
 before this process began, or that gets recovery adds first, by reading the metadata when its first add comes: that add and
 those that come until the answer is there are stored unchecked, as Apache's bookie stores all of them. A reader checks
 every entry in any case.
@@ -120,7 +120,7 @@ class LedgerDigests:
             path = (await read_layout(self._metadata)).path(ledger_id)
             self.learn(ledger_id, decode((await self._metadata.get(path)).value))
         except NoNode:
-            return  # deleted, or not yet to be seen: first sight tells of a ledger that is made
+            return  # deleted, or not yet to be seen: first validation tells of a ledger that is made
         except CorruptData as error:
             _log.error(
                 "the metadata of a ledger cannot be read: its adds are not checked", ledger_id=ledger_id, error=error

@@ -4,7 +4,7 @@ An entry is in exactly one place: `fresh` (in the journal and here), `flushing` 
 `places` (stored in the entry log). `cut` moves all fresh entries to flushing at one moment; `store` moves flushing entries
 of a ledger to its places, stage by stage.
 
-*Dirty* ledgers are those of which anything changed since the last cut: entries, fence, key or sight. The next checkpoint
+*Dirty* ledgers are those of which anything changed since the last cut: entries, fence, key or validation. The next checkpoint
 takes every one of them, with or without entries, so that no fence is ever left behind (Apache BookKeeper's PR #4843).
 
 Hot path: `storage` writes `fresh`, `last_entry` and the byte count itself, one dict entry per add.
@@ -34,7 +34,7 @@ class LedgerUpdate(NamedTuple):
 
     ledger_id: int
     fenced: bool
-    sighted: bool
+    validated: bool
     master_key: bytes
     entries: array[int]
     locations: array[int]
@@ -62,7 +62,7 @@ class Ledger:
         "master_key",
         "places",
         "repeats",
-        "sighted",
+        "validated",
         "sums",
     )
 
@@ -70,7 +70,7 @@ class Ledger:
         self.ledger_id = ledger_id
         self.master_key = master_key
         self.fenced = False
-        self.sighted = False
+        self.validated = False
         self.dirty = False
         self.last_entry = NO_ENTRY
         self.fresh: dict[int, memoryview] = {}
@@ -239,7 +239,7 @@ class LedgerIndex:
             self.stored_entries -= len(ledger.places)
             ledger.empty()
         ledger.fenced |= update.fenced
-        ledger.sighted |= update.sighted
+        ledger.validated |= update.validated
         if update.explicit_lac:
             ledger.note_lac(update.explicit_lac)
         self.restore_places(ledger, update.entries, update.locations, update.body_bytes)

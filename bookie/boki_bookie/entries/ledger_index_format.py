@@ -17,7 +17,7 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     ledger, 40 B and its columns, padded with zeros to 8 B
     0       8     ledger
     8       4     number of entries
-    12      1     flags: 1 fenced, 2 sighted, 4 emptied: what earlier blocks said of its entries is over,
+    12      1     flags: 1 fenced, 2 validated, 4 emptied: what earlier blocks said of its entries is over,
                   8 deleted: see below
     13      1     bytes of the explicit LAC, 0 for none
     14      2     zero
@@ -76,7 +76,7 @@ _BLOCK: Final = Struct("<IIQQ")
 _LEDGER: Final = Struct("<qIBB2x20sI")
 _MARK: Final = Struct("<IIQQ16sQQQQ")
 _FENCED: Final = 1
-_SIGHTED: Final = 2
+_VALIDATED: Final = 2
 _EMPTIED: Final = 4
 _DELETED: Final = 8
 _ENTRY_COLUMN_BYTES: Final = 20
@@ -141,7 +141,7 @@ def encode_blocks(
 
 def _encode_ledger(ledger: Ledger, columns: Columns) -> bytes:
     entries, locations, body_bytes = columns
-    flags = (_FENCED if ledger.fenced else 0) | (_SIGHTED if ledger.sighted else 0)
+    flags = (_FENCED if ledger.fenced else 0) | (_VALIDATED if ledger.validated else 0)
     lac = ledger.explicit_lac
     head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, len(lac), ledger.master_key, 0)
     body = b"".join((head, _column("q", entries), _column("Q", locations), _column("I", body_bytes), lac))
@@ -222,7 +222,7 @@ def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerU
         yield LedgerUpdate(
             ledger_id,
             bool(flags & _FENCED),
-            bool(flags & _SIGHTED),
+            bool(flags & _VALIDATED),
             key,
             _read_column("q", body[entries_at:locations_at]),
             _read_column("Q", body[locations_at:bytes_at]),

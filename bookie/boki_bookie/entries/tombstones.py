@@ -3,7 +3,7 @@
 Ids are never given twice, and ledgers that are deleted together were mostly made together: so a tombstone costs nothing of
 its own, only each run of neighbouring ids does, per day on which they were deleted. Days are counted from 1970-01-01 UTC.
 
-A tombstone may be dropped after some days: what it refuses then, first sight refuses too (the metadata of a deleted ledger
+A tombstone may be dropped after some days: what it refuses then, first validation refuses too (the metadata of a deleted ledger
 names nobody), except for recovery adds, and no recovery is that old.
 """
 

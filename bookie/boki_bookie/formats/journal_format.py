@@ -33,7 +33,7 @@ All integers are little endian. A segment is a file of fixed size, zero-filled o
     | kind | body |
     |---|---|
     | 1 ENTRY  | a BookKeeper entry body: ledger i64 big endian, entry i64 big endian, … |
-    | 2 LEDGER | ledger i64, flags u8 (1 sighted: its metadata named this bookie), zero 3 B, master key 20 B |
+    | 2 LEDGER | ledger i64, flags u8 (1 validated: its metadata named this bookie), zero 3 B, master key 20 B |
     | 3 FENCE  | ledger i64 |
     | 4 TOMBSTONE | ledger i64, day u32 (since 1970, UTC) on which it was deleted: as if it had never been here, and never again |
     | 5 LAC | an explicit LAC as its writer sent it: ledger i64 big endian, LAC i64 big endian, digest |
@@ -95,7 +95,7 @@ JOINED_BODY_BYTES: Final = 8_192
 """On average, up to which bodies of a group are copied into one buffer: cheaper than to hand each to the system."""
 NO_SUMS: Final[Mapping[int, int]] = {}
 _ZEROS: Final = bytes(PAGE_BYTES)
-_SIGHTED: Final = 1
+_VALIDATED: Final = 1
 
 crc32c = _crc32c.crc32c
 
@@ -148,7 +148,7 @@ class LedgerRecord(NamedTuple):
     """Body of a LEDGER record."""
 
     ledger_id: int
-    sighted: bool
+    validated: bool
     master_key: bytes
 
 
@@ -230,7 +230,7 @@ def group_bytes(record_bytes: int) -> int:
 
 
 def encode_ledger(record: LedgerRecord) -> bytes:
-    return _LEDGER_BODY.pack(record.ledger_id, _SIGHTED if record.sighted else 0, record.master_key)
+    return _LEDGER_BODY.pack(record.ledger_id, _VALIDATED if record.validated else 0, record.master_key)
 
 
 def encode_fence(ledger_id: int) -> bytes:
@@ -250,7 +250,7 @@ def encode_emptied(ledger_id: int) -> bytes:
 
 def decode_ledger(body: memoryview) -> LedgerRecord:
     ledger_id, flags, key = _fields(_LEDGER_BODY, body, "LEDGER")
-    return LedgerRecord(ledger_id, bool(flags & _SIGHTED), key)
+    return LedgerRecord(ledger_id, bool(flags & _VALIDATED), key)
 
 
 def decode_fence(body: memoryview) -> int:

@@ -14,10 +14,10 @@ readable (`salvage`). It then holds less than it acknowledged, so its negatives 
     | question in limbo                                  | answer                                                   |
     |----------------------------------------------------|----------------------------------------------------------|
     | an entry that is held                               | the entry                                                |
-    | one that is not held, or the last entry, or the LAC | unknown, unless this ledger was sighted since and is not listed |
+    | one that is not held, or the last entry, or the LAC | unknown, unless this ledger was validated since and is not listed |
     | normal add of a listed, fenced ledger               | FENCED; recovery adds are taken                          |
 
-Nothing that was salvaged counts as sighted. So a ledger that is sighted and not listed was made after the salvage, and what
+Nothing that was salvaged counts as validated. So a ledger that is validated and not listed was made after the salvage, and what
 this bookie says of it is certain.
 
 A ledger leaves the list when its metadata is gone, or CLOSED and every entry that its write sets put here is held. When the

@@ -1,23 +1,23 @@
 """What a bookie answers to an add and to a fencing request, as tables over the state of one ledger. Pure.
 
-    | add              | unknown ledger | other key    | fenced | not sighted | read-only | else  |
+    | add              | unknown ledger | other key    | fenced | not validated | read-only | else  |
     |------------------|----------------|--------------|--------|-------------|-----------|-------|
-    | normal           | SIGHT          | UNAUTHORIZED | FENCED | SIGHT       | READ_ONLY | STORE |
+    | normal           | VALIDATE       | UNAUTHORIZED | FENCED | VALIDATE    | READ_ONLY | STORE |
     | recovery         | STORE          | UNAUTHORIZED | STORE  | STORE       | STORE     | STORE |
 
     | fencing request  | unknown ledger | other key    | fenced         | else  |
     |------------------|----------------|--------------|----------------|-------|
     |                  | CREATE_FENCED  | UNAUTHORIZED | ALREADY_FENCED | FENCE |
 
-Columns are asked from the second on, left to right; an unknown ledger has no key, is not fenced and not sighted, so its
+Columns are asked from the second on, left to right; an unknown ledger has no key, is not fenced and not validated, so its
 first column only says what it comes to. A read-only bookie refuses a new ledger's normal add before it asks the metadata.
 
 - **Whatever a fencing request is answered, the answer leaves only after the fence is durable** (also for ALREADY_FENCED:
   its record may still be on the way). That is `storage`'s part.
 - A wrong key does not fence. Keys are compared in constant time and never logged.
-- *Sighted*: the metadata of the ledger once named this bookie and OPEN. Without that, a normal add could come from a
-  writer whose ledger was recovered and closed while this disk did not exist (first sight, DESIGN §4 rule 5). Recovery adds
-  and repairs do not count as sight.
+- *Validated*: the metadata of the ledger once named this bookie and OPEN. Without that, a normal add could come from a
+  writer whose ledger was recovered and closed while this disk did not exist (first validation, DESIGN §4 rule 5). Recovery adds
+  and repairs do not validate it.
 
 **A repeated add** of an entry that is held is accepted when it is the same entry: writers resend, recoverers write back.
 A recoverer sends the payload it read under its own LAC, so header and digest may differ; ledger, entry, cumulative length
@@ -51,7 +51,7 @@ class AddVerdict(IntEnum):
     """What to do with an add; the refusals are numbered as their wire status."""
 
     STORE = 0
-    SIGHT = 1
+    VALIDATE = 1
     BAD_REQUEST = V2Status.BAD_REQUEST
     UNAUTHORIZED = V2Status.UNAUTHORIZED
     FENCED = V2Status.FENCED
@@ -75,7 +75,7 @@ class Repeat(Enum):
 
 
 def decide_add(
-    held_key: bytes | None, master_key: bytes, *, fenced: bool, sighted: bool, recovery: bool, read_only: bool
+    held_key: bytes | None, master_key: bytes, *, fenced: bool, validated: bool, recovery: bool, read_only: bool
 ) -> AddVerdict:
     """The first table; `held_key` is None for an unknown ledger."""
     if held_key is not None and not hmac.compare_digest(held_key, master_key):
@@ -86,7 +86,7 @@ def decide_add(
         return AddVerdict.FENCED
     if read_only:
         return AddVerdict.READ_ONLY
-    return AddVerdict.STORE if sighted else AddVerdict.SIGHT
+    return AddVerdict.STORE if validated else AddVerdict.VALIDATE
 
 
 def decide_fence(held_key: bytes | None, master_key: bytes, *, fenced: bool) -> FenceVerdict:

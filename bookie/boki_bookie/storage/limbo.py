@@ -27,7 +27,7 @@ from typing import Final
 
 import crc32c as _crc32c
 
-from boki_bookie.storage.waiting_adds import Sight
+from boki_bookie.storage.waiting_adds import Validate
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, VersionMismatch
 from boki_common.runtime.ports import Disk
@@ -95,9 +95,9 @@ class Limbo:
         """What is listed, ascending."""
         return sorted(self._ledgers)
 
-    def doubts(self, ledger_id: int, *, sighted: bool) -> bool:
-        """Whether a negative about this ledger is *unknown*; `sighted` is that of a ledger that is held, else False."""
-        return not self.is_over and (not sighted or ledger_id in self._ledgers)
+    def doubts(self, ledger_id: int, *, validated: bool) -> bool:
+        """Whether a negative about this ledger is *unknown*; `validated` is that of a ledger that is held, else False."""
+        return not self.is_over and (not validated or ledger_id in self._ledgers)
 
     def fences(self, ledger_id: int) -> bool:
         """Whether normal adds are refused though the store knows nothing of it."""
@@ -126,17 +126,17 @@ class Limbo:
         self._ledgers = dict(ledgers)
 
 
-class LimboSight:
-    """First sight in front of a store in limbo: a listed, fenced ledger takes no normal add, whatever was lost."""
+class LimboValidation:
+    """First validation in front of a store in limbo: a listed, fenced ledger takes no normal add, whatever was lost."""
 
-    def __init__(self, limbo: Limbo, sight: Sight) -> None:
+    def __init__(self, limbo: Limbo, validate: Validate) -> None:
         self._limbo = limbo
-        self._sight = sight
+        self._validate = validate
 
     async def __call__(self, ledger_id: int) -> V2Status:
         if self._limbo.fences(ledger_id):
             return V2Status.FENCED
-        return await self._sight(ledger_id)
+        return await self._validate(ledger_id)
 
 
 def _encode(bookie_id: bytes, ledgers: Mapping[int, bool]) -> bytes:

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple, Protocol
 from boki_bookie.begin.salvage import salvage_store
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.limbo_rules import Doubt, is_proven, judge_lost, missing_entries, names
-from boki_bookie.storage.limbo import Limbo, LimboSight
+from boki_bookie.storage.limbo import Limbo, LimboValidation
 from boki_bookie.storage.storage import Storage
-from boki_bookie.storage.waiting_adds import Sight
+from boki_bookie.storage.waiting_adds import Validate
 from boki_common.bookkeeper.digests import master_key
 from boki_common.bookkeeper.layout import LedgerLayout, cookie_path, list_ledgers
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
@@ -38,7 +38,7 @@ READS_AT_ONCE: Final = 64
 
 _log = get_logger("bookie")
 
-OpenStorage = Callable[[Sight], Awaitable[Storage]]
+OpenStorage = Callable[[Validate], Awaitable[Storage]]
 """Opens the store of a directory, with this in front of first adds."""
 Owns = Callable[[int], bool]
 """Whether a ledger lies in this directory of the bookie."""
@@ -67,7 +67,7 @@ async def open_or_salvage(
     bookie: Named,
     metadata: MetadataStore,
     *,
-    sight: Sight,
+    validate: Validate,
     open_storage: OpenStorage,
     rng: Random,
     settings: BookieSettings,
@@ -86,7 +86,7 @@ async def open_or_salvage(
         if is_older_copy:
             raise CorruptData(f"{disk.describe()} is an older copy of what served last", path=disk.describe())
         limbo = await Limbo.load(disk, bookie.raw)
-        storage = await open_storage(sight if limbo is None else LimboSight(limbo, sight))
+        storage = await open_storage(validate if limbo is None else LimboValidation(limbo, validate))
     except (CorruptData, DiskFailed) as damage:
         if not settings.salvage:
             raise
@@ -102,7 +102,7 @@ async def open_or_salvage(
             may_stay_open=lambda ledger_id: found.listed.get(ledger_id) is False,
         )
         _log.warning("salvaged; in limbo until it is repaired", place=disk.describe(), **salvaged._asdict())
-        storage = await open_storage(LimboSight(limbo, sight))
+        storage = await open_storage(LimboValidation(limbo, validate))
     storage.limbo = limbo
     return storage
 

@@ -14,7 +14,7 @@ Back-pressure, by the bytes in the write cache (`write_cache_bytes`):
 A full disk makes the bookie *read-only*: normal adds are refused, reads, fences and recovery adds go on in what is left of
 the journal and of the reserve. It ends by itself when there is space again.
 
-*First sight*: a normal add of a ledger that is not sighted waits, unstored, until `sight` answered for the ledger.
+*First validation*: a normal add of a ledger that is not validated waits, unstored, until `validate` answered for the ledger.
 
 A ledger that garbage collection deleted leaves a tombstone: no add, no fence and no LAC makes it again.
 
@@ -46,7 +46,7 @@ from boki_bookie.space.garbage_collection import GarbageCollector, GcState
 from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.fence_rules import AddVerdict, FenceVerdict, decide_add, decide_fence
 from boki_bookie.storage.storage_reads import StorageReads
-from boki_bookie.storage.waiting_adds import AddAnswers, RepeatedAdds, Sight, UnsightedAdds
+from boki_bookie.storage.waiting_adds import AddAnswers, RepeatedAdds, UnvalidatedAdds, Validate
 from boki_common.background_tasks import BackgroundTasks
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import AddRequest, AddRun
@@ -72,7 +72,7 @@ class Storage(StorageReads):
         disk: Disk,
         checkpointer: Checkpointer,
         journal: Journal,
-        sight: Sight,
+        validate: Validate,
         settings: BookieSettings,
         metrics: Metrics,
         digests: LedgerDigests | None = None,
@@ -96,7 +96,7 @@ class Storage(StorageReads):
         self._digests = digests
         self._closing = False
         self._tasks = BackgroundTasks()
-        self._unsighted = UnsightedAdds(self, sight, settings, self._tasks)
+        self._unvalidated = UnvalidatedAdds(self, validate, settings, self._tasks)
         self._repeats = RepeatedAdds(self, self._ledgers, self.load, self._tasks)
         self._checkpoints = CheckpointLoop(self, checkpointer, journal, pace, settings, metrics)
         journal.failed.add_done_callback(self._journal_failed)
@@ -155,7 +155,7 @@ class Storage(StorageReads):
         disk: Disk,
         bookie_id: bytes,
         *,
-        sight: Sight,
+        validate: Validate,
         rng: Random,
         settings: BookieSettings,
         metrics: Metrics,
@@ -182,7 +182,7 @@ class Storage(StorageReads):
         end = await replay.verify()
         if end.torn:
             _log.info("dropped an incomplete group at the end of the journal, as a crash leaves it", found=end.torn)
-        await replay.settle_end(end)
+        await replay.repair_end(end)
         await replay_journal(replay, checkpointer, write_cache_bytes=settings.write_cache_bytes)
         journal = Journal(files, settings, metrics)
         older = [generation for generation in generations if generation <= end.generation]
@@ -195,7 +195,7 @@ class Storage(StorageReads):
         except BaseException:
             await journal.close()
             raise
-        storage = cls(disk, checkpointer, journal, sight, settings, metrics, digests)
+        storage = cls(disk, checkpointer, journal, validate, settings, metrics, digests)
         await storage._begin_collecting(facts, clock, rng, metrics, may_fill=full is None)
         if full is not None:
             storage.met_full_disk(full)
@@ -247,19 +247,19 @@ class Storage(StorageReads):
             None if ledger is None else ledger.master_key,
             request.master_key,
             fenced=ledger is not None and ledger.fenced,
-            sighted=ledger is not None and ledger.sighted,
+            validated=ledger is not None and ledger.validated,
             recovery=request.recovery,
             read_only=self.read_only,
         )
         if verdict is not AddVerdict.STORE:
-            return self._unsighted.wait(request, answers) if verdict is AddVerdict.SIGHT else V2Status(verdict)
+            return self._unvalidated.wait(request, answers) if verdict is AddVerdict.VALIDATE else V2Status(verdict)
         if self._index.cached_bytes >= self._cache_limit:
             return V2Status.TOO_MANY_REQUESTS
         if self._digests is not None and not self._digests.matches(request.ledger_id, request.body):
             return V2Status.BAD_REQUEST
         try:
             if ledger is None:
-                ledger = self._create(request.ledger_id, request.master_key, sighted=False)
+                ledger = self._create(request.ledger_id, request.master_key, validated=False)
             if ledger.holds(request.entry_id):
                 return self._repeats.judge(ledger, request, answers)
             self.journal.append(_ENTRY, request.body)
@@ -285,7 +285,7 @@ class Storage(StorageReads):
             ledger.master_key,
             run.master_key,
             fenced=ledger.fenced,
-            sighted=ledger.sighted,
+            validated=ledger.validated,
             recovery=run.recovery,
             read_only=self.read_only,
         )
@@ -342,24 +342,24 @@ class Storage(StorageReads):
         else:
             done(error)
 
-    def _create(self, ledger_id: int, master_key: bytes, *, sighted: bool) -> Ledger:
-        self.journal.append(RecordKind.LEDGER, encode_ledger(LedgerRecord(ledger_id, sighted, master_key)))
+    def _create(self, ledger_id: int, master_key: bytes, *, validated: bool) -> Ledger:
+        self.journal.append(RecordKind.LEDGER, encode_ledger(LedgerRecord(ledger_id, validated, master_key)))
         ledger = self._index.create(ledger_id, master_key)
-        ledger.sighted = sighted
+        ledger.validated = validated
         return ledger
 
-    def note_sight(self, ledger_id: int, master_key: bytes) -> V2Status:
+    def note_validated(self, ledger_id: int, master_key: bytes) -> V2Status:
         """Notes that the metadata named this bookie; the journal keeps the note, so it is not asked again."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None and ledger_id in self._tombstones:
             return V2Status.FENCED
         try:
             if ledger is None:
-                self._create(ledger_id, master_key, sighted=True)
-            elif not ledger.sighted:
+                self._create(ledger_id, master_key, validated=True)
+            elif not ledger.validated:
                 record = LedgerRecord(ledger_id, True, ledger.master_key)
                 self.journal.append(RecordKind.LEDGER, encode_ledger(record))
-                ledger.sighted = True
+                ledger.validated = True
                 self._index.touch(ledger)
         except Overloaded:
             return V2Status.TOO_MANY_REQUESTS
@@ -391,7 +391,7 @@ class Storage(StorageReads):
             return V2Status.OK
         try:
             if ledger is None:
-                ledger = self._create(ledger_id, master_key, sighted=False)
+                ledger = self._create(ledger_id, master_key, validated=False)
             self.journal.append(RecordKind.FENCE, encode_fence(ledger_id))
         except Overloaded:
             return V2Status.TOO_MANY_REQUESTS
@@ -420,7 +420,7 @@ class Storage(StorageReads):
             return V2Status.NO_LEDGER
         try:
             if ledger is None:
-                ledger = self._create(ledger_id, master_key, sighted=False)
+                ledger = self._create(ledger_id, master_key, validated=False)
             if int.from_bytes(body[8:16], "big", signed=True) > ledger.lac:
                 self.journal.append(RecordKind.LAC, body)
                 ledger.note_lac(body)

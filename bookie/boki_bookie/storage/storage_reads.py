@@ -152,7 +152,7 @@ class StorageReads:
         if self.limbo is None:
             return False
         ledger = self._ledgers.get(ledger_id)
-        return self.limbo.doubts(ledger_id, sighted=ledger is not None and ledger.sighted)
+        return self.limbo.doubts(ledger_id, validated=ledger is not None and ledger.validated)
 
     def held_entries(self, ledger_id: int) -> list[int] | None:
         """Every entry held, ascending; None for an unknown ledger."""

@@ -1,6 +1,6 @@
-"""Adds that cannot be answered in the turn they came in: those that wait for first sight, and repeats of stored entries.
+"""Adds that cannot be answered in the turn they came in: those that wait for first validation, and repeats of stored entries.
 
-*First sight*: a normal add of a ledger that is not sighted waits, unstored, until `sight` answered for its ledger; then it
+*First validation*: a normal add of a ledger that is not validated waits, unstored, until `validate` answered for its ledger; then it
 is added like any other. One question per ledger, however many adds wait for it.
 
 *Repeats*: an add of an entry that the entry log holds is compared with what is read from there; whether a repeat is
@@ -30,7 +30,7 @@ from boki_common.logs import get_logger
 
 _REPEATS_AT_ONCE: Final = 256
 
-Sight = Callable[[int], Awaitable[V2Status]]
+Validate = Callable[[int], Awaitable[V2Status]]
 """OK when the metadata of the ledger names this bookie and OPEN, else how its normal adds are answered."""
 
 Load = Callable[[Sequence[tuple[int, Place]]], Awaitable[list[memoryview | StorageError]]]
@@ -46,11 +46,11 @@ class AddAnswers(Protocol):
 
 
 class AddsAgain(Protocol):
-    """What is done with adds whose ledger was sighted: a storage."""
+    """What is done with adds whose ledger was validated: a storage."""
 
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None: ...
 
-    def note_sight(self, ledger_id: int, master_key: bytes) -> V2Status: ...
+    def note_validated(self, ledger_id: int, master_key: bytes) -> V2Status: ...
 
     def when_durable(self, done: Callable[[BokiError | None], None]) -> bool: ...
 
@@ -63,12 +63,14 @@ class Replaces(Protocol):
     def when_durable(self, done: Callable[[BokiError | None], None]) -> bool: ...
 
 
-class UnsightedAdds:
+class UnvalidatedAdds:
     """Adds of ledgers whose metadata is being read."""
 
-    def __init__(self, storage: AddsAgain, sight: Sight, settings: BookieSettings, tasks: BackgroundTasks) -> None:
+    def __init__(
+        self, storage: AddsAgain, validate: Validate, settings: BookieSettings, tasks: BackgroundTasks
+    ) -> None:
         self._storage = storage
-        self._sight = sight
+        self._validate = validate
         self._bytes_limit = settings.sight_waiting_bytes
         self._tasks = tasks
         self._waiting: dict[int, list[tuple[AddRequest, AddAnswers]]] = {}
@@ -84,18 +86,18 @@ class UnsightedAdds:
             if len(self._waiting) >= limits.BOOKIE_LEDGERS_LOOKED_UP:
                 return V2Status.TOO_MANY_REQUESTS
             waiting = self._waiting[request.ledger_id] = []
-            self._tasks.spawn(self._look(request.ledger_id), "bookie first sight")
+            self._tasks.spawn(self._look(request.ledger_id), "bookie first validation")
         self._bytes += size
         waiting.append((request, answers))
         return None
 
     async def _look(self, ledger_id: int) -> None:
         storage = self._storage
-        status = await self._sight(ledger_id)
+        status = await self._validate(ledger_id)
         waiting = self._waiting.pop(ledger_id)
         self._bytes -= sum(len(request.body) for request, _ in waiting)
         if status is V2Status.OK:
-            status = storage.note_sight(ledger_id, waiting[0][0].master_key)
+            status = storage.note_validated(ledger_id, waiting[0][0].master_key)
         accepted: list[tuple[AddRequest, AddAnswers]] = []
         for request, answers in waiting:
             result = storage.add(request, answers) if status is V2Status.OK else status

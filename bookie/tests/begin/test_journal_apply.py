@@ -60,7 +60,7 @@ def test_applying_a_record_twice_changes_nothing(world: Any) -> None:
         apply(index, RecordKind.ENTRY, entry)
         apply(index, RecordKind.FENCE, memoryview(encode_fence(1)))
     ledger = index.ledgers[1]
-    assert (ledger.sighted, ledger.fenced, ledger.last_entry, len(ledger.fresh)) == (True, True, 0, 1)
+    assert (ledger.validated, ledger.fenced, ledger.last_entry, len(ledger.fresh)) == (True, True, 0, 1)
     assert index.cut() == [ledger]
 
 

@@ -43,7 +43,7 @@ class Journal:
         replay = JournalReplay(
             self.disk, self.files, await self.files.find(), first_generation=generation, first_group=group
         )
-        await replay.settle_end(await replay.verify())
+        await replay.repair_end(await replay.verify())
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def sent(world: Any, *entries: int) -> dict[tuple[int, int], bytes]:
     }
 
 
-async def test_a_whole_store_keeps_everything_is_fenced_and_unsighted(world: Any, damaged: MemoryDisk) -> None:
+async def test_a_whole_store_keeps_everything_is_fenced_and_unvalidated(world: Any, damaged: MemoryDisk) -> None:
     await salvage(world, damaged, open_ledgers=(2,))
     storage = await world.open(damaged)
     assert await held(world, storage) == sent(world, *STORED, *JOURNALED)

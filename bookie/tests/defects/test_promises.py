@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from boki_bookie.entries.checkpoint import Checkpointer
-from boki_bookie.entries.sight import FirstSight
+from boki_bookie.entries.validation import LedgerValidation
 from boki_bookie.journal.journal import JournalPosition
 from boki_common import logs
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -42,18 +42,18 @@ async def test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_t
     the first normal add of a ledger only if the metadata names it."""
     await world.ledger(7, OLD, state, others=["33333333-0000-4000-8000-000000000000"])
     for seed in (1, 2):
-        storage = await world.open(disk, sight=FirstSight(world.store, NEW, world.settings))
+        storage = await world.open(disk, validate=LedgerValidation(world.store, NEW, world.settings))
         for entry_id in (5, 0):
             assert await world.put(storage, world.add(7, entry_id)) == [V2Status.FENCED]
         assert storage.look_up(7, -1).status is V2Status.NO_LEDGER, "nothing was kept of it"
         assert await world.put(storage, world.add(7, 5, recovery=True)) == [V2Status.OK]
-        assert await world.put(storage, world.add(7, 6)) == [V2Status.FENCED], "what recovery brought is no sight"
+        assert await world.put(storage, world.add(7, 6)) == [V2Status.FENCED], "what recovery brought is no validation"
         disk = MemoryDisk() if seed == 1 else disk
 
 
 async def test_a_writer_of_a_deleted_ledger_cannot_make_it_again(world: Any, disk: MemoryDisk) -> None:
     """apache/bookkeeper#4462: after collection the first add of a stale writer made the ledger anew, unfenced."""
-    storage = await world.open(disk, sight=FirstSight(world.store, NEW, world.settings))
+    storage = await world.open(disk, validate=LedgerValidation(world.store, NEW, world.settings))
     assert await world.put(storage, *(world.add(7, entry_id) for entry_id in range(3))) == [V2Status.FENCED] * 3
     assert storage.look_up(7, -1).status is V2Status.NO_LEDGER
 
@@ -69,7 +69,7 @@ async def test_a_writer_of_a_deleted_ledger_cannot_make_it_again(world: Any, dis
 @given(seed=st.integers(0, 2**32))
 def test_no_normal_add_is_acknowledged_that_an_answered_fence_has_not_seen(seed: int) -> None:
     """apache/bookkeeper#4701: add and fence locked two objects of one ledger, and an entry was acknowledged after the fence
-    had answered a lower LAC. Adds, sights, flushes, checkpoints and a fence in any order."""
+    had answered a lower LAC. Adds, validations, flushes, checkpoints and a fence in any order."""
     asyncio.run(fence_among_adds(seed))
 
 
@@ -80,11 +80,11 @@ async def fence_among_adds(seed: int) -> None:
     disk = MemoryDisk()
     look = asyncio.Event()
 
-    async def sight(ledger_id: int) -> V2Status:
+    async def validate(ledger_id: int) -> V2Status:
         await look.wait()
         return V2Status.OK
 
-    storage = await world.open(disk, sight=sight)
+    storage = await world.open(disk, validate=validate)
     adds: dict[int, asyncio.Future[V2Status]] = {}
     seen: set[int] = set()
     fence_at = draw.randrange(2, 14)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.entries.ledger_digests import LedgerDigests, matcher_of
-from boki_bookie.entries.sight import FirstSight
+from boki_bookie.entries.validation import LedgerValidation
 from boki_bookie.storage import storage as storage_module
 from boki_bookie.storage.storage import Storage
 from boki_common import limits
@@ -45,17 +45,17 @@ def test_which_digests_are_checked(world: Any, kind: str, checked: Any, refused:
 
 
 class Checked:
-    """A storage with digests and a first sight that reads the world's metadata."""
+    """A storage with digests and a first validation that reads the world's metadata."""
 
     def __init__(self, world: Any, disk: MemoryDisk) -> None:
         self.metrics = Metrics()
         self.digests = LedgerDigests(world.store, "crc", self.metrics)
-        self._sight = FirstSight(world.store, "me", world.settings, digests=self.digests)
+        self._validate = LedgerValidation(world.store, "me", world.settings, digests=self.digests)
         self._world = world
         self._disk = disk
 
     async def open(self) -> Storage:
-        opened = await self._world.open(self._disk, sight=self._sight, digests=self.digests)
+        opened = await self._world.open(self._disk, validate=self._validate, digests=self.digests)
         assert isinstance(opened, Storage)
         return opened
 

@@ -33,9 +33,9 @@ def ledgers(
     model: dict[int, tuple[bool, bool, list[int]]],
 ) -> list[tuple[Ledger, tuple[list[int], list[int], list[int]]]]:
     made = []
-    for ledger_id, (fenced, sighted, entries) in model.items():
+    for ledger_id, (fenced, validated, entries) in model.items():
         ledger = Ledger(ledger_id, ledger_id.to_bytes(20, "big"))
-        ledger.fenced, ledger.sighted = fenced, sighted
+        ledger.fenced, ledger.validated = fenced, validated
         ordered = sorted(entries)
         made.append((ledger, (ordered, [entry * 3 + 1 for entry in ordered], [entry % 2**32 for entry in ordered])))
     return made
@@ -50,8 +50,8 @@ def test_blocks_come_back(model: dict[int, tuple[bool, bool, list[int]]]) -> Non
         assert update.master_key == update.ledger_id.to_bytes(20, "big")
         assert list(update.locations) == [entry * 3 + 1 for entry in update.entries]
         assert list(update.body_bytes) == [entry % 2**32 for entry in update.entries]
-        found[update.ledger_id] = update.fenced, update.sighted, list(update.entries)
-    assert found == {key: (fenced, sighted, sorted(entries)) for key, (fenced, sighted, entries) in model.items()}
+        found[update.ledger_id] = update.fenced, update.validated, list(update.entries)
+    assert found == {key: (fenced, validated, sorted(entries)) for key, (fenced, validated, entries) in model.items()}
 
 
 def test_large_contents_become_several_blocks() -> None:

@@ -206,8 +206,8 @@ def test_another_version_is_named() -> None:
 
 
 @given(st.integers(0, 2**62), st.booleans(), st.binary(min_size=20, max_size=20))
-def test_small_bodies(ledger_id: int, sighted: bool, key: bytes) -> None:
-    record = LedgerRecord(ledger_id, sighted, key)
+def test_small_bodies(ledger_id: int, validated: bool, key: bytes) -> None:
+    record = LedgerRecord(ledger_id, validated, key)
     assert decode_ledger(memoryview(encode_ledger(record))) == record
     assert decode_fence(memoryview(encode_fence(ledger_id))) == ledger_id
     assert RecordKind.FENCE.value == 3

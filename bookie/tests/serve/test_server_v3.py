@@ -313,7 +313,7 @@ async def test_bookie_info_tells_what_was_asked(served: Served, disk: MemoryDisk
 
 
 async def test_first_sight_and_repeats_answer_with_the_number_of_their_request(served: Served) -> None:
-    served.world.sights[5] = V2Status.FENCED
+    served.world.validations[5] = V2Status.FENCED
     client = await served.connect()
     assert await client.ask(served.add(11, 5, 0)) == AddResponse(11, V2Status.FENCED, 5, 0)
     await client.ask(served.add(12, 1, 0))

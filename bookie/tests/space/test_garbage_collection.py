@@ -79,16 +79,16 @@ class TestDeletedLedgers:
             assert life.ledger_count == 0
         assert world.looks == [1], "nobody has to ask the metadata"
 
-    async def test_go_while_their_first_adds_wait_for_sight(self, collected: Any, disk: MemoryDisk) -> None:
+    async def test_go_while_their_first_adds_wait_for_validation(self, collected: Any, disk: MemoryDisk) -> None:
         """TestFencing.testConcurrentFenceAndDeleteLedger: the add is refused, not stored anew."""
         world = collected.world
         gate = asyncio.Event()
 
-        async def sight(ledger_id: int) -> V2Status:
+        async def validate(ledger_id: int) -> V2Status:
             await gate.wait()
             return OK
 
-        storage = await world.open(disk, collected.settings, sight=sight, facts=collected.facts, clock=collected)
+        storage = await world.open(disk, collected.settings, validate=validate, facts=collected.facts, clock=collected)
         assert await world.fence(storage, 2) is OK
         await world.put(storage, world.add(1, 0, recovery=True))
         waiting = world.submit(storage, world.add(1, 1))
@@ -138,8 +138,10 @@ class TestDeletedLedgers:
         assert (await storage.collect_garbage()).tombstones == 1
         collected.today += 1
         assert (await storage.collect_garbage()).tombstones == 0
-        collected.world.sights[1] = FENCED
-        assert await collected.world.put(storage, collected.world.add(1, 1)) == [FENCED], "first sight refuses it now"
+        collected.world.validations[1] = FENCED
+        assert await collected.world.put(storage, collected.world.add(1, 1)) == [FENCED], (
+            "first validation refuses it now"
+        )
 
 
 class TestNothingIsDeleted:

@@ -24,11 +24,11 @@ OTHER = bytes(19) + b"x"
 
 
 @pytest.mark.parametrize(
-    ("held", "fenced", "sighted", "recovery", "read_only"),
+    ("held", "fenced", "validated", "recovery", "read_only"),
     list(itertools.product([None, KEY, OTHER], *[[False, True]] * 4)),
 )
-def test_adds(held: bytes | None, fenced: bool, sighted: bool, recovery: bool, read_only: bool) -> None:
-    verdict = decide_add(held, KEY, fenced=fenced, sighted=sighted, recovery=recovery, read_only=read_only)
+def test_adds(held: bytes | None, fenced: bool, validated: bool, recovery: bool, read_only: bool) -> None:
+    verdict = decide_add(held, KEY, fenced=fenced, validated=validated, recovery=recovery, read_only=read_only)
     if held == OTHER:
         assert verdict is AddVerdict.UNAUTHORIZED
     elif recovery:
@@ -38,7 +38,7 @@ def test_adds(held: bytes | None, fenced: bool, sighted: bool, recovery: bool, r
     elif read_only:
         assert verdict is AddVerdict.READ_ONLY
     else:
-        assert verdict is (AddVerdict.STORE if sighted else AddVerdict.SIGHT)
+        assert verdict is (AddVerdict.STORE if validated else AddVerdict.VALIDATE)
 
 
 @pytest.mark.parametrize("fenced", [False, True])

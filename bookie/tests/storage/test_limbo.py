@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from boki_bookie.storage.limbo import COPY_NAME, LIMBO_NAME, Limbo, LimboSight
+from boki_bookie.storage.limbo import COPY_NAME, LIMBO_NAME, Limbo, LimboValidation
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, VersionMismatch
@@ -30,7 +30,7 @@ async def test_the_list_comes_back_until_it_is_cleared(world: Any, disk: MemoryD
     await again.clear([5, 7])
     assert not again.is_over
     await again.end()
-    assert not again.doubts(5, sighted=False)
+    assert not again.doubts(5, validated=False)
     assert await Limbo.load(disk, world.raw_id) is None
 
 
@@ -90,7 +90,7 @@ async def in_limbo(world: Any, disk: MemoryDisk, listed: dict[int, bool]) -> Sto
     if not disk.all_names():
         await world.format(disk)
     limbo = await Limbo.load(disk, world.raw_id) or await Limbo.begin(disk, world.raw_id, listed)
-    storage: Storage = await world.open(disk, sight=LimboSight(limbo, world.sight))
+    storage: Storage = await world.open(disk, validate=LimboValidation(limbo, world.validate))
     storage.limbo = limbo
     return storage
 
@@ -148,7 +148,7 @@ async def test_limbo_survives_restarts_until_it_ends(world: Any, disk: MemoryDis
         assert await world.read(storage, 9, 1) is V2Status.NO_ENTRY
     assert storage.limbo is not None
     await storage.limbo.clear([1])
-    assert await world.read(storage, 1, 1) is V2Status.UNKNOWN_LEDGER_STATE, "not sighted since"
+    assert await world.read(storage, 1, 1) is V2Status.UNKNOWN_LEDGER_STATE, "not validated since"
     await storage.limbo.end()
     assert await world.read(storage, 1, 1) is V2Status.NO_ENTRY
     assert await world.read(storage, 2, 0) is V2Status.NO_LEDGER

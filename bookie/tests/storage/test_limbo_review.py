@@ -10,7 +10,7 @@ import pytest
 
 from boki_bookie.begin.identity import Identity
 from boki_bookie.entries.checkpoint import MARK_NAME
-from boki_bookie.entries.sight import FirstSight
+from boki_bookie.entries.validation import LedgerValidation
 from boki_bookie.storage.limbo import COPY_NAME, LIMBO_NAME
 from boki_bookie.storage.limbo_review import LimboReview, open_or_salvage, survey
 from boki_bookie.storage.storage import Storage
@@ -44,13 +44,13 @@ class Life:
         await self.world.format(self.disk)
 
     async def start(self, *, salvage: bool = False) -> Storage:
-        sight = FirstSight(self.world.store, ME.bookie_id, self.settings)
+        validate = LedgerValidation(self.world.store, ME.bookie_id, self.settings)
         return await open_or_salvage(
             self.disk,
             ME,
             self.world.store,
-            sight=sight,
-            open_storage=lambda sight: self.world.open(self.disk, sight=sight),
+            validate=validate,
+            open_storage=lambda validate: self.world.open(self.disk, validate=validate),
             rng=self.world.seeded(3),
             settings=self.world.tiny(salvage=salvage),
         )

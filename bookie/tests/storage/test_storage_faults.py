@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from boki_bookie.begin.salvage import salvage_store
 from boki_bookie.entries.checkpoint import MARK_NAME
-from boki_bookie.storage.limbo import Limbo, LimboSight
+from boki_bookie.storage.limbo import Limbo, LimboValidation
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CorruptData, DiskFailed, DiskFull, StorageError
@@ -82,7 +82,9 @@ def _small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = world.tiny(write_cache_bytes=64 * KIB, entry_log_bytes=8 * KIB, journal_spare_segments=2)
     monkeypatch.setitem(globals(), "SETTINGS", tiny)
     real = world.open
-    monkeypatch.setattr(world, "open", lambda disk, *, settings=tiny, sight=None: real(disk, settings, sight=sight))
+    monkeypatch.setattr(
+        world, "open", lambda disk, *, settings=tiny, validate=None: real(disk, settings, validate=validate)
+    )
 
 
 async def killed(world: Any) -> tuple[MemoryDisk, Told]:
@@ -134,7 +136,7 @@ async def salvaged(world: Any, disk: MemoryDisk) -> Storage:
         keys=dict.fromkeys((*LEDGERS, LAST), world.key),
         may_stay_open=lambda _: False,
     )
-    storage: Storage = await world.open(disk, sight=LimboSight(limbo, world.sight))
+    storage: Storage = await world.open(disk, validate=LimboValidation(limbo, world.validate))
     storage.limbo = limbo
     return storage
 

@@ -88,7 +88,7 @@ async def test_an_acknowledgement_waits_for_every_directory_that_has_part_of_its
     slow, fast = ledger_of(1), ledger_of(0)
     called: list[object] = []
     for ledger_id in (fast, slow):
-        assert router.storages[directory_of(ledger_id, 3)].note_sight(ledger_id, world.key) is OK
+        assert router.storages[directory_of(ledger_id, 3)].note_validated(ledger_id, world.key) is OK
         assert router.add(world.add(ledger_id, 0), None) is OK  # type: ignore[arg-type]
     router.when_durable(called.append)
     assert router.fence(slow, world.key) is OK

@@ -1,4 +1,4 @@
-"""Adds that are answered later: first sight, and repeats of what is held."""
+"""Adds that are answered later: first validation, and repeats of what is held."""
 
 from __future__ import annotations
 
@@ -181,14 +181,14 @@ async def test_first_sight_is_asked_once_and_remembered(world: Any, disk: Memory
 
 
 async def test_a_ledger_that_does_not_name_us_is_refused_and_leaves_nothing(world: Any, disk: MemoryDisk) -> None:
-    world.sights[1] = V2Status.FENCED
+    world.validations[1] = V2Status.FENCED
     storage = await world.open(disk)
     assert await world.put(storage, world.add(1, 0), world.add(1, 1)) == [V2Status.FENCED] * 2
     assert await world.read(storage, 1, 0) is V2Status.NO_LEDGER
 
 
-async def test_an_entry_that_recovery_or_repair_brought_is_no_sight(world: Any, disk: MemoryDisk) -> None:
-    world.sights[1] = V2Status.FENCED
+async def test_an_entry_that_recovery_or_repair_brought_is_no_validation(world: Any, disk: MemoryDisk) -> None:
+    world.validations[1] = V2Status.FENCED
     storage = await world.open(disk)
     assert await world.put(storage, world.add(1, 0, recovery=True)) == [OK]
     assert await world.put(storage, world.add(1, 1)) == [V2Status.FENCED]
@@ -197,11 +197,11 @@ async def test_an_entry_that_recovery_or_repair_brought_is_no_sight(world: Any, 
 async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: MemoryDisk) -> None:
     gate = asyncio.Event()
 
-    async def sight(ledger_id: int) -> V2Status:
+    async def validate(ledger_id: int) -> V2Status:
         await gate.wait()
         return OK
 
-    storage = await world.open(disk, world.tiny(sight_waiting_bytes=300), sight=sight)
+    storage = await world.open(disk, world.tiny(sight_waiting_bytes=300), validate=validate)
     first = [world.submit(storage, world.add(1, entry, bytes(100))) for entry in range(2)]
     assert await world.submit(storage, world.add(2, 0, bytes(100))) is V2Status.TOO_MANY_REQUESTS
     await turns()
@@ -214,11 +214,11 @@ async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: Memory
 async def test_a_fence_that_comes_while_adds_wait_for_sight_wins(world: Any, disk: MemoryDisk) -> None:
     gate = asyncio.Event()
 
-    async def sight(ledger_id: int) -> V2Status:
+    async def validate(ledger_id: int) -> V2Status:
         await gate.wait()
         return OK
 
-    storage = await world.open(disk, sight=sight)
+    storage = await world.open(disk, validate=validate)
     add = world.submit(storage, world.add(1, 0))
     await turns()
     assert await world.fence(storage, 1) is OK

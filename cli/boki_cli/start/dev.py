@@ -130,7 +130,7 @@ async def serve(
         assert engine.role is not None
         gateway = await _gateway(stack, parts, settings, engine.role.addresses[0])
         announce(engine.role.addresses, page, gateway)
-        process.settle_garbage()
+        process.freeze_garbage()
         waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([waiting, *fatal], return_when=asyncio.FIRST_COMPLETED)

@@ -118,7 +118,7 @@ async def _run(
                 async with running_gateway(url, settings, shown.metrics, address=address, token=token) as where:
                     waits.clear()
                     announce_role(invocation, "gateway", [where], page)
-                    process.settle_garbage()
+                    process.freeze_garbage()
                     await stop.wait()
                 break
             except Unreachable as error:  # it went away between two calls

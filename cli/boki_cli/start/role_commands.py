@@ -332,7 +332,7 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
         ):
             found.append(role)
             announce_role(invocation, kind, role.addresses, page, role.admin)
-            process.settle_garbage()
+            process.freeze_garbage()
             await _until_failed(role.failed, stop)
         return exit_codes.OK
 

@@ -37,7 +37,7 @@ any more; REUSED decided them for other records; TOO_OLD refuses number 1 of a w
 engine's index covers.
 A row of the writer of 16 zero bytes is about no append. By it an engine says, behind its answer to HELLO and when it changes, that
 `first` bookies take writes, `first seqnum` have to, and `book` others are up and read-only. While fewer take writes than have to, an SDK
-refuses new appends (`intake`); earlier ones pass the row over, and wait.
+refuses new appends (`admission`); earlier ones pass the row over, and wait.
 HELLO's `auth` is the cluster token, or nil; its `role` is "sdk" or "engine", and absent in versions that had none. Only an engine
 may ask for HEADERS and have calls FORWARDED. Who does not show the token that is asked for gets Unauthenticated, and the
 connection ends.

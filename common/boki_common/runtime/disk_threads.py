@@ -1,8 +1,8 @@
 """Threads that make blocking calls for a disk, and how what they return comes back to the event loop. For `posix_disk`.
 
-A *lane* is a queue of calls and the threads that make them, in order where it has one thread. Files that are written durably
-need a lane of their own, so that no file waits for another's flush; but files come and go (a journal segment every 16 MiB),
-and to start a thread blocks the loop for a millisecond. So a file borrows its lane, and gives it back when it is closed.
+An *executor* is a queue of calls and the threads that make them, in order where it has one thread. Files that are written durably
+need an executor of their own, so that no file waits for another's flush; but files come and go (a journal segment every 16 MiB),
+and to start a thread blocks the loop for a millisecond. So a file borrows its executor, and gives it back when it is closed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-LANES_KEPT: Final = 3
-"""Borrowed lanes that stay with a disk when they come back: as many files as a bookie writes at the same time."""
+EXECUTORS_KEPT: Final = 3
+"""Borrowed executors that stay with a disk when they come back: as many files as a bookie writes at the same time."""
 
 _Call = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None], asyncio.AbstractEventLoop]
 
 
-class Lane:
+class Executor:
     """A queue of blocking calls and the threads that make them; results go back to the event loop that asked."""
 
     def __init__(self, name: str, threads: int) -> None:
@@ -59,27 +59,27 @@ class Lane:
             del item, call, future, finished, result, error  # an idle thread keeps no buffers alive
 
 
-class OwnLanes:
-    """Lanes of one thread each, that the files of a disk borrow one after another."""
+class OwnExecutors:
+    """Executors of one thread each, that the files of a disk borrow one after another."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._started = 0
-        self._spare: list[Lane] = []
+        self._spare: list[Executor] = []
 
-    def borrow(self) -> Lane:
-        """A lane that nobody else uses."""
+    def borrow(self) -> Executor:
+        """An executor that nobody else uses."""
         if self._spare:
             return self._spare.pop()
         self._started += 1
-        return Lane(f"{self._name}-{self._started}", 1)
+        return Executor(f"{self._name}-{self._started}", 1)
 
-    def give_back(self, lane: Lane) -> None:
+    def give_back(self, executor: Executor) -> None:
         """Nothing is queued there any more."""
-        if len(self._spare) < LANES_KEPT:
-            self._spare.append(lane)
+        if len(self._spare) < EXECUTORS_KEPT:
+            self._spare.append(executor)
         else:
-            lane.stop()
+            executor.stop()
 
     def stop(self) -> None:
         """Ends the threads of those that are not borrowed."""

@@ -41,7 +41,7 @@ from boki_common.errors import (
 )
 from boki_common.limits import MIB
 from boki_common.runtime.direct_writer import IOV_MAX, AlignedPieces, DirectWriter, write_fully
-from boki_common.runtime.disk_threads import Lane, OwnLanes
+from boki_common.runtime.disk_threads import Executor, OwnExecutors
 from boki_common.runtime.flush_pace import INLINE_FLUSH_S, FlushPace
 from boki_common.runtime.heap import unfilled
 from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer
@@ -114,8 +114,8 @@ class PosixFile:
         path: str,
         descriptor: int,
         direct: DirectWriter | None,
-        shared: Lane,
-        lanes: OwnLanes,
+        shared: Executor,
+        executors: OwnExecutors,
         pace: FlushPace,
         forget: Callable[[PosixFile], None],
     ) -> None:
@@ -124,9 +124,9 @@ class PosixFile:
         self._descriptor = descriptor
         self._direct = direct
         self._shared = shared
-        self._lanes = lanes
+        self._executors = executors
         self._forget = forget
-        self._own: Lane | None = None
+        self._own: Executor | None = None
         self._pace = pace
         self._running = 0
         self._ending: asyncio.Task[None] | None = None
@@ -144,10 +144,10 @@ class PosixFile:
         direct = self._direct
         if direct is not None and not offset % BULK_PAGE_BYTES and not size % BULK_PAGE_BYTES:
             await self._call(
-                self._own_lane(), lambda: self._write_around(direct, offset, buffers, durable), "writing", offset
+                self._own_executor(), lambda: self._write_around(direct, offset, buffers, durable), "writing", offset
             )
         elif durable:
-            await self._call(self._own_lane(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
+            await self._call(self._own_executor(), lambda: self._write_and_flush(offset, buffers), "writing", offset)
         else:
             await self._call(self._shared, lambda: write_fully(self._descriptor, offset, buffers), "writing", offset)
 
@@ -158,7 +158,7 @@ class PosixFile:
                 write_fully(self._descriptor, at, [zeros[: stop - at]])
             os.fdatasync(self._descriptor)
 
-        await self._call(self._own_lane(), fill, "filling", offset)
+        await self._call(self._own_executor(), fill, "filling", offset)
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
         if size > self._pace.inline_bytes or self._closing:
@@ -218,10 +218,10 @@ class PosixFile:
         return await self._call(self._shared, mapped, "mapping")
 
     async def sync(self) -> None:
-        await self._call(self._own_lane(), lambda: os.fdatasync(self._descriptor), "flushing")
+        await self._call(self._own_executor(), lambda: os.fdatasync(self._descriptor), "flushing")
 
     async def truncate(self, size: int) -> None:
-        await self._call(self._own_lane(), lambda: os.ftruncate(self._descriptor, size), "truncating", size)
+        await self._call(self._own_executor(), lambda: os.ftruncate(self._descriptor, size), "truncating", size)
 
     async def close(self) -> None:
         if self._ending is None:
@@ -233,7 +233,7 @@ class PosixFile:
         """A task of its own: a close that is cancelled goes on, and whoever closes the file or its disk again waits for it."""
         await self._idle.wait()
         if self._own is not None:
-            self._lanes.give_back(self._own)
+            self._executors.give_back(self._own)
         await self._shared.submit(self._close_descriptors, _nothing)
         self._forget(self)
 
@@ -242,18 +242,18 @@ class PosixFile:
         if self._direct is not None:
             self._direct.close()
 
-    def _own_lane(self) -> Lane:
+    def _own_executor(self) -> Executor:
         if self._own is None:
-            self._own = self._lanes.borrow()
+            self._own = self._executors.borrow()
         return self._own
 
-    async def _call(self, lane: Lane, call: Callable[[], T], doing: str, offset: int | None = None) -> T:
+    async def _call(self, executor: Executor, call: Callable[[], T], doing: str, offset: int | None = None) -> T:
         if self._closing:
             raise ClosedError(f"{self._path} is closed", path=self._path)
         self._running += 1
         self._idle.clear()
         try:
-            return await lane.submit(call, self._finished)
+            return await executor.submit(call, self._finished)
         except OSError as fault:
             raise storage_error(fault, self._path, doing, offset) from fault
 
@@ -268,8 +268,8 @@ class PosixDisk:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root).absolute()
-        self._shared = Lane("boki-disk", SHARED_THREADS)
-        self._lanes = OwnLanes("boki-disk-own")
+        self._shared = Executor("boki-disk", SHARED_THREADS)
+        self._executors = OwnExecutors("boki-disk-own")
         self._pace = FlushPace()
         self._pieces = AlignedPieces()
         self._files: dict[int, PosixFile] = {}
@@ -279,7 +279,7 @@ class PosixDisk:
     async def open(self, name: str, *, create: bool = False, bulk: bool = False) -> PosixFile:
         path = self._path(name)
         descriptor, direct = await self._call(lambda: self._open_both(path, create, bulk), "opening", path)
-        file = PosixFile(name, str(path), descriptor, direct, self._shared, self._lanes, self._pace, self._forget)
+        file = PosixFile(name, str(path), descriptor, direct, self._shared, self._executors, self._pace, self._forget)
         self._files[id(file)] = file
         return file
 
@@ -387,7 +387,7 @@ class PosixDisk:
         if self._lock is not None:
             descriptor, self._lock = self._lock, None
             await self._shared.submit(lambda: os.close(descriptor), _nothing)
-        self._lanes.stop()
+        self._executors.stop()
         self._shared.stop()
 
     def describe(self, name: str = "") -> str:

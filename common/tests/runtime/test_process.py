@@ -146,6 +146,6 @@ def _collector_restored() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_collector_restored")
 def test_settled_objects_leave_the_collectors_sight() -> None:
-    process.settle_garbage()
+    process.freeze_garbage()
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold()[0] == 50_000

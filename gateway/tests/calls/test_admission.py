@@ -39,18 +39,20 @@ async def body_of(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 async def test_a_body_without_a_length_is_bounded_as_it_comes(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster) as asker:
-        async with asker.http.post(asker.url + RECORDS, data=body_of(b'{"text":', b'"x"}'), headers=JSON) as answer:
+    async with running_gateway(cluster) as requester:
+        async with requester.http.post(
+            requester.url + RECORDS, data=body_of(b'{"text":', b'"x"}'), headers=JSON
+        ) as answer:
             assert answer.status == 201
         parts = body_of(*[b" " * 2**20] * 3)
-        async with asker.http.post(asker.url + RECORDS, data=parts, headers=JSON) as answer:
+        async with requester.http.post(requester.url + RECORDS, data=parts, headers=JSON) as answer:
             assert answer.status == 413
-        assert asker.gateway._parts.admission.body_bytes == 0
+        assert requester.gateway._parts.admission.body_bytes == 0
 
 
 async def test_an_encoded_body_counts_as_the_most_that_it_may_stand_for(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster) as asker:
-        address, admission = asker.gateway.address, asker.gateway._parts.admission
+    async with running_gateway(cluster) as requester:
+        address, admission = requester.gateway.address, requester.gateway._parts.admission
         _, writer = await asyncio.open_connection(address.host, address.port)
         head = f"POST {RECORDS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Encoding: gzip\r\nContent-Length: 100\r\n\r\n".encode())
@@ -61,12 +63,14 @@ async def test_an_encoded_body_counts_as_the_most_that_it_may_stand_for(cluster:
 
 
 async def test_a_bomb_is_refused_where_it_passes_the_limit(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster) as asker:
+    async with running_gateway(cluster) as requester:
         bomb = gzip.compress(bytes(64 * SMALL_BODY))
-        reply = await asker.ask("POST", RECORDS, data=bomb, headers=JSON | {"Content-Encoding": "gzip"})
+        reply = await requester.ask("POST", RECORDS, data=bomb, headers=JSON | {"Content-Encoding": "gzip"})
         assert (reply.status, reply.body["error"]) == (413, "BodyTooLarge")
         fine = gzip.compress(b'{"text": "x"}')
-        assert (await asker.ask("POST", RECORDS, data=fine, headers=JSON | {"Content-Encoding": "gzip"})).status == 201
+        assert (
+            await requester.ask("POST", RECORDS, data=fine, headers=JSON | {"Content-Encoding": "gzip"})
+        ).status == 201
 
 
 async def test_bodies_under_way_are_bounded_together(cluster: MemoryCluster) -> None:
@@ -76,14 +80,14 @@ async def test_bodies_under_way_are_bounded_together(cluster: MemoryCluster) -> 
         yield b"{"
         await never.wait()
 
-    async with running_gateway(cluster, body_bytes=2_500_000) as asker:
-        admission = asker.gateway._parts.admission
-        first = asyncio.ensure_future(asker.http.post(asker.url + RECORDS, data=slow(), headers=JSON))
+    async with running_gateway(cluster, body_bytes=2_500_000) as requester:
+        admission = requester.gateway._parts.admission
+        first = asyncio.ensure_future(requester.http.post(requester.url + RECORDS, data=slow(), headers=JSON))
         while not admission.body_bytes:
             await asyncio.sleep(0)
-        reply = await asker.ask("POST", RECORDS, {"text": "x" * 600_000})
+        reply = await requester.ask("POST", RECORDS, {"text": "x" * 600_000})
         assert (reply.status, reply.body["error"]) == (503, "Overloaded")
-        assert (await asker.ask("POST", RECORDS, {"text": "x" * 300_000})).status == 201
+        assert (await requester.ask("POST", RECORDS, {"text": "x" * 300_000})).status == 201
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         while admission.body_bytes:
@@ -96,8 +100,8 @@ async def test_a_body_that_does_not_end_is_given_up(cluster: MemoryCluster) -> N
         await asyncio.Event().wait()
 
     async with (
-        running_gateway(cluster, call_timeout_s=0.1) as asker,
-        asker.http.post(asker.url + RECORDS, data=slow(), headers=JSON) as answer,
+        running_gateway(cluster, call_timeout_s=0.1) as requester,
+        requester.http.post(requester.url + RECORDS, data=slow(), headers=JSON) as answer,
     ):
         assert answer.status == 408
         assert (await answer.json())["error"] == "BodyIncomplete"

@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 
-async def test_what_is_appended_is_read(asker: Asker) -> None:
-    reply = await asker.ask("POST", "/v1/books/orders/records", {"text": "two apples", "tags": ["user/1", 42]})
+async def test_what_is_appended_is_read(requester: Requester) -> None:
+    reply = await requester.ask("POST", "/v1/books/orders/records", {"text": "two apples", "tags": ["user/1", 42]})
     seqnum = reply.body["seqnum"]
     assert (reply.status, reply.headers["Location"]) == (201, f"/v1/books/orders/records/{seqnum}")
     assert reply.body["position"] == seqnum
-    found = await asker.get(reply.headers["Location"])
+    found = await requester.get(reply.headers["Location"])
     record = found.body["record"]
     assert found.status == 200
     assert record.pop("time_ms") > 0
     assert record == {"seqnum": seqnum, "tags": ["user/1", "~42"], "book": "orders", "data": "dHdvIGFwcGxlcw=="}
-    as_text = (await asker.get(f"/v1/books/orders/records/{seqnum}", encoding="text")).body["record"]
+    as_text = (await requester.get(f"/v1/books/orders/records/{seqnum}", encoding="text")).body["record"]
     assert as_text["text"] == "two apples"
     assert "data" not in as_text
 
 
-async def test_bytes_go_in_and_out_as_base64(asker: Asker) -> None:
+async def test_bytes_go_in_and_out_as_base64(requester: Requester) -> None:
     data = b64encode(bytes(range(256))).decode()
-    appended = await asker.ask("POST", "/v1/books/b/records", {"data": data})
+    appended = await requester.ask("POST", "/v1/books/b/records", {"data": data})
     for encoding in ("base64", "text"):
-        found = await asker.get(f"/v1/books/b/records/{appended.body['seqnum']}", encoding=encoding)
+        found = await requester.get(f"/v1/books/b/records/{appended.body['seqnum']}", encoding=encoding)
         assert found.body["record"]["data"] == data, "what is no UTF-8 stays base64"
 
 
-async def test_next_prev_and_tail(asker: Asker) -> None:
-    one, two, three = [await asker.append("b", text, tag) for text, tag in (("1", "x"), ("2", "y"), ("3", "x"))]
+async def test_next_prev_and_tail(requester: Requester) -> None:
+    one, two, three = [await requester.append("b", text, tag) for text, tag in (("1", "x"), ("2", "y"), ("3", "x"))]
 
     async def seqnum(call: str, **params: str) -> str | None:
-        record = (await asker.get(f"/v1/books/b/records/{call}", **params)).body["record"]
+        record = (await requester.get(f"/v1/books/b/records/{call}", **params)).body["record"]
         return None if record is None else str(record["seqnum"])
 
     assert await seqnum("next") == one
@@ -54,177 +54,177 @@ async def test_next_prev_and_tail(asker: Asker) -> None:
         assert await seqnum("tail", consistency=consistency) == three
 
 
-async def test_pages_of_a_range_follow_each_other(asker: Asker) -> None:
-    seqnums = [await asker.append("b", str(number), "even" if number % 2 == 0 else "odd") for number in range(7)]
+async def test_pages_of_a_range_follow_each_other(requester: Requester) -> None:
+    seqnums = [await requester.append("b", str(number), "even" if number % 2 == 0 else "odd") for number in range(7)]
     found: list[str] = []
     start = "0"
     pages = 0
     while True:
-        page = (await asker.get("/v1/books/b/records", start=start, limit="3")).body
+        page = (await requester.get("/v1/books/b/records", start=start, limit="3")).body
         found += [record["seqnum"] for record in page["records"]]
         start = page["next"]
         pages += 1
         if not page["more"]:
             break
     assert (found, pages) == (seqnums, 3)
-    again = (await asker.get("/v1/books/b/records", start=start)).body
+    again = (await requester.get("/v1/books/b/records", start=start)).body
     assert (again["records"], again["next"], again["more"]) == ([], start, False)
-    some = (await asker.get("/v1/books/b/records", tag="even", start=seqnums[1], stop=seqnums[6])).body
+    some = (await requester.get("/v1/books/b/records", tag="even", start=seqnums[1], stop=seqnums[6])).body
     assert [record["seqnum"] for record in some["records"]] == [seqnums[2], seqnums[4]]
 
 
-async def test_a_long_poll_wakes_with_the_record(asker: Asker) -> None:
+async def test_a_long_poll_wakes_with_the_record(requester: Requester) -> None:
     async def later(path: str, **params: str) -> asyncio.Task[object]:
-        before = asker.gateway._parts.admission.requests
-        waiting = asyncio.ensure_future(asker.get(path, **params))
-        while asker.gateway._parts.admission.requests == before:
+        before = requester.gateway._parts.admission.requests
+        waiting = asyncio.ensure_future(requester.get(path, **params))
+        while requester.gateway._parts.admission.requests == before:
             await asyncio.sleep(0)
         return waiting
 
     for path, name in (("/v1/books/p/records/next", "at_least"), ("/v1/books/p/records", "start")):
-        tail = (await asker.get("/v1/books/p/records/tail")).body["record"]
+        tail = (await requester.get("/v1/books/p/records/tail")).body["record"]
         after = str(int(tail["seqnum"]) + 1) if tail else "0"
         waiting = await later(path, wait="30", **{name: after})
-        seqnum = await asker.append("p", "x")
+        seqnum = await requester.append("p", "x")
         body = (await waiting).body  # type: ignore[attr-defined]
         record = body["record"] if "record" in body else body["records"][0]
         assert record["seqnum"] == seqnum
-    empty = (await asker.get("/v1/books/none/records", wait="0.01")).body
+    empty = (await requester.get("/v1/books/none/records", wait="0.01")).body
     assert (empty["records"], empty["next"], empty["more"]) == ([], "0", False)
 
 
-async def test_many_streams_in_one_request(asker: Asker) -> None:
-    one = await asker.append("b", "1", "x")
-    two = await asker.append("b", "2", "y", "x")
+async def test_many_streams_in_one_request(requester: Requester) -> None:
+    one = await requester.append("b", "1", "x")
+    two = await requester.append("b", "2", "y", "x")
     queries = [{"tag": "x"}, {"tag": "x", "at_most": one}, {"tag": "nobody"}, {}, {"tag": "y", "at_most": int(two)}]
-    found = await asker.ask("POST", "/v1/books/b/records/prev-many", {"queries": queries})
+    found = await requester.ask("POST", "/v1/books/b/records/prev-many", {"queries": queries})
     assert [record and record["seqnum"] for record in found.body["records"]] == [two, one, None, two, two]
 
 
 @pytest.mark.parametrize("kind", ["json", "lines"])
-async def test_a_batch_is_appended_in_order(asker: Asker, kind: str) -> None:
+async def test_a_batch_is_appended_in_order(requester: Requester, kind: str) -> None:
     records = [{"text": "a", "tags": ["x"]}, {"data": "Yg=="}, {"text": "c"}]
     if kind == "json":
-        reply = await asker.ask("POST", "/v1/books/b/records/batch", {"records": records})
+        reply = await requester.ask("POST", "/v1/books/b/records/batch", {"records": records})
     else:
         lines = b'{"text": "a", "tags": ["x"]}\n\n{"data": "Yg=="}\n{"text": "c"}'
         headers = {"Content-Type": "application/x-ndjson"}
-        reply = await asker.ask("POST", "/v1/books/b/records/batch", data=lines, headers=headers)
+        reply = await requester.ask("POST", "/v1/books/b/records/batch", data=lines, headers=headers)
     assert reply.status == 200
-    found = (await asker.get("/v1/books/b/records", encoding="text")).body["records"]
+    found = (await requester.get("/v1/books/b/records", encoding="text")).body["records"]
     assert [record["seqnum"] for record in found] == reply.body["seqnums"]
     assert [record["text"] for record in found] == ["a", "b", "c"]
 
 
-async def test_a_failed_expectation_is_a_conflict_that_names_the_newest(asker: Asker) -> None:
-    first = await asker.append("b", "1", "user/1", expect={"user/1": None})
+async def test_a_failed_expectation_is_a_conflict_that_names_the_newest(requester: Requester) -> None:
+    first = await requester.append("b", "1", "user/1", expect={"user/1": None})
     path = "/v1/books/b/records"
-    reply = await asker.ask("POST", path, {"text": "2", "tags": ["user/1"], "expect": {"user/1": None}})
+    reply = await requester.ask("POST", path, {"text": "2", "tags": ["user/1"], "expect": {"user/1": None}})
     assert (reply.status, reply.body["error"]) == (409, "Conflict")
     assert reply.body["facts"]["actual"] == {"user/1": first}
     assert (reply.body["retryable"], reply.body["definite"]) == (False, True)
     for expect in ({"user/1": first, "~0": first}, {"user/1": int(first)}):
-        reply = await asker.ask("POST", path, {"text": "3", "expect": expect})
+        reply = await requester.ask("POST", path, {"text": "3", "expect": expect})
         assert reply.status == 201, reply
 
 
-async def test_a_session_sees_through_another_gateway_what_it_saw_here(asker: Asker) -> None:
+async def test_a_session_sees_through_another_gateway_what_it_saw_here(requester: Requester) -> None:
     path = "/v1/books/b/records"
-    token = (await asker.ask("POST", path, {"text": "1"})).headers["Boki-Session"]
-    other = asker.client.session(token)
+    token = (await requester.ask("POST", path, {"text": "1"})).headers["Boki-Session"]
+    other = requester.client.session(token)
     assert other.session_token() == token
-    found = await asker.ask("GET", f"{path}/tail", headers={"Boki-Session": token})
+    found = await requester.ask("GET", f"{path}/tail", headers={"Boki-Session": token})
     assert found.body["record"] is not None
-    wrong = await asker.ask("GET", f"{path}/tail", headers={"Boki-Session": "boki1.x"})
+    wrong = await requester.ask("GET", f"{path}/tail", headers={"Boki-Session": "boki1.x"})
     assert (wrong.status, wrong.body["error"]) == (400, "InvalidArgument")
 
 
-async def test_names_of_every_kind(asker: Asker) -> None:
+async def test_names_of_every_kind(requester: Requester) -> None:
     for written, book in (("a%2Fb%20c", "a/b c"), ("~42", 42), ("~~x", "~x"), ("%C3%BC", "ü")):
-        reply = await asker.ask("POST", f"/v1/books/{written}/records", {"text": "x", "tags": ["~~t", "~7", 8]})
+        reply = await requester.ask("POST", f"/v1/books/{written}/records", {"text": "x", "tags": ["~~t", "~7", 8]})
         assert reply.status == 201, reply
-        record = await asker.client.book(book).check_tail()
+        record = await requester.client.book(book).check_tail()
         assert record is not None
         assert record.tags == ("~t", 7, 8)
-        found = (await asker.get(reply.headers["Location"])).body["record"]
+        found = (await requester.get(reply.headers["Location"])).body["record"]
         assert found["tags"] == ["~~t", "~7", "~8"]
 
 
-async def test_what_is_not_there_is_said(asker: Asker) -> None:
-    missing = await asker.get("/v1/books/b/records/5")
+async def test_what_is_not_there_is_said(requester: Requester) -> None:
+    missing = await requester.get("/v1/books/b/records/5")
     assert (missing.status, missing.body["error"], missing.body["facts"]) == (404, "NoSuchRecord", {"seqnum": "5"})
 
 
-async def test_a_named_writer_applies_a_number_once(asker: Asker) -> None:
+async def test_a_named_writer_applies_a_number_once(requester: Requester) -> None:
     path = "/v1/books/b/records"
 
     async def last() -> int:
-        reply = await asker.get("/v1/books/b/writers/w%2F1")
+        reply = await requester.get("/v1/books/b/writers/w%2F1")
         assert reply.body["writer"] == "w/1"
         found: int = reply.body["last"]
         return found
 
     assert await last() == 0
     sent = {"text": "once", "writer": "w/1", "number": 1}
-    first = await asker.ask("POST", path, sent)
-    again = await asker.ask("POST", path, sent)
+    first = await requester.ask("POST", path, sent)
+    again = await requester.ask("POST", path, sent)
     assert (first.status, again.status) == (201, 201)
     assert first.body["seqnum"] == again.body["seqnum"]
     assert await last() == 1
-    reused = await asker.ask("POST", path, {**sent, "text": "another"})
+    reused = await requester.ask("POST", path, {**sent, "text": "another"})
     assert (reused.status, reused.body["error"]) == (409, "NumberReused")
-    hole = await asker.ask("POST", path, {**sent, "number": 3})
+    hole = await requester.ask("POST", path, {**sent, "number": 3})
     assert (hole.status, hole.body["facts"]) == (400, {"expected": 2, "found": 3})
-    second = await asker.ask("POST", path, {**sent, "number": 2})
+    second = await requester.ask("POST", path, {**sent, "number": 2})
     assert second.status == 201
-    records = (await asker.get(path, encoding="text")).body["records"]
+    records = (await requester.get(path, encoding="text")).body["records"]
     assert [record["text"] for record in records] == ["once", "once"]
 
 
-async def test_a_session_does_not_keep_the_writers_it_met(asker: Asker) -> None:
+async def test_a_session_does_not_keep_the_writers_it_met(requester: Requester) -> None:
     """It may live for months, and the SDK keeps each writer of a book for as long as the book is used."""
     path = "/v1/books/b/records"
-    token = (await asker.ask("POST", path, {"text": "", "writer": "w", "number": 1})).headers["Boki-Session"]
+    token = (await requester.ask("POST", path, {"text": "", "writer": "w", "number": 1})).headers["Boki-Session"]
     headers = {"Boki-Session": token}
-    reply = await asker.ask("POST", path, {"text": "", "writer": "w", "number": 2}, headers=headers)
-    assert not asker.client.book("b")._writers
-    found = await asker.ask("GET", f"{path}/tail", headers={"Boki-Session": reply.headers["Boki-Session"]})
+    reply = await requester.ask("POST", path, {"text": "", "writer": "w", "number": 2}, headers=headers)
+    assert not requester.client.book("b")._writers
+    found = await requester.ask("GET", f"{path}/tail", headers={"Boki-Session": reply.headers["Boki-Session"]})
     assert found.body["record"]["seqnum"] == reply.body["seqnum"], "what was appended is in the session"
     assert reply.headers["Boki-Session"] != token
 
 
-async def test_what_is_trimmed_is_gone_and_said(asker: Asker) -> None:
-    seqnums = [await asker.append("b", str(number), "t") for number in range(4)]
-    reply = await asker.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[2], "tag": "t"}]})
+async def test_what_is_trimmed_is_gone_and_said(requester: Requester) -> None:
+    seqnums = [await requester.append("b", str(number), "t") for number in range(4)]
+    reply = await requester.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[2], "tag": "t"}]})
     assert (reply.status, set(reply.body)) == (200, {"position"})
-    gone = await asker.get(f"/v1/books/b/records/{seqnums[0]}")
+    gone = await requester.get(f"/v1/books/b/records/{seqnums[0]}")
     assert gone.status in (404, 410)
-    page = (await asker.get("/v1/books/b/records", tag="t", start=seqnums[0])).body
+    page = (await requester.get("/v1/books/b/records", tag="t", start=seqnums[0])).body
     assert page["gaps"] == [{"kind": "trimmed", "first": seqnums[0], "last": str(int(seqnums[2]) - 1)}]
     assert [record["seqnum"] for record in page["records"]] == seqnums[2:]
-    first = (await asker.get("/v1/books/b/records", tag="t", start=seqnums[0], limit="1")).body
+    first = (await requester.get("/v1/books/b/records", tag="t", start=seqnums[0], limit="1")).body
     assert (first["records"], first["next"], first["more"]) == ([], seqnums[2], True), "a gap counts as a record"
-    below = await asker.get("/v1/books/b/records/next", tag="t", at_least=seqnums[0])
+    below = await requester.get("/v1/books/b/records/next", tag="t", at_least=seqnums[0])
     assert (below.status, below.body["error"], below.body["facts"]["mark"]) == (410, "Trimmed", seqnums[2])
-    bad = await asker.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": "x"}]})
+    bad = await requester.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": "x"}]})
     assert "pairs[0].before: expected decimal digits" in bad.body["message"]
 
 
-async def test_cached_data_beside_a_record(asker: Asker) -> None:
-    seqnum = await asker.append("b", "x")
+async def test_cached_data_beside_a_record(requester: Requester) -> None:
+    seqnum = await requester.append("b", "x")
     path = f"/v1/books/b/records/{seqnum}"
-    assert "aux" not in (await asker.get(path)).body["record"]
-    assert (await asker.ask("PUT", f"{path}/aux", {"text": "cached"})).body == {"stored": True}
-    assert (await asker.get(path)).body["record"]["aux"] == b64encode(b"cached").decode()
-    assert (await asker.ask("PUT", "/v1/books/b/records/5/aux", {"text": "x"})).body == {"stored": False}
+    assert "aux" not in (await requester.get(path)).body["record"]
+    assert (await requester.ask("PUT", f"{path}/aux", {"text": "cached"})).body == {"stored": True}
+    assert (await requester.get(path)).body["record"]["aux"] == b64encode(b"cached").decode()
+    assert (await requester.ask("PUT", "/v1/books/b/records/5/aux", {"text": "x"})).body == {"stored": False}
 
 
-async def test_reading_from_a_time_on(asker: Asker) -> None:
-    await asker.append("b", "x")
-    record = (await asker.get("/v1/books/b/records/tail")).body["record"]
-    found = (await asker.get(f"/v1/books/b/seek/{record['time_ms']}")).body["seqnum"]
-    assert (await asker.get("/v1/books/b/records/next", at_least=found)).body["record"] == record
-    later = (await asker.get(f"/v1/books/b/seek/{record['time_ms'] + 10**9}")).body["seqnum"]
+async def test_reading_from_a_time_on(requester: Requester) -> None:
+    await requester.append("b", "x")
+    record = (await requester.get("/v1/books/b/records/tail")).body["record"]
+    found = (await requester.get(f"/v1/books/b/seek/{record['time_ms']}")).body["seqnum"]
+    assert (await requester.get("/v1/books/b/records/next", at_least=found)).body["record"] == record
+    later = (await requester.get(f"/v1/books/b/seek/{record['time_ms'] + 10**9}")).body["seqnum"]
     assert int(later) > int(record["seqnum"])
 
 
@@ -245,18 +245,18 @@ async def test_reading_from_a_time_on(asker: Asker) -> None:
         ({"text": "x", "expect": {"a": 2**62}}, "in what this session has seen"),
     ],
 )
-async def test_bad_bodies_are_named(asker: Asker, body: object, message: str) -> None:
-    reply = await asker.ask("POST", "/v1/books/b/records", body)
+async def test_bad_bodies_are_named(requester: Requester, body: object, message: str) -> None:
+    reply = await requester.ask("POST", "/v1/books/b/records", body)
     assert reply.status == 400
     assert message in reply.body["message"]
-    assert (await asker.get("/v1/books/b/records/tail")).body["record"] is None
+    assert (await requester.get("/v1/books/b/records/tail")).body["record"] is None
 
 
-async def test_a_bad_line_of_a_batch_is_named(asker: Asker) -> None:
+async def test_a_bad_line_of_a_batch_is_named(requester: Requester) -> None:
     headers = {"Content-Type": "application/x-ndjson"}
-    reply = await asker.ask("POST", "/v1/books/b/records/batch", data=b'{"text": "a"}\n{"txt": 1}', headers=headers)
+    reply = await requester.ask("POST", "/v1/books/b/records/batch", data=b'{"text": "a"}\n{"txt": 1}', headers=headers)
     assert (reply.status, reply.body["facts"]["line"]) == (400, 2)
     assert "line 2:" in reply.body["message"]
-    reply = await asker.ask("POST", "/v1/books/b/records/batch", {"records": [{"text": "a"}, {"data": "!"}]})
+    reply = await requester.ask("POST", "/v1/books/b/records/batch", {"records": [{"text": "a"}, {"data": "!"}]})
     assert "records[1]: data" in reply.body["message"]
-    assert (await asker.get("/v1/books/b/records/tail")).body["record"] is None, "all are checked before the first"
+    assert (await requester.get("/v1/books/b/records/tail")).body["record"] is None, "all are checked before the first"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from boki.testing import MemoryCluster
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 
 class Event(NamedTuple):
@@ -47,33 +47,35 @@ class Stream:
 
 
 @asynccontextmanager
-async def following(asker: Asker, headers: dict[str, str] | None = None, **params: str) -> AsyncIterator[Stream]:
-    async with asker.http.get(f"{asker.url}/v1/books/b/events", params=params, headers=headers) as answer:
+async def following(
+    requester: Requester, headers: dict[str, str] | None = None, **params: str
+) -> AsyncIterator[Stream]:
+    async with requester.http.get(f"{requester.url}/v1/books/b/events", params=params, headers=headers) as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream"), await answer.text()
         yield Stream(answer)
 
 
-async def test_new_records_come_as_they_are_ordered(asker: Asker) -> None:
-    old = await asker.append("b", "old", "t")
-    async with following(asker, tag="t", encoding="text") as stream:
+async def test_new_records_come_as_they_are_ordered(requester: Requester) -> None:
+    old = await requester.append("b", "old", "t")
+    async with following(requester, tag="t", encoding="text") as stream:
         first = await stream.next()
         assert first is not None
         assert (first.kind, first.data) == ("position", {"position": old})
         assert first.id == old
-        await asker.append("b", "other", "u")
-        new = await asker.append("b", "new", "t")
+        await requester.append("b", "other", "u")
+        new = await requester.append("b", "new", "t")
         event = await stream.next()
         assert event is not None
         assert (event.id, event.kind, event.data["seqnum"], event.data["text"]) == (new, "record", new, "new")
         assert stream.answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_cut_stream_goes_on_behind_the_last_event(asker: Asker) -> None:
-    seqnums = [await asker.append("b", str(number)) for number in range(600)]
+async def test_a_cut_stream_goes_on_behind_the_last_event(requester: Requester) -> None:
+    seqnums = [await requester.append("b", str(number)) for number in range(600)]
     got: list[str] = []
     headers: dict[str, str] = {}
     while len(got) < len(seqnums):
-        async with following(asker, headers, start="0") as stream:
+        async with following(requester, headers, start="0") as stream:
             for _ in range(250):
                 event = await stream.next()
                 assert event is not None
@@ -85,10 +87,10 @@ async def test_a_cut_stream_goes_on_behind_the_last_event(asker: Asker) -> None:
     assert got == seqnums
 
 
-async def test_what_is_missing_is_an_event(asker: Asker) -> None:
-    seqnums = [await asker.append("b", str(number)) for number in range(3)]
-    await asker.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[1]}]})
-    async with following(asker, start=seqnums[0]) as stream:
+async def test_what_is_missing_is_an_event(requester: Requester) -> None:
+    seqnums = [await requester.append("b", str(number)) for number in range(3)]
+    await requester.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[1]}]})
+    async with following(requester, start=seqnums[0]) as stream:
         kinds = [await stream.next() for _ in range(4)]
     assert [(event.kind, event.id) for event in kinds if event] == [
         ("position", str(int(seqnums[0]) - 1)),
@@ -98,12 +100,12 @@ async def test_what_is_missing_is_an_event(asker: Asker) -> None:
     ]
 
 
-async def test_a_cut_before_the_first_record_loses_none(asker: Asker) -> None:
-    async with following(asker) as stream:
+async def test_a_cut_before_the_first_record_loses_none(requester: Requester) -> None:
+    async with following(requester) as stream:
         first = await stream.next()
     assert first is not None
-    missed = await asker.append("b", "while away")
-    async with following(asker, {"Last-Event-ID": first.id}) as stream:
+    missed = await requester.append("b", "while away")
+    async with following(requester, {"Last-Event-ID": first.id}) as stream:
         await stream.next()
         event = await stream.next()
         assert event is not None
@@ -111,7 +113,7 @@ async def test_a_cut_before_the_first_record_loses_none(asker: Asker) -> None:
 
 
 async def test_a_silent_stream_says_that_it_is_alive(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster, heartbeat_s=0.01) as asker, following(asker) as stream:
+    async with running_gateway(cluster, heartbeat_s=0.01) as requester, following(requester) as stream:
         await stream.next()
         ended = asyncio.ensure_future(stream.next())
         while stream.comments < 3:
@@ -121,48 +123,48 @@ async def test_a_silent_stream_says_that_it_is_alive(cluster: MemoryCluster) -> 
 
 
 async def test_streams_end_when_the_gateway_closes(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster) as asker, following(asker) as stream:
+    async with running_gateway(cluster) as requester, following(requester) as stream:
         await stream.next()
-        await asker.gateway.close()
+        await requester.gateway.close()
         assert await stream.next() is None
 
 
 async def test_streams_are_bounded(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster, streams=1) as asker:
-        async with following(asker) as stream:
+    async with running_gateway(cluster, streams=1) as requester:
+        async with following(requester) as stream:
             await stream.next()
-            refused = await asker.get("/v1/books/b/events")
+            refused = await requester.get("/v1/books/b/events")
             assert (refused.status, refused.body["error"]) == (503, "Overloaded")
-        while asker.gateway._parts.admission.streams:
+        while requester.gateway._parts.admission.streams:
             await asyncio.sleep(0)
-        async with following(asker):
+        async with following(requester):
             pass
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off(cluster: MemoryCluster) -> None:
-    async with running_gateway(cluster, slow_reader_s=0.2) as asker:
+    async with running_gateway(cluster, slow_reader_s=0.2) as requester:
         for _ in range(24):
-            await asker.append("b", "x" * 1_000_000)
-        address = asker.gateway.address
+            await requester.append("b", "x" * 1_000_000)
+        address = requester.gateway.address
         reader, writer = await asyncio.open_connection(address.host, address.port, limit=1_024)
         writer.write(b"GET /v1/books/b/events?start=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
-        admission = asker.gateway._parts.admission
+        admission = requester.gateway._parts.admission
         assert admission.streams == 1
         while admission.streams:
             await asyncio.sleep(0)
         writer.transport.abort()
 
 
-async def test_what_cannot_begin_is_refused_with_a_status(asker: Asker) -> None:
-    reply = await asker.ask("GET", "/v1/books/b/events", headers={"Last-Event-ID": "x"})
+async def test_what_cannot_begin_is_refused_with_a_status(requester: Requester) -> None:
+    reply = await requester.ask("GET", "/v1/books/b/events", headers={"Last-Event-ID": "x"})
     assert (reply.status, reply.body["error"]) == (400, "InvalidArgument")
 
 
-async def test_a_failure_is_the_last_event(asker: Asker) -> None:
-    async with following(asker) as stream:
+async def test_a_failure_is_the_last_event(requester: Requester) -> None:
+    async with following(requester) as stream:
         await stream.next()
-        await asker.client.close()
+        await requester.client.close()
         event = await stream.next()
         assert event is not None
         assert (event.kind, event.data["error"], event.data["definite"]) == ("error", "ClosedError", True)

@@ -15,7 +15,7 @@ from boki_gateway.pages import library_pages
 from boki_gateway.pages.library_pages import HEADERS, installed
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import GROUP, Content, Live, Page, Visit
-from boki_gateway.testing import Asker, running_gateway
+from boki_gateway.testing import Requester, running_gateway
 
 TOKEN = "0123456789abcdef-of-the-test"
 EVIL = "<script>alert(1)</script>"
@@ -47,14 +47,14 @@ async def _plain() -> Content:
 
 
 @pytest.fixture
-async def asker(cluster: MemoryCluster) -> AsyncIterator[Asker]:
+async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
     async with running_gateway(cluster, pages=(PAGE, PLAIN), call_timeout_s=1.0) as one:
         yield one
 
 
-async def test_a_page_in_its_shell(asker: Asker) -> None:
-    await asker.append("b", "newest")
-    reply = await asker.get("/pages/toy", say=EVIL, n="5")
+async def test_a_page_in_its_shell(requester: Requester) -> None:
+    await requester.append("b", "newest")
+    reply = await requester.get("/pages/toy", say=EVIL, n="5")
     html = reply.body.decode()
     assert reply.status == 200
     assert reply.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -73,18 +73,18 @@ async def test_a_page_in_its_shell(asker: Asker) -> None:
     assert "<noscript>" in html
 
 
-async def test_what_is_not_live_says_nothing_about_it(asker: Asker) -> None:
-    html = (await asker.get("/pages/plain")).body.decode()
+async def test_what_is_not_live_says_nothing_about_it(requester: Requester) -> None:
+    html = (await requester.get("/pages/plain")).body.decode()
     assert "data-events" not in html and 'id="live"' not in html and "<noscript>" not in html
 
 
-async def test_files(asker: Asker) -> None:
-    reply = await asker.get("/assets/toy/toy.css")
+async def test_files(requester: Requester) -> None:
+    reply = await requester.get("/assets/toy/toy.css")
     assert (reply.status, reply.body, reply.headers.getone("Content-Type")) == (
         200, PAGE.files["toy.css"], "text/css; charset=utf-8",
     )  # fmt: skip
-    assert (await asker.get("/assets/toy/other.css")).status == 404
-    assert (await asker.ask("HEAD", "/pages/toy")).status == 200
+    assert (await requester.get("/assets/toy/other.css")).status == 404
+    assert (await requester.ask("HEAD", "/pages/toy")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -98,27 +98,29 @@ async def test_files(asker: Asker) -> None:
         ({"fail": "hang"}, 504, "CallTimeout"),
     ],
 )
-async def test_errors_are_said_in_the_shell(asker: Asker, query: dict[str, str], status: int, said: str) -> None:
-    reply = await asker.get("/pages/toy", **query)
+async def test_errors_are_said_in_the_shell(
+    requester: Requester, query: dict[str, str], status: int, said: str
+) -> None:
+    reply = await requester.get("/pages/toy", **query)
     html = reply.body.decode()
     assert (reply.status, said in html) == (status, True), html
     assert EVIL not in html
     assert "<nav" in html
 
 
-async def test_a_fault_of_a_library_is_its_own(asker: Asker, capsys: pytest.CaptureFixture[str]) -> None:
-    reply = await asker.get("/pages/toy", fail="fault")
+async def test_a_fault_of_a_library_is_its_own(requester: Requester, capsys: pytest.CaptureFixture[str]) -> None:
+    reply = await requester.get("/pages/toy", fail="fault")
     assert (reply.status, b"the gateway has a fault" in reply.body) == (500, True)
     assert EVIL.encode() not in reply.body
     assert "a page could not be made" in capsys.readouterr().err
-    assert (await asker.get("/pages/plain")).status == 200
+    assert (await requester.get("/pages/plain")).status == 200
 
 
-async def test_the_rules_of_every_page(asker: Asker, cluster: MemoryCluster) -> None:
+async def test_the_rules_of_every_page(requester: Requester, cluster: MemoryCluster) -> None:
     evil = {"Origin": "http://evil.example"}
-    assert (await asker.ask("GET", "/pages/toy", headers=evil)).status == 403
-    assert (await asker.ask("GET", "/pages/toy", headers={"Host": "evil.example"})).status == 403
-    assert (await asker.ask("POST", "/pages/toy")).status == 405
+    assert (await requester.ask("GET", "/pages/toy", headers=evil)).status == 403
+    assert (await requester.ask("GET", "/pages/toy", headers={"Host": "evil.example"})).status == 403
+    assert (await requester.ask("POST", "/pages/toy")).status == 405
     async with running_gateway(cluster, token=parse(TOKEN, "the test"), pages=(PAGE,)) as closed:
         for path in ("/pages/toy", "/assets/toy/toy.css"):
             assert (await closed.get(path)).status == 401
@@ -126,10 +128,10 @@ async def test_the_rules_of_every_page(asker: Asker, cluster: MemoryCluster) -> 
             assert (await closed.ask("GET", path, headers=shown)).status == 200
 
 
-async def test_the_gateways_own_pages_lead_to_them(asker: Asker) -> None:
+async def test_the_gateways_own_pages_lead_to_them(requester: Requester) -> None:
     for path in ("/", "/reference"):
-        assert b'<a href="/pages/toy">Toys</a><a href="/pages/plain">Plain</a>' in (await asker.get(path)).body
-    paths = (await asker.get("/openapi.json")).body["paths"]
+        assert b'<a href="/pages/toy">Toys</a><a href="/pages/plain">Plain</a>' in (await requester.get(path)).body
+    paths = (await requester.get("/openapi.json")).body["paths"]
     assert paths["/pages/toy"]["get"]["tags"] == ["pages"]
 
 

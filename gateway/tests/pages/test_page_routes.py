@@ -12,12 +12,12 @@ from boki_gateway.pages.shell import LIBRARIES
 
 if TYPE_CHECKING:
     from boki_gateway.calls.table import Route
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 
 @pytest.mark.parametrize("route", PAGE_ROUTES, ids=lambda route: route.path)
-async def test_a_page(asker: Asker, route: Route) -> None:
-    reply = await asker.get(route.path, theme="dark")
+async def test_a_page(requester: Requester, route: Route) -> None:
+    reply = await requester.get(route.path, theme="dark")
     assert reply.status == 200
     assert reply.headers["Content-Type"] == f"{route.content_type}; charset=utf-8"
     assert reply.headers["Content-Security-Policy"] == assets.POLICY

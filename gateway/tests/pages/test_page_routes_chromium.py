@@ -15,7 +15,7 @@ from itests.support.chromium import LIVE, NO_CHROMIUM, PHONE, Browser, browsing,
 
 if TYPE_CHECKING:
     from boki.testing import MemoryCluster
-    from boki_gateway.testing import Asker
+    from boki_gateway.testing import Requester
 
 pytestmark = pytest.mark.chromium
 
@@ -36,15 +36,15 @@ async def browser(window: str) -> AsyncIterator[Browser]:
         yield one
 
 
-async def test_it_draws_the_cluster(asker: Asker, browser: Browser) -> None:
-    await browser.open(asker.url)
+async def test_it_draws_the_cluster(requester: Requester, browser: Browser) -> None:
+    await browser.open(requester.url)
     await browser.until(LIVE)
     cards = dict(zip(await browser.texts(".card h3"), await browser.texts(".card .value"), strict=True))
     assert cards["Records ordered"] not in ("", "–/s"), "there are rates from the first answer on"
     assert cards["Ack latency"].replace(" ", "").startswith("0.75msmedian")
     assert (await browser.texts(".card .levels"))[0].split()[1] == "0"
     assert (await browser.texts(".card .times"))[0].split() == ["20", "s", "ago", "now"]
-    assert await browser.texts("#faults li") == asker.facts.state.faults
+    assert await browser.texts("#faults li") == requester.facts.state.faults
     assert await browser.texts("#summary") == ["1 of 9 down"]
     assert await browser.run("document.title") == "(1 of 9 down) Boki"
     widths = "[...document.querySelectorAll('#slots rect')].map((one) => [one.dataset.log, one.getAttribute('width')])"
@@ -68,48 +68,48 @@ async def test_it_draws_the_cluster(asker: Asker, browser: Browser) -> None:
     assert await browser.complaints() == []
 
 
-async def test_what_changes_is_drawn_again(asker: Asker, browser: Browser) -> None:
-    await browser.open(asker.url)
+async def test_what_changes_is_drawn_again(requester: Requester, browser: Browser) -> None:
+    await browser.open(requester.url)
     await browser.until(LIVE)
-    asker.facts.state.bookies[2].up = True
-    asker.facts.state.faults.pop()
+    requester.facts.state.bookies[2].up = True
+    requester.facts.state.faults.pop()
     await browser.soon("document.getElementById('summary').textContent === '2 faults'")
-    asker.facts.state.faults = []
+    requester.facts.state.faults = []
     await browser.soon("document.getElementById('summary').textContent === 'all 9 up'")
     assert await browser.run("document.getElementById('faults').hidden")
-    asker.facts.state.sequencers[1].up = False
+    requester.facts.state.sequencers[1].up = False
     await browser.soon("document.getElementById('summary').textContent === '1 log without a sequencer, 1 of 9 down'")
-    asker.facts.error = MetadataUnavailable("no ZooKeeper answers")
+    requester.facts.error = MetadataUnavailable("no ZooKeeper answers")
     await browser.soon("document.getElementById('problem').textContent.includes('no ZooKeeper answers')")
-    await asker.gateway.close()
+    await requester.gateway.close()
     await browser.soon("document.documentElement.dataset.state === 'stale'")
     assert await browser.texts("#summary") == ["gateway away"]
 
 
-async def test_names_are_text_and_never_markup(asker: Asker, browser: Browser) -> None:
+async def test_names_are_text_and_never_markup(requester: Requester, browser: Browser) -> None:
     evil = "<img src=x onerror=alert(1)>"
-    asker.facts.state.bookies[2].problem = asker.facts.state.engines[0].address = evil
-    asker.facts.state.problem = evil
-    await browser.open(asker.url)
+    requester.facts.state.bookies[2].problem = requester.facts.state.engines[0].address = evil
+    requester.facts.state.problem = evil
+    await browser.open(requester.url)
     await browser.until(LIVE)
     assert await browser.run("document.querySelectorAll('main img').length") == 0
     assert (await browser.texts("#problem"))[0] == evil
     assert evil in (await browser.texts("#bookies tbody tr"))[2]
 
 
-async def test_light_and_dark(asker: Asker, browser: Browser) -> None:
+async def test_light_and_dark(requester: Requester, browser: Browser) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     seen = {}
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         await browser.tool("Emulation.setEmulatedMedia", features=[feature])
-        await browser.open(asker.url)
+        await browser.open(requester.url)
         await browser.until(LIVE)
         seen[scheme] = await browser.run(ground)
     assert seen["light"] != seen["dark"]
     await browser.run("document.getElementById('theme').click()")
     assert await browser.run(ground) == seen["light"], "the button changes it"
-    await browser.open(asker.url)
+    await browser.open(requester.url)
     assert await browser.run(ground) == seen["light"], "and the choice stays"
 
 
@@ -124,18 +124,18 @@ FIRST_EVENT: Final = """new Promise((done) => {
 async def test_the_page_and_its_streams_work_under_the_token_that_the_browser_asked_a_person_for(
     cluster: MemoryCluster, browser: Browser
 ) -> None:
-    async with running_gateway(cluster, token=parse(TOKEN, "the test")) as asker:
-        await asker.client.book("b").append(b"hello")
-        await browser.open(asker.url.replace("http://", f"http://anybody:{TOKEN}@"))
+    async with running_gateway(cluster, token=parse(TOKEN, "the test")) as requester:
+        await requester.client.book("b").append(b"hello")
+        await browser.open(requester.url.replace("http://", f"http://anybody:{TOKEN}@"))
         await browser.until(LIVE)
         assert await browser.answer(FIRST_EVENT) == "hello"
-        await browser.open(f"{asker.url}/reference")
+        await browser.open(f"{requester.url}/reference")
         await browser.until(LIVE)
         assert await browser.complaints() == []
 
 
 async def test_a_page_of_another_origin_changes_nothing_although_the_browser_knows_the_token(
-    cluster: MemoryCluster, asker: Asker, browser: Browser
+    cluster: MemoryCluster, requester: Requester, browser: Browser
 ) -> None:
     """The browser sends the token by itself; that a page wants it to is told by headers no page can change."""
     async with running_gateway(cluster, token=parse(TOKEN, "the test")) as victim:
@@ -146,7 +146,7 @@ async def test_a_page_of_another_origin_changes_nothing_although_the_browser_kno
         json = 'headers: {"Content-Type": "application/json"}'
         own = f'fetch("{path}/records", {{{body}, {json}}}).then((answer) => answer.status)'
         assert await browser.answer(own) == 201, "of its own page it is wanted"
-        await browser.open(f"{asker.url}/health")  # another origin, and without a policy of its own
+        await browser.open(f"{requester.url}/health")  # another origin, and without a policy of its own
         for options in (f"{body}, {json}", f'{body}, mode: "no-cors"'):
             await browser.answer(f'fetch("{path}/records", {{{options}}})')
         await browser.answer(f'fetch("{path}/trim", {{{body}, mode: "no-cors"}})')
@@ -164,20 +164,20 @@ async def test_a_page_of_another_origin_changes_nothing_although_the_browser_kno
 
 
 @pytest.mark.parametrize("path", ["/", "/reference#append"])
-async def test_it_fits_a_phone(asker: Asker, browser: Browser, path: str) -> None:
+async def test_it_fits_a_phone(requester: Requester, browser: Browser, path: str) -> None:
     await browser.tool("Emulation.setDeviceMetricsOverride", **PHONE)
-    await browser.open(asker.url + path)
+    await browser.open(requester.url + path)
     await browser.until(LIVE)
     assert await browser.run("innerWidth") == PHONE["width"]
     assert await browser.run("document.documentElement.scrollWidth") <= PHONE["width"], "nothing sticks out"
 
 
-async def test_a_cluster_of_which_nothing_is_known(asker: Asker, browser: Browser) -> None:
-    state = asker.facts.state
+async def test_a_cluster_of_which_nothing_is_known(requester: Requester, browser: Browser) -> None:
+    state = requester.facts.state
     state.sequencers, state.bookies, state.controllers, state.logs, state.slots = [], [], [], [], []
     state.engines[0].up = state.engines[1].up = False
     state.engines[0].name, state.faults = "", []
-    await browser.open(asker.url)
+    await browser.open(requester.url)
     await browser.until(LIVE)
     assert "No bookie is known." in await browser.texts(".empty")
     assert await browser.texts("#summary") == ["2 of 2 down"]
@@ -186,11 +186,11 @@ async def test_a_cluster_of_which_nothing_is_known(asker: Asker, browser: Browse
     assert await browser.complaints() == []
 
 
-async def test_the_reference_draws_every_route(asker: Asker, browser: Browser) -> None:
-    await browser.open(f"{asker.url}/reference#read_range")
+async def test_the_reference_draws_every_route(requester: Requester, browser: Browser) -> None:
+    await browser.open(f"{requester.url}/reference#read_range")
     await browser.until(LIVE)
     drawn = await browser.run("[...document.querySelectorAll('#calls details')].map((one) => one.id)")
-    described = (await asker.get("/openapi.json")).body["paths"]
+    described = (await requester.get("/openapi.json")).body["paths"]
     names = [
         operation["operationId"]
         for methods in described.values()

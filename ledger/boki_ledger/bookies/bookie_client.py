@@ -3,7 +3,7 @@
 Adds and reads go over links that speak v2 (`bookie_link`), what v2 has not over one that speaks v3 (`v3_link`), made when
 it is first needed. With `wire_protocol` "v3" everything goes over that one.
 
-The first v2 link to a bookie stays; further ones exist only while a second lane of one ledger needs its own connection (a
+The first v2 link to a bookie stays; further ones exist only while a second channel of one ledger needs its own connection (a
 writer and a recovery in one process, a slot that changed away and back), see `bookie_link`.
 """
 
@@ -21,11 +21,11 @@ from boki_ledger.bookies.bookie_link import BookieLink
 from boki_ledger.bookies.v3_link import V3Link
 from boki_ledger.settings import WIRE_V3, LedgerSettings
 from boki_ledger.transport import (
-    AddLane,
+    AddChannel,
     BatchAnswer,
+    ChannelListener,
     EntriesAnswer,
     LacAnswer,
-    LaneListener,
     Outcome,
     PollAnswer,
     ReadAnswer,
@@ -45,22 +45,22 @@ class BookieNetwork:
         self._v3_links: dict[BookieId, V3Link] = {}
         self._closing = BackgroundTasks()
 
-    def open_lane(
-        self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
-    ) -> AddLane:
+    def open_channel(
+        self, bookie: BookieId, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False
+    ) -> AddChannel:
         if deferred_sync or self._speaks_v3:
-            return self._v3_link(bookie).open_lane(ledger_id, listener, deferred_sync=deferred_sync)
+            return self._v3_link(bookie).open_channel(ledger_id, listener, deferred_sync=deferred_sync)
         links = self._links.setdefault(bookie, [])
         for link in links:
             if link.can_carry(ledger_id):
-                return link.open_lane(ledger_id, listener)
+                return link.open_channel(ledger_id, listener)
         if len(links) >= limits.LEDGER_LINKS_PER_BOOKIE:
             raise Overloaded(
                 f"{limits.LEDGER_LINKS_PER_BOOKIE} connections to bookie {bookie} carry adds of ledger {ledger_id} already; "
                 "too many recoveries of one ledger run at once",
                 bookie_id=bookie,
             )
-        return self._new_link(bookie).open_lane(ledger_id, listener)
+        return self._new_link(bookie).open_channel(ledger_id, listener)
 
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None

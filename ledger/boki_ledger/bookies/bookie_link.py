@@ -1,8 +1,8 @@
 """What is asked of one bookie in v2, on one connection (`link_life`): matches answers to requests.
 
 BookKeeper's v2 answers name ledger and entry, not the request. So that no answer reaches the wrong asker:
-- a link carries at most one lane per ledger, and none while answers of an earlier lane of that ledger are outstanding
-  (`can_carry`); a second lane goes to another link;
+- a link carries at most one channel per ledger, and none while answers of an earlier channel of that ledger are outstanding
+  (`can_carry`); a second channel goes to another link;
 - reads of one (ledger, entry) are answered in order of asking, and one with another fence key (or none) is held back until
   the earlier ones are answered: a plain answer proves no fence.
 Batch reads carry an id, and are matched by it. A bookie that refuses one as a bad request, or ends two connections in a
@@ -35,7 +35,7 @@ from boki_common.runtime.ports import Buffer
 from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.bookies.link_life import LinkLife
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BatchAnswer, LaneListener, ReadAnswer
+from boki_ledger.transport import BatchAnswer, ChannelListener, ReadAnswer
 
 UNSENT_BYTES: Final = 4 * limits.CONNECTION_UNSENT_BYTES
 """More than one writer's window: a bookie that takes no more bytes than this behind is dropped as failed."""
@@ -51,12 +51,12 @@ _ACK_WORD: Final = (v2.VERSION << 8 | v2.OP_ADD) << 48
 """The first four of them of an acknowledged add, as one number."""
 
 
-class Lane:
-    """See `transport.AddLane`. `unanswered` counts its adds on the present connection."""
+class Channel:
+    """See `transport.AddChannel`. `unanswered` counts its adds on the present connection."""
 
     __slots__ = ("_link", "ledger_id", "listener", "unanswered")
 
-    def __init__(self, link: BookieLink, ledger_id: int, listener: LaneListener) -> None:
+    def __init__(self, link: BookieLink, ledger_id: int, listener: ChannelListener) -> None:
         self._link = link
         self.ledger_id = ledger_id
         self.listener = listener
@@ -86,7 +86,7 @@ class Lane:
         self._link.drop(error)
 
     def close(self) -> None:
-        self._link.close_lane(self)
+        self._link.close_channel(self)
 
 
 class _Read:
@@ -136,7 +136,7 @@ class BookieLink:
         self.life = LinkLife(bookie, self, directory, settings, token)
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[int, Lane] = {}
+        self._channels: dict[int, Channel] = {}
         self._leftover: dict[int, int] = {}
         self._alone: dict[tuple[int, int], asyncio.Future[ReadAnswer]] = {}
         """Plain reads that were sent and have their entry for themselves; none of it is in `_reads`."""
@@ -157,24 +157,24 @@ class BookieLink:
     # -- requests
 
     def can_carry(self, ledger_id: int) -> bool:
-        """Whether a lane of the ledger may be opened here."""
-        return ledger_id not in self._lanes and ledger_id not in self._leftover
+        """Whether a channel of the ledger may be opened here."""
+        return ledger_id not in self._channels and ledger_id not in self._leftover
 
-    def open_lane(self, ledger_id: int, listener: LaneListener) -> Lane:
+    def open_channel(self, ledger_id: int, listener: ChannelListener) -> Channel:
         assert self.can_carry(ledger_id) and not self.life.closed
-        lane = self._lanes[ledger_id] = Lane(self, ledger_id, listener)
+        channel = self._channels[ledger_id] = Channel(self, ledger_id, listener)
         if self.error is not None:
-            self._loop.call_soon(self._tell_late, lane, self.error)
+            self._loop.call_soon(self._tell_late, channel, self.error)
             self.life.poke()
         self.life.want()
-        return lane
+        return channel
 
-    def close_lane(self, lane: Lane) -> None:
-        if self._lanes.get(lane.ledger_id) is not lane:
+    def close_channel(self, channel: Channel) -> None:
+        if self._channels.get(channel.ledger_id) is not channel:
             return
-        del self._lanes[lane.ledger_id]
-        if lane.unanswered:
-            self._leftover[lane.ledger_id] = lane.unanswered
+        del self._channels[channel.ledger_id]
+        if channel.unanswered:
+            self._leftover[channel.ledger_id] = channel.unanswered
         self._check_idle()
 
     def look_after(self, connection: FrameConnection) -> None:
@@ -239,7 +239,7 @@ class BookieLink:
 
     async def close(self) -> None:
         """Ends the link for good; reads end as unknown, listeners are not called. Idempotent."""
-        self._lanes.clear()
+        self._channels.clear()
         error = ConnectionLost(f"the client of bookie {self.bookie} is closed", bookie_id=self.bookie)
         await self.life.close(error)
         self._fail_reads(error)
@@ -254,8 +254,8 @@ class BookieLink:
 
     def link_up(self) -> None:
         self._connections += 1
-        for lane in tuple(self._lanes.values()):
-            lane.listener.lane_up()
+        for channel in tuple(self._channels.values()):
+            channel.listener.channel_up()
         for key in tuple(self._reads):
             self._send_reads(*key)
         for request_id in tuple(self._batches):
@@ -267,19 +267,19 @@ class BookieLink:
         if any(batch.sent for batch in self._batches.values()):
             self._batch_strikes += 1
         if not known:
-            for lane in tuple(self._lanes.values()):
-                lane.unanswered = 0
-                lane.listener.lane_down(error)
+            for channel in tuple(self._channels.values()):
+                channel.unanswered = 0
+                channel.listener.channel_down(error)
         self._fail_reads(error)
 
     @property
     def idle(self) -> bool:
         """Nobody wants anything of the link."""
-        return not (self._lanes or self._leftover or self._alone or self._reads or self._batches)
+        return not (self._channels or self._leftover or self._alone or self._reads or self._batches)
 
     def outstanding(self) -> bool:
         return bool(self._alone or self._reads or self._batches or self._leftover) or any(
-            lane.unanswered for lane in self._lanes.values()
+            channel.unanswered for channel in self._channels.values()
         )
 
     def connection_lost(self, error: BokiError | None) -> None:
@@ -291,10 +291,10 @@ class BookieLink:
             frame, *others = frames
             if frame.nbytes == _ACK_BYTES and not others:  # as a writer gets them that waits for each
                 word, ledger_id, entry_id = _ACK.unpack(frame)
-                lanes = self._lanes
-                if word == _ACK_WORD and ledger_id in lanes and (lane := lanes[ledger_id]).unanswered:
-                    lane.unanswered -= 1
-                    lane.listener.adds_answered(((entry_id, 1),), ())
+                channels = self._channels
+                if word == _ACK_WORD and ledger_id in channels and (channel := channels[ledger_id]).unanswered:
+                    channel.unanswered -= 1
+                    channel.listener.adds_answered(((entry_id, 1),), ())
                     return
             self._take(frames)
         except ProtocolError as error:
@@ -336,15 +336,15 @@ class BookieLink:
         count = len(refused)
         for _, length in acked:
             count += length
-        lane = self._lanes.get(ledger_id)
-        outstanding = lane.unanswered if lane is not None else self._leftover.get(ledger_id, 0)
+        channel = self._channels.get(ledger_id)
+        outstanding = channel.unanswered if channel is not None else self._leftover.get(ledger_id, 0)
         if count > outstanding:
             raise ProtocolError(
                 f"bookie {self.bookie} answered {count} adds of ledger {ledger_id}, {outstanding} were outstanding"
             )
-        if lane is not None:
-            lane.unanswered -= count
-            lane.listener.adds_answered(acked, refused)
+        if channel is not None:
+            channel.unanswered -= count
+            channel.listener.adds_answered(acked, refused)
         elif count == outstanding:
             del self._leftover[ledger_id]
             self._check_idle()
@@ -448,9 +448,9 @@ class BookieLink:
         if self.idle:
             self._on_idle(self)
 
-    def _tell_late(self, lane: Lane, error: BokiError) -> None:
-        if self._lanes.get(lane.ledger_id) is lane and not lane.up:
-            lane.listener.lane_down(error)
+    def _tell_late(self, channel: Channel, error: BokiError) -> None:
+        if self._channels.get(channel.ledger_id) is channel and not channel.up:
+            channel.listener.channel_down(error)
 
     def _fail_reads(self, error: BokiError) -> None:
         alone, self._alone = self._alone, {}

@@ -3,7 +3,7 @@
 A connection of its own, because Apache's bookies decide the protocol of a connection for good at the first frame that is
 not v3: after one v2 frame they understand no v3 on it (`BookieProtoEncoding.RequestDecoder`). Bookies of ours would.
 
-- Every request has an id that no other on this connection has, so any number of lanes of one ledger may share it, and no
+- Every request has an id that no other on this connection has, so any number of channels of one ledger may share it, and no
   answer can reach the wrong asker.
 - LAC reads and writes, long polls, force, and questions about the bookie end as unknown when no answer came in time; one
   that comes later is thrown away. Adds and reads are left to their askers' time-outs, as in v2.
@@ -34,9 +34,9 @@ from boki_ledger.bookies.bookie_link import UNSENT_BYTES
 from boki_ledger.bookies.link_life import LinkLife
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import (
+    ChannelListener,
     EntriesAnswer,
     LacAnswer,
-    LaneListener,
     Outcome,
     PollAnswer,
     ReadAnswer,
@@ -53,12 +53,12 @@ _Taken = Callable[[Any], Answer]
 """From the response of the kind that is expected."""
 
 
-class V3Lane:
-    """See `transport.AddLane`. Adds of several lanes of one ledger are told apart by their ids."""
+class V3Channel:
+    """See `transport.AddChannel`. Adds of several channels of one ledger are told apart by their ids."""
 
     __slots__ = ("_link", "deferred_sync", "ledger_id", "listener", "open")
 
-    def __init__(self, link: V3Link, ledger_id: int, listener: LaneListener, *, deferred_sync: bool) -> None:
+    def __init__(self, link: V3Link, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool) -> None:
         self._link = link
         self.ledger_id = ledger_id
         self.listener = listener
@@ -82,7 +82,7 @@ class V3Lane:
 
     def close(self) -> None:
         self.open = False
-        self._link.close_lane(self)
+        self._link.close_channel(self)
 
 
 class _Call:
@@ -132,8 +132,8 @@ class V3Link:
         self._settings = settings
         self._life = LinkLife(bookie, self, directory, settings, token)
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[V3Lane, None] = {}
-        self._adds: dict[int, tuple[V3Lane, int]] = {}
+        self._channels: dict[V3Channel, None] = {}
+        self._adds: dict[int, tuple[V3Channel, int]] = {}
         self._calls: dict[int, _Call] = {}
         self._polls = 0
         self._late: dict[int, None] = {}
@@ -147,22 +147,22 @@ class V3Link:
 
     # -- adds
 
-    def open_lane(self, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False) -> V3Lane:
-        """See `transport.BookieTransport.open_lane`."""
+    def open_channel(self, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False) -> V3Channel:
+        """See `transport.BookieTransport.open_channel`."""
         assert not self._life.closed
-        lane = V3Lane(self, ledger_id, listener, deferred_sync=deferred_sync)
-        self._lanes[lane] = None
+        channel = V3Channel(self, ledger_id, listener, deferred_sync=deferred_sync)
+        self._channels[channel] = None
         if self._life.error is not None:
-            self._loop.call_soon(self._tell_late, lane, self._life.error)
+            self._loop.call_soon(self._tell_late, channel, self._life.error)
             self._life.poke()
         self._life.want()
-        return lane
+        return channel
 
-    def close_lane(self, lane: V3Lane) -> None:
-        self._lanes.pop(lane, None)
+    def close_channel(self, channel: V3Channel) -> None:
+        self._channels.pop(channel, None)
 
-    def send_add(self, lane: V3Lane, frame: Sequence[Buffer]) -> None:
-        """Sends an add of one of the lanes, given as v2 frame; the link must be up."""
+    def send_add(self, channel: V3Channel, frame: Sequence[Buffer]) -> None:
+        """Sends an add of one of the channels, given as v2 frame; the link must be up."""
         connection = self.connection
         assert connection is not None
         add = v2.decode_request(memoryview(b"".join(frame))[4:])
@@ -170,9 +170,9 @@ class V3Link:
         txn_id = self._next_txn_id()
         priority = HIGH_PRIORITY if add.recovery else None
         request = v3_messages.AddRequest(
-            txn_id, priority, add.ledger_id, add.entry_id, add.master_key, add.body, add.recovery, lane.deferred_sync
+            txn_id, priority, add.ledger_id, add.entry_id, add.master_key, add.body, add.recovery, channel.deferred_sync
         )
-        self._adds[txn_id] = lane, add.entry_id
+        self._adds[txn_id] = channel, add.entry_id
         connection.send(v3.encode_request(request))
         if self._life.ticking is None:
             self._life.start_ticking()
@@ -365,7 +365,7 @@ class V3Link:
 
     async def close(self) -> None:
         """Ends the link for good; what was asked is unknown, listeners are not called. Idempotent."""
-        self._lanes.clear()
+        self._channels.clear()
         error = ConnectionLost(f"the client of bookie {self.bookie} is closed", bookie_id=self.bookie)
         await self._life.close(error)
         self._adds.clear()
@@ -374,7 +374,7 @@ class V3Link:
     @property
     def idle(self) -> bool:
         """Nobody wants anything of the link."""
-        return not (self._lanes or self._adds or self._calls)
+        return not (self._channels or self._adds or self._calls)
 
     def outstanding(self) -> bool:
         return bool(self._adds) or len(self._calls) > self._polls
@@ -390,8 +390,8 @@ class V3Link:
 
     def link_up(self) -> None:
         self._connections += 1
-        for lane in tuple(self._lanes):
-            lane.listener.lane_up()
+        for channel in tuple(self._channels):
+            channel.listener.channel_up()
         for txn_id, call in tuple(self._calls.items()):
             if call.future.done():  # its asker gave up before it could be sent
                 del self._calls[txn_id]
@@ -404,8 +404,8 @@ class V3Link:
         self._adds.clear()
         self._late.clear()
         if not known:
-            for lane in tuple(self._lanes):
-                lane.listener.lane_down(error)
+            for channel in tuple(self._channels):
+                channel.listener.channel_down(error)
         self._fail_calls(error)
 
     def connection_lost(self, error: BokiError | None) -> None:
@@ -419,37 +419,37 @@ class V3Link:
             self._life.drop(error)
 
     def _take(self, frames: list[memoryview]) -> None:
-        acked: dict[V3Lane, list[tuple[int, int]]] = {}
-        refused: dict[V3Lane, list[tuple[int, V2Status]]] = {}
+        acked: dict[V3Channel, list[tuple[int, int]]] = {}
+        refused: dict[V3Channel, list[tuple[int, V2Status]]] = {}
         for frame in frames:
             response = v3.decode_response(frame)
             add = self._adds.pop(response.txn_id, None)
             if add is None:
                 self._answered(response)
                 continue
-            lane, entry_id = add
-            self._check_add(lane, entry_id, response)
+            channel, entry_id = add
+            self._check_add(channel, entry_id, response)
             if response.status is not V2Status.OK:
-                refused.setdefault(lane, []).append((entry_id, response.status))
+                refused.setdefault(channel, []).append((entry_id, response.status))
                 continue
-            runs = acked.setdefault(lane, [])
+            runs = acked.setdefault(channel, [])
             if runs and sum(runs[-1]) == entry_id:
                 runs[-1] = runs[-1][0], runs[-1][1] + 1
             else:
                 runs.append((entry_id, 1))
-        for lane in dict.fromkeys((*acked, *refused)):
-            if lane.open:
-                lane.listener.adds_answered(acked.get(lane, []), refused.get(lane, []))
+        for channel in dict.fromkeys((*acked, *refused)):
+            if channel.open:
+                channel.listener.adds_answered(acked.get(channel, []), refused.get(channel, []))
 
-    def _check_add(self, lane: V3Lane, entry_id: int, response: v3.Response) -> None:
+    def _check_add(self, channel: V3Channel, entry_id: int, response: v3.Response) -> None:
         if isinstance(response, v3_messages.UnknownResponse) and response.operation == v3.OP_ADD:
             return
         if not isinstance(response, v3_messages.AddResponse) or (response.ledger_id, response.entry_id) != (
-            lane.ledger_id,
+            channel.ledger_id,
             entry_id,
         ):
             raise ProtocolError(
-                f"bookie {self.bookie} answered an add of entry {entry_id} of ledger {lane.ledger_id} with {response}"
+                f"bookie {self.bookie} answered an add of entry {entry_id} of ledger {channel.ledger_id} with {response}"
             )
 
     def _answered(self, response: v3.Response) -> None:
@@ -474,9 +474,9 @@ class V3Link:
 
     # -- inside
 
-    def _tell_late(self, lane: V3Lane, error: BokiError) -> None:
-        if lane.open and lane in self._lanes and not lane.up:
-            lane.listener.lane_down(error)
+    def _tell_late(self, channel: V3Channel, error: BokiError) -> None:
+        if channel.open and channel in self._channels and not channel.up:
+            channel.listener.channel_down(error)
 
     def _fail_calls(self, error: BokiError) -> None:
         calls, self._calls, self._polls = self._calls, {}, 0

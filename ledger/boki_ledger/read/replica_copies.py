@@ -39,7 +39,7 @@ from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.rules.answers import Answer, answer_of
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import AddLane, BookieTransport, ReadAnswer
+from boki_ledger.transport import AddChannel, BookieTransport, ReadAnswer
 
 NAMED_LIMIT: Final = 10_000
 """Entries of each kind of failure that are named; further ones are only counted."""
@@ -70,7 +70,7 @@ class Copied(NamedTuple):
 
 
 class ReplicaCopies:
-    """See the module. One run: use `make_whole` once. A `transport.LaneListener`."""
+    """See the module. One run: use `make_whole` once. A `transport.ChannelListener`."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class ReplicaCopies:
         self._metrics = metrics
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
-        self._lane: AddLane | None = None
-        self._lane_error: BokiError | None = None
+        self._channel: AddChannel | None = None
+        self._channel_error: BokiError | None = None
         self._waiting: dict[int, tuple[Sequence[Buffer], asyncio.Future[V2Status]]] = {}
         self._waiting_bytes = 0
         self._room = asyncio.Event()
@@ -123,8 +123,8 @@ class ReplicaCopies:
             for worker in workers:
                 worker.cancel()
             await asyncio.wait(workers)
-            if self._lane is not None:
-                self._lane.close()
+            if self._channel is not None:
+                self._channel.close()
         if self._copied:
             _log.info(
                 "copied entries to a bookie",
@@ -280,17 +280,17 @@ class ReplicaCopies:
 
     async def _add(self, entry_id: int, frame: Sequence[Buffer]) -> V2Status:
         """Sends one copy; what the bookie says to it. Over a broken connection it is sent again."""
-        if self._lane is None:
-            self._lane = self._transport.open_lane(self._bookie, self._ledger_id, self)
+        if self._channel is None:
+            self._channel = self._transport.open_channel(self._bookie, self._ledger_id, self)
         future: asyncio.Future[V2Status] = asyncio.get_running_loop().create_future()
         self._waiting[entry_id] = frame, future
-        if self._lane.up:
-            self._lane.send(frame)
+        if self._channel.up:
+            self._channel.send(frame)
         try:
             async with asyncio.timeout(self._settings.answer_timeout_s):
                 return await future
         except TimeoutError:
-            raise self._away(self._lane_error) from None
+            raise self._away(self._channel_error) from None
         finally:
             self._waiting.pop(entry_id, None)
 
@@ -302,16 +302,16 @@ class ReplicaCopies:
             ledger_id=self._ledger_id,
         )
 
-    # -- what the lane calls
+    # -- what the channel calls
 
-    def lane_up(self) -> None:
-        assert self._lane is not None
-        self._lane_error = None
+    def channel_up(self) -> None:
+        assert self._channel is not None
+        self._channel_error = None
         for frame, _ in tuple(self._waiting.values()):
-            self._lane.send(frame)
+            self._channel.send(frame)
 
-    def lane_down(self, error: BokiError) -> None:
-        self._lane_error = error
+    def channel_down(self, error: BokiError) -> None:
+        self._channel_error = error
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
         for first, count in acked:

@@ -27,9 +27,9 @@ from boki_ledger.testing.held_messages import A, Hold, Message
 from boki_ledger.testing.scripted_lacs import ScriptedLacs, lac_of
 from boki_ledger.transport import (
     BatchAnswer,
+    ChannelListener,
     EntriesAnswer,
     LacAnswer,
-    LaneListener,
     Outcome,
     PollAnswer,
     ReadAnswer,
@@ -148,7 +148,7 @@ class ScriptedBookies:
     def __init__(self, ids: Iterable[str]) -> None:
         self.bookies = {BookieId(one): ScriptedBookie(BookieId(one)) for one in ids}
         self.writable_ids = sorted(self.bookies)
-        self.lanes: list[_ScriptedLane] = []
+        self.channels: list[_ScriptedChannel] = []
         self.seen: list[Message] = []
         self.unreached = 0
         """Reads that were asked of bookies that are down."""
@@ -202,9 +202,9 @@ class ScriptedBookies:
         one.up = False
         one.lives += 1
         error = ConnectionLost(f"bookie {bookie} crashed")
-        for lane in tuple(self.lanes):
-            if lane.bookie is one:
-                lane.go_down(error)
+        for channel in tuple(self.channels):
+            if channel.bookie is one:
+                channel.go_down(error)
         for future, (asked, unknown) in tuple(self._asked.items()):
             if asked == one.bookie_id:
                 self._resolve(future, unknown(error))
@@ -216,9 +216,9 @@ class ScriptedBookies:
     def restart(self, bookie: str) -> None:
         one = self[bookie]
         one.up = True
-        for lane in tuple(self.lanes):
-            if lane.bookie is one:
-                lane.come_up()
+        for channel in tuple(self.channels):
+            if channel.bookie is one:
+                channel.come_up()
 
     def register(self, *ids: str) -> None:
         """These bookies take new ledgers from now on, nobody else."""
@@ -232,14 +232,14 @@ class ScriptedBookies:
 
     # -- BookieTransport
 
-    def open_lane(
-        self, bookie: BookieId, ledger_id: int, listener: LaneListener, *, deferred_sync: bool = False
-    ) -> _ScriptedLane:
-        lane = _ScriptedLane(self, self.bookies[bookie], listener, deferred_sync=deferred_sync)
-        self.lanes.append(lane)
-        if not lane.up:
-            asyncio.get_running_loop().call_soon(lane.go_down, Unreachable(f"bookie {bookie} is down"))
-        return lane
+    def open_channel(
+        self, bookie: BookieId, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False
+    ) -> _ScriptedChannel:
+        channel = _ScriptedChannel(self, self.bookies[bookie], listener, deferred_sync=deferred_sync)
+        self.channels.append(channel)
+        if not channel.up:
+            asyncio.get_running_loop().call_soon(channel.go_down, Unreachable(f"bookie {bookie} is down"))
+        return channel
 
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
@@ -346,20 +346,20 @@ class ScriptedBookies:
 
     # -- inside
 
-    def scripted_add(self, lane: _ScriptedLane, frame: Sequence[Buffer]) -> None:
+    def scripted_add(self, channel: _ScriptedChannel, frame: Sequence[Buffer]) -> None:
         request = v2.decode_request(memoryview(b"".join(frame))[4:])
         assert isinstance(request, v2.AddRequest)
-        connection, life = lane.connection, lane.bookie.lives
-        message = Message(lane.bookie.bookie_id, "add", request.entry_id, False, request.recovery, False)
+        connection, life = channel.connection, channel.bookie.lives
+        message = Message(channel.bookie.bookie_id, "add", request.entry_id, False, request.recovery, False)
 
         def arrive() -> None:
-            if lane.bookie.lives != life:
+            if channel.bookie.lives != life:
                 return
-            status = self._scripted(message) or lane.bookie.add(request, deferred_sync=lane.deferred_sync)
+            status = self._scripted(message) or channel.bookie.add(request, deferred_sync=channel.deferred_sync)
 
             def back() -> None:
-                if lane.connection == connection:
-                    lane.answered(request.entry_id, status)
+                if channel.connection == connection:
+                    channel.answered(request.entry_id, status)
 
             self._travel(message._replace(answer=True), back)
 
@@ -423,18 +423,18 @@ class ScriptedBookies:
             future.set_result(answer)
 
 
-class _ScriptedLane:
-    """`transport.AddLane`. `connection` numbers the connections it had; answers of an earlier one are lost."""
+class _ScriptedChannel:
+    """`transport.AddChannel`. `connection` numbers the connections it had; answers of an earlier one are lost."""
 
     def __init__(
-        self, bookies: ScriptedBookies, bookie: ScriptedBookie, listener: LaneListener, *, deferred_sync: bool
+        self, bookies: ScriptedBookies, bookie: ScriptedBookie, listener: ChannelListener, *, deferred_sync: bool
     ) -> None:
         self.bookie = bookie
         self.deferred_sync = deferred_sync
         self.up = bookie.up
         self.connection = 0
         self._bookies = bookies
-        self._listener: LaneListener | None = listener
+        self._listener: ChannelListener | None = listener
 
     def send(self, frame: Sequence[Buffer]) -> None:
         if self.up:
@@ -451,19 +451,19 @@ class _ScriptedLane:
     def close(self) -> None:
         self._listener = None
         self.connection = -1
-        if self in self._bookies.lanes:
-            self._bookies.lanes.remove(self)
+        if self in self._bookies.channels:
+            self._bookies.channels.remove(self)
 
     def go_down(self, error: BokiError) -> None:
         self.up = False
         self.connection += 1
         if self._listener is not None:
-            self._listener.lane_down(error)
+            self._listener.channel_down(error)
 
     def come_up(self) -> None:
         if not self.up and self._listener is not None:
             self.up = True
-            self._listener.lane_up()
+            self._listener.channel_up()
 
     def answered(self, entry_id: int, status: V2Status) -> None:
         if self._listener is None:

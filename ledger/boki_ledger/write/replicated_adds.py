@@ -30,7 +30,7 @@ from boki_ledger.ports import LedgerPorts
 from boki_ledger.rules.acks import AckTracker
 from boki_ledger.rules.unfenced import Mark, Told, UnfencedChecks
 from boki_ledger.rules.write_set import write_sets
-from boki_ledger.transport import AddLane
+from boki_ledger.transport import AddChannel
 
 EARLY_SEND_BYTES: Final = 32 * limits.KIB
 """With so much unsent there is nothing to win by waiting for the end of the turn."""
@@ -215,7 +215,7 @@ class ReplicatedAdds:
 
     def resend(self, slot: _Slot) -> None:
         """Sends a slot that is not ready what it lacks; nothing is unsent then, neither to it nor to others."""
-        assert slot.lane is not None and not slot.ready
+        assert slot.channel is not None and not slot.ready
         self._send_unsent()
         pending = iter(self.acks.pending(slot.index))
         entry_id = next(pending, None)
@@ -225,7 +225,7 @@ class ReplicatedAdds:
             if entry_id is None:
                 break
             if first + offset == entry_id:
-                slot.lane.send(frame)
+                slot.channel.send(frame)
                 slot.sent += 1
                 resent += 1
                 entry_id = next(pending, None)
@@ -267,12 +267,12 @@ class ReplicatedAdds:
 
 
 class _Slot:
-    """One (slot, generation): a bookie and the lane to it. Listens to the lane."""
+    """One (slot, generation): a bookie and the channel to it. Listens to the channel."""
 
     def __init__(self, adds: ReplicatedAdds, index: int, bookie: BookieId) -> None:
         self.index = index
         self.bookie = bookie
-        self.lane: AddLane | None = None
+        self.channel: AddChannel | None = None
         self.ready = False
         self.ready_since = 0.0
         self.failure: BokiError | None = None
@@ -287,30 +287,32 @@ class _Slot:
     def open(self) -> None:
         self._retry = None
         adds = self._adds
-        self.lane = adds.ports.transport.open_lane(self.bookie, adds.ledger_id, self, deferred_sync=adds.deferred_sync)
-        if self.lane.up:
-            self.lane_up()
+        self.channel = adds.ports.transport.open_channel(
+            self.bookie, adds.ledger_id, self, deferred_sync=adds.deferred_sync
+        )
+        if self.channel.up:
+            self.channel_up()
 
     def close(self) -> None:
         self.ready = False
-        lane, self.lane = self.lane, None
-        if lane is not None:
-            lane.close()
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            channel.close()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
 
     def send(self, frames: Sequence[Sequence[Buffer]], count: int, buffers: Sequence[Buffer]) -> None:
-        """To a slot that is ready, as `AddLane.send_all`."""
-        assert self.lane is not None
+        """To a slot that is ready, as `AddChannel.send_all`."""
+        assert self.channel is not None
         self.sent += count
-        self.lane.send_all(frames, count, buffers)
+        self.channel.send_all(frames, count, buffers)
 
     def drop(self, error: BokiError) -> None:
-        if self.lane is not None:
-            self.lane.drop(error)
+        if self.channel is not None:
+            self.channel.drop(error)
 
-    def lane_up(self) -> None:
+    def channel_up(self) -> None:
         self.ready = False
         self.failure = None
         self.connection += 1
@@ -320,7 +322,7 @@ class _Slot:
         self._adds.resend(self)
         self.ready = True
 
-    def lane_down(self, error: BokiError) -> None:
+    def channel_down(self, error: BokiError) -> None:
         self.ready = False
         self._failed(error)
 
@@ -339,7 +341,7 @@ class _Slot:
                     adds.owner.acks_arrived()
             if adds.checks.open:
                 adds.checks.answered()
-        if refused and self.lane is not None:
+        if refused and self.channel is not None:
             self._refused(*refused[0])
 
     def _refused(self, entry_id: int, status: V2Status) -> None:

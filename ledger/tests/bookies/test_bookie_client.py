@@ -21,7 +21,7 @@ from boki_common.runtime.ports import Buffer
 from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookies.bookie_client import BookieNetwork
 from boki_ledger.bookies.bookie_directory import BookieDirectory
-from boki_ledger.bookies.bookie_link import Lane
+from boki_ledger.bookies.bookie_link import Channel
 from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import QUICK, make_cookie, turns, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
@@ -104,7 +104,7 @@ class _Connection:
 
 
 class Listener:
-    """Records what a lane tells."""
+    """Records what a channel tells."""
 
     def __init__(self) -> None:
         self.ups = 0
@@ -113,10 +113,10 @@ class Listener:
         self.refused: list[tuple[int, V2Status]] = []
         self.batches = 0
 
-    def lane_up(self) -> None:
+    def channel_up(self) -> None:
         self.ups += 1
 
-    def lane_down(self, error: BokiError) -> None:
+    def channel_down(self, error: BokiError) -> None:
         self.downs.append(error)
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
@@ -180,23 +180,23 @@ async def impatient() -> AsyncIterator[Wire]:
 
 async def test_acks_of_consecutive_entries_come_as_runs_in_batches(wire: Wire) -> None:
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
     await until(lambda: listener.ups == 1)
-    assert lane.up
+    assert channel.up
     for entry_id in range(100):
-        lane.send(add(entry_id))
+        channel.send(add(entry_id))
     await until(lambda: sum(count for _, count in listener.acked) == 100)
     assert listener.batches < 20
     assert [first for first, _ in listener.acked] == sorted(first for first, _ in listener.acked)
-    assert isinstance(lane, Lane) and lane.unanswered == 0
+    assert isinstance(channel, Channel) and channel.unanswered == 0
 
 
 async def test_refusals_carry_entry_and_status(wire: Wire) -> None:
     wire.bookie.state.fenced[LEDGER] = True
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
-    lane.send(add(3))
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
+    channel.send(add(3))
     await until(lambda: bool(listener.refused))
     assert listener.refused == [(3, V2Status.FENCED)] and listener.acked == []
 
@@ -366,13 +366,13 @@ async def test_a_bookie_that_hangs_at_a_batch_read_is_dropped(impatient: Wire) -
     assert isinstance((await read_batch(impatient, 0)).error, CallTimeout)
 
 
-async def test_two_lanes_of_one_ledger_never_share_a_connection(wire: Wire) -> None:
+async def test_two_channels_of_one_ledger_never_share_a_connection(wire: Wire) -> None:
     """A writer and a recovery in one process: v2 answers do not say whose add they answer."""
     one, two = Listener(), Listener()
-    first = wire.network.open_lane(B1, LEDGER, one)
-    second = wire.network.open_lane(B1, LEDGER, two)
+    first = wire.network.open_channel(B1, LEDGER, one)
+    second = wire.network.open_channel(B1, LEDGER, two)
     other = Listener()
-    wire.network.open_lane(B1, LEDGER + 1, other)
+    wire.network.open_channel(B1, LEDGER + 1, other)
     await until(lambda: first.up and second.up)
     assert len(wire.bookie.connections) == 2
     first.send(add(0))
@@ -382,15 +382,15 @@ async def test_two_lanes_of_one_ledger_never_share_a_connection(wire: Wire) -> N
     await until(lambda: sum(not connection.closed for connection in wire.bookie.connections) == 1)
 
 
-async def test_a_new_lane_never_hears_answers_to_the_old_one(wire: Wire) -> None:
+async def test_a_new_channel_never_hears_answers_to_the_old_one(wire: Wire) -> None:
     one, two = Listener(), Listener()
-    lane = wire.network.open_lane(B1, LEDGER, one)
-    await until(lambda: lane.up)
+    channel = wire.network.open_channel(B1, LEDGER, one)
+    await until(lambda: channel.up)
     wire.bookie.mute = True
-    lane.send(add(0))
+    channel.send(add(0))
     await until(lambda: bool(wire.bookie.waiting))
-    lane.close()
-    again = wire.network.open_lane(B1, LEDGER, two)
+    channel.close()
+    again = wire.network.open_channel(B1, LEDGER, two)
     await until(lambda: again.up)
     wire.bookie.speak()
     again.send(add(1))
@@ -398,7 +398,7 @@ async def test_a_new_lane_never_hears_answers_to_the_old_one(wire: Wire) -> None
     assert two.acked == [(1, 1)] and one.acked == []
     later = Listener()
     again.close()
-    third = wire.network.open_lane(B1, LEDGER, later)
+    third = wire.network.open_channel(B1, LEDGER, later)
     await until(lambda: third.up)
     third.send(add(2))
     await until(lambda: later.acked == [(2, 1)])
@@ -406,47 +406,47 @@ async def test_a_new_lane_never_hears_answers_to_the_old_one(wire: Wire) -> None
 
 async def test_a_lost_connection_is_told_once_and_made_again(wire: Wire) -> None:
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     wire.bookie.mute = True
-    lane.send(add(0))
+    channel.send(add(0))
     reading = wire.network.read(B1, LEDGER, 0)
     await until(lambda: len(wire.bookie.waiting) == 2)
     port = wire.bookie.server.address.port
     await wire.bookie.stop()
     await until(lambda: len(listener.downs) == 1)
-    assert isinstance(listener.downs[0], ConnectionLost) and not lane.up
+    assert isinstance(listener.downs[0], ConnectionLost) and not channel.up
     answer = await reading
     assert answer.status is None and answer.error is not None
     assert not wire.network.seems_up(B1)
-    lane.send(add(1))
+    channel.send(add(1))
     wire.bookie.mute = False
     wire.bookie.waiting.clear()
     await wire.bookie.start(port)
     await until(lambda: listener.ups == 2)
     assert len(listener.downs) == 1 and wire.network.seems_up(B1)
-    lane.send(add(0))
+    channel.send(add(0))
     await until(lambda: listener.acked == [(0, 1)])
 
 
 async def test_a_bookie_that_returns_elsewhere_is_found_by_its_registration(wire: Wire) -> None:
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     await wire.bookie.stop()
     await wire.bookie.start()
     await wire.register(wire.bookie.server.address.port)
     await until(lambda: listener.ups == 2)
-    assert lane.up
+    assert channel.up
 
 
-async def test_an_unreachable_bookie_is_told_to_every_lane(wire: Wire) -> None:
+async def test_an_unreachable_bookie_is_told_to_every_channel(wire: Wire) -> None:
     await wire.bookie.stop()
     listener, later = Listener(), Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
     await until(lambda: bool(listener.downs))
-    assert isinstance(listener.downs[0], Unreachable) and not lane.up
-    wire.network.open_lane(B1, LEDGER + 1, later)
+    assert isinstance(listener.downs[0], Unreachable) and not channel.up
+    wire.network.open_channel(B1, LEDGER + 1, later)
     await until(lambda: bool(later.downs))
     answer = await wire.network.read(B1, LEDGER, 0)
     assert answer.status is None
@@ -456,10 +456,10 @@ async def test_an_unreachable_bookie_is_told_to_every_lane(wire: Wire) -> None:
 
 async def test_a_bookie_that_answers_nothing_is_dropped(impatient: Wire) -> None:
     listener = Listener()
-    lane = impatient.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = impatient.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     impatient.bookie.mute = True
-    lane.send(add(0))
+    channel.send(add(0))
     await until(lambda: bool(listener.downs))
     assert isinstance(listener.downs[0], CallTimeout) and "answered nothing" in str(listener.downs[0])
     await until(lambda: listener.ups == 2)
@@ -474,13 +474,13 @@ async def test_an_idle_connection_is_not_taken_for_a_hung_one(impatient: Wire) -
     await hung.start()
     await impatient.register(hung.server.address.port, BookieId("b2"))
     listener = Listener()
-    lane = impatient.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
-    lane.send(add(0))
+    channel = impatient.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
+    channel.send(add(0))
     await until(lambda: bool(listener.acked))
     reading = await impatient.network.read(BookieId("b2"), LEDGER, 0)
     assert isinstance(reading.error, CallTimeout)
-    lane.send(add(1))
+    channel.send(add(1))
     await until(lambda: len(listener.acked) == 2)
     assert listener.downs == []
     await hung.stop()
@@ -501,25 +501,25 @@ async def test_an_idle_connection_is_not_taken_for_a_hung_one(impatient: Wire) -
 )
 async def test_an_answer_that_cannot_be_right_ends_the_connection(wire: Wire, raw: bytes) -> None:
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     wire.bookie.raw = raw
-    lane.send(add(0))
+    channel.send(add(0))
     await until(lambda: bool(listener.downs))
     assert isinstance(listener.downs[0], ProtocolError)
     assert listener.acked == []
     await until(lambda: listener.ups == 2)
 
 
-async def test_closing_ends_reads_and_tells_no_lane(wire: Wire) -> None:
+async def test_closing_ends_reads_and_tells_no_channel(wire: Wire) -> None:
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     wire.bookie.mute = True
     reading = wire.network.read(B1, LEDGER, 0)
     await wire.network.close()
     assert (await reading).status is None
-    assert listener.downs == [] and not lane.up
+    assert listener.downs == [] and not channel.up
 
 
 # -- the whole client over sockets

@@ -23,20 +23,20 @@ from boki_ledger.testing.ledgers import QUICK, turns
 
 ALONE = replace(QUICK, retry_least_s=1000.0, retry_most_s=1000.0)
 OPEN, LEFT = 7, 8
-"""A ledger with a lane, and one whose lane was closed with adds unanswered."""
+"""A ledger with a channel, and one whose channel was closed with adds unanswered."""
 
 
 class Listener:
-    """Keeps what a lane tells, entry by entry."""
+    """Keeps what a channel tells, entry by entry."""
 
     def __init__(self) -> None:
         self.acked: list[int] = []
         self.refused: list[tuple[int, V2Status]] = []
         self.downs: list[BokiError] = []
 
-    def lane_up(self) -> None: ...
+    def channel_up(self) -> None: ...
 
-    def lane_down(self, error: BokiError) -> None:
+    def channel_down(self, error: BokiError) -> None:
         self.downs.append(error)
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
@@ -66,14 +66,14 @@ class Transport(asyncio.Transport):
 
 
 class World:
-    """A link with lanes of ledgers `OPEN` and `LEFT`, which found nobody and is given a connection by hand."""
+    """A link with channels of ledgers `OPEN` and `LEFT`, which found nobody and is given a connection by hand."""
 
     def __init__(self) -> None:
         directory = BookieDirectory(MemoryStore(), retry_s=1.0)
         self.link = BookieLink(BookieId("b1"), directory, ALONE, lambda _: None)
         self.listener = Listener()
-        self.lane = self.link.open_lane(OPEN, self.listener)
-        self.left = self.link.open_lane(LEFT, Listener())
+        self.channel = self.link.open_channel(OPEN, self.listener)
+        self.left = self.link.open_channel(LEFT, Listener())
 
     @classmethod
     async def begin(cls, *, room: int = MIB) -> World:
@@ -92,7 +92,7 @@ class World:
     def state(self) -> object:
         """All that answers change."""
         answered = sorted(self.listener.acked), sorted(self.listener.refused)
-        return answered, self.lane.unanswered, self.link.can_carry(LEFT), self.link.connection is None
+        return answered, self.channel.unanswered, self.link.can_carry(LEFT), self.link.connection is None
 
 
 def answers(entries: list[tuple[bool, bool]]) -> list[memoryview]:
@@ -118,7 +118,7 @@ def test_answers_mean_the_same_alone_and_together(
         found = []
         for ends in ([len(frames)], range(1, len(frames) + 1), [*cuts, len(frames)]):
             world = await World.begin()
-            world.lane.unanswered = more + sum(is_open for is_open, _ in entries)
+            world.channel.unanswered = more + sum(is_open for is_open, _ in entries)
             world.left.unanswered = sum(not is_open for is_open, _ in entries)
             world.left.close()
             start = 0
@@ -140,7 +140,7 @@ def test_answers_mean_the_same_alone_and_together(
 
 async def test_one_ack_too_many_ends_the_connection() -> None:
     world = await World.begin()
-    world.lane.unanswered = 1
+    world.channel.unanswered = 1
     (first, second) = answers([(True, True)] * 2)
     world.link.frames_received([first])
     assert world.state() == (([0], []), 0, False, False)
@@ -155,7 +155,7 @@ async def test_one_ack_too_many_ends_the_connection() -> None:
 
 async def test_a_short_answer_ends_the_connection() -> None:
     world = await World.begin()
-    world.lane.unanswered = 1
+    world.channel.unanswered = 1
     world.link.frames_received([answers([(True, True)])[0][:-1]])
     assert world.state() == (([], []), 1, False, True)
     await world.link.close()
@@ -165,10 +165,10 @@ async def test_a_bookie_that_takes_nothing_is_dropped_once_too_much_waits_for_it
     world = await World.begin(room=0)
     frame = (bytes(MIB),)
     for _ in range(UNSENT_BYTES // MIB):
-        world.lane.send_all([frame], 1, frame)
+        world.channel.send_all([frame], 1, frame)
     await asyncio.tasks.sleep(0)
     assert world.link.connection is not None and not world.listener.downs
-    world.lane.send_all([frame], 1, frame)
+    world.channel.send_all([frame], 1, frame)
     await world.connection.ended()
     (error,) = world.listener.downs
     assert isinstance(error, Overloaded)
@@ -178,7 +178,7 @@ async def test_a_bookie_that_takes_nothing_is_dropped_once_too_much_waits_for_it
 async def test_frames_that_are_sent_one_by_one_are_looked_after_as_well() -> None:
     world = await World.begin(room=-UNSENT_BYTES)
     world.connection.pause_writing()
-    world.lane.send((b"x",))
+    world.channel.send((b"x",))
     await world.connection.ended()
     assert isinstance(world.listener.downs[0], Overloaded)
     assert not isinstance(world.listener.downs[0], ConnectionLost)

@@ -133,7 +133,7 @@ class _Connection:
 
 
 class Listener:
-    """Records what a lane tells."""
+    """Records what a channel tells."""
 
     def __init__(self) -> None:
         self.ups = 0
@@ -141,10 +141,10 @@ class Listener:
         self.acked: list[tuple[int, int]] = []
         self.refused: list[tuple[int, V2Status]] = []
 
-    def lane_up(self) -> None:
+    def channel_up(self) -> None:
         self.ups += 1
 
-    def lane_down(self, error: BokiError) -> None:
+    def channel_down(self, error: BokiError) -> None:
         self.downs.append(error)
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
@@ -200,10 +200,10 @@ async def impatient() -> AsyncIterator[Wire]:
 async def test_every_operation_is_answered_and_all_share_one_connection(wire: Wire) -> None:
     network = wire.network
     listener = Listener()
-    lane = network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     for entry_id in range(3):
-        lane.send(add(entry_id))
+        channel.send(add(entry_id))
     await until(lambda: sum(count for _, count in listener.acked) == 3)
     assert (await network.read(B1, LEDGER, 1)).status is V2Status.OK
     assert (await network.read(B1, LEDGER, 9)).status is V2Status.NO_ENTRY
@@ -224,15 +224,15 @@ async def test_every_operation_is_answered_and_all_share_one_connection(wire: Wi
 
 async def test_recovery_adds_and_fencing_reads_have_high_priority_and_deferred_adds_their_flag(wire: Wire) -> None:
     plain, deferred = Listener(), Listener()
-    lane = wire.network.open_lane(B1, LEDGER, plain)
-    late = wire.network.open_lane(B1, LEDGER, deferred, deferred_sync=True)
-    await until(lambda: lane.up)
-    lane.send(add(0))
-    lane.send(add(1, recovery=True))
+    channel = wire.network.open_channel(B1, LEDGER, plain)
+    late = wire.network.open_channel(B1, LEDGER, deferred, deferred_sync=True)
+    await until(lambda: channel.up)
+    channel.send(add(0))
+    channel.send(add(1, recovery=True))
     late.send(add(2))
     await wire.network.read(B1, LEDGER, -1, fence_key=KEY)
     await until(lambda: bool(deferred.acked))
-    assert plain.acked == [(0, 2)] and deferred.acked == [(2, 1)], "each lane of the ledger hears its own"
+    assert plain.acked == [(0, 2)] and deferred.acked == [(2, 1)], "each channel of the ledger hears its own"
     adds = [one for one in wire.bookie.requests if isinstance(one, AddRequest)]
     assert [(one.recovery, one.deferred_sync, one.priority) for one in adds] == [
         (False, False, None),
@@ -242,7 +242,7 @@ async def test_recovery_adds_and_fencing_reads_have_high_priority_and_deferred_a
     fence = wire.bookie.requests[-1]
     assert isinstance(fence, ReadRequest)
     assert (fence.master_key, fence.priority) == (KEY, v3_link.HIGH_PRIORITY)
-    lane.send(add(3))
+    channel.send(add(3))
     await until(lambda: bool(plain.refused))
     assert plain.refused == [(3, V2Status.FENCED)]
 
@@ -305,10 +305,10 @@ async def test_a_poll_that_is_not_answered_when_its_time_is_over_drops_a_silent_
 
 async def test_a_lost_connection_makes_everything_unknown_and_is_made_again(wire: Wire) -> None:
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
     wire.bookie.mute = True
-    lane.send(add(0))
+    channel.send(add(0))
     force, poll = wire.network.force(B1, LEDGER), wire.network.wait_for_lac(B1, LEDGER, 0, wait_s=9.0)
     await until(lambda: len(wire.bookie.waiting) == 3)
     wire.bookie.waiting.clear()
@@ -317,7 +317,7 @@ async def test_a_lost_connection_makes_everything_unknown_and_is_made_again(wire
     assert (await force).status is None and (await poll).status is None
     assert listener.acked == [] and [type(one) for one in listener.downs] == [ConnectionLost]
     await until(lambda: listener.ups == 2)
-    lane.send(add(0))
+    channel.send(add(0))
     await until(lambda: listener.acked == [(0, 1)])
 
 
@@ -349,9 +349,9 @@ async def test_an_answer_to_something_else_ends_the_connection(
 async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire) -> None:
     wire.bookie.change = lambda response: AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
     listener = Listener()
-    lane = wire.network.open_lane(B1, LEDGER, listener)
-    await until(lambda: lane.up)
-    lane.send(add(0))
+    channel = wire.network.open_channel(B1, LEDGER, listener)
+    await until(lambda: channel.up)
+    channel.send(add(0))
     await until(lambda: bool(listener.downs))
     assert isinstance(listener.downs[0], ProtocolError) and listener.acked == []
 

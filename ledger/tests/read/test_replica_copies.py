@@ -182,7 +182,7 @@ async def test_a_bookie_that_does_not_come_back_is_given_up(ledgers: Ledgers) ->
     ledgers.bookies.hold(bookie="b1", kind="add")
     with pytest.raises(Unreachable, match="begin again"):
         await (await copies(ledgers, ledger_id, client=client)).make_whole(range(COUNT))
-    assert not ledgers.bookies.lanes, "the lane is closed"
+    assert not ledgers.bookies.channels, "the channel is closed"
 
 
 async def test_a_refusal_for_a_while_is_waited_for_and_a_lasting_one_is_told(ledgers: Ledgers) -> None:

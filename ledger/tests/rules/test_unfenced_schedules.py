@@ -359,14 +359,14 @@ def it_is_asked_while_a_change_is_under_way(patch: pytest.MonkeyPatch) -> None:
 
 
 def answers_of_an_earlier_connection_count(patch: pytest.MonkeyPatch) -> None:
-    lane_up = replicated_adds._Slot.lane_up
+    channel_up = replicated_adds._Slot.channel_up
 
     def without_reset(slot: replicated_adds._Slot) -> None:
         answered = slot.answered
-        lane_up(slot)
+        channel_up(slot)
         slot.answered += answered
 
-    patch.setattr(replicated_adds._Slot, "lane_up", without_reset)
+    patch.setattr(replicated_adds._Slot, "channel_up", without_reset)
 
 
 def what_is_sent_again_after_a_reconnect_is_not_counted(patch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,8 @@ async def test_a_bookie_that_returns_within_a_turn_gets_what_the_turn_brought_on
     writer.submit(b"1")
     writer.submit(b"2")
     ledgers.bookies.restart("b1")
-    lane = writer._adds._slots[0].lane
-    assert lane is not None and lane.up
+    channel = writer._adds._slots[0].channel
+    assert channel is not None and channel.up
     writer.submit(b"3")
     await turns()
     assert writer.last_acked == 3

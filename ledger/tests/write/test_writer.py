@@ -428,7 +428,7 @@ async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
         writer.submit(b"y")
     with pytest.raises(LedgerFenced):
         await writer.close()
-    assert ledgers.bookies.lanes == []
+    assert ledgers.bookies.channels == []
 
 
 async def test_a_writer_whose_ensemble_somebody_else_changed_fails(ledgers: Ledgers) -> None:

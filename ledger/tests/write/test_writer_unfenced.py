@@ -294,7 +294,7 @@ async def test_answers_on_a_new_connection_do_not_count_even_before_those_who_as
     held = ledgers.bookies.hold(kind="add")
     question = Question(writer)
     first, second, _ = writer._adds._slots
-    first.lane_up()
+    first.channel_up()
     first.adds_answered([(0, 1)], [])
     first.adds_answered([(0, 1)], [])
     second.adds_answered([(0, 1)], [])

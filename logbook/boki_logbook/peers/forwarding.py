@@ -55,7 +55,7 @@ _BOOK_BYTES: Final = 8
 _log = get_logger("engine.forwarding")
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """The connection of the SDK."""
 
     def answers_forwarded(self, body: memoryview) -> None:
@@ -111,9 +111,9 @@ class Neighbours:
             self._changed = asyncio.get_running_loop().create_future()
         await asyncio.wait([self._changed], timeout=timeout_s)
 
-    def forwarder(self, asker: Asker) -> Forwarder:
+    def forwarder(self, requester: Requester) -> Forwarder:
         """For a new connection; close it with that."""
-        made = Forwarder(self, asker, lambda: self._forwarders.pop(made, None))
+        made = Forwarder(self, requester, lambda: self._forwarders.pop(made, None))
         self._forwarders[made] = None
         return made
 
@@ -210,7 +210,7 @@ class _Way:
         if opcode != wire.OP_ANSWERS:
             raise ProtocolError(f"expected pushes of opcode {wire.OP_ANSWERS} from an engine, found {opcode}")
         if not self._ended:
-            self._forwarder.asker.answers_forwarded(body)
+            self._forwarder.requester.answers_forwarded(body)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         if peer is self._peer:
@@ -238,9 +238,9 @@ class _Way:
 class Forwarder:
     """The calls of one SDK connection that go elsewhere. Invariant: a slot has one way at a time."""
 
-    def __init__(self, neighbours: Neighbours, asker: Asker, closed: Callable[[], object]) -> None:
+    def __init__(self, neighbours: Neighbours, requester: Requester, closed: Callable[[], object]) -> None:
         self.neighbours: Final = neighbours
-        self.asker: Final = asker
+        self.requester: Final = requester
         self._closed = closed
         self._ways: dict[_Way, None] = {}
         self._way_of: dict[int, _Way] = {}
@@ -332,7 +332,7 @@ class Forwarder:
         self._ways.pop(way, None)
         self._way_of = {slot: one for slot, one in self._way_of.items() if one is not way}
         if error is not None and way.appended is not None:
-            self.asker.refused(way.appended, error)
+            self.requester.refused(way.appended, error)
 
     async def close(self) -> None:
         """Ends all ways. Idempotent."""

@@ -39,7 +39,7 @@ Answer: TypeAlias = tuple[int, list[Buffer]]
 """A request id and the reply."""
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """The connection of a read."""
 
     @property
@@ -83,7 +83,7 @@ class Views(Protocol):
         """The reply, unless something has to be waited for that the view does not have, or that is not in memory."""
 
 
-_Read: TypeAlias = tuple[Asker, int, Token, Query]
+_Read: TypeAlias = tuple[Requester, int, Token, Query]
 """Who asked, under which number, and what."""
 
 
@@ -100,7 +100,7 @@ class BarrierReads:
         self._closed = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def add(self, asker: Asker, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
+    def add(self, requester: Requester, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
         """Answers reads, by request id, when all that was acknowledged before is applied here."""
         self.waiting += len(reads)
         book: int | None = None
@@ -109,7 +109,7 @@ class BarrierReads:
             if query.book != book:
                 book = query.book
                 group = self._group_of(book)
-            group.append((asker, request_id, token, query))
+            group.append((requester, request_id, token, query))
 
     def _group_of(self, book: int) -> list[_Read]:
         log = self._log_of(book)
@@ -158,9 +158,9 @@ class BarrierReads:
                     await asyncio.sleep(0)
                 self._answer(group[start : start + TURN_READS], log, at)
         except BokiError as error:
-            for asker, request_id, _, _ in group:
-                if not asker.closed:
-                    asker.read_failed(request_id, error)
+            for requester, request_id, _, _ in group:
+                if not requester.closed:
+                    requester.read_failed(request_id, error)
         finally:
             self.waiting -= len(group)
 
@@ -169,37 +169,37 @@ class BarrierReads:
         connection, the book and the session, is looked at once."""
         views = self._views
         answer_here = views.answer_here
-        told: Asker | None = None
+        told: Requester | None = None
         answers: list[Answer] = []
         slice_reads = FIRST_SLICE_READS
-        seen: tuple[Asker | None, int, Token] = None, 0, {}
+        seen: tuple[Requester | None, int, Token] = None, 0, {}
         gone = moved = here = False
         view: tuple[Token, int] = {}, 0
-        for asker, request_id, token, query in reads:
+        for requester, request_id, token, query in reads:
             book = query.book
             try:
-                if (asker, book, token) != seen:
-                    gone, moved = asker.closed, self._log_of(book) != log
+                if (requester, book, token) != seen:
+                    gone, moved = requester.closed, self._log_of(book) != log
                     here, view = views.reached(token, book), views.view_of(book)
-                    seen = asker, book, token
+                    seen = requester, book, token
                 if gone:
                     continue
                 if moved:
-                    asker.read_later(request_id, token, query)
+                    requester.read_later(request_id, token, query)
                     continue
                 reply = answer_here(query, *view) if here else None
             except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
-                asker.read_failed(request_id, error)
+                requester.read_failed(request_id, error)
                 continue
             if reply is None:
                 reached = dict(token)
                 merge_tokens(reached, at)
-                asker.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
+                requester.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
                 continue
-            if told is not None and asker is not told:
+            if told is not None and requester is not told:
                 told.respond_reads(answers, more=False)
                 slice_reads, answers = FIRST_SLICE_READS, []
-            told = asker
+            told = requester
             answers.append((request_id, reply))
             if len(answers) == slice_reads:
                 told.respond_reads(answers, more=True)

@@ -70,7 +70,7 @@ class EntrySource:
             opened.users -= 1
             if opened.stale and not opened.users:
                 self._close_one(opened.opening)
-            self._let_go()
+            self._evict()
         if len(payloads) != last - first + 1:
             raise CorruptData(
                 f"expected entries {first} to {last} of ledger {ledger_id}, found {len(payloads)} of them",
@@ -108,7 +108,7 @@ class EntrySource:
                 self._close_one(opened.opening)
         await self._closing.finish()
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         """Closes the readers that were not used for longest, beyond the limit."""
         for ledger_id in [key for key, one in self._opened.items() if not one.users]:
             if len(self._opened) <= self._readers_limit:

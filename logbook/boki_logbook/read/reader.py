@@ -41,7 +41,7 @@ from boki_common.errors import (
 from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.index.places import EntryPlace
-from boki_logbook.read.barrier_reads import Asker, BarrierReads
+from boki_logbook.read.barrier_reads import BarrierReads, Requester
 from boki_logbook.read.batch_loads import BatchLoads, UnreadableEntry
 from boki_logbook.read.cache import BatchCache
 from boki_logbook.read.carried_entries import CarriedEntries
@@ -135,10 +135,10 @@ class Reader:
 
     # -- range reads
 
-    def linearizable(self, asker: Asker, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
-        """Has the asker answered, by request id, when all that was acknowledged before is applied here. Raises Overloaded."""
+    def linearizable(self, requester: Requester, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
+        """Has the requester answered, by request id, when all that was acknowledged before is applied here. Raises Overloaded."""
         self._waiting.check_room(len(reads))
-        self._barrier_reads.add(asker, token, reads)
+        self._barrier_reads.add(requester, token, reads)
 
     def answer_now(self, token: Token, query: Query) -> list[Buffer] | None:
         """The reply, if nothing has to be waited for."""

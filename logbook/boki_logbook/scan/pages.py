@@ -141,7 +141,7 @@ def capture(
     Args:
         covered: of each log, what whole cuts cover (`Frontier.covered`); None: a state that ends with whole cuts.
     """
-    state.settle()
+    state.index_decided()
     ends = {} if covered is None else caps(state, covered)
     facts: list[TermFacts | TermPlaces] = []
     spans, columns, bounds = [], [], []

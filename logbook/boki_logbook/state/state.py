@@ -104,7 +104,7 @@ class DecisionState:
         self._guards: dict[int, SlotGuard | None] = {}
         """Of terms that are applied now; None: everything that may come belongs there."""
         self._streams = BatchStreams(self.index)
-        self._unsettled: tuple[TermPlaces, int, int, RecordBatch, Sequence[Span]] | None = None
+        self._unindexed: tuple[TermPlaces, int, int, RecordBatch, Sequence[Span]] | None = None
         """The entry decided last, and the spans of its losers, while its records have not joined their streams."""
 
     # -- terms
@@ -123,7 +123,7 @@ class DecisionState:
 
     def end_term(self, term: int) -> None:
         """All of a term is applied: it is over."""
-        self.settle()
+        self.index_decided()
         self._guards.pop(term, None)
         places = self.places.terms[term]
         places.over = True
@@ -160,19 +160,19 @@ class DecisionState:
     # -- applying
 
     def apply_entry(self, places: TermPlaces, batch: RecordBatch, *, shard: int, entry: int, time_ms: int) -> Decision:
-        """`decide_entry` and `settle`."""
+        """`decide_entry` and `index_decided`."""
         decision = self.decide_entry(places, batch, shard=shard, entry=entry, time_ms=time_ms)
-        self.settle()
+        self.index_decided()
         return decision
 
     def decide_entry(self, places: TermPlaces, batch: RecordBatch, *, shard: int, entry: int, time_ms: int) -> Decision:
         """Decides the next entry in the order of the log. Its records take the positions from `places.end_pos` on.
 
-        They join their streams, and are counted, with the next call that changes the state, or `settle`: who waits for the
+        They join their streams, and are counted, with the next call that changes the state, or `index_decided`: who waits for the
         verdicts can be told before. Nothing may be looked up between.
         """
-        if self._unsettled is not None:
-            self.settle()
+        if self._unindexed is not None:
+            self.index_decided()
         start = places.end_pos
         first_seqnum = places.first_seqnum + start
         streams = self._streams
@@ -191,7 +191,7 @@ class DecisionState:
             decision.foreign = self._foreign(places, shard, entry, [batch.runs[at] for at in foreign])
         places.add_entry(shard, entry, batch.record_count, time_ms)
         self.records += batch.record_count
-        self._unsettled = places, shard, entry, batch, decision.losers
+        self._unindexed = places, shard, entry, batch, decision.losers
         return decision
 
     def _guard(self, places: TermPlaces) -> SlotGuard | None:
@@ -212,12 +212,12 @@ class DecisionState:
         self.foreign.append(told)
         return told
 
-    def settle(self) -> None:
+    def index_decided(self) -> None:
         """All that was decided can be looked up."""
-        if self._unsettled is None:
+        if self._unindexed is None:
             return
-        places, shard, entry, batch, losers = self._unsettled
-        self._unsettled = None
+        places, shard, entry, batch, losers = self._unindexed
+        self._unindexed = None
         self._streams.join()
         start = places.end_pos - batch.record_count
         for first, stop in losers:
@@ -228,7 +228,7 @@ class DecisionState:
         self, places: TermPlaces, records: int, *, shard: int, first_entry: int, stop_entry: int, time_ms: int
     ) -> None:
         """Lost entries had so many records: these keep their positions and join no stream."""
-        self.settle()
+        self.index_decided()
         places.pass_over(shard, first_entry, stop_entry, records, time_ms)
         self.places.passed[places.term] = places
         self.records += records
@@ -247,7 +247,7 @@ class DecisionState:
         Raises:
             StateDisagrees: entries were applied that a Lost gives up.
         """
-        self.settle()
+        self.index_decided()
         guard = self._guard(places)
         if guard is not None and isinstance(command, (Trim, Expire)) and not indexed(command.book, guard.slots):
             return set()
@@ -334,9 +334,9 @@ class DecisionState:
 
     # -- looking
 
-    def hold(self, book: int, tags: Sequence[int], expected: Sequence[int]) -> bool:
+    def expectations_hold(self, book: int, tags: Sequence[int], expected: Sequence[int]) -> bool:
         """Whether all of these expectations hold now, each of a tag."""
-        return self.verdicts.hold(book, self.index.newest_of(book, tags), expected)
+        return self.verdicts.expectations_hold(book, self.index.newest_of(book, tags), expected)
 
     def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
         """What a record with these (tag, seqnum) expectations will certainly hear: it fails now, and for ever.

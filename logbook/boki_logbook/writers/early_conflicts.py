@@ -35,7 +35,7 @@ _LEFT_TO_THE_LOG: Final = RUN_NAMED | RUN_RESENT | RUN_VOID
 class Conditions(Protocol):
     """What is decided: `state.DecisionState`."""
 
-    def hold(self, book: int, tags: Sequence[int], expected: Sequence[int]) -> bool:
+    def expectations_hold(self, book: int, tags: Sequence[int], expected: Sequence[int]) -> bool:
         """Whether all of these expectations hold now: then none will certainly fail."""
 
     def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
@@ -70,7 +70,7 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
     for run in batch.runs:
         book, writer, first, _, count, _, wanted, flags = run
         of_run = expectations.part(expected, expected + wanted)
-        if wanted and not flags & _LEFT_TO_THE_LOG and not state.hold(book, of_run.tags, of_run.seqnums):
+        if wanted and not flags & _LEFT_TO_THE_LOG and not state.expectations_hold(book, of_run.tags, of_run.seqnums):
             before = len(rows)
             for record, pairs in _by_record(of_run):
                 actual = state.would_fail(book, pairs)

@@ -202,7 +202,7 @@ class Verdicts:
         """The newest record of a stream, as an expectation is told: NEWEST_FORGOTTEN if it may have been above."""
         return NEWEST_FORGOTTEN if not newest and 0 < expected < self.floors.get(book, 0) else newest
 
-    def hold(self, book: int, newest: Sequence[int], expected: Sequence[int]) -> bool:
+    def expectations_hold(self, book: int, newest: Sequence[int], expected: Sequence[int]) -> bool:
         """Whether all of some expectations hold; `newest` of their streams."""
         if book in self.floors:
             newest = list(map(self.seen, repeat(book), newest, expected))
@@ -372,7 +372,7 @@ class Verdicts:
         """Whether all expectations of a run hold, whatever becomes of the records of the batch; False: not known so."""
         tags, expected, records = wanted
         newest = streams.newest_before(book, tags, [start + record for record in records] if start else records)
-        return newest is not None and self.hold(book, newest, expected)
+        return newest is not None and self.expectations_hold(book, newest, expected)
 
     def _look(self, book: int, wanted: Sequence[_Pair], streams: Streams) -> tuple[bool, list[tuple[int, int]]]:
         """Whether all expectations of a record hold, and the newest record of each stream they name."""

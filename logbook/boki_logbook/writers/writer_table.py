@@ -114,7 +114,7 @@ class WriterTable:
         if at is None:
             return self.states.get(key)
         state = self.states[key] = self._state_of(at)
-        self._let_go(at)
+        self._free_row(at)
         return state
 
     def pop(self, key: bytes) -> WriterState | None:
@@ -135,7 +135,7 @@ class WriterTable:
         self.rows[key] = at
         return at
 
-    def _let_go(self, at: int) -> None:
+    def _free_row(self, at: int) -> None:
         self.words[at + LAST] = 0  # no hint leads here
         self._free.append(at)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boki_common.engine.intake import TAKEN
+from boki_common.engine.admission import TAKEN
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import status_of
 from boki_logbook.scan.handles import ScanHandles
@@ -15,7 +15,7 @@ class CoreAsEngine:
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self.intake = TAKEN
+        self.admission = TAKEN
         self.scan = ScanHandles(core.capture).answer
 
     def status(self) -> dict[str, Any]:

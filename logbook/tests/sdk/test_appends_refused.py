@@ -10,20 +10,20 @@ import pytest
 import boki
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
+from boki_common.engine.admission import Admission
 from boki_common.engine.answers import encode_answers
-from boki_common.engine.intake import Intake
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import FaultyEngine, Serve
 
-FULL = Intake(1, 2, 2)
-ROOM = Intake(3, 0, 2)
+FULL = Admission(1, 2, 2)
+ROOM = Admission(3, 0, 2)
 
 
-async def tell(engine: FaultyEngine, client: boki.Client, intake: Intake) -> None:
-    engine.peers[-1].push(wire.OP_ANSWERS, *encode_answers({}, [intake.row()]))
+async def tell(engine: FaultyEngine, client: boki.Client, admission: Admission) -> None:
+    engine.peers[-1].push(wire.OP_ANSWERS, *encode_answers({}, [admission.row()]))
     async with asyncio.timeout(5):
-        while (client.refusal is None) is not intake.taken:
+        while (client.refusal is None) is not admission.taken:
             await asyncio.sleep(0)
 
 

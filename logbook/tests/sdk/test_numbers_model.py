@@ -239,12 +239,12 @@ class World:
             if refusal is not None and not isinstance(refusal, Stalled):
                 for item, _ in inquiry.end():
                     item.failed(item.first, item.first + 1, forgotten_of(item.first, writer))
-                inquiry.let_go(None)
+                inquiry.give_place_to(None)
 
     def fail(self, sent: Callable[[int], BokiError]) -> None:
         in_doubt = InDoubt(self.numbers, Ticket)
         items = self.numbers.end()
-        self.numbers.let_go(self.writer())
+        self.numbers.give_place_to(self.writer())
         for item, was_sent in items:
             item.failed(item.first, item.first + 1, sent(item.first) if was_sent else Unreachable("nothing was sent"))
         if any(was_sent for _, was_sent in items) and self.in_doubt is None:

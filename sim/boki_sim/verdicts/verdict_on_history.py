@@ -9,7 +9,7 @@ What it demands, per book (DESIGN §11.5 and §11.6):
 - a read gave the right record of the final log, and never less than its session knew before: a linearizable one, than anybody
   knew; one that takes any engine's word is held to what it shows;
 - what a read gave lies in what its session then claims to have seen: else another engine may not have it a moment later;
-- what is told beside records: `verdict_on_asides`.
+- what is told beside records: `verdict_on_other_calls`.
 
 It is quick and local: one violation shows which call is wrong. Linearizability as a whole is the checkers' business.
 """
@@ -24,7 +24,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from boki_sim.verdicts.known import Known, WhatIsKnown
-from boki_sim.verdicts.verdict_on_asides import judge_asides
+from boki_sim.verdicts.verdict_on_other_calls import judge_other_calls
 from boki_sim.work.operations import (
     ANY,
     APPEND,
@@ -176,7 +176,7 @@ def judge(
         yield from (f"book {name}: {text}" for text in _reads(book, ours, known))
         live = {entry.seqnum for entry in book.entries}
         times = {seqnum: book.by_seqnum[seqnum].time_ms for seqnum in sorted(book.by_seqnum)}
-        yield from (f"book {name}: {text}" for text in judge_asides(ours, times, live, partial(_floor, known)))
+        yield from (f"book {name}: {text}" for text in judge_other_calls(ours, times, live, partial(_floor, known)))
 
 
 def _entries(book: _Book, appends: Sequence[Operation], read_from: float) -> Iterator[str]:

@@ -14,17 +14,17 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError
-from boki_sim.work import habits as activity
+from boki_sim.work import call_mix as activity
 from boki_sim.work import workload_appends as appends
 from boki_sim.work import workload_reads as reads
-from boki_sim.work.habits import Habits
-from boki_sim.work.notebook import Notebook
+from boki_sim.work.call_mix import CallMix
 from boki_sim.work.operations import AT, AUX, NEXT, PREV, SEEK, TAIL, TRIM, History
+from boki_sim.work.recorder import Recorder
 from boki_sim.work.workload_numbers import NamedWriter
 from boki_sim.world.loop import SimLoop
 from boki_sim.world.process import SimProcess
 
-Activity = Callable[[Notebook, boki.Book], Awaitable[None]]
+Activity = Callable[[Recorder, boki.Book], Awaitable[None]]
 
 ACTIVITIES: Final[Mapping[str, Activity]] = {
     activity.ONE: appends.append,
@@ -53,7 +53,7 @@ class SimClient:
         process: SimProcess,
         url: str,
         numbers: random.Random,
-        habits: Habits,
+        mix: CallMix,
         history: History,
         client: Callable[..., boki.Client] = boki.connect,
     ) -> None:
@@ -64,9 +64,9 @@ class SimClient:
         self._url = url
         self._client = client
         self._numbers = numbers
-        self._habits = habits
-        self._notebook = Notebook(loop, process.name, numbers, habits, history)
-        self._writer = NamedWriter(self._notebook)
+        self._mix = mix
+        self._recorder = Recorder(loop, process.name, numbers, mix, history)
+        self._writer = NamedWriter(self._recorder)
         self._calls = 0
 
     async def run(self, until: float) -> None:
@@ -75,7 +75,7 @@ class SimClient:
             client = await self._connect()
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(self._habits.tasks):
+                    for _ in range(self._mix.tasks):
                         group.create_task(self._work(client, until))
             finally:
                 await client.close()
@@ -88,23 +88,23 @@ class SimClient:
     async def _connect(self) -> boki.Client:
         while True:
             try:
-                return await self._client(self._url, timeout=self._habits.give_up_s)
+                return await self._client(self._url, timeout=self._mix.give_up_s)
             except BokiError:
                 await asyncio.sleep(0.5)
 
     async def _work(self, client: boki.Client, until: float) -> None:
-        habits, numbers = self._habits, self._numbers
-        kinds, weights = list(habits.weights), list(habits.weights.values())
+        mix, numbers = self._mix, self._numbers
+        kinds, weights = list(mix.weights), list(mix.weights.values())
         while self._loop.now < until:
             kind = numbers.choices(kinds, weights)[0]
-            book = client.book(numbers.choice(habits.books))
+            book = client.book(numbers.choice(mix.books))
             if kind == activity.CALL:
                 await self._call(client)
             elif kind == activity.NUMBERED:
                 await self._writer.send_some(book)
             else:
-                await _do(kind, self._notebook, book)
-            await self._notebook.pause()
+                await _do(kind, self._recorder, book)
+            await self._recorder.pause()
 
     # -- calls
 
@@ -114,14 +114,14 @@ class SimClient:
         name = f"{self.process.name}/{self._calls}"
         other = await self._another() if self._numbers.random() < 0.5 else None
         session = (other or client).session(client.session_token())
-        child = self._notebook.of_child(name)
+        child = self._recorder.of_child(name)
         try:
             for _ in range(self._numbers.randrange(1, CALLED_TIMES + 1)):
-                book = session.book(self._numbers.choice(self._habits.books))
+                book = session.book(self._numbers.choice(self._mix.books))
                 await _do(self._numbers.choice(CALLED), child, book)
             await child.pause()
             client.merge(session.session_token())
-            self._notebook.hand_over(child.session, self._notebook.session)
+            self._recorder.hand_over(child.session, self._recorder.session)
         finally:
             if other is not None:
                 await other.close()
@@ -131,13 +131,13 @@ class SimClient:
         engines = self._url.split(",")
         self._numbers.shuffle(engines)
         try:
-            return await self._client(",".join(engines), timeout=self._habits.give_up_s)
+            return await self._client(",".join(engines), timeout=self._mix.give_up_s)
         except BokiError:
             return None
 
 
-async def _do(kind: str, notebook: Notebook, book: boki.Book) -> None:
+async def _do(kind: str, recorder: Recorder, book: boki.Book) -> None:
     if kind in (NEXT, PREV, TAIL):
-        await reads.read_somewhere(notebook, book, kind)
+        await reads.read_somewhere(recorder, book, kind)
     else:
-        await ACTIVITIES[kind](notebook, book)
+        await ACTIVITIES[kind](recorder, book)

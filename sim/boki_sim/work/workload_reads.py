@@ -6,8 +6,8 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError
-from boki_sim.work.notebook import Notebook
 from boki_sim.work.operations import AT, AUX, KEPT, NEXT, OK, PREV, SEEK, TAGS, TAIL, TRIM, Operation
+from boki_sim.work.recorder import Recorder
 
 SCANNED: Final = 20
 FAR: Final = 1 << 40
@@ -15,15 +15,15 @@ FAR: Final = 1 << 40
 
 
 async def read_one(
-    notebook: Notebook, book: boki.Book, kind: str, tag: str | None, bound: int | None, *, wait: float | None = None
+    recorder: Recorder, book: boki.Book, kind: str, tag: str | None, bound: int | None, *, wait: float | None = None
 ) -> Operation:
     """One read, written down."""
-    operation = notebook.begin(
+    operation = recorder.begin(
         book,
         kind,
         () if tag is None else (tag,),
         bound=None if kind == TAIL else bound,
-        consistency=notebook.consistency(),
+        consistency=recorder.consistency(),
     )
     how = operation.consistency
     try:
@@ -36,106 +36,106 @@ async def read_one(
         else:
             record = await book.check_tail(tag, consistency=how)
     except BokiError as error:
-        notebook.refused(operation, error)
+        recorder.refused(operation, error)
     else:
-        notebook.found(operation, book, record)
+        recorder.found(operation, book, record)
     return operation
 
 
-async def read_somewhere(notebook: Notebook, book: boki.Book, kind: str) -> None:
+async def read_somewhere(recorder: Recorder, book: boki.Book, kind: str) -> None:
     """Near what was seen last, or from an end."""
-    numbers = notebook.numbers
+    numbers = recorder.numbers
     tag = numbers.choice((None, *TAGS))
-    near = notebook.seen.get(str(book.name), 0)
+    near = recorder.seen.get(str(book.name), 0)
     bound = None if numbers.random() < 0.3 else max(0, near + numbers.randrange(-50, 50))
     if kind == PREV and bound is not None:
         bound = min(bound, book.position or 0)  # above, there is no one answer
-    await read_one(notebook, book, kind, tag, bound)
+    await read_one(recorder, book, kind, tag, bound)
 
 
-async def wait_for_one(notebook: Notebook, book: boki.Book) -> None:
+async def wait_for_one(recorder: Recorder, book: boki.Book) -> None:
     """A read that waits for a record: of any near place, or of what the session has not seen yet."""
-    numbers = notebook.numbers
+    numbers = recorder.numbers
     tag = numbers.choice((None, *TAGS))
-    near = notebook.seen.get(str(book.name), 0) + numbers.randrange(-50, 50)
+    near = recorder.seen.get(str(book.name), 0) + numbers.randrange(-50, 50)
     bound = (book.position or 0) + 1 if numbers.random() < 0.5 else max(0, near)
-    await read_one(notebook, book, NEXT, tag, bound, wait=numbers.random())
+    await read_one(recorder, book, NEXT, tag, bound, wait=numbers.random())
 
 
-async def read_the_place(notebook: Notebook, book: boki.Book) -> None:
+async def read_the_place(recorder: Recorder, book: boki.Book) -> None:
     """A point read: of a record that was seen, or of a place beside it."""
-    near = notebook.seen.get(str(book.name), 1)
-    bound = max(1, near + notebook.numbers.choice((0, 0, -1, 1, -20)))
-    await read_one(notebook, book, AT, None, bound)
+    near = recorder.seen.get(str(book.name), 1)
+    bound = max(1, near + recorder.numbers.choice((0, 0, -1, 1, -20)))
+    await read_one(recorder, book, AT, None, bound)
 
 
-async def scan(notebook: Notebook, book: boki.Book) -> None:
+async def scan(recorder: Recorder, book: boki.Book) -> None:
     """Record by record, as one read after the other."""
-    tag = notebook.numbers.choice((None, *TAGS))
-    bound = max(0, notebook.seen.get(str(book.name), 0) - notebook.numbers.randrange(100))
+    tag = recorder.numbers.choice((None, *TAGS))
+    bound = max(0, recorder.seen.get(str(book.name), 0) - recorder.numbers.randrange(100))
     for _ in range(SCANNED):
-        operation = await read_one(notebook, book, NEXT, tag, bound)
+        operation = await read_one(recorder, book, NEXT, tag, bound)
         if operation.outcome != OK or operation.seqnum is None:
             return
         bound = operation.seqnum + 1
 
 
-async def seek(notebook: Notebook, book: boki.Book) -> None:
+async def seek(recorder: Recorder, book: boki.Book) -> None:
     """By a time: about that of a record, the beginning of all, or one that is far ahead; then reads from there."""
-    numbers = notebook.numbers
-    near = notebook.times.get(str(book.name), 0)
+    numbers = recorder.numbers
+    near = recorder.times.get(str(book.name), 0)
     wanted = max(0, numbers.choice((near, near, near - 1, near + 1, near - 1_000, 0, near + FAR)))
-    operation = notebook.begin(book, SEEK, time_ms=wanted, consistency=notebook.consistency())
+    operation = recorder.begin(book, SEEK, time_ms=wanted, consistency=recorder.consistency())
     try:
         place = await book.seek(wanted, consistency=operation.consistency)
     except BokiError as error:
-        notebook.refused(operation, error)
+        recorder.refused(operation, error)
         return
-    notebook.told(operation, None)
+    recorder.told(operation, None)
     operation.bound = place
-    await read_one(notebook, book, NEXT, None, place)
+    await read_one(recorder, book, NEXT, None, place)
 
 
-async def leave_aux(notebook: Notebook, book: boki.Book) -> None:
+async def leave_aux(recorder: Recorder, book: boki.Book) -> None:
     """Leaves aux data beside a record, which says whose it is; then looks at it."""
-    seqnum = notebook.seen.get(str(book.name))
+    seqnum = recorder.seen.get(str(book.name))
     if seqnum is None:
         return
-    operation = notebook.begin(book, AUX, bound=seqnum)
-    operation.aux = f"{book.name} {seqnum} ".encode() + notebook.payload()
+    operation = recorder.begin(book, AUX, bound=seqnum)
+    operation.aux = f"{book.name} {seqnum} ".encode() + recorder.payload()
     try:
         kept = await book.set_aux_data(seqnum, operation.aux)
     except BokiError as error:
-        notebook.refused(operation, error)
+        recorder.refused(operation, error)
         return
-    notebook.told(operation, None)
+    recorder.told(operation, None)
     operation.said = KEPT if kept else ""
-    await read_one(notebook, book, AT, None, seqnum)
+    await read_one(recorder, book, AT, None, seqnum)
 
 
-async def trim(notebook: Notebook, book: boki.Book) -> None:
+async def trim(recorder: Recorder, book: boki.Book) -> None:
     """Below something that this session has seen: a mark above that would be lowered."""
-    numbers = notebook.numbers
-    seen = notebook.seen.get(str(book.name))
+    numbers = recorder.numbers
+    seen = recorder.seen.get(str(book.name))
     if seen is None:
         return
     whole = numbers.random() < 0.3
     tags = ("",) if whole else numbers.sample(TAGS, numbers.randrange(1, len(TAGS) + 1))
-    forget = numbers.random() < notebook.habits.forget
-    await trim_below(notebook, book, [(tag, max(1, seen + 1 - numbers.randrange(100))) for tag in tags], forget=forget)
+    forget = numbers.random() < recorder.mix.forget
+    await trim_below(recorder, book, [(tag, max(1, seen + 1 - numbers.randrange(100))) for tag in tags], forget=forget)
 
 
 async def trim_below(
-    notebook: Notebook, book: boki.Book, pairs: list[tuple[str, int]], *, forget: bool = False
+    recorder: Recorder, book: boki.Book, pairs: list[tuple[str, int]], *, forget: bool = False
 ) -> bool:
     """Trims streams ("" is the whole book); whether it was acknowledged."""
-    operations = [notebook.begin(book, TRIM, (tag,) if tag else (), bound=bound, forget=forget) for tag, bound in pairs]
+    operations = [recorder.begin(book, TRIM, (tag,) if tag else (), bound=bound, forget=forget) for tag, bound in pairs]
     try:
         await book.trim([(tag or None, bound) for tag, bound in pairs], forget=forget)
     except BokiError as error:
         for one in operations:
-            notebook.refused(one, error)
+            recorder.refused(one, error)
         return False
     for one in operations:
-        notebook.told(one, None)
+        recorder.told(one, None)
     return True

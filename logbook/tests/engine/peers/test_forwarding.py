@@ -340,7 +340,7 @@ async def test_one_of_some_slots_begins_with_the_whole_snapshot_and_never_writes
 
 
 class Nobody:
-    """Port `Asker`."""
+    """Port `Requester`."""
 
     def __init__(self) -> None:
         self.refusals: list[BokiError] = []
@@ -354,8 +354,8 @@ class Nobody:
 
 async def test_appends_on_their_way_are_bounded() -> None:
     neighbours = Neighbours(0, lambda: "0" * 32)
-    asker = Nobody()
-    forwarder = neighbours.forwarder(asker)
+    requester = Nobody()
+    forwarder = neighbours.forwarder(requester)
     batch = make_batch(RunSpec(1, ALICE, 1, plain_records("x" * 1_000_000)))
     assert forwarder.append(b"\0\0", batch, 7) is None
     assert not forwarder.crowded
@@ -369,7 +369,7 @@ async def test_appends_on_their_way_are_bounded() -> None:
     await asyncio.sleep(0)
     assert not room.is_set()
     await forwarder.close()
-    assert asker.refusals == []
+    assert requester.refusals == []
 
 
 async def test_wrong_addresses_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,12 +389,12 @@ async def test_wrong_addresses_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
     neighbours = Neighbours(0, lambda: "0" * 32)
     addresses = ("?", "0.0.0.0:1", "127.0.0.1:1", str(server.address))
     neighbours.told([EngineMember("e" * 32, addresses, parse_index_slots("all"))])
-    asker = Nobody()
-    forwarder = neighbours.forwarder(asker)
+    requester = Nobody()
+    forwarder = neighbours.forwarder(requester)
     forwarder.append(b"\0\0", make_batch(RunSpec(1, ALICE, 1, plain_records("x"))), 7)
     with pytest.raises(Unreachable):
         await forwarder.call(wire.OP_POSITION, memoryview(b"".join(wire.encode_position({}, 1))), 1)
-    assert [type(error) for error in asker.refusals] == [Unreachable]
+    assert [type(error) for error in requester.refusals] == [Unreachable]
     await forwarder.close()
     await server.close()
 

@@ -185,8 +185,8 @@ async def test_what_neighbours_have_in_common_is_looked_at_once_and_what_they_ha
     old, new = {0: Position(1, 1)}, {0: Position(9, 9)}
     views.ahead.add(2)
     asked = ((connection, 1, old), (connection, 1, dict(old)), (connection, 1, new), (other, 1, new), (other, 2, new))
-    for number, (asker, book, token) in enumerate(asked):
-        reads.add(asker, token, [(number, of_book(book))])
+    for number, (requester, book, token) in enumerate(asked):
+        reads.add(requester, token, [(number, of_book(book))])
     await turns()
     await views.answer(0, 0, Position(2, 1))
     assert views.looked == [{0: Position(2, 1)}, old, new, new, new]

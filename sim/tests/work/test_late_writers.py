@@ -12,7 +12,7 @@ from boki_logbook.writers.writers import WriterState
 from boki_sim.clusters.shape import forgetful
 from boki_sim.outcome import Outcome
 from boki_sim.run import run_seed
-from boki_sim.work.habits import NUMBERED
+from boki_sim.work.call_mix import NUMBERED
 from boki_sim.work.operations import BOOKS
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's guard stands in for it

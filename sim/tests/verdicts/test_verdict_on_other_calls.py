@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boki_sim.verdicts.verdict_on_asides import judge_asides
+from boki_sim.verdicts.verdict_on_other_calls import judge_other_calls
 from boki_sim.work.operations import AUX, KEPT, NEXT, OK, SEEK, WHY, Operation
 
 TIMES = {10: 1_000, 20: 2_000, 25: 0, 30: 2_000, 40: 4_000}
@@ -13,7 +13,7 @@ LIVE = {10, 30, 40}
 
 
 def said(*operations: Operation, times: dict[int, int] = TIMES, floor: int = 40) -> list[str]:
-    return list(judge_asides(operations, times, LIVE, lambda one: floor))
+    return list(judge_other_calls(operations, times, LIVE, lambda one: floor))
 
 
 def sought(time_ms: int, place: int) -> Operation:

@@ -15,9 +15,9 @@ from typing import Final
 
 from boki_common.errors import BokiError
 from boki_sim.clusters.cluster import Cluster
-from boki_sim.work.habits import draw_habits
-from boki_sim.work.notebook import Notebook
+from boki_sim.work.call_mix import draw_call_mix
 from boki_sim.work.operations import APPEND, BOOKS, History
+from boki_sim.work.recorder import Recorder
 from boki_sim.work.workload_appends import send
 from boki_sim.work.workload_numbers import NamedWriter
 from boki_sim.world.process import SimProcess
@@ -33,7 +33,7 @@ TICKS: Final = 20
 PATIENCE_S: Final = 15.0
 
 
-class LateHour:
+class LateWriters:
     """See the module."""
 
     def __init__(self, cluster: Cluster, history: History, seed: int) -> None:
@@ -64,14 +64,14 @@ class LateHour:
     def _pause_s(self, between: tuple[float, float]) -> float:
         return self._numbers.uniform(*between) * self._age_s
 
-    def _notebook(self, name: str) -> Notebook:
-        habits = draw_habits(stream(self._seed, "habits", name))
-        habits = replace(habits, patience_s=PATIENCE_S, conditional=0.0)
-        return Notebook(self._cluster.loop, name, stream(self._seed, "client", name), habits, self._history)
+    def _recorder(self, name: str) -> Recorder:
+        mix = draw_call_mix(stream(self._seed, "habits", name))
+        mix = replace(mix, patience_s=PATIENCE_S, conditional=0.0)
+        return Recorder(self._cluster.loop, name, stream(self._seed, "client", name), mix, self._history)
 
     async def _use_again(self, number: int, writer: str, book: str, pauses: Iterable[float]) -> None:
         client = await self._cluster.connected()
-        named = NamedWriter(self._notebook(f"late-{number}"), writer)
+        named = NamedWriter(self._recorder(f"late-{number}"), writer)
         for pause in pauses:
             await asyncio.sleep(pause)
             told = await named.go_on(client.book(book))
@@ -82,11 +82,11 @@ class LateHour:
             pass  # what it was told is in the history
 
     async def _tick(self) -> None:
-        client, notebook = await self._cluster.connected(), self._notebook("ticker")
+        client, recorder = await self._cluster.connected(), self._recorder("ticker")
         while True:
             for name in BOOKS:
                 book = client.book(name)
-                await send(notebook, book, notebook.begin(book, APPEND, payload=notebook.payload()))
+                await send(recorder, book, recorder.begin(book, APPEND, payload=recorder.payload()))
             await asyncio.sleep(self._age_s / TICKS)
 
     async def _kill(self) -> None:

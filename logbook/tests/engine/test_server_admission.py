@@ -8,19 +8,19 @@ import pytest
 from tests.engine.test_server import Served, served, url_of
 
 import boki
-from boki_common.engine.intake import TAKEN, Intake
+from boki_common.engine.admission import TAKEN, Admission
 
 __all__ = ["served"]
 
 
 async def test_sdks_are_told_that_appends_are_refused_and_taken_again(served: Served) -> None:
     """Behind the answer to HELLO, and when it changes; whoever is no SDK is told nothing."""
-    full, room = Intake(1, 2, 2), Intake(3, 0, 2)
+    full, room = Admission(1, 2, 2), Admission(3, 0, 2)
     other = await served.sdk()  # of a version that says no role
-    served.engine.intake = full
+    served.engine.admission = full
     async with boki.connect(url_of(served)) as client:
         book = client.book(1)
-        while book._appends._intake is TAKEN:
+        while book._appends._admission is TAKEN:
             await asyncio.sleep(0)
         assert other.rows == []
         with pytest.raises(
@@ -29,8 +29,8 @@ async def test_sdks_are_told_that_appends_are_refused_and_taken_again(served: Se
             await book.append(b"x")
         assert caught.value.definite and caught.value.retryable
         for connection in served.connections:
-            connection.tell_intake(room)
+            connection.tell_admission(room)
         async with asyncio.timeout(5):
-            while book._appends._intake is not TAKEN:
+            while book._appends._admission is not TAKEN:
                 await asyncio.sleep(0)
         await book.append(b"y")

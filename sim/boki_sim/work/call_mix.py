@@ -25,7 +25,7 @@ LATER_ACTIVITIES: Final = (TICKET, LOCK, AT, SEEK, AUX, CALL)
 
 
 @dataclass(slots=True)
-class Habits:
+class CallMix:
     """One client's mix.
 
     Attributes:
@@ -50,12 +50,12 @@ class Habits:
     forget: float = 0.0
 
 
-def draw_habits(numbers: random.Random, *, crowded: bool = False) -> Habits:
-    """A client's habits; in a crowd it appends and reads one record at a time, in several tasks."""
+def draw_call_mix(numbers: random.Random, *, crowded: bool = False) -> CallMix:
+    """A client's mix; in a crowd it appends and reads one record at a time, in several tasks."""
     weights = {kind: numbers.choice((0.0, 1.0, 3.0)) for kind in ACTIVITIES}
     weights[ONE] = weights[ONE] or 1.0
     weights[TRIM] = numbers.choice((0.0, 0.3, 1.0))
-    drawn = Habits(
+    drawn = CallMix(
         tasks=numbers.choice((1, 2, 4)),
         pause_s=numbers.choice((0.005, 0.02, 0.1)),
         weights=weights,

@@ -1,4 +1,4 @@
-"""Looks whether enough bookies take writes, while appends of an engine wait for long (`boki_common.engine.intake`).
+"""Looks whether enough bookies take writes, while appends of an engine wait for long (`boki_common.engine.admission`).
 
 It asks nobody while all is well. Once it has said that appends are refused, it looks until they are taken again; what it cannot
 find out leaves it at what it said last.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from boki_common.bookkeeper.layout import available_bookies
-from boki_common.engine.intake import TAKEN, Intake
+from boki_common.engine.admission import TAKEN, Admission
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
@@ -22,7 +22,7 @@ LOOK_S: Final = 1.0
 _log = get_logger("engine")
 
 
-class IntakeWatch:
+class AdmissionWatch:
     """See the module.
 
     Args:
@@ -35,7 +35,7 @@ class IntakeWatch:
     """
 
     def __init__(
-        self, metadata: MetadataStore, *, needed: int, waiting_s: Callable[[], float], tell: Callable[[Intake], None]
+        self, metadata: MetadataStore, *, needed: int, waiting_s: Callable[[], float], tell: Callable[[Admission], None]
     ) -> None:
         self._metadata: Final = metadata
         self._needed: Final = needed
@@ -63,7 +63,7 @@ class IntakeWatch:
         except BokiError as error:
             _log.info("bookies not counted", error=error)
             return
-        before, self.now = self.now, Intake(len(writable), len(read_only), self._needed)
+        before, self.now = self.now, Admission(len(writable), len(read_only), self._needed)
         if before.taken != self.now.taken:
             if self.now.taken:
                 _log.info("appends are taken again", writable=len(writable))

@@ -25,7 +25,7 @@ Times = Mapping[int, int]
 """Seqnum → `time_ms` of every record of a book that there is or was, ascending; 0 where nobody was told."""
 
 
-def judge_asides(
+def judge_other_calls(
     operations: Sequence[Operation], times: Times, live: Container[int], floor_of: Callable[[Operation], int]
 ) -> Iterator[str]:
     """What is wrong with the calls on one book, as sentences.

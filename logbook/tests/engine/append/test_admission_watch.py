@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from boki_common.bookkeeper.layout import register_bookie
-from boki_common.engine.intake import TAKEN, Intake
+from boki_common.engine.admission import TAKEN, Admission
 from boki_common.errors import MetadataUnavailable
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address
-from boki_logbook.append.intake_watch import IntakeWatch
+from boki_logbook.append.admission_watch import AdmissionWatch
 
 AT = Address("127.0.0.1", 1)
 
 
-def watch_of(store: object, told: list[Intake], waiting_s: float = 9.0) -> IntakeWatch:
-    return IntakeWatch(store, needed=2, waiting_s=lambda: waiting_s, tell=told.append)  # type: ignore[arg-type]
+def watch_of(store: object, told: list[Admission], waiting_s: float = 9.0) -> AdmissionWatch:
+    return AdmissionWatch(store, needed=2, waiting_s=lambda: waiting_s, tell=told.append)  # type: ignore[arg-type]
 
 
 async def test_what_changes_is_told_once() -> None:
-    store, told = MemoryStore(), list[Intake]()
+    store, told = MemoryStore(), list[Admission]()
     await store.start()
     watch = watch_of(store, told)
     await register_bookie(store, "a", AT)
@@ -28,11 +28,11 @@ async def test_what_changes_is_told_once() -> None:
     full = [await register_bookie(store, name, AT, read_only=True) for name in "bc"]
     await watch.look()
     await watch.look()
-    assert told == [Intake(1, 2, 2)]
+    assert told == [Admission(1, 2, 2)]
     await full[0].leave()
     await register_bookie(store, "b", AT)
     await watch.look()
-    assert told[1:] == [Intake(2, 1, 2)] and told[1].taken
+    assert told[1:] == [Admission(2, 1, 2)] and told[1].taken
 
 
 async def test_what_cannot_be_found_out_changes_nothing() -> None:
@@ -40,7 +40,7 @@ async def test_what_cannot_be_found_out_changes_nothing() -> None:
         async def children(self, path: str) -> list[str]:
             raise MetadataUnavailable("away")
 
-    told: list[Intake] = []
+    told: list[Admission] = []
     watch = watch_of(Away(), told)
     await watch.look()
     assert watch.now == TAKEN and not told

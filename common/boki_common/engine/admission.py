@@ -17,7 +17,7 @@ NO_WRITER: Final = bytes(WRITER_BYTES)
 """Neither is a session writer's id, which says when it was born, nor the hash of a name."""
 
 
-class Intake(NamedTuple):
+class Admission(NamedTuple):
     """How many bookies take writes.
 
     Attributes:
@@ -51,10 +51,10 @@ class Intake(NamedTuple):
         )
 
 
-TAKEN: Final = Intake(0, 0, 0)
+TAKEN: Final = Admission(0, 0, 0)
 """Nothing is known against it."""
 
 
-def intake_of(row: AnswerRow) -> Intake | None:
+def admission_of(row: AnswerRow) -> Admission | None:
     """What a row says of the engine; None for one that is about a writer."""
-    return Intake(row.first, row.book, row.first_seqnum) if row.writer == NO_WRITER else None
+    return Admission(row.first, row.book, row.first_seqnum) if row.writer == NO_WRITER else None

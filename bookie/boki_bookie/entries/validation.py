@@ -1,4 +1,4 @@
-"""First sight: whether the metadata of a ledger names this bookie and OPEN, before its first normal add is taken.
+"""Validation: whether the metadata of a ledger names this bookie and OPEN, before its first normal add is taken.
 
 Why: a writer may hold a ledger that others recovered and closed while this bookie did not exist; this disk never saw the
 fence, so it would take the add, and the writer would believe it.
@@ -47,7 +47,7 @@ def judge(metadata: LedgerMetadata | None, bookie_id: str) -> V2Status | None:
     return V2Status.OK if named else None
 
 
-class FirstSight:
+class LedgerValidation:
     """Reads the metadata of ledgers; call it with the ledger."""
 
     def __init__(

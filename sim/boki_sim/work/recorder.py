@@ -13,12 +13,12 @@ from typing import Any
 import boki
 from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_sim.checkers.history import Consistency
-from boki_sim.work.habits import Habits
+from boki_sim.work.call_mix import CallMix
 from boki_sim.work.operations import CONFLICT, FAILED, OK, TAGS, TOKEN, UNKNOWN, History, Operation
 from boki_sim.world.loop import SimLoop
 
 
-class Notebook:
+class Recorder:
     """See the module.
 
     Attributes:
@@ -27,19 +27,19 @@ class Notebook:
         times: book → the time of a recent record.
     """
 
-    def __init__(self, loop: SimLoop, session: str, numbers: random.Random, habits: Habits, history: History) -> None:
+    def __init__(self, loop: SimLoop, session: str, numbers: random.Random, mix: CallMix, history: History) -> None:
         self.session = session
         self.numbers = numbers
-        self.habits = habits
+        self.mix = mix
         self.history = history
         self.seen: dict[str, int] = {}
         self.times: dict[str, int] = {}
         self._loop = loop
         self._named = 0
 
-    def of_child(self, session: str) -> Notebook:
+    def of_child(self, session: str) -> Recorder:
         """For a session that this one calls; it has seen the same."""
-        made = Notebook(self._loop, session, self.numbers, self.habits, self.history)
+        made = Recorder(self._loop, session, self.numbers, self.mix, self.history)
         made.seen, made.times = dict(self.seen), dict(self.times)
         self.hand_over(self.session, session)
         return made
@@ -93,7 +93,7 @@ class Notebook:
     def payload(self) -> bytes:
         """The next record of this session."""
         self._named += 1
-        return f"{self.session}/{self._named}/".encode().ljust(self.habits.payload_bytes, b".")
+        return f"{self.session}/{self._named}/".encode().ljust(self.mix.payload_bytes, b".")
 
     def tags(self) -> tuple[str, ...]:
         """Of a record."""
@@ -101,8 +101,8 @@ class Notebook:
 
     def consistency(self) -> Consistency:
         """Of a read."""
-        return self.numbers.choice(self.habits.consistencies)
+        return self.numbers.choice(self.mix.consistencies)
 
     async def pause(self) -> None:
         """Between two calls."""
-        await self._loop.settled_after(self._loop.current, self.numbers.expovariate(1 / self.habits.pause_s))
+        await self._loop.settled_after(self._loop.current, self.numbers.expovariate(1 / self.mix.pause_s))
