@@ -203,4 +203,4 @@ cluster-down: setup ## Removes it: containers, network, volumes and secrets.
 # `exec`: who kills make ends the engine too.
 .PHONY: test-containers
 test-containers: setup ## Runs the suite on containers: faults, and a restart of every role under load; builds the images it needs.
-	@exec $(bin)/python -m deploy.engine --images $(bin)/python -m pytest itests/containers -m containers $(PYTEST)
+	@exec $(bin)/python -m deploy.engine --images $(bin)/python -m pytest itests/containers itests/sdk -m "containers and not nightly" $(PYTEST)

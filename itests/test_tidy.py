@@ -68,6 +68,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "cli/boki_cli/testing/logs.py": "cli/tests/logs/test_log_verify.py",
     "gateway/boki_gateway/calls/call.py": "gateway/tests/calls/test_book_calls.py",
     "gateway/boki_gateway/testing.py": "gateway/tests",
+    "logbook/boki/testing/container_fixtures.py": "itests/containers/test_for_users.py",
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",
     "common/boki_common/records/batch_layout.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/records/tag_names.py": "common/tests/records/test_record_batch.py",

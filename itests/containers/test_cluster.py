@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import docker
 import pytest
 
 import boki
 from boki.testing.containers import BokiCluster
-from deploy.engine import answers
-from deploy.images import BOKI, ZOOKEEPER, has
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(300)]
 
 WORKERS = 4
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[BokiCluster]:
-    reason = unavailable()
-    if reason:
-        pytest.skip(reason)
-
-    with BokiCluster() as made:
-        yield made
-
-
-def unavailable() -> str:
-    """Why this machine cannot run the suite, or ""."""
-    if not answers():
-        return "no Docker engine answers: start one, set DOCKER_HOST, or run make test-containers as root"
-    client = docker.from_env()
-    missing = [name for name in (BOKI, ZOOKEEPER) if not has(client, name)]
-    client.close()
-    return f"the images {missing} are not here: make image IMAGES=--all" if missing else ""
 
 
 class Load:
@@ -92,6 +70,20 @@ async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: B
             await asyncio.to_thread(cluster.start_again, name)
             await more(load)
         assert any("log handed over" in cluster.log(name) for name in cluster.names if name.startswith("sequencer"))
+
+
+async def test_what_clients_are_told_while_roles_are_killed_and_restarted_is_what_a_log_may_do(
+    cluster: BokiCluster,
+) -> None:
+    command = (sys.executable, "-m", "boki_cli.main", "soak", "--url", cluster.url, "--timeout", "60", "--clients", "4")
+    soak = await asyncio.create_subprocess_exec(
+        *command, "--minutes", "0.5", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    for name in ("engine-1", "sequencer-1", "bookie-1", "sequencer-2", "engine-2"):
+        await asyncio.to_thread(cluster.kill if name.endswith("1") else cluster.end, name)
+        await asyncio.to_thread(cluster.start_again, name)
+    said, _ = await soak.communicate()
+    assert soak.returncode == 0, said.decode()
 
 
 @pytest.mark.parametrize("name", ["engine-1", "bookie-2", "sequencer-1", "sequencer-2", "controller-1"])

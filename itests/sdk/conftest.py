@@ -7,6 +7,7 @@ used the cluster before it (books are named after the test and a random number),
 - socket: the same model behind a real server, so that every byte passes frames, messages and a Unix socket.
 - dev: `boki dev`, one process, for the whole run.
 - processes: three bookies, a sequencer and an engine as separate processes on a real ZooKeeper, for the whole run.
+- containers: a whole cluster in Docker, reached through published ports; `make test-containers`.
 - halves: two engines that index half of the slots each, as processes; the client knows one, which forwards half of the books.
 """
 
@@ -127,6 +128,12 @@ def halves_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         runner.run(cluster.stop())
 
 
+@pytest.fixture(scope="session")
+def containers_url(request: pytest.FixtureRequest) -> str:
+    """The cluster of the suite on containers."""
+    return str(request.getfixturevalue("containers").url)
+
+
 @asynccontextmanager
 async def served(url: str) -> AsyncIterator[Cluster]:
     yield ClusterAt(url)
@@ -139,6 +146,7 @@ async def served(url: str) -> AsyncIterator[Cluster]:
         pytest.param("dev", marks=pytest.mark.processes),
         pytest.param("processes", marks=[pytest.mark.processes, pytest.mark.zookeeper]),
         pytest.param("halves", marks=pytest.mark.processes),
+        pytest.param("containers", marks=[pytest.mark.containers, pytest.mark.alone]),
     ]
 )
 def provider(request: pytest.FixtureRequest) -> Provider:

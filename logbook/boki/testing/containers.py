@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 import docker
-from docker.errors import NotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
@@ -87,7 +87,8 @@ class Role(DockerContainer):
         for variable, value in {**told, **settings}.items():
             self.with_env(variable, value)
         self.with_command(kind).with_network(network).with_network_aliases(name)
-        self.with_kwargs(labels={LABEL: owner()}, hostname=name)
+        # Whether it is ready is asked by `wait`; the image's own check would ask all the time.
+        self.with_kwargs(labels={LABEL: owner()}, hostname=name, healthcheck={"test": ["NONE"]})
 
 
 class BokiCluster:
@@ -222,6 +223,30 @@ class BokiCluster:
     def _docker_network(self) -> Any:
         assert self._network is not None, "started"
         return docker.from_env().networks.get(self._network.name)
+
+
+def unavailable(*images: str) -> str:
+    """Why this machine cannot start such a cluster, as a sentence that says what to do; "" when it can.
+
+    Args:
+        images: that are needed; none: those of a cluster.
+    """
+    try:
+        client = docker.from_env()
+    except DockerException as error:
+        return f"no Docker engine answers ({error}): start one, or set DOCKER_HOST"
+    try:
+        return next((said for name in images or (IMAGE, ZOOKEEPER_IMAGE) if (said := _lacking(client, name))), "")
+    finally:
+        client.close()
+
+
+def _lacking(client: docker.DockerClient, image: str) -> str:
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        return f"the image {image} is not here: docker pull it, or in Boki's repository make image IMAGES=--all"
+    return ""
 
 
 def owner() -> str:
