@@ -32,7 +32,7 @@ from docker.errors import DockerException
 from deploy import apart
 
 IMAGES_S: Final = 480.0
-COMMAND_S: Final = 900.0
+COMMAND_S: Final = 1_200.0
 BUSY_S: Final = 900.0
 """How long the end of another run on the same data root is awaited."""
 NO_ENGINE: Final = 4

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-import io
+import json
 import os
 import shutil
 import subprocess
@@ -20,9 +20,10 @@ import sys
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import docker
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
@@ -31,6 +32,8 @@ ROOT: Final = Path(__file__).parents[1]
 BASE: Final = "python:3.11-slim-bookworm"
 ZOOKEEPER: Final = "zookeeper:3.9"
 BOKI: Final = "boki:latest"
+BOKI_BEFORE: Final = "boki:before"
+"""Of the newest commit that git has before this one, for tests of upgrades."""
 PACKAGES: Final = (
     *("aiohttp", "click", "crc32c", "msgspec", "numpy", "prometheus-client", "protobuf", "rich", "structlog", "xxhash"),
     *("zstandard", "kazoo", "uvloop"),
@@ -98,11 +101,9 @@ def _lay_out_own(target: Path, revision: str) -> None:
         if revision:
             tree = Path(folder) / "tree"
             tree.mkdir()
-            archive = subprocess.run(
-                ["git", "archive", "--format=tar", revision], cwd=ROOT, capture_output=True, check=True
-            ).stdout
-            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-                packed.extractall(tree, filter="data")
+            archive = Path(folder) / "tree.tar"
+            subprocess.run(["git", "archive", "--output", str(archive), revision], cwd=ROOT, check=True)
+            subprocess.run(["tar", "--extract", "--file", str(archive), "--directory", str(tree)], check=True)
         wheels = Path(folder) / "wheels"
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
         subprocess.run(build, cwd=tree, check=True, capture_output=True)
@@ -176,6 +177,43 @@ def _build(client: docker.DockerClient, context: Path, tag: str) -> None:
             str(part.get("stream", "")) for part in getattr(error, "build_log", ()) if isinstance(part, dict)
         )
         raise ImageMissing(f"{tag} could not be built: {error}\n{lines[-2000:]}") from error
+
+
+def revision_before() -> str:
+    """The commit before this one; this one where git has no other; empty, the tree as it is, where there is no git."""
+    for revision in ("HEAD~1", "HEAD"):
+        asked = ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
+        found = (
+            subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+            if shutil.which("git")
+            else None
+        )
+        if found is not None and found.returncode == 0:
+            return found.stdout.strip()
+    return ""
+
+
+def own_compressed_bytes(client: docker.DockerClient, tag: str) -> int:
+    """Bytes of what an image adds to its base, compressed as registries keep it."""
+    base = len(client.images.get(BASE).attrs["RootFS"]["Layers"])
+    total = 0
+    with tempfile.TemporaryFile() as file:
+        for part in client.images.get(tag).save():
+            file.write(part)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as saved:
+            manifest = saved.extractfile("manifest.json")
+            assert manifest is not None
+            for layer in json.load(manifest)[0]["Layers"][base:]:
+                content = saved.extractfile(layer)
+                assert content is not None
+                total += _compressed(content)
+    return total
+
+
+def _compressed(content: IO[bytes]) -> int:
+    packer = zlib.compressobj(6)
+    return sum(len(packer.compress(part)) for part in iter(lambda: content.read(1 << 20), b"")) + len(packer.flush())
 
 
 def own_bytes(client: docker.DockerClient, tag: str) -> int:

@@ -17,9 +17,9 @@ import pytest
 from deploy import apart
 from deploy.engine import EngineMissing, check_machine
 
-pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.timeout(600)]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import boki
 from boki.testing.containers import BokiCluster
 
-pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
 WORKERS = 4
 
@@ -38,7 +38,7 @@ class Load:
 async def under_load(url: str, name: str) -> AsyncIterator[Load]:
     """Appends go on in the block; after it, every acknowledged record is there once, at its number, in the order of its worker."""
     load = Load()
-    async with boki.connect(url, timeout=60.0) as client:
+    async with boki.connect(url, timeout=120.0) as client:
         book = client.book(name)
         async with asyncio.TaskGroup() as group:
             for worker in range(WORKERS):
@@ -55,7 +55,7 @@ async def under_load(url: str, name: str) -> AsyncIterator[Load]:
 async def more(load: Load, records: int = 20) -> None:
     """Waits until so many more appends were acknowledged: the cluster goes on."""
     goal = len(load.acknowledged) + records
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(load.acknowledged) < goal:
             load.progressed.clear()
             await load.progressed.wait()
@@ -75,7 +75,18 @@ async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: B
 async def test_what_clients_are_told_while_roles_are_killed_and_restarted_is_what_a_log_may_do(
     cluster: BokiCluster,
 ) -> None:
-    command = (sys.executable, "-m", "boki_cli.main", "soak", "--url", cluster.url, "--timeout", "60", "--clients", "4")
+    command = (
+        sys.executable,
+        "-m",
+        "boki_cli.main",
+        "soak",
+        "--url",
+        cluster.url,
+        "--timeout",
+        "120",
+        "--clients",
+        "4",
+    )
     soak = await asyncio.create_subprocess_exec(
         *command, "--minutes", "0.5", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.images import ROOT
 
-pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.timeout(600)]
 
 EXAMPLE: Final = re.compile(r"```python\n([^`]*?pytest_plugins.*?)```", re.DOTALL)
 LINES: Final = 12

@@ -146,7 +146,8 @@ async def served(url: str) -> AsyncIterator[Cluster]:
         pytest.param("dev", marks=pytest.mark.processes),
         pytest.param("processes", marks=[pytest.mark.processes, pytest.mark.zookeeper]),
         pytest.param("halves", marks=pytest.mark.processes),
-        pytest.param("containers", marks=[pytest.mark.containers, pytest.mark.alone]),
+        # The first of them waits for the cluster.
+        pytest.param("containers", marks=[pytest.mark.containers, pytest.mark.alone, pytest.mark.timeout(600)]),
     ]
 )
 def provider(request: pytest.FixtureRequest) -> Provider:

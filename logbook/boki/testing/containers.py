@@ -5,6 +5,7 @@
         cluster.kill("engine-1"); cluster.start_again("engine-1")
         cluster.pause("bookie-2"); cluster.resume("bookie-2")
         cluster.disconnect("sequencer-1"); cluster.connect_again("sequencer-1")
+        cluster.replace("engine-1", "boki:newer")        # by another image, with its data and address
 
 It needs a Docker engine that answers, and the images `boki:latest` and `zookeeper:3.9`. A role counts as started when its `/readyz`
 says so: that a port is open proves nothing, since Docker itself listens there. Engines are reached at ports of this machine that
@@ -39,10 +40,12 @@ IMAGE: Final = "boki:latest"
 ZOOKEEPER_IMAGE: Final = "zookeeper:3.9"
 LABEL: Final = "dev.boki.testing.owner"
 LOOPBACK: Final = "127.0.0.1"
-READY_S: Final = 60.0
+READY_S: Final = 180.0
 PAUSE_S: Final = 0.2
 STOP_S: Final = 20
 OUTSIDE_PORT: Final = 7140
+DATA: Final = "/var/lib/boki"
+BALLAST: Final = f"{DATA}/ballast"
 
 
 class ClusterNotReady(BokiError):
@@ -67,9 +70,12 @@ class Role(DockerContainer):
     Args:
         name: as `bookie-1`: its kind, and its name in the network.
         port: of this machine, where an engine is reached; 0: none.
+        volume: of Docker, where a bookie keeps its data; empty: one that goes with the container.
     """
 
-    def __init__(self, name: str, network: Network, settings: Mapping[str, str], *, port: int = 0, image: str) -> None:
+    def __init__(
+        self, name: str, network: Network, settings: Mapping[str, str], *, port: int = 0, image: str, volume: str = ""
+    ) -> None:
         super().__init__(image)
         kind = name.partition("-")[0]
         listen = {"bookie": 3181, "sequencer": 7041, "controller": 7042, "engine": 7040}[kind]
@@ -86,6 +92,8 @@ class Role(DockerContainer):
             self.ports[f"{OUTSIDE_PORT}/tcp"] = (LOOPBACK, port)  # type: ignore[assignment] # docker-py takes an address too
         for variable, value in {**told, **settings}.items():
             self.with_env(variable, value)
+        if volume:
+            self.with_volume_mapping(volume, DATA, "rw")
         self.with_command(kind).with_network(network).with_network_aliases(name)
         # Whether it is ready is asked by `wait`; the image's own check would ask all the time.
         self.with_kwargs(labels={LABEL: owner()}, hostname=name, healthcheck={"test": ["NONE"]})
@@ -97,7 +105,8 @@ class BokiCluster:
     Args:
         bookies, sequencers, engines, controllers: how many of each.
         settings: `BOKI_*` variables for all roles.
-        image: of the roles; images: another one for some, by name.
+        image: of the roles.
+        disks: sizes in bytes of bookies' disks, by name, where they have to be small; such a disk is memory, and empty after a stop.
     """
 
     def __init__(
@@ -109,12 +118,15 @@ class BokiCluster:
         controllers: int = 1,
         settings: Mapping[str, str] | None = None,
         image: str = IMAGE,
+        disks: Mapping[str, int] | None = None,
     ) -> None:
         counts = {"bookie": bookies, "sequencer": sequencers, "controller": controllers, "engine": engines}
         self._names = [f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)]
         self._ports = {name: free_port() for name in self._names if name.startswith("engine")}
         self._settings = dict(settings or {})
         self._image = image
+        self._disks = dict(disks or {})
+        self._volumes: dict[str, Any] = {}
         self._network: Network | None = None
         self._zookeeper: ZooKeeper | None = None
         self._roles: dict[str, Role] = {}
@@ -137,10 +149,26 @@ class BokiCluster:
         self._zookeeper = ZooKeeper(network)
         self._zookeeper.start()
         for name in self._names:
-            role = Role(name, network, self._settings, port=self._ports.get(name, 0), image=self._image)
-            self._roles[name] = role
-            role.start()
+            if name.startswith("bookie"):
+                self._volumes[name] = _volume(self._disks.get(name, 0))
+            self._start(name, self._image)
         self.wait(*self._names)
+
+    def replace(self, name: str, image: str, *, settings: Mapping[str, str] | None = None) -> None:
+        """Ends a role as it should, and starts it from another image, with its data and address.
+
+        Args:
+            settings: `BOKI_*` variables from now on for this and later replacements; None: as they were.
+
+        Raises:
+            ClusterNotReady: it does not come up.
+        """
+        if settings is not None:
+            self._settings = dict(settings)
+        self.end(name)
+        self._roles.pop(name).stop(force=True, delete_volume=False)
+        self._start(name, image)
+        self.wait(name)
 
     def stop(self) -> None:
         """Removes everything, volumes too. Idempotent."""
@@ -151,6 +179,8 @@ class BokiCluster:
         network, self._network = self._network, None
         if network is not None:
             network.remove()
+        while self._volumes:
+            self._volumes.popitem()[1].remove(force=True)
 
     def wait(self, *names: str, timeout_s: float = READY_S) -> None:
         """Waits until these roles are ready. Raises ClusterNotReady."""
@@ -200,6 +230,35 @@ class BokiCluster:
     def connect_again(self, name: str) -> None:
         self._docker_network().connect(self._container(name), aliases=[name])
 
+    def limit_memory(self, name: str, more: int) -> None:
+        """From now on a role may take so many bytes more than it has; the kernel kills what goes beyond.
+
+        That lasts for the container's life; `replace` ends it.
+        """
+        container = self._container(name)
+        limit = container.stats(stream=False)["memory_stats"]["usage"] + more
+        container.update(mem_limit=limit, memswap_limit=limit)
+
+    def fill_disk(self, name: str) -> None:
+        """Leaves a bookie no byte of its disk, which is one of `disks`."""
+        # The largest parts first: what another process writes meanwhile leaves gaps.
+        script = f"for size in 64M 8M 1M 64K 4K; do while dd if=/dev/zero bs=$size count=1 >> {BALLAST} 2>/dev/null; do :; done; done; true"
+        self._in(name, script)
+
+    def empty_disk(self, name: str) -> None:
+        """Takes away what `fill_disk` put there."""
+        self._in(name, f"rm -f {BALLAST}")
+
+    def run(self, name: str, *command: str) -> str:
+        """What a command in a role's container prints, such as `boki status --check`. Raises ClusterNotReady when it fails."""
+        code, output = self._container(name).exec_run(list(command))
+        said = str(output.decode(errors="replace"))
+        if code:
+            raise ClusterNotReady(
+                f"expected {' '.join(command)} to succeed in {name}, found exit code {code}: {said}", role=name
+            )
+        return said
+
     def log(self, name: str) -> str:
         """All that a role logged."""
         return str(self._container(name).logs().decode(errors="replace"))
@@ -216,6 +275,17 @@ class BokiCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _start(self, name: str, image: str) -> None:
+        assert self._network is not None, "started"
+        volume = self._volumes[name].name if name in self._volumes else ""
+        port = self._ports.get(name, 0)
+        role = Role(name, self._network, self._settings, port=port, image=image, volume=volume)
+        self._roles[name] = role
+        role.start()
+
+    def _in(self, name: str, script: str) -> None:
+        self.run(name, "sh", "-c", script)
 
     def _container(self, name: str) -> Any:
         return self._roles[name].get_wrapped_container()
@@ -255,7 +325,7 @@ def owner() -> str:
 
 
 def sweep(client: docker.DockerClient) -> None:
-    """Removes containers and networks whose process is gone, as after a test run that was killed."""
+    """Removes containers, networks and volumes whose process is gone, as after a test run that was killed."""
     mine: dict[str, str | list[str] | bool] = {"label": LABEL}
     for container in client.containers.list(all=True, filters=mine):
         if _is_gone(container.labels.get(LABEL, "")):
@@ -263,6 +333,15 @@ def sweep(client: docker.DockerClient) -> None:
     for network in client.networks.list(filters=mine):
         if _is_gone((network.attrs or {}).get("Labels", {}).get(LABEL, "")):
             _unless_gone(network.remove)
+    for volume in client.volumes.list(filters=mine):
+        if _is_gone(((volume.attrs or {}).get("Labels") or {}).get(LABEL, "")):
+            _unless_gone(volume.remove)
+
+
+def _volume(size: int) -> Any:
+    """A volume of Docker. `size`: bytes, of memory; 0: on the disk, as large as that."""
+    options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},uid=10001,mode=0700"} if size else {}
+    return docker.from_env().volumes.create(labels={LABEL: owner()}, driver_opts=options)
 
 
 def free_port() -> int:
