@@ -255,6 +255,8 @@ def main() -> int:
         if "--all" in sys.argv[1:]:
             timed(ZOOKEEPER, lambda: ensure_public(client, ZOOKEEPER))
         timed(BOKI, lambda: build_boki(client))
+        if "--all" in sys.argv[1:]:
+            timed(BOKI_BEFORE, lambda: build_boki(client, tag=BOKI_BEFORE, revision=revision_before()))
     except ImageMissing as error:
         print(error, file=sys.stderr)
         return 1
