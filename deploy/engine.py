@@ -36,6 +36,8 @@ COMMAND_S: Final = 1_200.0
 BUSY_S: Final = 900.0
 """How long the end of another run on the same data root is awaited."""
 NO_ENGINE: Final = 4
+TRIES: Final = 2
+"""Of building images, much of which comes over a network."""
 TESTCONTAINERS: Final = {"TESTCONTAINERS_RYUK_DISABLED": "true"}
 TOOLS: Final = {"dockerd": "docker.io", "iptables": "iptables", "unshare": "util-linux", "ip": "iproute2"}
 """What an engine of our own needs, and Debian's package of each."""
@@ -112,9 +114,11 @@ def _root(root: Path) -> Iterator[None]:
 
 def _with_images(root: Path, command: list[str]) -> int:
     build = [sys.executable, "-m", "deploy.images", "--all"]
-    code = _timed("images", lambda: apart.run(root, build, IMAGES_S, machine_network=True))
-    if code:
-        say(f"the images could not be made (exit code {code}): the command runs without those that are missing")
+    for _ in range(TRIES):
+        code = _timed("images", lambda: apart.run(root, build, IMAGES_S, machine_network=True))
+        if not code:
+            break
+        say(f"expected the images made, found exit code {code}: what is missing stays so, if it cannot be made now")
     return _timed("command", lambda: apart.run(root, command, COMMAND_S))
 
 
