@@ -11,7 +11,7 @@ import pytest
 
 from boki.testing import MemoryCluster
 from boki_common.cluster_token import parse
-from boki_gateway.testing import Asker, running_gateway
+from boki_gateway.testing import Requester, running_gateway
 from bokistore import BokiStore, Inc, Set
 from bokistore_tools.page import PAGE
 from itests.support.chromium import LIVE, NO_CHROMIUM, PHONE, Browser, browsing, chromium
@@ -68,14 +68,14 @@ async def browser(window: str) -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def asker(cluster: MemoryCluster) -> AsyncIterator[Asker]:
+async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
     async with running_gateway(cluster, pages=(PAGE,)) as one:
         yield one
 
 
-def at(asker: Asker, name: str = "cart", **more: int) -> str:
+def at(requester: Requester, name: str = "cart", **more: int) -> str:
     query = "".join(f"&{key}={value}" for key, value in more.items())
-    return f"{asker.url}/pages/store?book=shop&object={quote(name)}{query}"
+    return f"{requester.url}/pages/store?book=shop&object={quote(name)}{query}"
 
 
 async def filled(store: BokiStore) -> list[int]:
@@ -88,9 +88,9 @@ async def filled(store: BokiStore) -> list[int]:
     return [*made, tx.seqnum]
 
 
-async def test_each_change_comes_by_itself(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_each_change_comes_by_itself(requester: Requester, store: BokiStore, browser: Browser) -> None:
     seqnums = await filled(store)
-    await browser.open(at(asker))
+    await browser.open(at(requester))
     await browser.until(LIVE)
     assert await browser.texts("#live") == ["live"]
     assert len(await browser.texts(".timeline > li")) == 4
@@ -112,8 +112,10 @@ async def test_each_change_comes_by_itself(asker: Asker, store: BokiStore, brows
     assert await browser.complaints() == []
 
 
-async def test_an_object_that_is_not_there_yet_appears(asker: Asker, store: BokiStore, browser: Browser) -> None:
-    await browser.open(at(asker, "soon"))
+async def test_an_object_that_is_not_there_yet_appears(
+    requester: Requester, store: BokiStore, browser: Browser
+) -> None:
+    await browser.open(at(requester, "soon"))
     await browser.until(LIVE)
     assert await browser.texts("#facts .state") == ["never seen"]
     await store.object("soon").inc("n")
@@ -122,9 +124,9 @@ async def test_an_object_that_is_not_there_yet_appears(asker: Asker, store: Boki
     assert await browser.texts("#changes h2") != []
 
 
-async def test_a_book_shows_what_changed_last(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_a_book_shows_what_changed_last(requester: Requester, store: BokiStore, browser: Browser) -> None:
     await filled(store)
-    await browser.open(f"{asker.url}/pages/store?book=shop")
+    await browser.open(f"{requester.url}/pages/store?book=shop")
     await browser.until(LIVE)
     await store.object("other").inc("n")
     await browser.until("document.querySelector('#objects tbody a').textContent === 'other'")
@@ -132,17 +134,17 @@ async def test_a_book_shows_what_changed_last(asker: Asker, store: BokiStore, br
     await browser.until("document.querySelector('h1').textContent === 'other'")
 
 
-async def test_a_gateway_that_ends_is_told(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_a_gateway_that_ends_is_told(requester: Requester, store: BokiStore, browser: Browser) -> None:
     await filled(store)
-    await browser.open(at(asker))
+    await browser.open(at(requester))
     await browser.until(LIVE)
-    await asker.gateway.close()
+    await requester.gateway.close()
     await browser.until("document.getElementById('live').textContent === 'not live'")
 
 
-async def test_by_keyboard(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_by_keyboard(requester: Requester, store: BokiStore, browser: Browser) -> None:
     seqnums = await filled(store)
-    await browser.open(at(asker))
+    await browser.open(at(requester))
     await browser.until(LIVE)
     await browser.key(TAB)
     assert await browser.run("document.activeElement.textContent") == "To the content"
@@ -164,7 +166,7 @@ async def test_by_keyboard(asker: Asker, store: BokiStore, browser: Browser) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_everything_can_be_read_in_both_schemes(
-    asker: Asker, store: BokiStore, browser: Browser, scheme: str
+    requester: Requester, store: BokiStore, browser: Browser, scheme: str
 ) -> None:
     await filled(store)
     await store.collection("user", dict).create("ann", {})
@@ -178,7 +180,7 @@ async def test_everything_can_be_read_in_both_schemes(
         "?book=shop&collection=user",
         "?book=~x",
     ):
-        await browser.open(f"{asker.url}/pages/store{path}")
+        await browser.open(f"{requester.url}/pages/store{path}")
         await browser.until(LIVE)
         assert await browser.run(CONTRAST) == [], path
         assert await browser.run(UNNAMED) == [], path
@@ -188,26 +190,28 @@ async def test_everything_can_be_read_in_both_schemes(
         assert len(ids) == len(set(ids)), path
 
 
-async def test_it_fits_a_phone(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_it_fits_a_phone(requester: Requester, store: BokiStore, browser: Browser) -> None:
     await filled(store)
     await store.object("x" * 200).set("y" * 150, "z" * 300)
     await browser.tool("Emulation.setDeviceMetricsOverride", **PHONE)
     for path in ("?book=shop", "?book=shop&object=cart", f"?book=shop&object={'x' * 200}"):
-        await browser.open(f"{asker.url}/pages/store{path}")
+        await browser.open(f"{requester.url}/pages/store{path}")
         await browser.until(LIVE)
         assert await browser.run("document.documentElement.scrollWidth") <= PHONE["width"], (
             f"nothing sticks out: {path}"
         )
 
 
-async def test_names_and_values_are_text_and_never_markup(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_names_and_values_are_text_and_never_markup(
+    requester: Requester, store: BokiStore, browser: Browser
+) -> None:
     await store.object(EVIL).set(EVIL.replace(".", ""), {EVIL: EVIL})
-    await browser.open(at(asker, EVIL))
+    await browser.open(at(requester, EVIL))
     await browser.until(LIVE)
     assert await browser.texts("h1") == [EVIL]
     await store.object(EVIL).inc("n")
     await browser.until("document.querySelectorAll('.timeline > li').length === 2")
-    await browser.open(f"{asker.url}/pages/store?book=shop")
+    await browser.open(f"{requester.url}/pages/store?book=shop")
     await browser.until(LIVE)
     await browser.run("document.querySelector('#objects tbody a').click()")
     await browser.until(f"document.querySelectorAll('.timeline > li').length === 2 && {LIVE}")
@@ -216,11 +220,11 @@ async def test_names_and_values_are_text_and_never_markup(asker: Asker, store: B
     assert await browser.complaints() == []
 
 
-async def test_it_is_read_whole_without_javascript(asker: Asker, store: BokiStore, browser: Browser) -> None:
+async def test_it_is_read_whole_without_javascript(requester: Requester, store: BokiStore, browser: Browser) -> None:
     seqnums = await filled(store)
     await browser.tool("Emulation.setScriptExecutionDisabled", value=True)
     try:
-        await browser.open(at(asker, before=seqnums[0], after=seqnums[2]))
+        await browser.open(at(requester, before=seqnums[0], after=seqnums[2]))
         assert len(await browser.texts(".timeline > li")) == 4
         assert [row.split() for row in await browser.texts("table.diff tbody tr")] == [["+", "made", "n", "2"]]
         assert "Without JavaScript" in (await browser.texts("footer"))[0]
@@ -233,8 +237,8 @@ async def test_it_is_live_under_the_token_that_the_browser_asked_a_person_for(
     cluster: MemoryCluster, store: BokiStore, browser: Browser
 ) -> None:
     await filled(store)
-    async with running_gateway(cluster, token=parse(TOKEN, "the test"), pages=(PAGE,)) as asker:
-        await browser.open(at(asker).replace("http://", f"http://anybody:{TOKEN}@"))
+    async with running_gateway(cluster, token=parse(TOKEN, "the test"), pages=(PAGE,)) as requester:
+        await browser.open(at(requester).replace("http://", f"http://anybody:{TOKEN}@"))
         await browser.until(LIVE)
         await store.object("cart").inc("n")
         await browser.until("document.querySelectorAll('.timeline > li').length === 5")
