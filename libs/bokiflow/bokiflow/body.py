@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from boki_common.runtime.ports import Bodies
 from bokiflow.calls import AnyStep
@@ -13,7 +13,14 @@ from bokiflow.retry_rules import next_delay_s
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
 
-async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Outcome:
+class Tried(NamedTuple):
+    """What came of a body, at which attempt."""
+
+    outcome: Outcome
+    attempts: int
+
+
+async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Tried:
     """Runs a body until it returns, or fails for good. Raises nothing but CancelledError."""
     attempt = 0
     while True:
@@ -29,13 +36,13 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
         except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
             delay_s = next_delay_s(step.how.retry, attempt, error)
             if delay_s is None:
-                return within_bounds(failed(error), step.name)
+                return Tried(within_bounds(failed(error), step.name), attempt)
             await asyncio.sleep(delay_s)
             continue
         try:
-            return within_bounds(succeeded(value), step.name)
+            return Tried(within_bounds(succeeded(value), step.name), attempt)
         except NotEncodable as error:
-            return failed(NotEncodable(f"what step {step.name!r} returned {error}"))
+            return Tried(failed(NotEncodable(f"what step {step.name!r} returned {error}")), attempt)
 
 
 def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outcome:

@@ -74,6 +74,8 @@ class _Result(NamedTuple):
 
     key: str
     outcome: Outcome
+    took_ms: int = 0
+    attempts: int = 1
 
 
 class _Due(NamedTuple):
@@ -260,7 +262,8 @@ class Executor:
                 self._happened(events.Fired(self.id, item.key, now_ms))
         elif item.key in instance.pending:
             wait = instance.pending[item.key]
-            self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, item.outcome))
+            how = (item.outcome, item.took_ms, item.attempts)
+            self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
 
     def _happened(self, event: events.Delivered) -> None:
         self._flush.drop(event.key)
@@ -466,25 +469,31 @@ class Executor:
         self._bodies[ask.key] = self._outer.create_task(self._body(ask), name=f"bokiflow body of {self.id}")
 
     async def _body(self, ask: RunBody | RunTransaction) -> None:
-        outcome: Outcome | Ran
         try:
-            if isinstance(ask, RunTransaction):
-                outcome = await transactional.run(ask, self._host.log)
-            else:
-                outcome = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+            ended = await self._run_body(ask)
         except asyncio.CancelledError:
             if self._bodies.get(ask.key) is not asyncio.current_task():
                 raise
             name = ask.name if isinstance(ask, RunTransaction) else ask.step.name
-            outcome = failed(RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it"))
+            error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
+            ended = _Result(ask.key, failed(error))
         if self._bodies.get(ask.key) is asyncio.current_task():
             del self._bodies[ask.key]
-            if isinstance(outcome, Ran) and isinstance(ask, RunTransaction):
+            if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
                 self._transactions[ask.key] = ask
-                self._inbox.append(outcome)
-            elif isinstance(outcome, Outcome):
-                self._inbox.append(_Result(ask.key, outcome))
+            self._inbox.append(ended)
             self._schedule()
+
+    async def _run_body(self, ask: RunBody | RunTransaction) -> _Result | Ran:
+        began_s, attempts = self._outer.time(), 1
+        if isinstance(ask, RunTransaction):
+            ran = await transactional.run(ask, self._host.log)
+            if isinstance(ran, Ran):
+                return ran
+            outcome = ran
+        else:
+            outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+        return _Result(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts)
 
     # -- the end of it here
 

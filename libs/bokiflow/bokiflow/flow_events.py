@@ -64,7 +64,7 @@ class Ended(Event, tag="flow.done", frozen=True):
 
 
 class Stepped(Event, tag="flow.step", frozen=True):
-    """A step ended."""
+    """A step ended. For people: how long its body took, retries included, and at which attempt it ended."""
 
     id: str
     key: str
@@ -72,6 +72,8 @@ class Stepped(Event, tag="flow.step", frozen=True):
     digest: str
     at_ms: int
     outcome: Outcome
+    took_ms: int = 0
+    attempts: int = 1
 
 
 class Transacted(Event, tag="flow.txn", frozen=True):

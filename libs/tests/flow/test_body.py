@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bokiflow import App, Retry
-from bokiflow.body import run_body
+from bokiflow.body import Tried, run_body
 from bokiflow.flush import EVENT_BYTES
 from bokiflow.outcomes import Outcome
 from libs.tests.flow.conftest import Inline
@@ -46,7 +46,7 @@ async def cancels_itself() -> None:
 
 
 async def outcome(step: Any, *args: Any) -> Outcome:
-    return await run_body(step, args, {}, Inline())
+    return (await run_body(step, args, {}, Inline())).outcome
 
 
 def type_of(found: Outcome) -> str:
@@ -59,6 +59,11 @@ async def test_attempts_go_on_until_one_succeeds_or_they_are_over() -> None:
     assert await outcome(third_time, 2) == Outcome(3)
     ATTEMPTS.clear()
     assert type_of(await outcome(third_time, 3)) == "builtins:OSError" and len(ATTEMPTS) == 3
+
+
+async def test_the_attempts_are_counted() -> None:
+    ATTEMPTS.clear()
+    assert await run_body(third_time, (1,), {}, Inline()) == Tried(Outcome(2), 2)
 
 
 async def test_an_attempt_that_takes_too_long_is_a_timeout() -> None:

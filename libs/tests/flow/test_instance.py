@@ -70,7 +70,7 @@ async def test_another_step_than_the_history_has_is_reported_with_both(
         one.begin()
         wait = one.pending["0:1"]
         fields = {"key": "0:1", "name": wait.name, "digest": wait.digest, **wrong}
-        event = Stepped("x", at_ms=0, outcome=Outcome(1), **fields)
+        event = Stepped("x", fields["key"], fields["name"], fields["digest"], 0, Outcome(1))
         again = instance_of(Shop().steps, 2)
         with pytest.raises(NonDeterminism) as caught:
             again.replay(told(event))
