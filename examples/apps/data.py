@@ -1,0 +1,126 @@
+"""Data of an application: rows by name (`hotel:7`), of which several are read of one snapshot, and changed in one step of a workflow.
+
+An application knows these ports; where the rows are is another's business: objects of a `BokiStore` (`StoreData`), or rows of tables
+(`examples.apps.table_data`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import update_wrapper
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+import bokiflow
+from bokilib.codec import JsonObject
+from bokilib.log import Log
+from bokistore import BokiStore, Transaction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ROWS_AT_ONCE: Final = 200
+
+
+class Rows(Protocol):
+    """Rows within a transaction."""
+
+    async def value(self, name: str) -> JsonObject | None:
+        """A row, own writes included."""
+
+    def put(self, name: str, value: JsonObject) -> None:
+        """Writes a whole row."""
+
+
+class Data(Protocol):
+    """Where an application keeps its rows."""
+
+    @property
+    def log(self) -> Log:
+        """What the worker is made of, so that a row and a step change in one record."""
+
+    async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
+        """Rows of one snapshot."""
+
+    async def transact(
+        self, body: Callable[Concatenate[Rows, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+    ) -> R:
+        """In a workflow: changes rows, as a step."""
+
+    async def fill(self, rows: Mapping[str, JsonObject]) -> None:
+        """Writes what is there when an application begins; whoever does it again changes nothing."""
+
+    async def all(self) -> dict[str, JsonObject]:
+        """Every row, as of now, which is behind all that was acknowledged."""
+
+    async def close(self) -> None:
+        """Nothing is lost without it."""
+
+
+class StoreRows:
+    """Objects in a transaction."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx: Final = tx
+
+    async def value(self, name: str) -> JsonObject | None:
+        """See `Rows`."""
+        return await self._tx[name].value()
+
+    def put(self, name: str, value: JsonObject) -> None:
+        """See `Rows`."""
+        self._tx[name].set("", value)
+
+
+class StoreData:
+    """Rows are objects of a store."""
+
+    def __init__(self, store: BokiStore) -> None:
+        self._store: Final = store
+
+    @property
+    def log(self) -> Log:
+        """See `Data`."""
+        return self._store.log
+
+    async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
+        """See `Data`."""
+        return await self._store.values(names)
+
+    async def transact(
+        self, body: Callable[Concatenate[Rows, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+    ) -> R:
+        """See `Data`."""
+
+        async def on_objects(tx: Transaction, /, *args: P.args, **options: P.kwargs) -> R:
+            return await body(StoreRows(tx), *args, **options)
+
+        update_wrapper(on_objects, body)  # a history names it
+        return await bokiflow.transact(self._store, on_objects, *args, **options)
+
+    async def fill(self, rows: Mapping[str, JsonObject]) -> None:
+        """See `Data`."""
+        names = sorted(rows)
+        for start in range(0, len(names), ROWS_AT_ONCE):
+            await self._store.transact(_fill, {name: rows[name] for name in names[start : start + ROWS_AT_ONCE]})
+
+    async def all(self) -> dict[str, JsonObject]:
+        """See `Data`."""
+        at = await self._store.log.book.now(consistency="linearizable")
+        found: dict[str, JsonObject] = {}
+        names = await self._store.names(at=at)
+        for start in range(0, len(names), ROWS_AT_ONCE):
+            some = names[start : start + ROWS_AT_ONCE]
+            values = await self._store.values(some, at=at)
+            found.update((name, value) for name, value in zip(some, values, strict=True) if value is not None)
+        return found
+
+    async def close(self) -> None:
+        """See `Data`."""
+        await self._store.close()
+
+
+async def _fill(tx: Transaction, rows: Mapping[str, JsonObject]) -> None:
+    there = await tx.values(list(rows))
+    for (name, value), known in zip(rows.items(), there, strict=True):
+        if known is None:
+            tx[name].set("", value)

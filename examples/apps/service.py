@@ -1,0 +1,139 @@
+"""A process that answers requests of an application over HTTP: it starts workflows, runs them, and tells how they ended.
+
+    python -m examples.apps.service URL --application hotel --port 8001       # until standard input closes, or somebody kills it
+
+| request | answer |
+|---|---|
+| POST /<operation>, {"id": …, "args": […]} | 200, {"value": …, "refused": ""}: done; or "refused" names the error, and nothing happened |
+| | 503: nobody knows yet how it ends; the same id may be asked again, here or at another service |
+| GET / | 200: it serves |
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+import boki
+import bokiflow
+from boki_common.errors import BokiError, UsageError
+from boki_common.runtime.process import loop_factory
+from bokilib.log import Log
+from bokistore import BokiStore, StoreSettings
+from examples.apps.application import Application
+from examples.apps.data import Data, StoreData
+from examples.hotel.application import HOTEL
+from examples.movie.application import MOVIE
+
+APPLICATIONS: Final = {one.name: one for one in (HOTEL, MOVIE)}
+LEASE_S: Final = 3.0
+TIMEOUT_S: Final = 10.0
+SETTINGS: Final = StoreSettings(grace_ms=10_000)
+HOST: Final = "127.0.0.1"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request's body."""
+
+    id: str
+    args: list[Any]
+
+
+class Service:
+    """Answers requests with a worker's workflows."""
+
+    def __init__(self, application: Application, data: Data) -> None:
+        self._running: Final = application.run(data)
+        self.worker: Final = bokiflow.Worker(self._running.app, data.log, lease_s=LEASE_S)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """How one request ended."""
+        workflow = self._running.operations.get(request.match_info["operation"])
+        if workflow is None:
+            return web.json_response({"error": f"expected one of {sorted(self._running.operations)}"}, status=404)
+        asked = msgspec.json.decode(await request.read(), type=Asked)
+        try:
+            handle = await self.worker.start(workflow.call(*asked.args), id=asked.id)
+        except BokiError as error:
+            if isinstance(error, UsageError):
+                return _answer(None, type(error).__name__)
+            return web.json_response({"error": str(error)}, status=503)
+        try:
+            return _answer(await handle.result(), "")
+        except Exception as error:  # noqa: BLE001 - whatever a workflow raised is how it ended
+            return await self._how(handle, error)
+
+    async def _how(self, handle: bokiflow.Handle[Any], error: Exception) -> web.Response:
+        """Whether an error is the workflow's, and so an answer, or this process's."""
+        try:
+            if await handle.status() == "failed":
+                return _answer(None, type(error).__name__)
+        except BokiError as unreachable:
+            error = unreachable
+        return web.json_response({"error": str(error)}, status=503)
+
+    async def alive(self, _: web.Request) -> web.Response:
+        """It serves."""
+        return web.json_response({"worker": self.worker.name})
+
+
+def _answer(value: Any, refused: str) -> web.Response:
+    return web.json_response(body=msgspec.json.encode({"value": value, "refused": refused}))
+
+
+@asynccontextmanager
+async def open_data(url: str, application: Application) -> AsyncIterator[Data]:
+    """The rows of an application."""
+    async with boki.connect(url, timeout=TIMEOUT_S) as client:
+        data = StoreData(BokiStore(Log(client.book(application.name)), settings=SETTINGS))
+        yield data
+        await data.close()
+
+
+@asynccontextmanager
+async def serving(service: Service, port: int) -> AsyncIterator[int]:
+    """Serves on a port (0: a free one), which it tells."""
+    server = web.Application()
+    server.add_routes([web.get("/", service.alive), web.post("/{operation}", service.answer)])
+    runner = web.AppRunner(server, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, HOST, port)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    """Serves until standard input closes."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_reader(
+        sys.stdin.fileno(), stop.set
+    )  # nobody writes to it: it can be read once closed
+    application = APPLICATIONS[arguments.application]
+    async with open_data(arguments.url, application) as data:
+        service = Service(application, data)
+        async with service.worker, serving(service, arguments.port):
+            await stop.wait()
+
+
+def main() -> None:
+    """The entry point of the process."""
+    parser = argparse.ArgumentParser(prog="python -m examples.apps.service")
+    parser.add_argument("url")
+    parser.add_argument("--application", choices=sorted(APPLICATIONS), required=True)
+    parser.add_argument("--port", type=int, required=True)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

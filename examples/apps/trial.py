@@ -1,0 +1,294 @@
+"""An application on a cluster of processes while they are killed with kill -9, and what is true in the end.
+
+    found = await trial(HOTEL, directory, seconds=20, seed=7, say=print)
+    found.faults                                    # sentences; none
+
+Two engines, three bookies, two sequencers (one stands by), two services, and clients that ask until they have a definite result. Every
+second somebody is killed: a service, or a role; each begins again on what it stored. What has to hold of any snapshot is looked at
+meanwhile, all of it in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Final, NamedTuple
+
+import aiohttp
+
+from boki_cli.demo.local_cluster import LocalCluster
+from boki_common.errors import BokiError
+from bokilib.codec import JsonObject
+from examples.apps.application import Answer, Application
+from examples.apps.calls import Calls
+from examples.apps.load import Load
+from examples.apps.page import Check, OperationRow, Standing, page
+from examples.apps.service import HOST, open_data
+
+CLIENTS: Final = 8
+EVERY_S: Final = 1.0
+DOWN_S: Final = 0.5
+END_S: Final = 60.0
+PAGE_S: Final = 1.0
+LOOK_S: Final = 6.0
+READY_AGAIN_S: Final = 0.05
+
+
+class Found(NamedTuple):
+    """What became of a trial."""
+
+    answers: list[Answer]
+    failed_attempts: int
+    killed: Counter[str]
+    rows: dict[str, JsonObject]
+    faults: list[str]
+    seconds: float
+
+
+class Services:
+    """Processes of an application; each keeps its port when it begins again."""
+
+    def __init__(self, url: str, application: str, directory: Path, count: int) -> None:
+        self._url = url
+        self._application = application
+        self._log = directory / "services.log"
+        self._ports = {f"service-{number}": _free_port() for number in range(1, count + 1)}
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Of all."""
+        return list(self._ports)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where they serve."""
+        return [f"http://{HOST}:{port}" for port in self._ports.values()]
+
+    async def start(self, name: str) -> None:
+        """Begins one; it serves a little later."""
+        options = ("--application", self._application, "--port", str(self._ports[name]))
+        with self._log.open("ab") as log:
+            self._running[name] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "examples.apps.service", self._url, *options),
+                stdin=asyncio.subprocess.PIPE,
+                stderr=log,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+
+    async def ready(self) -> None:
+        """Waits until all serve. Raises TimeoutError; RuntimeError: one ended."""
+        async with asyncio.timeout(END_S), aiohttp.ClientSession() as session:
+            for name, port in self._ports.items():
+                while True:
+                    if self._running[name].returncode is not None:
+                        raise RuntimeError(f"{name} ended: see {self._log}")
+                    try:
+                        async with session.get(f"http://{HOST}:{port}/"):
+                            break
+                    except (aiohttp.ClientError, OSError):
+                        await asyncio.sleep(READY_AGAIN_S)
+
+    async def kill(self, name: str) -> None:
+        """With SIGKILL."""
+        process = self._running.pop(name)
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    async def end(self) -> list[str]:
+        """Ends all as they were told to; what is wrong with how they ended."""
+        faults = []
+        for process in self._running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        for name, process in self._running.items():
+            try:
+                async with asyncio.timeout(END_S):
+                    code = await process.wait()
+            except TimeoutError:
+                process.kill()
+                code = await process.wait()
+            if code:
+                faults.append(f"{name} ended with {code}: see {self._log}")
+        return faults
+
+    async def clear(self) -> None:
+        """Whatever still runs ends."""
+        for name in list(self._running):
+            await self.kill(name)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
+
+
+class Watch:
+    """What the page shows, second by second."""
+
+    def __init__(self, application: Application, load: Load, calls: Calls, file: Path) -> None:
+        self.checks: list[Check] = []
+        self.killed: Counter[str] = Counter()
+        self._application = application
+        self._load = load
+        self._calls = calls
+        self._file = file
+        self._began = perf_counter()
+        self._rates: list[int] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return perf_counter() - self._began
+
+    def write(self, *, over: bool = False) -> None:
+        """Writes the page; nobody sees half of it."""
+        made = self._file.with_suffix(".new")
+        made.write_text(page(self._standing(over)))
+        os.replace(made, self._file)
+
+    def _standing(self, over: bool) -> Standing:
+        killed = sorted(self.killed.items())
+        return Standing(
+            f"{self._application.name} under kill -9",
+            self.seconds,
+            list(self._rates),
+            operation_rows(self._load.answers),
+            self._calls.failed,
+            killed,
+            list(self.checks),
+            self._application.holds,
+            over,
+        )
+
+    async def run(self) -> None:
+        """Once a second, for ever."""
+        before = 0
+        while True:
+            self.write()
+            await asyncio.sleep(PAGE_S)
+            self._rates.append(len(self._load.answers) - before)
+            before = len(self._load.answers)
+
+
+def operation_rows(answers: list[Answer]) -> list[OperationRow]:
+    """Answers by operation."""
+    by_operation: dict[str, list[Answer]] = {}
+    for answer in answers:
+        by_operation.setdefault(answer.request.operation, []).append(answer)
+    rows = []
+    for operation, some in sorted(by_operation.items()):
+        times = sorted(answer.seconds * 1_000 for answer in some)
+        refused = sum(bool(answer.refused) for answer in some)
+        rows.append(OperationRow(operation, len(some), refused, times[len(times) // 2], times[int(len(times) * 0.99)]))
+    return rows
+
+
+async def trial(
+    application: Application,
+    directory: Path,
+    *,
+    seconds: float = 20.0,
+    seed: int = 1,
+    services: int = 2,
+    clients: int = CLIENTS,
+    say: Callable[[str], None] = lambda _: None,
+) -> Found:
+    """Runs one; see the module."""
+    directory.mkdir(parents=True, exist_ok=True)
+    async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
+        async with open_data(cluster.url, application) as data:
+            await data.fill(application.rows())
+        crew = Services(cluster.url, application.name, directory, services)
+        try:
+            for name in crew.names:
+                await crew.start(name)
+            await crew.ready()
+            async with Calls(crew.addresses) as calls:
+                load = Load(application, calls, application.trial_mix, name="trial", seed=seed)
+                watch = Watch(application, load, calls, directory / "page.html")
+                say(f"how it stands: {directory / 'page.html'}")
+                looking = asyncio.create_task(_look(cluster.url, application, watch))
+                try:
+                    await _under_load(cluster, crew, load, watch, clients, seconds, random.Random(seed), say)
+                finally:
+                    looking.cancel()
+                    await asyncio.gather(looking, return_exceptions=True)
+                faults = [*load.faults, *await crew.end()]
+        finally:
+            await crew.clear()
+        rows = await _rows(cluster.url, application)
+    faults += [fault for check in watch.checks for fault in check.faults]
+    faults += application.check(load.answers, rows)
+    watch.checks.append(Check(watch.seconds, len(rows), faults))
+    watch.write(over=True)
+    return Found(load.answers, calls.failed, watch.killed, rows, faults, watch.seconds)
+
+
+async def _under_load(
+    cluster: LocalCluster,
+    crew: Services,
+    load: Load,
+    watch: Watch,
+    clients: int,
+    seconds: float,
+    chance: random.Random,
+    say: Callable[[str], None],
+) -> None:
+    stop = asyncio.Event()
+    asking = asyncio.create_task(load.closed(clients, stop))
+    showing = asyncio.create_task(watch.run())
+    try:
+        end = perf_counter() + seconds
+        while perf_counter() + EVERY_S < end:
+            await asyncio.sleep(EVERY_S)
+            victim = chance.choice([*crew.names, *cluster.roles])
+            say(f"kill -9 {victim}")
+            watch.killed[victim.rpartition("-")[0]] += 1
+            where = crew if victim in crew.names else cluster
+            await where.kill(victim)
+            await asyncio.sleep(DOWN_S)
+            await where.start(victim)
+        await asyncio.sleep(max(0.0, end - perf_counter()))
+        stop.set()
+        await asking
+    finally:
+        for task in (asking, showing):
+            task.cancel()
+        await asyncio.gather(asking, showing, return_exceptions=True)
+
+
+async def _look(url: str, application: Application, watch: Watch) -> None:
+    """Every some seconds: what has to hold of any snapshot."""
+    async with open_data(url, application) as data:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                rows = await data.all()
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                continue  # somebody was killed: the next time
+            watch.checks.append(Check(watch.seconds, len(rows), application.always(rows)))
+
+
+async def _rows(url: str, application: Application) -> dict[str, JsonObject]:
+    async with open_data(url, application) as data:
+        while True:
+            try:
+                return await data.all()
+            except BokiError as error:
+                if not error.retryable:
+                    raise

@@ -1,0 +1,104 @@
+"""The workflows of the travel reservation. What only reads is a step; a trip is one record of the log, with the step that books it.
+
+search      step: hotels near a place · step: their rates · step: their profiles
+recommend   step: the best · step: their profiles
+login       step
+reserve     transaction: a room, a seat and the trip, or nothing · child: the order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import bokiflow
+from boki_common.errors import LogBookError
+from bokilib.codec import Json, JsonObject
+from examples.apps.data import Data, Rows
+from examples.hotel.rules import nearest, rate_of, recommended
+
+
+class SoldOut(LogBookError):
+    """The hotel or the flight has nothing left. Nothing was booked."""
+
+
+async def book_trip(rows: Rows, id: str, user: str, hotel: int, flight: int) -> str:
+    """A room and a seat; both, or SoldOut."""
+    for name in (f"hotel:{hotel}", f"flight:{flight}"):
+        there = await rows.value(name)
+        assert there is not None, f"there is no {name}"
+        left = cast(int, there["left"])
+        if left < 1:
+            raise SoldOut(f"nothing is left of {name}")
+        rows.put(name, {**there, "left": left - 1})
+    rows.put(f"trip:{id}", {"user": user, "hotel": hotel, "flight": flight})
+    return id
+
+
+async def write_order(rows: Rows, id: str, user: str) -> None:
+    """What a user is to pay."""
+    rows.put(f"order:{id}", {"user": user, "trip": id})
+
+
+class Hotel:
+    """The application over data of anywhere."""
+
+    def __init__(self, data: Data) -> None:
+        app = bokiflow.App("hotel")
+        self.app: Final = app
+
+        @app.step
+        async def near(latitude: float, longitude: float) -> list[str]:
+            (geo,) = await data.read(["geo:points"])
+            return nearest(cast("list[Json]", (geo or {}).get("points", [])), (latitude, longitude))
+
+        @app.step
+        async def rates(hotels: list[str], first: str, last: str) -> list[str]:
+            plans = await data.read([f"rate:{hotel}" for hotel in hotels])
+            priced = [(rate_of(one, first, last), hotel) for hotel, one in zip(hotels, plans, strict=True)]
+            return [hotel for rate, hotel in sorted((rate, hotel) for rate, hotel in priced if rate is not None)]
+
+        @app.step
+        async def profiles(hotels: list[str]) -> list[JsonObject | None]:
+            return await data.read([f"profile:{hotel}" for hotel in hotels])
+
+        @app.step
+        async def best(by: str, latitude: float, longitude: float) -> list[str]:
+            (known,) = await data.read(["recommendation:all"])
+            return recommended(cast("list[Json]", (known or {}).get("hotels", [])), by, (latitude, longitude))
+
+        @app.step
+        async def check_password(user: str, password: str) -> bool:
+            (known,) = await data.read([f"user:{user}"])
+            return known is not None and known["password"] == password
+
+        @app.workflow
+        async def search(latitude: float, longitude: float, first: str, last: str) -> Json:
+            hotels = await near(latitude, longitude)
+            priced = await rates(hotels, first, last) if hotels else []
+            return cast(Json, await profiles(priced)) if priced else []
+
+        @app.workflow
+        async def recommend(by: str, latitude: float, longitude: float) -> Json:
+            return cast(Json, await profiles(await best(by, latitude, longitude)))
+
+        @app.workflow
+        async def login(user: str, password: str) -> Json:
+            return await check_password(user, password)
+
+        @app.workflow
+        async def order(id: str, user: str) -> None:
+            await data.transact(write_order, id, user)
+
+        @app.workflow
+        async def reserve(user: str, hotel: int, flight: int) -> Json:
+            trip = await data.transact(book_trip, bokiflow.workflow_id(), user, hotel, flight)
+            await order(trip, user)
+            return trip
+
+        self.operations: Final[Mapping[str, bokiflow.Workflow[..., Json]]] = {
+            "search": search,
+            "recommend": recommend,
+            "login": login,
+            "reserve": reserve,
+        }

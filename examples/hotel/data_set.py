@@ -1,0 +1,72 @@
+"""What there is when the application begins, as DeathStarBench has it: 80 places of hotels around San Francisco, rates of every third,
+recommendations of 79, 501 users, and 100 hotels and 100 flights that trips are booked of. Pure.
+
+| row | holds |
+|---|---|
+| `geo:points` | where hotels are: [[hotel, latitude, longitude], …] |
+| `rate:<hotel>` | plans of a hotel: when, and for how much |
+| `profile:<hotel>` | name, place |
+| `recommendation:all` | what is recommended by distance, rate and price: [[hotel, latitude, longitude, rate, price], …] |
+| `user:<name>` | password |
+| `hotel:<number>`, `flight:<number>` | how many there are, how many are left |
+| `trip:<id>` | who booked what: a hotel and a flight |
+| `order:<id>` | what a user is to pay for a trip |
+
+In the evaluation nothing is ever sold out, since capacities are not counted. Here they are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bokilib.codec import Json, JsonObject
+
+POINTS: Final = 80
+PROFILES: Final = 79
+USERS: Final = 501
+ROOMS: Final = 100
+CAPACITY: Final = 10
+
+_NEAR: Final = (
+    (37.7867, -122.4112),
+    (37.7854, -122.4005),
+    (37.7854, -122.4071),
+    (37.7936, -122.3930),
+    (37.7831, -122.4181),
+    (37.7863, -122.4015),
+)
+_PRICES: Final = ((120, 140), (124, 144), (132, 158), (232, 258), (109, 123))
+
+
+def place(hotel: int) -> tuple[float, float]:
+    """Latitude and longitude of a hotel."""
+    if hotel <= len(_NEAR):
+        return _NEAR[hotel - 1]
+    return 37.7835 + hotel / 500 * 3, -122.41 + hotel / 500 * 4
+
+
+def rows(capacity: int = CAPACITY) -> dict[str, JsonObject]:
+    """Every row by its name."""
+    points: list[Json] = [[str(hotel), *place(hotel)] for hotel in range(1, POINTS + 1)]
+    recommended: list[Json] = []
+    found: dict[str, JsonObject] = {"geo:points": {"points": points}}
+    for hotel in range(1, PROFILES + 1):
+        latitude, longitude = place(hotel)
+        price, inclusive = _PRICES[(hotel - 1) % len(_PRICES)]
+        recommended.append([str(hotel), latitude, longitude, float(price + hotel % 7), float(inclusive)])
+        found[f"profile:{hotel}"] = {"name": f"Hotel {hotel}", "latitude": latitude, "longitude": longitude}
+        if hotel <= 3 or hotel % 3 == 0:
+            plan: JsonObject = {
+                "from": "2015-04-09",
+                "to": "2015-04-17" if hotel % 2 else "2015-04-24",
+                "rate": price,
+                "inclusive": inclusive,
+            }
+            found[f"rate:{hotel}"] = {"plans": [plan]}
+    found["recommendation:all"] = {"hotels": recommended}
+    for number in range(USERS):
+        found[f"user:Cornell_{number}"] = {"password": str(number) * 10}
+    for number in range(ROOMS):
+        found[f"hotel:{number}"] = {"capacity": capacity, "left": capacity}
+        found[f"flight:{number}"] = {"capacity": capacity, "left": capacity}
+    return found

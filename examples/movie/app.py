@@ -1,0 +1,66 @@
+"""The workflow of the movie reviews.
+
+compose     three steps at once: the user, the movie, the text · transaction: the review, in the lists of both, and the rating
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, cast
+
+import bokiflow
+from boki_common.errors import LogBookError
+from bokilib.codec import Json
+from examples.apps.data import Data, Rows
+
+
+class Unknown(LogBookError):
+    """There is no such user or movie. Nothing was written."""
+
+
+async def store_review(rows: Rows, id: str, user: str, movie: str, rating: int, text: str) -> str:
+    """A review is in three places and in the movie's rating, or in none."""
+    rows.put(f"review:{id}", {"user": user, "movie": movie, "rating": rating, "text": text})
+    for name in (f"user_reviews:{user}", f"movie_reviews:{movie}"):
+        there = await rows.value(name) or {}
+        rows.put(name, {"reviews": [*cast("list[Json]", there.get("reviews", [])), id]})
+    known = await rows.value(f"movie:{movie}")
+    assert known is not None, f"a title names the movie {movie}, which is not there"
+    reviews, ratings = cast(int, known["reviews"]), cast(int, known["ratings"])
+    rows.put(f"movie:{movie}", {**known, "reviews": reviews + 1, "ratings": ratings + rating})
+    return id
+
+
+class Movie:
+    """The application over data of anywhere."""
+
+    def __init__(self, data: Data) -> None:
+        app = bokiflow.App("movie")
+        self.app: Final = app
+
+        async def id_of(row: str) -> str:
+            (known,) = await data.read([row])
+            if known is None:
+                raise Unknown(f"there is no {row}")
+            return str(known["id"])
+
+        @app.step
+        async def find_user(name: str) -> str:
+            return await id_of(f"user:{name}")
+
+        @app.step
+        async def find_movie(title: str) -> str:
+            return await id_of(f"title:{title}")
+
+        @app.step
+        async def clean_text(text: str) -> str:
+            return " ".join(text.split())
+
+        @app.workflow
+        async def compose(user: str, title: str, rating: int, text: str) -> Json:
+            id = bokiflow.unique()
+            found = await asyncio.gather(find_user(user), find_movie(title), clean_text(text))
+            return await data.transact(store_review, id, found[0], found[1], rating, found[2])
+
+        self.operations: Final[Mapping[str, bokiflow.Workflow[..., Json]]] = {"compose": compose}

@@ -1,0 +1,123 @@
+"""What the applications share: requests until they have a definite result, load, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from boki.testing import MemoryCluster
+from bokilib.log import Log
+from bokistore import BokiStore
+from examples.apps import calls as calls_module
+from examples.apps.application import Answer, Request
+from examples.apps.calls import Calls, NoAnswer
+from examples.apps.data import StoreData
+from examples.apps.load import Load
+from examples.apps.page import Check, OperationRow, Standing, page
+from examples.apps.service import Service, serving
+from examples.apps.trial import operation_rows
+from examples.hotel.application import HOTEL
+
+
+class Answers:
+    """A service that answers as a test says; `asked` are the ids."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.left = list(answers)
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append((await request.json())["id"])
+        status = self.left.pop(0) if self.left else 200
+        if status is None:
+            assert request.transport is not None
+            request.transport.close()
+        return web.json_response({"value": 7, "refused": ""}, status=status or 500)
+
+    async def alive(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+
+async def asking(answers: Answers, ask: Callable[[Calls], Awaitable[Any]]) -> Any:
+    async with serving(answers, 0) as port, Calls([f"http://127.0.0.1:{port}"]) as calls:  # type: ignore[arg-type]  # as much of one as is needed
+        return await ask(calls)
+
+
+async def test_a_request_is_asked_again_until_somebody_knows_how_it_ended() -> None:
+    answers = Answers(503, None)
+    found = await asking(answers, lambda calls: calls.ask(Request("x", "login", ())))
+    assert (found.value, found.refused, found.attempts) == (7, "", 3)
+    assert answers.asked == ["x"] * 3, "always under the same id"
+
+
+async def test_a_request_that_nobody_answers_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "GIVE_UP_S", 0.05)
+    with pytest.raises(NoAnswer, match="login x"):
+        await asking(Answers(*[503] * 100), lambda calls: calls.ask(Request("x", "login", ())))
+
+
+async def test_an_open_loop_asks_when_it_is_due_and_a_closed_one_when_it_was_answered() -> None:
+    async def ask(calls: Calls) -> tuple[int, int]:
+        load = Load(HOTEL, calls, HOTEL.mix, name="t")
+        await load.open(200, 0.1)
+        made = len(load.answers)
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, stop.set)
+        await load.closed(2, stop)
+        assert (load.faults, load.late) == ([], 0)
+        assert len({answer.request.id for answer in load.answers}) == len(load.answers)
+        return made, len(load.answers)
+
+    made, all_made = await asking(Answers(), ask)
+    assert made == 20
+    assert all_made > made
+
+
+async def test_a_service_tells_results_refusals_and_what_it_does_not_know() -> None:
+    async with MemoryCluster() as cluster:
+        data = StoreData(BokiStore(Log((await cluster.connect()).book("hotel"))))
+        await data.fill({"hotel:1": {"capacity": 1, "left": 1}, "flight:1": {"capacity": 9, "left": 9}})
+        service = Service(HOTEL, data)
+        async with (
+            service.worker,
+            serving(service, 0) as port,
+            Calls([f"http://127.0.0.1:{port}"]) as calls,
+        ):
+            done = await calls.ask(Request("a", "reserve", ("ann", 1, 1)))
+            refused = await calls.ask(Request("b", "reserve", ("ann", 1, 1)))
+            wrong = await calls.ask(Request("b", "reserve", ("eve", 1, 1)))
+            other = await calls.ask(Request("c", "reserve", ("ann",)))
+            with pytest.raises(AssertionError, match="found 404"):
+                await calls.ask(Request("d", "fly", ()))
+        await data.close()
+    assert (done.value, done.refused) == ("a", "")
+    assert (refused.refused, wrong.refused, other.refused) == ("SoldOut", "IdReused", "InvalidArgument")
+
+
+def test_times_by_operation() -> None:
+    some = [Answer(Request(str(ms), "login", ()), True, "", ms / 1_000, 1) for ms in range(1, 101)]
+    rows = operation_rows([*some, Answer(Request("x", "reserve", ()), None, "SoldOut", 0.002, 1)])
+    assert rows == [OperationRow("login", 100, 0, 51, 100), OperationRow("reserve", 1, 1, 2, 2)]
+
+
+def standing(**changes: Any) -> Standing:
+    first = Standing(
+        "hotel <1>", 3.2, [5, 9], [OperationRow("login", 14, 0, 2.0, 9.0)], 3, [("engine", 2)], [], ["no <half>"], False
+    )
+    return first._replace(**changes)
+
+
+def test_the_page_shows_rate_errors_kills_and_what_holds() -> None:
+    text = page(standing())
+    for part in ("hotel &lt;1&gt;", "9 requests in the last second", "3 attempts", "2 × engine", "no &lt;half&gt;"):
+        assert part in text
+    assert 'http-equiv="refresh"' in text
+    ended = page(standing(over=True, checks=[Check(9, 1_000, []), Check(12, 2_000, ["trip <b>"])]))
+    assert "refresh" not in ended
+    assert "after 9 s, of 1,000 rows: holds" in ended
+    assert 'class="wrong">after 12 s, of 2,000 rows: trip &lt;b&gt;' in ended
+    assert "nobody yet" in page(standing(killed=[], rates=[]))
