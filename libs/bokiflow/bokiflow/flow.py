@@ -140,7 +140,7 @@ class Flow:
             IdReused: the id is another call's. AppendUnknown: perhaps it was started; start it again with the same id.
         """
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
-        started = self._started(call, chosen, dict(attributes or {}), traceparent)
+        started = self.started(call, chosen, dict(attributes or {}), traceparent)
         place = records.Place(chosen, self.group)
         while True:
             owner, claim = self._hosting.owner_of(chosen)
@@ -161,7 +161,8 @@ class Flow:
                 self._hosting.began(mine, seqnum)
             return Handle(self, chosen, call.workflow, start=seqnum, ended=None)
 
-    def _started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str) -> Started:
+    def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
+        """What begins a workflow, of no owner yet. Raises InvalidArgument."""
         if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
             raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
         workflow = call.workflow
@@ -184,18 +185,8 @@ class Flow:
         """The workflow that has this id, if it is the same call."""
         began = await inspection.first(self.log, mine.id)
         state = await inspection.newest(self.log, mine.id)
-        if began is None or state is None:
-            raise IdReused(
-                f"the id {mine.id!r} is another's, or was used up and forgotten: take another one", id=mine.id
-            )
-        seqnum, there = began
-        if (there.name, there.digest, there.group) != (mine.name, mine.digest, mine.group):
-            raise IdReused(
-                f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
-                id=mine.id,
-                expected=f"{mine.name} {mine.digest}",
-                found=f"{there.name} {there.digest}",
-            )
+        seqnum = check_same(mine, began if state is not None else None)
+        assert state is not None, "it was looked at"
         return Handle(self, mine.id, call.workflow, start=seqnum, ended=state.ended)
 
     @overload
@@ -222,6 +213,21 @@ class Flow:
         if len(attribute) > 1:
             raise InvalidArgument(f"expected one attribute, found {sorted(attribute)}")
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
+
+
+def check_same(mine: Started, began: tuple[int, Started] | None) -> int:
+    """Where the workflow of this id began, which is the same call. Raises IdReused."""
+    if began is None:
+        raise IdReused(f"the id {mine.id!r} is another's, or was used up and forgotten: take another one", id=mine.id)
+    seqnum, there = began
+    if (there.name, there.digest, there.group) != (mine.name, mine.digest, mine.group):
+        raise IdReused(
+            f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
+            id=mine.id,
+            expected=f"{mine.name} {mine.digest}",
+            found=f"{there.name} {there.digest}",
+        )
+    return seqnum
 
 
 def check_id(id: str) -> str:

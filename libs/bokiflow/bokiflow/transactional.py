@@ -74,8 +74,7 @@ async def run(ask: RunTransaction, log: Log) -> Ran | Outcome:
     while True:
         try:
             tx = await ask.store.begin()
-            value = await ask.body(tx)
-            outcome = within_bounds(succeeded(value), ask.name)
+            outcome = await _body(ask, tx)
             break
         except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome, but for what the log will do later
             if not isinstance(error, Trimmed) and not (isinstance(error, BokiError) and error.retryable):
@@ -85,6 +84,15 @@ async def run(ask: RunTransaction, log: Log) -> Ran | Outcome:
         tx.end()
         return outcome
     return Ran(ask.key, tx, outcome)
+
+
+async def _body(ask: RunTransaction, tx: StoreTransaction) -> Outcome:
+    """What the body returned; a transaction whose body raised, or was cancelled, is over."""
+    try:
+        return within_bounds(succeeded(await ask.body(tx)), ask.name)
+    except BaseException:
+        tx.end()
+        raise
 
 
 AGAIN: Final = "again"

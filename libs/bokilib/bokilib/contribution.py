@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from boki_common.errors import InvalidArgument
 from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokilib.errors import AtomicTooLarge
 from bokilib.events import Event
@@ -35,8 +36,12 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 def joined(contributions: Iterable[Contribution]) -> Contribution:
-    """One contribution of several."""
+    """One contribution of several. Raises InvalidArgument: two use one id for the first time (expect its stream to be new, and join it)."""
     several = list(contributions)
+    new = [tag for one in several for tag in one.tags if one.expect.get(tag, 0) is None]
+    if len(new) > len(set(new)):
+        twice = next(tag for tag in new if new.count(tag) > 1)
+        raise InvalidArgument(f"expected each id to begin once in a record, found {twice!r} twice", found=twice)
     return Contribution(
         tuple(dict.fromkeys(tag for one in several for tag in one.tags)),
         lowest(one.expect for one in several),

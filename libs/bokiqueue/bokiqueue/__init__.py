@@ -8,6 +8,7 @@
                 await send(message.body)
 
 - At least once for effects outside; exactly once for what is in the log, beside the ACK: `message.acked()`, `queue.handler`.
+- A message as a step of a workflow: `Receiving`. A workflow that begins with a message's ACK: `bokiflow.in_atomic`.
 - Members of a group share the shards; who stops is replaced, and nothing that was acked comes again.
 - `mode="pop"`: the queue of the paper, whose messages are taken and gone.
 """
@@ -28,6 +29,7 @@ from bokiqueue.handlers import Handler
 from bokiqueue.inspection import Peeked, ShardStats, Stats
 from bokiqueue.messages import Message
 from bokiqueue.queue import Queue
+from bokiqueue.receiving import Received, Receiving
 
 __all__ = [
     "Consumer",
@@ -43,6 +45,8 @@ __all__ = [
     "Queue",
     "QueueDiffers",
     "QueueEmpty",
+    "Received",
+    "Receiving",
     "ResultTrimmed",
     "ShardStats",
     "Source",

@@ -193,6 +193,10 @@ class Consumer(Generic[T]):
                 return Message(owner, receipt, hand, self._kind)
         return None
 
+    def renew(self, message: Message[T]) -> None:
+        """A message is with another handler of this member from now on, for a whole lease. Raises StaleReceipt."""
+        message.extend(self._lease_s)
+
     def _fill(self) -> None:
         """Asks the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]

@@ -140,8 +140,10 @@ class Message(Generic[T]):
         """Whether a record may carry its ACK, and it is not known what became of it."""
         return self._parted
 
-    async def part_ended(self, happened: bool | None) -> None:
+    async def part_ended(self, happened: bool | None, *, again: bool = True) -> None:
         """What became of the record that `acked` went into; None: nobody can say.
+
+        If it did not happen the message comes again; without `again`, its handler has it still.
 
         It may be on its way still. Then the shard is claimed anew: what is appended under the old claim fails from there on, and what
         the log has up to there decides.
@@ -152,7 +154,7 @@ class Message(Generic[T]):
             self._owner.over()
             return
         self._owner.decided(self.receipt, happened=happened)
-        if not happened:
+        if not happened and again:
             try:
                 _ = self.nack(self._again_s)
             except StaleReceipt:

@@ -9,7 +9,8 @@
 - A record that fails fails for all. Those of which a stream moved run again, and so do all that depend on them, on and on; the
   others keep what they staged and are sent again. A member whose fence moved is over: it is dropped, not run.
 - What a member returned or raised counts only when what it depends on is in the log.
-- Together they are one record, with its bounds; who does not fit waits for the next one.
+- Together they are one record, with its bounds; who does not fit waits for the next one. So does whose fence is a stream that an earlier
+  member joins (both begin a workflow of one id): in one record both expectations would hold, and both would happen.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def record_of(members: Sequence[Member], overhead: int = 64) -> Record:
         if taken and (
             not counts_fit(len(more_tags), len(more_expected), size + member.size)
             or any(one.number in member.ran_on for one in waiting)
+            or not tags.isdisjoint(member.fences)
         ):
             waiting.append(member)
         else:

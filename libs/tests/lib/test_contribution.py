@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from boki_common.errors import InvalidArgument
 from bokilib.contribution import Contribution, check_fits, fits, joined
 from bokilib.errors import AtomicTooLarge
 from bokilib.events import Event
@@ -20,6 +21,13 @@ def test_tags_once_events_in_order_and_the_lowest_expectation() -> None:
         ("a", "b", "c"), {"a": 4, "f": 3, "c": None}, (Did("1"), Did("2"), Did("3"))
     )
     assert joined([]) == Contribution()
+
+
+def test_an_id_that_begins_twice_in_one_record_is_refused() -> None:
+    begins = Contribution(("own", "x"), {"own": None}, (Did("1"),))
+    assert joined([begins, Contribution(("x",), {"x": None})]).expect == {"own": None, "x": None}
+    with pytest.raises(InvalidArgument, match="'own' twice"):
+        joined([begins, begins])
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,15 @@ def test_who_does_not_fit_waits_and_so_does_who_ran_on_his_state() -> None:
     assert [one.number for one in alone.members] == [1], "it is refused by itself, and takes nobody along"
 
 
+def test_who_expects_that_an_id_is_new_waits_for_another_who_begins_it() -> None:
+    def begins(number: int) -> Member:
+        part = Contribution(("own",), {"own": None}, (Did(str(number)),))
+        return Member(number, "snapshot", frozenset(), frozenset(), frozenset(), {"own": None}, part, 10, frozenset())
+
+    record = record_of([begins(1), member(2, "", "x", fences={"claim": 3}), begins(3)])
+    assert ([one.number for one in record.members], [one.number for one in record.waiting]) == ([1, 2], [3])
+
+
 def test_who_ran_on_the_state_of_one_that_failed_runs_again_and_so_on() -> None:
     members = [
         member(1, "x", "x"),
