@@ -25,6 +25,7 @@ from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import (
     IdReused,
+    LockRefused,
     NonDeterminism,
     NoSuchWorkflow,
     NotInWorkflow,
@@ -38,6 +39,7 @@ from bokiflow.handles import Handle
 from bokiflow.in_workflow import as_completed, emit, now_ms, patched, random, recv, send, transact, unique, workflow_id
 from bokiflow.inspection import Done, Known
 from bokiflow.instance_state import Status
+from bokiflow.locks import Lock, LockMode, lock
 from bokiflow.retry_rules import Retry
 from bokiflow.worker import Worker
 from bokilib.codec import Json
@@ -51,6 +53,9 @@ __all__ = [
     "IdReused",
     "Json",
     "Known",
+    "Lock",
+    "LockMode",
+    "LockRefused",
     "NoSuchWorkflow",
     "NonDeterminism",
     "NotInWorkflow",
@@ -67,6 +72,7 @@ __all__ = [
     "WorkflowCancelled",
     "as_completed",
     "emit",
+    "lock",
     "now_ms",
     "patched",
     "random",

@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, NonDeterminism
-└── LogBookError    StepFailed, StepInterrupted, ResultExpired
+└── LogBookError    StepFailed, StepInterrupted, LockRefused, ResultExpired
 """
 
 from __future__ import annotations
@@ -56,6 +56,14 @@ class StepFailed(LogBookError):
 
 class StepInterrupted(LogBookError):
     """A step that shall run at most once was begun, and nobody knows how it ended."""
+
+
+class LockRefused(LogBookError):
+    """A lock is not to be had now: others have it, and who asked does not wait, or must not.
+
+    Attributes:
+        name: of the lock. holder: id of a workflow that has it.
+    """
 
 
 class ResultExpired(LogBookError):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,17 +20,21 @@ from boki_common.errors import BokiError, Conflict, UsageError
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies, Clock
 from bokiflow import flow_events as events
-from bokiflow import records, transactional
+from bokiflow import lock_room, records, transactional
 from bokiflow.body import run_body, within_bounds
 from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
 from bokiflow.flow_events import Incoming, Started
 from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, Flush, size_of
 from bokiflow.history import Recorded, in_order
 from bokiflow.instance import Instance, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
+from bokiflow.lock_room import LockRoom, Ready
+from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.transactional import Ran, RunTransaction
 from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -46,6 +50,9 @@ class Host(Protocol):
 
     @property
     def bodies(self) -> Bodies: ...
+
+    @property
+    def locks(self) -> LockRoom: ...
 
     def owner_of(self, id: str) -> tuple[str, int]:
         """Who runs a workflow that is started now, and its claim of the partition; ("", 0): whoever will."""
@@ -84,6 +91,13 @@ class _Due(NamedTuple):
     key: str
 
 
+class _Turn(NamedTuple):
+    """It holds a lock that it waited for."""
+
+    key: str
+    number: int
+
+
 class _Came(NamedTuple):
     """Something came from others."""
 
@@ -99,8 +113,9 @@ class _Child(NamedTuple):
     key: str
 
 
-_Item: TypeAlias = _Result | _Due | _Came | Ran
-_After: TypeAlias = RunBody | RunTransaction | events.Ended
+_Item: TypeAlias = _Result | _Due | _Turn | _Came | Ran | Ready
+_Body: TypeAlias = RunBody | RunTransaction | TakeLock
+_After: TypeAlias = _Body | events.Ended
 
 
 class Executor:
@@ -186,6 +201,8 @@ class Executor:
 
     def _begin(self, history: list[Recorded]) -> None:
         self.instance.replay(in_order(history))
+        for seat in self.instance.locks.taken.values():
+            self._host.locks.touched(seat.name)
         self._collect()
         self._send()
 
@@ -198,12 +215,13 @@ class Executor:
         self._scheduled = False
         while self._inbox and not self._ending and not self._committing:
             first = self._inbox[0]
-            if isinstance(
-                first, Ran
-            ):  # its record is one of this workflow's: it waits for those before, and the next for it
+            if isinstance(first, Ran | Ready):  # a record of its own: it waits for those before, and the next for it
                 if self._appending is not None or not self._flush.clean:
                     break
-                self._commit(first)
+                if isinstance(first, Ready):
+                    self._take_place(first)
+                else:
+                    self._commit(first)
             else:
                 self._tell(first)
             self._inbox.popleft()
@@ -217,37 +235,79 @@ class Executor:
             return
         now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, now_ms, ran.outcome, self._flush.seen)
-        self._committing = True
-        self._appending = self._outer.create_task(
-            self._append_transaction(ask, ran, event), name="bokiflow transaction"
+        part = records.own(self._place, event, self._held)
+        self._alone(lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became))
+
+    def _take_place(self, ready: Ready) -> None:
+        key, wait = ready.ask.key, self.instance.pending.get(ready.ask.key)
+        if wait is None:
+            return
+        now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
+        event: events.Queued | events.Locked = events.Queued(self.id, key, wait.name, now_ms)
+        if ready.at_once:
+            event = events.Locked(self.id, key, wait.name, wait.digest, now_ms)
+        part = records.own(self._place, event, self._held)
+        seen = self._flush.seen
+        self._alone(
+            lambda: lock_room.append(self._host.log, ready, part, seen),
+            lambda seqnum: self._placed(ready, event, seqnum),
         )
 
-    async def _append_transaction(self, ask: RunTransaction, ran: Ran, event: events.Transacted) -> None:
-        try:
-            became = await transactional.commit(ask, ran, records.own(self._place, event, self._held))
-        except asyncio.CancelledError:
-            raise
-        except BokiError as error:
-            log.warning("a workflow is given up for now", id=self.id, error=str(error))
-            became = transactional.PARK
-        except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
-            self._outer.call_soon(self._block, error)
-            return
-        if became == transactional.PARK:
-            self._outer.call_soon(self._park)
-        else:
-            self._outer.call_soon(self._guarded, lambda: self._committed(ask, event if not became else None))
+    def _alone(self, work: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
+        """Appends a record while nothing is told to the code; `then` is called with what became of it."""
 
-    def _committed(self, ask: RunTransaction, event: events.Transacted | None) -> None:
-        """It is in the log; or (None) it lost to others, and is run again."""
+        async def run() -> None:
+            try:
+                became = await work()
+            except asyncio.CancelledError:
+                raise
+            except BokiError as error:
+                log.warning("a workflow is given up for now", id=self.id, error=str(error))
+                self._outer.call_soon(self._park)
+            except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
+                self._outer.call_soon(self._block, error)
+            else:
+                self._outer.call_soon(self._guarded, lambda: self._alone_ended(then, became))
+
+        self._committing = True
+        self._appending = self._outer.create_task(run(), name="bokiflow record")
+
+    def _alone_ended(self, then: Callable[[T], None], became: T) -> None:
         self._appending, self._committing = None, False
-        if event is not None:
+        then(became)
+        self._schedule()
+        self._send()
+
+    def _placed(self, ready: Ready, event: events.Queued | events.Locked, seqnum: int | None) -> None:
+        """It has a place in the lock's queue; 0: the lock moved, None: somebody else runs the workflow."""
+        if seqnum is None:
+            self._park()
+        elif seqnum:
+            self._host.locks.touched(event.name)
+            placed = msgspec.structs.replace(event, number=seqnum)
+            self.instance.deliver(placed, placed.at_ms)
+            if isinstance(placed, events.Queued):
+                self._wait_turn(placed.key, placed.name, seqnum)
+            self._collect()
+        elif event.key in self.instance.pending:
+            self._begin_body(ready.ask._replace(again=True))
+
+    def _wait_turn(self, key: str, name: str, number: int) -> None:
+        def told(refused: Outcome | None) -> None:
+            self._inbox.append(_Turn(key, number) if refused is None else _Result(key, refused))
+            self._schedule()
+
+        self._host.locks.wait(self.id, key, name, number, told)
+
+    def _committed(self, ask: RunTransaction, event: events.Transacted, became: str) -> None:
+        """It is in the log; or it lost to others, and is run again."""
+        if became == transactional.PARK:
+            self._park()
+        elif not became:
             self.instance.deliver(event, event.at_ms)
             self._collect()
         elif ask.key in self.instance.pending:
             self._begin_body(ask)
-        self._schedule()
-        self._send()
 
     def _tell(self, item: _Item) -> None:
         instance = self.instance
@@ -256,8 +316,12 @@ class Executor:
             instance.deliver(item.event, item.time_ms)
             return
         now_ms = max(instance.now_ms, self._host.clock.now_ms())
-        assert not isinstance(item, Ran)
-        if isinstance(item, _Due):
+        assert not isinstance(item, Ran | Ready)
+        if isinstance(item, _Turn):
+            wait = instance.pending.get(item.key)
+            if wait is not None:
+                self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
+        elif isinstance(item, _Due):
             if self._timers.pop(item.key, None) is not None:
                 self._happened(events.Fired(self.id, item.key, now_ms))
         elif item.key in instance.pending:
@@ -279,9 +343,10 @@ class Executor:
             self._flush.add(Entry(event, tags=_tags(event, spawn), more_bytes=size_of([spawn.args, spawn.told])))
         while instance.asks:
             ask = instance.asks.popleft()
-            if isinstance(ask, RunBody | RunTransaction):
+            if isinstance(ask, _Body):
                 self._ask_body(ask)
             elif isinstance(ask, StopBody):
+                self._host.locks.unwait(self.id, ask.key)
                 body = self._bodies.pop(ask.key, None)
                 if body is not None:
                     body.cancel()
@@ -300,8 +365,12 @@ class Executor:
         self._flush.add(Entry(ended, more_bytes=size_of(outcome) if started.parent else 0))
         self._flush.after(ended)
 
-    def _ask_body(self, ask: RunBody | RunTransaction) -> None:
+    def _ask_body(self, ask: _Body) -> None:
         if ask.key not in self.instance.pending:
+            return
+        seat = self.instance.locks.taken.get(ask.key)
+        if seat is not None:  # it has its place since before a takeover
+            self._wait_turn(ask.key, seat.name, seat.number)
             return
         if isinstance(ask, RunBody) and ask.key in self.instance.begun:
             error = StepInterrupted(f"step {ask.step.name!r} was begun, and it is not known how it ended")
@@ -393,6 +462,7 @@ class Executor:
             event.key,
             {},
             parent.traceparent,
+            parent.age or self._start,
         )
 
     def _record(self, batch: Batch[_After]) -> Contribution:
@@ -448,6 +518,8 @@ class Executor:
         self._appending = None
         for entry in batch.entries:
             self._spawns.pop(id(entry.event), None)
+            if isinstance(entry.event, events.Unlocked):
+                self._host.locks.touched(entry.event.name)
             child = self._children.pop(id(entry.event), None)
             if child is not None and child.started.owner:
                 self._host.began(child.started, seqnum)
@@ -465,16 +537,16 @@ class Executor:
             elif after.key in self.instance.pending and after.key not in self._bodies:
                 self._begin_body(after)
 
-    def _begin_body(self, ask: RunBody | RunTransaction) -> None:
+    def _begin_body(self, ask: _Body) -> None:
         self._bodies[ask.key] = self._outer.create_task(self._body(ask), name=f"bokiflow body of {self.id}")
 
-    async def _body(self, ask: RunBody | RunTransaction) -> None:
+    async def _body(self, ask: _Body) -> None:
         try:
             ended = await self._run_body(ask)
         except asyncio.CancelledError:
             if self._bodies.get(ask.key) is not asyncio.current_task():
                 raise
-            name = ask.name if isinstance(ask, RunTransaction) else ask.step.name
+            name = ask.step.name if isinstance(ask, RunBody) else ask.name
             error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
             ended = _Result(ask.key, failed(error))
         if self._bodies.get(ask.key) is asyncio.current_task():
@@ -484,16 +556,21 @@ class Executor:
             self._inbox.append(ended)
             self._schedule()
 
-    async def _run_body(self, ask: RunBody | RunTransaction) -> _Result | Ran:
+    async def _run_body(self, ask: _Body) -> _Result | Ran | Ready:
         began_s, attempts = self._outer.time(), 1
-        if isinstance(ask, RunTransaction):
-            ran = await transactional.run(ask, self._host.log)
-            if isinstance(ran, Ran):
-                return ran
-            outcome = ran
-        else:
+        if isinstance(ask, RunBody):
             outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+        else:
+            found = await self._prepare(ask)
+            if not isinstance(found, Outcome):
+                return found
+            outcome = found
         return _Result(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts)
+
+    async def _prepare(self, ask: RunTransaction | TakeLock) -> Ran | Ready | Outcome:
+        if isinstance(ask, RunTransaction):
+            return await transactional.run(ask, self._host.log)
+        return await self._host.locks.look(ask, self.id, self.instance.started.age or self._start)
 
     # -- the end of it here
 
@@ -510,6 +587,7 @@ class Executor:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._host.locks.unwait_all(self.id)
         self._inbox.clear()
         self.instance.drop()
 
@@ -520,4 +598,4 @@ def _tags(event: events.Effect, spawn: Spawn) -> int:
         return 4
     if spawn.told is not None:
         return 2
-    return int(isinstance(event, events.Emitted))
+    return int(isinstance(event, events.Emitted | events.Unlocked))

@@ -6,7 +6,8 @@ claim):
 | event | is it delivered to the code, or did the code do it? |
 |---|---|
 | Stepped, Transacted, Fired | delivered: the outcome of a step or a transaction, a timer that is due |
-| Begun, Sleeping, Invoked, Sent, Emitted, Patched | done by the code: compared in a replay (Sleeping is for people) |
+| Queued, Locked | delivered: a place in a lock's queue, and that it holds the lock |
+| Begun, Sleeping, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay (Sleeping is for people) |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
 """
@@ -28,6 +29,7 @@ class Started(Event, tag="flow.start", frozen=True):
         version: of the code that started it, as its author calls it.
         group: of workers. owner: who runs it from here on; "": nobody yet.
         parent, parent_key: whose child it is, by which call. attributes: it can be found by. traceparent: of W3C.
+        age: of a child, the seqnum at which the root of its family began.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Started(Event, tag="flow.start", frozen=True):
     parent_key: str = ""
     attributes: Mapping[str, str] = {}
     traceparent: str = ""
+    age: int = 0
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
@@ -96,6 +99,27 @@ class Fired(Event, tag="flow.timer", frozen=True):
     at_ms: int
 
 
+class Queued(Event, tag="flow.queued", frozen=True):
+    """It waits for a lock, since the record that this is in; `number` is that record's seqnum, 0 in the log."""
+
+    id: str
+    key: str
+    name: str
+    at_ms: int
+    number: int = 0
+
+
+class Locked(Event, tag="flow.locked", frozen=True):
+    """It holds a lock. `number`: seqnum of its place in the queue; 0 in the log: that of this record."""
+
+    id: str
+    key: str
+    name: str
+    digest: str
+    at_ms: int
+    number: int = 0
+
+
 class Begun(Event, tag="flow.begun", frozen=True):
     """A step that runs at most once is about to begin."""
 
@@ -148,6 +172,14 @@ class Patched(Event, tag="flow.patch", frozen=True):
     name: str
 
 
+class Unlocked(Event, tag="flow.unlocked", frozen=True):
+    """It lets go of a lock, or does not wait for it any more. `key`: of the call that asked for it; `name`: the lock's."""
+
+    id: str
+    key: str
+    name: str
+
+
 class ChildEnded(Event, tag="flow.child", frozen=True):
     """A child ended; `key` is the call that started it."""
 
@@ -191,13 +223,13 @@ class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
 
 
 OwnEvent: TypeAlias = Started | Claimed | Ended
-Delivered: TypeAlias = Stepped | Transacted | Fired
-Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched
+Delivered: TypeAlias = Stepped | Transacted | Fired | Queued | Locked
+Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Sleeping | Incoming | PartitionClaimed | PartitionCheckpoint
 
-DELIVERED: Final = (Stepped, Transacted, Fired)
-EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched)
+DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
+EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(

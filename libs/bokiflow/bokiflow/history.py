@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from bokiflow.flow_events import (
     DELIVERED,
     EFFECTS,
@@ -19,6 +21,8 @@ from bokiflow.flow_events import (
     Delivered,
     Effect,
     Incoming,
+    Locked,
+    Queued,
     Sleeping,
     Started,
     Transacted,
@@ -59,6 +63,8 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
         if isinstance(event, INCOMING):
             incoming.append(event)
         elif isinstance(event, (*DELIVERED, *EFFECTS, Sleeping)):
+            if isinstance(event, Queued | Locked) and not event.number:
+                event = msgspec.structs.replace(event, number=seqnum)
             own.append(event)
             if isinstance(event, Transacted):
                 seen = event.seen

@@ -28,6 +28,7 @@ from bokiflow.flow_events import Begun, Effect, Incoming, Started
 from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
+from bokiflow.lock_seats import LockSeats, Seat, TakeLock
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
 from bokiflow.plain import as_json
 from bokiflow.transactional import RunTransaction, TransactionalStore
@@ -65,7 +66,7 @@ class UnsetTimer(NamedTuple):
     key: str
 
 
-Ask: TypeAlias = RunBody | RunTransaction | StopBody | SetTimer | UnsetTimer
+Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | UnsetTimer
 
 
 class Spawn(NamedTuple):
@@ -77,12 +78,18 @@ class Spawn(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """The code waits for a step, or a child."""
+    """The code waits for a step, a child or a lock."""
 
     future: asyncio.Future[Any]
     name: str
     digest: str
     child: str = ""
+    lock: bool = False
+
+    @property
+    def kind(self) -> str:
+        """For people."""
+        return "child" if self.child else "lock" if self.lock else "step"
 
 
 class Instance:
@@ -90,7 +97,7 @@ class Instance:
 
     Attributes:
         id: of the workflow. started: how it began. effects: what it did, oldest first, until somebody takes it. asks: the same of
-            what it wants. outcome: how it ended.
+            what it wants. outcome: how it ended. locks: which it has, or waits for.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any]) -> None:
@@ -103,6 +110,7 @@ class Instance:
         self.begun: set[str] = set()
         """Keys of steps that run at most once, and were begun."""
         self.pending: dict[str, _Wait] = {}
+        self.locks: Final = LockSeats(child=bool(started.parent))
         self._loop: Final = FlowLoop(self, self, started.at_ms)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
         self._signals: dict[str, deque[Any]] = {}
@@ -119,7 +127,7 @@ class Instance:
     @property
     def waits(self) -> list[str]:
         """What the code waits for, for people."""
-        steps = [f"{'child' if wait.child else 'step'} {wait.name!r} ({key})" for key, wait in self.pending.items()]
+        steps = [f"{wait.kind} {wait.name!r} ({key})" for key, wait in self.pending.items()]
         signals = [f"signal {topic!r}" for topic, waiting in self._receivers.items() if waiting]
         return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
 
@@ -183,6 +191,9 @@ class Instance:
         if isinstance(event, events.Stepped | events.Transacted):
             self._at(event.at_ms)
             self._stepped(event)
+        elif isinstance(event, events.Queued | events.Locked):
+            self._at(event.at_ms)
+            self._seated(event)
         elif isinstance(event, events.Fired):
             self._at(event.at_ms)
             if event.key not in self._loop.timers:
@@ -205,6 +216,14 @@ class Instance:
         if wait.digest != event.digest:
             raise self._other(f"{expected} with arguments {event.digest}", f"the same with arguments {wait.digest}")
         self._resolve(wait.future, event.outcome)
+
+    def _seated(self, event: events.Queued | events.Locked) -> None:
+        wait = self.pending.get(event.key)
+        if wait is None or not wait.lock or wait.name != event.name:
+            raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for())
+        seat = self.locks.taken[event.key] = Seat(event.key, event.name, event.number)
+        if isinstance(event, events.Locked):
+            self._resolve(wait.future, Outcome(seat.number))
 
     def _incoming(self, event: Incoming | Own) -> None:
         if isinstance(event, events.ChildEnded):
@@ -239,6 +258,8 @@ class Instance:
         self.outcome = self._ended(root)
         for key in list(self.pending):
             self.asks.append(StopBody(key))
+        for key in list(self.locks.taken):
+            self.unlock(key)
 
     def _ended(self, root: FlowTask[Any]) -> Outcome:
         if root.cancelled():
@@ -328,6 +349,28 @@ class Instance:
         wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}))
         outcome = await self._wait(key, wait, body)
         return Signature(body).result(outcome.value)
+
+    async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> Seat:
+        """See `locks.lock`. `unlock` of its key must follow."""
+        key = self._loop.next_key()
+        await self.locks.turn()
+        try:
+            self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.patient))
+            future: asyncio.Future[Any] = self._loop.create_future()
+            wait = _Wait(future, name, digest_of_call((shared, try_), {}), lock=True)
+            outcome = await self._wait(key, wait, self.workflow.function)
+        except BaseException:
+            self.unlock(key)
+            raise
+        finally:
+            self.locks.done()
+        return Seat(key, name, outcome.value)
+
+    def unlock(self, key: str) -> None:
+        """Gives a lock back, or does not wait for it any more; nothing, if it has no place in the queue."""
+        seat = self.locks.taken.pop(key, None)
+        if seat is not None:
+            self.effects.append((events.Unlocked(self.id, key, seat.name), Spawn()))
 
     async def receive(self, topic: str) -> Any:
         """The next value of a topic: each is received once."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bokiflow.flow_events import Claimed, Emitted, Ended, Incoming, Started
+from bokiflow.flow_events import Claimed, Emitted, Ended, Incoming, Started, Unlocked
+from bokiflow.lock_rules import Released
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.events import Event
@@ -82,10 +83,13 @@ def claim(place: Place, claimed: Claimed, last: int, partition_claim: int) -> Co
 
 def own(place: Place, event: Event, held: Mapping[str, int | None]) -> Contribution:
     """Something that its executor writes. `held`: its fence."""
-    joined = [place.history]
+    joined, also = [place.history], []
     if isinstance(event, Emitted):
         joined.append(tags.flow_output(place.id, event.topic))
-    return Contribution(tuple(joined), held, (event,))
+    elif isinstance(event, Unlocked):
+        joined.append(tags.lock(event.name))
+        also.append(Released(event.name, place.id, event.key))
+    return Contribution(tuple(joined), held, (event, *also))
 
 
 def end(place: Place, ended: Ended, held: Mapping[str, int | None]) -> Contribution:

@@ -30,6 +30,7 @@ from bokiflow.flow_events import INCOMING, PICKER, Claimed, Ended, Incoming, Sta
 from bokiflow.handles import Handle
 from bokiflow.history import Recorded
 from bokiflow.instance import Instance
+from bokiflow.lock_room import LockRoom
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.peers import Peers
@@ -52,7 +53,11 @@ log = get_logger(__name__)
 
 
 class Worker:
-    """See the module. Attributes: flow: the workflows of the book, from outside. name: of this incarnation."""
+    """See the module.
+
+    Attributes:
+        flow: the workflows of the book, from outside. name: of this incarnation. locks: as this process sees them.
+    """
 
     def __init__(
         self,
@@ -75,6 +80,7 @@ class Worker:
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.clock: Final[Clock] = clock or boki.SystemClock()
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
+        self.locks: Final = LockRoom(self.log, self.clock)
         self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random)
         self._peers: Final = Peers(self.log, app.group, name or self.log.by[:NAME_CHARS], lease_s)
         self.name: Final = self._peers.name
@@ -125,6 +131,7 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(executor.close() for executor in self._executors.values()))
         self._executors.clear()
+        await self.locks.__aexit__(kind, error, trace)
         await self._follower.__aexit__(kind, error, trace)
         await self._peers.__aexit__(kind, error, trace)
         await self.flow.__aexit__(kind, error, trace)
@@ -186,6 +193,7 @@ class Worker:
             await asyncio.sleep(lease_rules.beat_every(self._lease_s))
             try:
                 await self._round()
+                await self.locks.tidy()
             except BokiError as error:
                 log.warning("a worker looks again later", worker=self.name, error=repr(error))
 

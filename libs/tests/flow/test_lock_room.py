@@ -1,0 +1,84 @@
+"""Locks as one process sees them: what is over is trimmed, what is long is checkpointed, and a read misses neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boki
+from boki.testing import MemoryCluster
+from bokiflow import Worker, lock_room, lock_rules
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+from libs.tests.flow.conftest import working
+from libs.tests.flow.test_locks import Seats, first_event, waits
+
+
+async def lock_records(worker: Worker, name: str) -> int:
+    found = 0
+    async for item in worker.log.book.read(tags.lock(name)):
+        found += not isinstance(item, boki.Gap)
+    return found
+
+
+async def test_what_is_over_is_trimmed_and_the_lock_goes_on(cluster: MemoryCluster) -> None:
+    seats = Seats()
+    async with working(cluster, seats.app) as worker:
+        numbers = [await (await worker.start(seats.sit.call("a"))).result() for _ in range(5)]
+        assert await lock_records(worker, "a") == 10
+        assert await worker.locks.tidy() == 1 and await lock_records(worker, "a") == 0
+        assert await worker.locks.tidy() == 0, "nothing is looked at twice"
+        numbers += [await (await worker.start(seats.sit.call("a"))).result() for _ in range(2)]
+        assert numbers == sorted(numbers) and await lock_records(worker, "a") == 4
+
+
+async def test_a_queue_that_is_never_empty_is_kept_in_a_checkpoint(cluster: MemoryCluster) -> None:
+    seats = Seats()
+    async with working(cluster, seats.app) as worker:
+        await worker.start(seats.hold.call("a"), id="0")
+        numbers = [await first_event(worker, "0", "has")]
+        for number in range(1, 40):
+            await worker.start(seats.hold.call("a"), id=f"{number}")
+            await waits(worker, f"{number}", "lock 'a'")
+            await worker.handle(f"{number - 1}").signal("go")
+            numbers.append(await first_event(worker, f"{number}", "has"))
+        assert await lock_records(worker, "a") == 40 + 39
+        await worker.locks.tidy()
+        assert await lock_records(worker, "a") == 0, "the queue is in the checkpoint"
+        last = await worker.start(seats.sit.call("a"), id="last")
+        await waits(worker, "last", "lock 'a'")
+        await worker.handle("39").signal("go")
+        assert await last.result() > numbers[-1] and numbers == sorted(numbers)
+        worker.locks.touched("a")
+        await worker.locks.tidy()
+        assert await lock_records(worker, "a") == 0
+        assert await (await worker.start(seats.sit.call("a"), id="again")).result() > await last.result()
+
+
+async def test_a_checkpoint_that_is_written_during_a_read_is_not_missed(cluster: MemoryCluster) -> None:
+    """Between a read's snapshot and its records, the lock is checkpointed and trimmed by somebody else."""
+    seats = Seats()
+    async with working(cluster, seats.app) as worker:
+        await worker.start(seats.hold.call("a"), id="h")
+        number = await first_event(worker, "h", "has")
+        book: Any = worker.log.book
+        snapshots = 0
+
+        class Slow:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(book, name)
+
+            async def now(self, **options: Any) -> int:
+                nonlocal snapshots
+                position: int = await book.now(**options)
+                snapshots += 1
+                if snapshots == 1:
+                    view = await lock_room.read(worker.log, "a")
+                    made = lock_rules.Checkpoint("a", view.position, view.queue)
+                    stream = tags.lock_checkpoint("a")
+                    await worker.log.append(Contribution((stream,), {stream: view.position}, (made,)))
+                    await book.trim([(tags.lock("a"), view.position + 1)])
+                return position
+
+        view = await lock_room.read(Log(Slow()), "a")  # type: ignore[arg-type]
+        assert [entry.number for entry in view.queue] == [number] and snapshots == 2
