@@ -340,7 +340,7 @@ class Executor:
         while instance.effects:
             event, spawn = instance.effects.popleft()
             self._spawns[id(event)] = spawn
-            self._flush.add(Entry(event, tags=_tags(event, spawn), more_bytes=size_of([spawn.args, spawn.told])))
+            self._flush.add(Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.told])))
         while instance.asks:
             ask = instance.asks.popleft()
             if isinstance(ask, _Body):
@@ -590,12 +590,3 @@ class Executor:
         self._host.locks.unwait_all(self.id)
         self._inbox.clear()
         self.instance.drop()
-
-
-def _tags(event: events.Effect, spawn: Spawn) -> int:
-    """Streams that it joins beside those of the workflow."""
-    if spawn.workflow is not None:
-        return 4
-    if spawn.told is not None:
-        return 2
-    return int(isinstance(event, events.Emitted | events.Unlocked))

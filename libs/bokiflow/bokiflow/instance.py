@@ -76,6 +76,14 @@ class Spawn(NamedTuple):
     args: Json = None
     told: Incoming | None = None
 
+    def tags(self, event: Effect) -> int:
+        """Streams that it joins beside those of the workflow."""
+        if self.workflow is not None:
+            return 4
+        if self.told is not None:
+            return 2
+        return int(isinstance(event, events.Emitted | events.Unlocked))
+
 
 class _Wait(NamedTuple):
     """The code waits for a step, a child or a lock."""

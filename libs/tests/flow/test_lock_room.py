@@ -80,5 +80,6 @@ async def test_a_checkpoint_that_is_written_during_a_read_is_not_missed(cluster:
                     await book.trim([(tags.lock("a"), view.position + 1)])
                 return position
 
-        view = await lock_room.read(Log(Slow()), "a")  # type: ignore[arg-type]
+        slow: Any = Slow()
+        view = await lock_room.read(Log(slow), "a")
         assert [entry.number for entry in view.queue] == [number] and snapshots == 2

@@ -365,15 +365,14 @@ class Contended:
     def __init__(self) -> None:
         self.seats = Seats()
 
-    async def work(self, book: BookPort) -> None:
+    def calls(self) -> list[tuple[str, bokiflow.Call[Any]]]:
         seats = self.seats
-        async with Worker(seats.app, book, name="w", bodies=Inline()) as worker:
+        return [("x", seats.sit.call("a")), ("y", seats.sit.call("a")), ("z", seats.after_a_step.call("b"))]
+
+    async def work(self, book: BookPort) -> None:
+        async with Worker(self.seats.app, book, name="w", bodies=Inline()) as worker:
             handles = []
-            for id, call in (
-                ("x", seats.sit.call("a")),
-                ("y", seats.sit.call("a")),
-                ("z", seats.after_a_step.call("b")),
-            ):
+            for id, call in self.calls():
                 while True:
                     try:
                         handles.append(await worker.start(call, id=id))
