@@ -298,7 +298,7 @@ def test_bookies_that_take_repeats_though_they_are_fenced_are_found(
 
 
 def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boki_logbook.writers.verdict.Verdicts.hold", lambda *_arguments: True)
+    monkeypatch.setattr("boki_logbook.writers.verdict.Verdicts.expectations_hold", lambda *_arguments: True)
     outcome = found(range(1, 10), lambda _seed: [], "but it had")
     assert any("expected" in text for text in outcome.violations)
 

@@ -102,8 +102,8 @@ async def gather(
     engines = [(str(address), address) for address in engine_addresses(url)]
     if store is None:
         return ClusterStatus(engines=await _all([_engine(name, one, how) for name, one in engines]))
-    known = {address for _, address in engines}
-    engines += await _others(store, known)
+    listed: set[Address] = set()
+    engines += await _others(store, {address for _, address in engines}, listed)
     sequencers = await members(store, SEQUENCER_ROLE)
     controllers = await members(store, CONTROLLER_ROLE)
     view = await _view(store)
@@ -114,9 +114,9 @@ async def gather(
         _members(CONTROLLER_ROLE, controllers, how),
     )
     status = ClusterStatus(*found[:3], view, found[3])
-    status.engines += await _absent(store, ENGINE_ROLE, known, how)
-    status.sequencers += await _absent(store, SEQUENCER_ROLE, _addresses(sequencers), how)
-    status.controllers += await _absent(store, CONTROLLER_ROLE, _addresses(controllers), how)
+    await _add_absent(status.engines, store, ENGINE_ROLE, listed, how)
+    await _add_absent(status.sequencers, store, SEQUENCER_ROLE, _addresses(sequencers), how)
+    await _add_absent(status.controllers, store, CONTROLLER_ROLE, _addresses(controllers), how)
     status.ledgers = await _written_ledgers(store, status)
     return status
 
@@ -124,19 +124,20 @@ async def gather(
 async def engines_of(store: MetadataStore, *, timeout_s: float, token: ClusterToken = NO_TOKEN) -> list[Part]:
     """All engines that are listed, or expected, asked for what they say of themselves. Raises as `gather`."""
     how = _How(timeout_s, token)
-    known: set[Address] = set()
-    listed = await _others(store, known)
-    return await _all([_engine(name, one, how) for name, one in listed]) + await _absent(store, ENGINE_ROLE, known, how)
+    listed: set[Address] = set()
+    found = await _all([_engine(name, one, how) for name, one in await _others(store, set(), listed)])
+    await _add_absent(found, store, ENGINE_ROLE, listed, how)
+    return found
 
 
-async def _others(store: MetadataStore, known: set[Address]) -> list[tuple[str, Address]]:
-    """The engines that are listed and not known, by one address each; then all of their addresses are."""
+async def _others(store: MetadataStore, known: Set[Address], listed: set[Address]) -> list[tuple[str, Address]]:
+    """The engines that are listed and not known, by one address each; `listed` gets all addresses of all that are."""
     found = []
     for name, member in (await members(store, ENGINE_ROLE)).items():
         addresses = [Address.parse(text) for text in member.get("addresses", ())]
-        if addresses and not known.intersection(addresses):
+        if addresses and not known & set(addresses):
             found.append((name, addresses[0]))
-        known.update(addresses)
+        listed.update(addresses)
     return found
 
 
@@ -150,16 +151,19 @@ def _addresses(listed: Mapping[str, Mapping[str, Any]]) -> set[Address]:
     return {Address.parse(str(member["address"])) for member in listed.values()}
 
 
-async def _absent(store: MetadataStore, role: str, listed: Set[Address], how: _How) -> list[Part]:
-    """The roles that are expected, and are not among those listed."""
+async def _add_absent(parts: list[Part], store: MetadataStore, role: str, listed: Set[Address], how: _How) -> None:
+    """Adds the roles that are expected and not listed. One that was asked already, since it is in the URL, is there once."""
     expected = (await registrations(store, role)).values()
-    missing = [one for one in expected if Address.parse(one.address) not in listed]
+    missing = {str(Address.parse(one.address)): one for one in expected if Address.parse(one.address) not in listed}
+    asked = {part.address for part in parts}
     ask = _engine if role == ENGINE_ROLE else partial(_member, role)
-    parts = await _all([ask(one.place, Address.parse(one.address), how) for one in missing])
+    parts += await _all(
+        [ask(one.place, Address.parse(address), how) for address, one in missing.items() if address not in asked]
+    )
     for part in parts:
-        if not part.up:
-            part.problem += f" It ended without being told to: start it again, or if it is gone for good, `boki forget {role} {part.name}`"
-    return parts
+        if not part.up and part.address in missing:
+            place = missing[part.address].place
+            part.problem += f" It ended without being told to: start it again, or if it is gone for good, `boki forget {role} {place}`"
 
 
 async def _bookies(store: MetadataStore, how: _How) -> list[Part]:

@@ -72,6 +72,18 @@ async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it
     await store.close()
 
 
+async def test_an_engine_of_the_url_that_is_expected_and_not_listed_says_so_too() -> None:
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    await ensure_view(store)
+    await registered.register(store, "engine", host="node", address=Address("127.0.0.1", 1), free_port=False)
+    found = await gather("boki://127.0.0.1:1", store, timeout_s=1)
+    assert [(part.name, part.up) for part in found.engines] == [("127.0.0.1:1", False)]
+    assert "`boki forget engine node/127.0.0.1:1`" in found.engines[0].problem
+    await store.close()
+
+
 async def test_a_ledger_that_is_written_now_shows_its_bookies() -> None:
     store = MemoryStore()
     await store.start()

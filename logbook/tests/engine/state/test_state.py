@@ -63,7 +63,7 @@ def test_positions_go_on_from_entry_to_entry_and_begin_anew_with_a_term() -> Non
 @pytest.mark.parametrize(
     "following",
     [
-        lambda state, places: state.settle(),
+        lambda state, places: state.index_decided(),
         lambda state, places: append(state, places, RecordSpec((5,), b"", ((5, places.first_seqnum),))),
         lambda state, places: state.apply_command(places, Trim(BOOK, ((5, 2**62),), False), time_ms=1),
         lambda state, places: state.pass_over(places, 2, shard=0, first_entry=1, stop_entry=3, time_ms=1),
