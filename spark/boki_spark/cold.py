@@ -1,7 +1,7 @@
 """Reads what was offloaded: the files of a term instead of its ledgers, where they are the truth of the plan. Runs in a loop.
 
     chosen = await choose_cold(cluster, files, plan)     # partitions of files, and the plan of the rest
-    table = await read_cold(files, partition)
+    async for table in cold_tables(files, partition, columns=columns): ...
 
 A manifest is used only if
 - the state of the plan has the same digest of the term: a LOST command changes verdicts behind the files;
@@ -14,13 +14,12 @@ What is shown are files ∩ plan: rows that died since are left out. Of streams,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.errors import NoNode
@@ -32,11 +31,12 @@ from boki_metalog.terms.metadata_tree import read_record
 from boki_metalog.terms.term_record import COPIED
 from boki_spark.arrow import COLUMNS, schema_of
 from boki_spark.cluster import Cluster
+from boki_spark.entries import ReadCounts
 from boki_spark.faults import ColdDamaged, ColdMissing
 from boki_spark.files import Files
-from boki_spark.manifest import Manifest, decode_manifest, folder_of, joined, pack_spans, unpack_spans
-from boki_spark.offload import read_file
-from boki_spark.slices import table_of
+from boki_spark.manifest import Manifest, SliceFile, decode_manifest, folder_of, joined, pack_spans, unpack_spans
+from boki_spark.slice_reader import SliceReader
+from boki_spark.slices import numbers_of
 
 SPAN_TEXT: Final = 192 * limits.KIB
 """A partition whose spans are told in more is cut in two: pickled it stays below 256 KiB."""
@@ -44,12 +44,12 @@ SPAN_TEXT: Final = 192 * limits.KIB
 
 @dataclass(frozen=True, slots=True)
 class ColdPartition:
-    """Rows of one slice. `rows_text`: their positions, packed.
+    """Rows of one slice. `rows_text`: their positions, packed; `file`: what the manifest says of the slice.
 
     Attributes:
         start_pos, stop_pos: what it covers of the term.
         rows: records that it must deliver.
-        data_bytes: of the file.
+        folder, file: where they are.
     """
 
     term: int
@@ -57,13 +57,16 @@ class ColdPartition:
     start_pos: int
     stop_pos: int
     rows: int
-    data_bytes: int
     mode: str
     book: int | None
     tags: tuple[int, ...]
-    path: str
-    hash: str
+    folder: str
+    file: SliceFile
     rows_text: str
+
+    @property
+    def path(self) -> str:
+        return joined(self.folder, self.file.file)
 
     def rows_to_deliver(self) -> U64:
         """Spans of positions, ascending. Raises ColdDamaged."""
@@ -162,12 +165,11 @@ def _partitions(plan: Plan, one: TermPlan, folder: str, manifest: Manifest) -> I
                 int(piece[0, 0]),
                 int(piece[-1, 1]),
                 count_of(piece),
-                part.bytes,
                 plan.mode,
                 plan.asked.book,
                 plan.asked.tags,
-                joined(folder, part.file),
-                part.hash,
+                folder,
+                part,
                 pack_spans(piece),
             )
 
@@ -197,23 +199,47 @@ def _minus(spans: U64, others: U64) -> U64:
     return np.concatenate(parts) if parts else NO_SPANS
 
 
-async def read_cold(files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """The rows of a partition, in the order of the file.
+async def cold_tables(
+    files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS, told: ReadCounts
+) -> AsyncIterator[pa.Table]:
+    """The rows of a partition, some at a time, in the order of the file. `told` is counted up.
 
     Raises:
         ColdMissing, ColdDamaged: the file is not there, or not what its manifest says. ClusterAway.
     """
-    data = await read_file(files, folder_of(one.path), one.path.rpartition("/")[2], one.hash)
+    reader = SliceReader(files, one.folder, one.file)
+    rows = one.rows_to_deliver() + np.uint64(seqnum(one.term, 0))
+    groups = await reader.groups(book=one.book, tags=one.tags, seqnums=rows)
     wanted = list(dict.fromkeys(["seqnum", *columns]))
-    table = table_of(data, one.path, columns=wanted)
-    seqnums: NDArray[np.int64] = table.column("seqnum").combine_chunks().to_numpy(zero_copy_only=False)
-    positions = (seqnums - seqnum(one.term, 0)).astype(np.uint64)
-    rows = one.rows_to_deliver()
-    at = np.searchsorted(rows[:, 0], positions, "right")
-    inside = (at > 0) & (positions < rows[np.maximum(at, 1) - 1, 1])
-    if int(np.count_nonzero(inside)) != one.rows:
-        raise ColdDamaged(f"expected {one.rows} rows of the plan in {one.path}, found {int(np.count_nonzero(inside))}")
-    chosen: pa.Table = table.filter(pa.array(inside)).select(list(columns)).cast(schema_of(columns))
+    found = 0
+    try:
+        async for table in reader.tables(groups, wanted):
+            chosen = _among(table, rows).select(list(columns))
+            found += chosen.num_rows
+            if chosen.num_rows:
+                yield chosen
+    finally:
+        told.rows += found
+        told.bytes += reader.bytes_read
+    if found != one.rows:
+        raise ColdDamaged(f"expected {one.rows} rows of the plan in {one.path}, found {found}")
+
+
+async def read_cold(files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS) -> pa.Table:
+    """All rows of a partition. Raises as `cold_tables`."""
+    found = [table async for table in cold_tables(files, one, columns=columns, told=ReadCounts())]
+    whole: pa.Table = pa.concat_tables(found) if found else schema_of(columns).empty_table()
+    return whole
+
+
+def _among(table: pa.Table, rows: U64) -> pa.Table:
+    """The rows of a table whose seqnums are in ascending spans."""
+    seqnums = numbers_of(table, "seqnum").view(np.uint64)
+    at = np.searchsorted(rows[:, 0], seqnums, "right")
+    inside = (at > 0) & (seqnums < rows[np.maximum(at, 1) - 1, 1])
+    if inside.all():
+        return table
+    chosen: pa.Table = table.filter(pa.array(inside))
     return chosen
 
 
@@ -223,7 +249,7 @@ async def is_named(cluster: Cluster, one: ColdPartition) -> bool:
         location = (await read_record(cluster.store, one.term)).location
     except NoNode:
         return False
-    return location.kind == COPIED and folder_of(location.path) == folder_of(one.path)
+    return location.kind == COPIED and folder_of(location.path) == one.folder
 
 
 def batches_of(table: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,9 @@ A file is made once, whole, and never changed. Paths are URLs, such as s3://buck
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from boki_common.runtime.bodies import ThreadBodies
@@ -23,6 +25,12 @@ class Files(Protocol):
     async def read(self, path: str) -> bytes:
         """Raises ColdMissing."""
 
+    async def read_part(self, path: str, first: int, stop: int) -> bytes:
+        """The bytes [first, stop), as many of them as there are. Raises ColdMissing."""
+
+    async def settle(self, folder: str) -> None:
+        """Returns once all files of a folder, and their names, outlast a machine that loses its power."""
+
     async def delete(self, path: str) -> None:
         """That it is not there is success."""
 
@@ -31,10 +39,11 @@ class Files(Protocol):
 
 
 class MemoryFiles:
-    """Files of this process."""
+    """Files of this process. `lose_power` leaves those that were settled."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self._settled: set[str] = set()
 
     async def create(self, path: str, data: bytes) -> None:
         if path in self.files:
@@ -47,8 +56,19 @@ class MemoryFiles:
         except KeyError:
             raise ColdMissing(f"there is no file {path}") from None
 
+    async def read_part(self, path: str, first: int, stop: int) -> bytes:
+        return (await self.read(path))[first:stop]
+
+    async def settle(self, folder: str) -> None:
+        self._settled.update(await self.list(folder))
+
+    def lose_power(self) -> None:
+        """What a machine has after its power was gone: only what had been settled."""
+        self.files = {path: data for path, data in self.files.items() if path in self._settled}
+
     async def delete(self, path: str) -> None:
         self.files.pop(path, None)
+        self._settled.discard(path)
 
     async def list(self, folder: str) -> list[str]:
         return sorted(path for path in self.files if path.startswith(folder.rstrip("/") + "/"))
@@ -73,14 +93,35 @@ class OpenFiles:
         await self._run(path, write)
 
     async def read(self, path: str) -> bytes:
+        return await self._read(path, None, None)
+
+    async def read_part(self, path: str, first: int, stop: int) -> bytes:
+        return await self._read(path, first, stop)
+
+    async def _read(self, path: str, first: int | None, stop: int | None) -> bytes:
         def read() -> bytes:
             system, inside = self._of(path)
             try:
-                return bytes(system.cat_file(inside))
+                return bytes(system.cat_file(inside, start=first, end=stop))
             except FileNotFoundError:
                 raise ColdMissing(f"there is no file {path}") from None
 
         return await self._run(path, read)
+
+    async def settle(self, folder: str) -> None:
+        """Files of this machine are flushed, with all folders above them; an object store answers when it has them."""
+
+        def flush() -> None:
+            from fsspec.implementations.local import LocalFileSystem
+
+            system, inside = self._of(folder)
+            if isinstance(system, LocalFileSystem):
+                for path in sorted(system.find(inside)):
+                    _flush(path)
+                for above in (Path(inside), *Path(inside).parents):
+                    _flush(str(above))
+
+        await self._run(folder, flush)
 
     async def delete(self, path: str) -> None:
         def delete() -> None:
@@ -110,3 +151,12 @@ class OpenFiles:
             return await self._bodies.run(body)
         except (OSError, ValueError, ImportError) as error:
             raise ClusterAway(f"{path} cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _flush(path: str) -> None:
+    """Makes what a file or a folder has outlast a machine that loses its power."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

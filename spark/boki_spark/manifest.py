@@ -34,14 +34,23 @@ PACKED_BYTES: Final = 1 << 30
 
 
 class SliceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One Parquet file and its side index. Names are relative to the manifest's folder; it has the positions [first, stop)."""
+    """One Parquet file and its side index. Names are relative to the manifest's folder; it has the positions [first, stop).
+
+    Attributes:
+        footer_bytes, footer_hash: of the end of the file, which says where its columns are.
+        head_bytes, head_hash: of the beginning of the side index, which has the hashes of all else that is read by itself.
+    """
 
     file: str
     bytes: int
     hash: str
+    footer_bytes: int
+    footer_hash: str
     index: str
     index_bytes: int
     index_hash: str
+    head_bytes: int
+    head_hash: str
     rows: int
     first_pos: int
     stop_pos: int

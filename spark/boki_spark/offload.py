@@ -1,12 +1,14 @@
 """Offloads a sealed term: its live records as sorted Parquet files, proved whole, then named by its term record. Runs in a loop.
 
-    version of the record → index snapshot → plan → slices, side indexes → manifest → all read back → LOST looked for → swap
+    version of the record → index snapshot → plan → slices, side indexes → manifest → all settled, and read back → LOST looked for
+    → swap
 
 Rules:
 - Files belong to an *attempt*, whose name says the version of the term record it began with and is random besides. No file is ever
   written twice, and nobody looks into a folder for what is true: the term record names the manifest, the manifest the files.
 - The record is swapped at the version that was read *before* the snapshot: of two offloaders one wins, a stalled one never does.
 - Files of an attempt are deleted only when the version has moved, and another manifest is named: only then can it never be named.
+- Files are settled before they are named: a name outlasts a machine that loses its power, so must they.
 - `copied` says that files have what the ledgers have. The ledgers stay, and older programs go on with them.
 - A LOST command behind the snapshot changes verdicts: the term is offloaded again, behind it.
 - Of a term that died after it was copied the files are deleted as its ledgers are.
@@ -70,7 +72,8 @@ from boki_spark.manifest import (
     pack_spans,
     tiled,
 )
-from boki_spark.slices import added, decode_index, index_of, parquet_of, row_sum, sorted_table, table_of
+from boki_spark.slice_index import chunks_of, decode_head, end_of, footer_of, index_of
+from boki_spark.slices import added, parquet_of, row_sum, sorted_table, table_of
 
 SLICE_BYTES: Final = 64 * limits.MIB
 READ_ENTRIES: Final = 64
@@ -213,6 +216,7 @@ class Offloader:
         data = encode_manifest(manifest)
         path = joined(attempt, manifest_name(data))
         await self._files.create(path, data)
+        await self._files.settle(attempt)
         await prove(self._files, path, lambda rows: say(done + rows, total))
         await self._swap(record, version, path, planned.node)
         size = sum(one.bytes + one.index_bytes for one in slices)
@@ -235,18 +239,23 @@ class Offloader:
                 made += batches.add(rows)
         made += batches.rest()
         table = sorted_table(made)
-        data, index, total = parquet_of(table), index_of(table), row_sum(table)
+        data, total = parquet_of(table), row_sum(table)
+        index, end = index_of(table, data), end_of(data)
         name = f"slice-{number:06}"
         await self._files.create(joined(attempt, f"{name}.parquet"), data)
-        await self._files.create(joined(attempt, f"{name}.index"), index)
+        await self._files.create(joined(attempt, f"{name}.index"), index.data)
         return (
             SliceFile(
                 f"{name}.parquet",
                 len(data),
                 xxh3_128_hexdigest(data),
+                len(end),
+                xxh3_128_hexdigest(end),
                 f"{name}.index",
-                len(index),
-                xxh3_128_hexdigest(index),
+                len(index.data),
+                xxh3_128_hexdigest(index.data),
+                index.head_bytes,
+                xxh3_128_hexdigest(index.data[: index.head_bytes]),
                 table.num_rows,
                 first,
                 stop,
@@ -412,17 +421,29 @@ async def prove(files: Files, path: str, say: Callable[[int], None] = lambda row
             await read_file(files, folder, one.index, one.index_hash),
         )
         table = table_of(data, one.file)
-        if table.num_rows != one.rows or index_of(table) != index:
+        expected = index_of(table, data)
+        if table.num_rows != one.rows or expected.data != index or not _has_parts(one, data, index):
             raise ColdDamaged(
                 f"{joined(folder, one.file)} has {table.num_rows} rows, or others than its side index: offload again"
             )
-        decode_index(index, one.index)
         total = added(total, row_sum(table))
         rows += table.num_rows
         say(rows)
     if f"{total:032x}" != manifest.row_sum:
         raise ColdDamaged(f"the files of {path} have other rows than were written: offload the term again")
     return manifest
+
+
+def _has_parts(one: SliceFile, data: bytes, index: bytes) -> bool:
+    """Whether a file and its side index begin and end as the manifest says."""
+    end, head = data[-one.footer_bytes :], index[: one.head_bytes]
+    chunks, told = len(chunks_of(footer_of(end, one.file))), decode_head(head, one.index)
+    return (
+        end == end_of(data)
+        and xxh3_128_hexdigest(end) == one.footer_hash
+        and xxh3_128_hexdigest(head) == one.head_hash
+        and len(told.chunk_hashes) == 8 * chunks
+    )
 
 
 async def read_file(files: Files, folder: str, name: str, expected: str) -> bytes:

@@ -19,7 +19,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.partitions import Partition
 from boki_spark.arrow import COLUMNS, Batches, Rows
 from boki_spark.cluster import Cluster, ClusterOptions
-from boki_spark.cold import ColdPartition, batches_of, is_named, read_cold
+from boki_spark.cold import ColdPartition, batches_of, cold_tables, is_named
 from boki_spark.entries import PartitionReader
 from boki_spark.entries import ReadCounts as ReadCounts
 from boki_spark.faults import ColdMissing, PlanStale
@@ -154,8 +154,10 @@ def _read_cold(
     partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, told: ReadCounts
 ) -> Iterator[pa.RecordBatch]:
     clients = _clients()
+    tables = cold_tables(OpenFiles(), partition, columns=columns, told=told)
     try:
-        table = clients.thread.run(read_cold(OpenFiles(), partition, columns=columns))
+        while (table := clients.thread.run(_next(tables))) is not None:
+            yield from batches_of(table, batch_bytes)
     except ColdMissing as error:
         cluster = clients.thread.run(clients.take(options))
         try:
@@ -165,9 +167,12 @@ def _read_cold(
         if named:
             raise
         raise PlanStale(f"{partition.path} was deleted after the plan was made, with its term: plan anew") from error
-    told.rows += table.num_rows
-    told.bytes += partition.data_bytes
-    yield from batches_of(table, batch_bytes)
+    finally:
+        clients.thread.run(_end_of(tables))
+
+
+async def _next(tables: AsyncIterator[pa.Table]) -> pa.Table | None:
+    return await anext(tables, None)
 
 
 async def _some(rows: AsyncIterator[Rows]) -> list[Rows]:
@@ -182,7 +187,7 @@ async def _some(rows: AsyncIterator[Rows]) -> list[Rows]:
     return taken
 
 
-async def _end_of(rows: AsyncIterator[Rows]) -> None:
+async def _end_of(rows: AsyncIterator[object]) -> None:
     close = getattr(rows, "aclose", None)
     if close is not None:
         await close()

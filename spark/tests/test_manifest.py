@@ -35,8 +35,8 @@ def spans(*pairs: tuple[int, int]) -> str:
 def made(**other: Any) -> Manifest:
     """Ten positions: 0-2 and 5-7 in files, 3 lost to a duplicate, 4 dead, 8 and 9 given up."""
     slices = (
-        SliceFile("a", 5, "00", "a.index", 5, "00", 3, 0, 5),
-        SliceFile("b", 5, "00", "b.index", 5, "00", 3, 5, 10),
+        SliceFile("a", 5, "00", 1, "00", "a.index", 5, "00", 1, "00", 3, 0, 5),
+        SliceFile("b", 5, "00", 1, "00", "b.index", 5, "00", 1, "00", 3, 5, 10),
     )
     facts: dict[str, Any] = {
         "version": VERSION, "term": 1, "log": 0, "end_pos": 10, "committed": 9, "digest": "ab",

@@ -218,6 +218,16 @@ async def test_killed_at_any_step_the_next_run_makes_it_whole_and_leaves_nothing
     assert await work.sweep() == 0
 
 
+async def test_what_a_term_record_names_outlasts_a_machine_that_loses_its_power(cluster: SmallCluster) -> None:
+    """Files that were not flushed before their manifest is named are gone then, and the record names nothing."""
+    rows = await sealed(cluster)
+    files = MemoryFiles()
+    made = await offloader(cluster, files, slice_bytes=300).offload(1)
+    files.lose_power()
+    await prove(files, made.manifest)
+    assert await cold_rows(cluster.pipeline(), files) == rows
+
+
 class StallingFiles(MemoryFiles):
     """Files whose first user stalls before its manifest is written."""
 

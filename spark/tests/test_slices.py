@@ -1,11 +1,10 @@
-"""Slices: sorted, proved by a sum without order, and found again by their side index."""
+"""Slices: sorted, proved by a sum without order, and whole after their file."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
@@ -14,8 +13,6 @@ from boki_spark.arrow import ARROW_SCHEMA  # noqa: E402
 from boki_spark.faults import ColdDamaged  # noqa: E402
 from boki_spark.slices import (  # noqa: E402
     added,
-    decode_index,
-    index_of,
     parquet_of,
     row_sum,
     sorted_table,
@@ -78,27 +75,9 @@ def test_any_change_of_a_row_changes_the_sum(change: dict[str, Any]) -> None:
     assert one != other
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_side_index_finds_rows_by_tag_and_by_seqnum(seed: int) -> None:
-    table = sorted_table(batches(rows(seed)))
-    found = table.to_pylist()
-    index = decode_index(index_of(table), "x")
-    for book in (None, *BOOKS):
-        for tags in ((1,), (2, 3), (-7,), (99,)):
-            unsigned = [tag % 2**64 for tag in tags]
-            wanted = [
-                at for at, row in enumerate(found) if set(tags) & set(row["tags"]) and book in (None, row["book"])
-            ]
-            assert index.rows_of_tags(None if book is None else book % 2**64, unsigned).tolist() == wanted
-    seqnums = np.array([row["seqnum"] for row in found[::3]] + [7], np.int64)
-    places, here = index.rows_of_seqnums(seqnums)
-    assert places.tolist() == list(range(0, len(found), 3)) and here.tolist() == [True] * (len(seqnums) - 1) + [False]
-
-
 def test_a_slice_without_rows_is_a_file_too() -> None:
     table = sorted_table([])
     assert table_of(parquet_of(table), "x").num_rows == 0 and row_sum(table) == 0
-    assert decode_index(index_of(table), "x").row_count == 0
 
 
 def test_damage_is_told_with_the_name_of_the_file() -> None:
@@ -109,6 +88,3 @@ def test_damage_is_told_with_the_name_of_the_file() -> None:
     other = pa.table({"x": [1]})
     with pytest.raises(ColdDamaged, match="other columns"):
         table_of(parquet_of(other), "slice-7")
-    for body in (b"", b"\x90", index_of(sorted_table(batches(rows(1))))[:-5]):
-        with pytest.raises(ColdDamaged):
-            decode_index(body, "slice-7")
