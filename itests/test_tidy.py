@@ -85,7 +85,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki_logbook/read/waiting.py": "logbook/tests/engine/read/test_reader.py",
     "logbook/boki_logbook/testing/cluster.py": "logbook/tests/engine",
     "logbook/boki_logbook/testing/engines.py": "logbook/tests/engine/peers/test_forwarding.py",
-    "spark/boki_spark/cold.py": "spark/tests/test_offload.py",
+    "spark/boki_spark/cold_reads.py": "spark/tests/test_offload.py",
     "spark/boki_spark/testing/small_cluster.py": "spark/tests/test_entries.py",
     "logbook/boki_logbook/scan/facts.py": "logbook/tests/engine/scan/test_pages.py",
     "logbook/boki_logbook/testing/plans.py": "logbook/tests/engine/scan",

@@ -62,6 +62,12 @@ class ColdMissing(ReadFault):
     code = "BOKI_COLD_MISSING"
 
 
+class NotOffloaded(ReadFault):
+    """Records of what was asked for are in ledgers only."""
+
+    code = "BOKI_NOT_OFFLOADED"
+
+
 class OffloadRefused(ReadFault):
     """A term cannot be offloaded as it is now; the message says why."""
 

@@ -25,7 +25,7 @@ from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
 from boki_spark.cluster import Cluster, ClusterOptions
-from boki_spark.cold import ColdPartition, choose_cold
+from boki_spark.cold_reads import ColdPartition, choose_cold
 from boki_spark.datasets import metalog_rows, segment_rows
 from boki_spark.files import OpenFiles
 from boki_spark.places import resolve
@@ -78,7 +78,7 @@ class RecordsReader(_Records, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with _Planning(options) as planning:
+        with Planning(options) as planning:
             return [RecordPartition(one) for one in planning.run(batch_partitions(planning.cluster, options))]
 
 
@@ -88,7 +88,7 @@ async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Parti
     Raises:
         DataLoss: records of the range were given up. As `Cluster.plan` and `choose_cold`.
     """
-    plan = await _batch_plan(cluster, options, LIVE)
+    plan = await batch_plan(cluster, options, LIVE)
     lost = lost_spans(plan)
     if lost and options.fail_on_data_loss:
         raise loss(lost)
@@ -105,9 +105,9 @@ class FactsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with _Planning(options) as planning:
+        with Planning(options) as planning:
             if options.dataset == METALOG:
-                plan = planning.run(_batch_plan(planning.cluster, options, COMMITTED))
+                plan = planning.run(batch_plan(planning.cluster, options, COMMITTED))
                 return [RecordPartition(one) for one in cut(plan, max_bytes=options.partition_bytes)]
             return [_Terms(planning.run(planning.cluster.committed()))]
 
@@ -123,14 +123,15 @@ class _Terms(InputPartition):
         self.committed = committed
 
 
-async def _batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
+async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
+    """The plan of what options name, as of now. Raises as `Cluster.plan`."""
     committed = await cluster.committed()
     start = await resolve(options.start, committed, cluster.seek)
     end = await resolve(options.end, committed, cluster.seek)
     return await cluster.plan(ScanRange(start, end, options.book, options.tags), mode)
 
 
-class _Planning:
+class Planning:
     """A cluster in a loop of its own, for a thread that may wait."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -143,7 +144,7 @@ class _Planning:
         self._thread.closes(self.cluster.close)
         self.run = self._thread.run
 
-    def __enter__(self) -> _Planning:
+    def __enter__(self) -> Planning:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -158,14 +159,14 @@ class RecordsStream(_Records, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._planning: tuple[_Planning, StreamPlanner] | None = None
+        self._planning: tuple[Planning, StreamPlanner] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_planning": None}
 
-    def _planner(self) -> tuple[_Planning, StreamPlanner]:
+    def _planner(self) -> tuple[Planning, StreamPlanner]:
         if self._planning is None:
-            planning = _Planning(self._options)
+            planning = Planning(self._options)
             self._planning = planning, StreamPlanner(planning.cluster, self._options)
         return self._planning
 

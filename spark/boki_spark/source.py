@@ -20,7 +20,7 @@ from boki_spark.cluster import ClusterOptions as ClusterOptions
 from boki_spark.files import OpenFiles
 
 if TYPE_CHECKING:
-    from boki_spark.cold import ColdChoice, ColdFile
+    from boki_spark.cold_reads import ColdChoice, ColdFile
 
 
 class Source:
@@ -48,14 +48,14 @@ class Source:
         return self._thread.run(self._cluster.plan(asked, mode))
 
     def choose_cold(self, plan: Plan) -> ColdChoice:
-        """What of a plan is read from files. Raises as `cold.choose_cold`."""
-        from boki_spark.cold import choose_cold
+        """What of a plan is read from files. Raises as `cold_reads.choose_cold`."""
+        from boki_spark.cold_reads import choose_cold
 
         return self._thread.run(choose_cold(self._cluster, OpenFiles(), plan))
 
     def cold_files(self, plan: Plan) -> tuple[list[ColdFile], Plan]:
-        """The files that have rows of a plan, and the plan of what no file has. Raises as `cold.choose_cold`."""
-        from boki_spark.cold import cold_files
+        """The files that have rows of a plan, and the plan of what no file has. Raises as `cold_reads.choose_cold`."""
+        from boki_spark.cold_reads import cold_files
 
         return self._thread.run(cold_files(self._cluster, OpenFiles(), plan))
 

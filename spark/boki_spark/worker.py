@@ -19,7 +19,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.partitions import Partition
 from boki_spark.arrow import COLUMNS, Batches, Rows
 from boki_spark.cluster import Cluster, ClusterOptions
-from boki_spark.cold import ColdPartition, batches_of, cold_tables, is_named
+from boki_spark.cold_reads import ColdPartition, batches_of, cold_tables, is_named
 from boki_spark.entries import PartitionReader
 from boki_spark.entries import ReadCounts as ReadCounts
 from boki_spark.faults import ColdMissing, PlanStale

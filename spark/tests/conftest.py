@@ -5,6 +5,7 @@ Tests that want the session are marked `alone`: run side by side, each of the pr
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from boki_spark.cluster import Cluster, ClusterOptions
 from boki_spark.java import JavaMissing
 from boki_spark.session import local_session
 
@@ -71,6 +73,37 @@ def client(dev: str) -> Iterator[boki.sync.Client]:
     """A client of `dev`."""
     with boki.sync.connect(dev) as one:
         yield one
+
+
+Offload = Callable[[int, Path], str]
+
+
+@pytest.fixture
+def offload(dev: str, dev_folder: Path) -> Offload:
+    """Ends a term of log 0 and offloads it into a folder; gives the path of its manifest."""
+
+    def run(term: int, folder: Path) -> str:
+        store = f"sqlite://{dev_folder / 'data' / 'metadata.db'}"
+        roll = ["log", "roll", "0", "--metadata", store]
+        subprocess.run([sys.executable, "-m", "boki_cli.main", *roll], check=True, capture_output=True)
+        return asyncio.run(offloaded(ClusterOptions(url=dev), f"file://{folder}", term))
+
+    return run
+
+
+async def offloaded(where: ClusterOptions, folder: str, term: int) -> str:
+    """Offloads a sealed term once an index snapshot covers it."""
+    from boki_spark.files import OpenFiles
+    from boki_spark.offload import Offloader
+
+    cluster = await Cluster.open(where)
+    try:
+        work = Offloader(cluster, OpenFiles(), folder, rng=boki.SystemRandom(), patience_s=10.0)
+        while not (made := await work.offload(term)).manifest:
+            assert made.why.startswith("no index snapshot"), made.why
+        return made.manifest
+    finally:
+        await cluster.close()
 
 
 _numbers = itertools.count(1)

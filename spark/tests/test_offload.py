@@ -16,7 +16,7 @@ from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
 from boki_metalog.entries.metalog_entry import Lost
 from boki_metalog.terms.term_record import COPIED, DELETED, IN_LEDGERS, encode_record, term_path
 from boki_spark.cluster import SNAPSHOT, Cluster
-from boki_spark.cold import choose_cold, cold_files, read_cold
+from boki_spark.cold_reads import choose_cold, cold_files, read_cold
 from boki_spark.faults import ColdDamaged, ColdMissing, OffloadRefused, PlanStale
 from boki_spark.files import MemoryFiles
 from boki_spark.manifest import decode_manifest

@@ -15,7 +15,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_spark import cluster as cluster_module
 from boki_spark import worker
 from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions
-from boki_spark.cold import ColdPartition
+from boki_spark.cold_reads import ColdPartition
 from boki_spark.faults import ColdMissing, PlanStale
 from boki_spark.offload_job import offload_term, offloadable, sweep
 from boki_spark.source import Source

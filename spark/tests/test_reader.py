@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +13,13 @@ import boki
 import boki_spark
 from boki_common.ids import seqnum as make_seqnum
 from boki_common.ids import term_of
-from boki_spark.cluster import Cluster, ClusterOptions
-from boki_spark.faults import Behind
-from boki_spark.files import OpenFiles
-from boki_spark.offload import Offloader
-from boki_spark.read_options import ReadOptions, batch_options
+from boki_spark.read_options import batch_options
+from boki_spark.reader import Planning, batch_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Offload = Callable[[int, Path], str]
 
 pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -143,39 +140,18 @@ def test_terms_and_what_was_ordered_are_frames_too(
 
 
 def test_a_term_that_was_offloaded_is_read_from_its_files(
-    spark: SparkSession, dev: str, dev_folder: Path, client: boki.sync.Client, name: str, tmp_path: Path
+    spark: SparkSession, dev: str, client: boki.sync.Client, name: str, offload: Offload, tmp_path: Path
 ) -> None:
-    from boki_spark.reader import cluster_options
-
     seqnums = fill(client, name, 100)
-    rolled = ["log", "roll", "0", "--metadata", f"sqlite://{dev_folder / 'data' / 'metadata.db'}"]
-    subprocess.run([sys.executable, "-m", "boki_cli.main", *rolled], check=True, capture_output=True)
+    offload(term_of(seqnums[0]), tmp_path / "cold")
     fill(client, name, 10, 100)
     client.book(name).trim(before=seqnums[4])
     options = batch_options({"url": dev, "book": name})
-    kinds = asyncio.run(_offload(options, cluster_options(options), str(tmp_path / "cold"), term_of(seqnums[0])))
-    assert kinds == ["ColdPartition", "Partition"]
+    with Planning(options) as planning:
+        partitions = planning.run(batch_partitions(planning.cluster, options))
+    assert [type(one).__name__ for one in partitions] == ["ColdPartition", "Partition"]
     assert data(frame(spark, dev, name)) == list(range(4, 110))
     assert data(frame(spark, dev, name, tags="even")) == list(range(4, 110, 2))
-
-
-async def _offload(options: ReadOptions, where: ClusterOptions, folder: str, term: int) -> list[str]:
-    """Offloads a term once a snapshot covers it; returns what is read then."""
-    from boki_spark.reader import batch_partitions
-
-    cluster = await Cluster.open(where)
-    try:
-        offloader = Offloader(cluster, OpenFiles(), folder, rng=boki.SystemRandom(), patience_s=10.0)
-        while True:
-            try:
-                if term in await offloader.offloadable():
-                    break
-            except Behind:
-                continue  # no snapshot yet
-        await offloader.offload(term)
-        return [type(one).__name__ for one in await batch_partitions(cluster, options)]
-    finally:
-        await cluster.close()
 
 
 # -- streams

@@ -13,6 +13,7 @@ What is shown are files ∩ plan: rows that died since are left out. Of streams,
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
 
 from boki_common import limits
 from boki_common.errors import NoNode
@@ -40,6 +42,8 @@ from boki_spark.slices import numbers_of
 
 SPAN_TEXT: Final = 192 * limits.KIB
 """A partition whose spans are told in more is cut in two: pickled it stays below 256 KiB."""
+TERMS_AT_ONCE: Final = 16
+"""Of which record and manifest are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +86,14 @@ class ColdChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColdFile:
-    """A file for who reads Parquet natively. `left_out`: spans of seqnums that the file has and the plan has not, (n, 2)."""
+    """A file for who reads Parquet natively. `left_out`: spans of seqnums that the file may have and the plan has not, (n, 2)."""
 
     path: str
     term: int
     rows: int
     bytes: int
     left_out: U64
+    slice: SliceFile
 
 
 async def choose_cold(cluster: Cluster, files: Files, plan: Plan) -> ColdChoice:
@@ -97,8 +102,7 @@ async def choose_cold(cluster: Cluster, files: Files, plan: Plan) -> ColdChoice:
         return ColdChoice([], plan)
     chosen: list[ColdPartition] = []
     rest: list[TermPlan] = []
-    for one in plan.terms:
-        found = await _usable(cluster, files, one)
+    for one, found in zip(plan.terms, await _all_usable(cluster, files, plan), strict=True):
         if found is None:
             rest.append(one)
         else:
@@ -110,8 +114,7 @@ async def cold_files(cluster: Cluster, files: Files, plan: Plan) -> tuple[list[C
     """The files that have rows of a plan, of all books and tags, and the plan of what no file has. Raises as `choose_cold`."""
     found: list[ColdFile] = []
     rest: list[TermPlan] = []
-    for one in plan.terms:
-        usable = await _usable(cluster, files, one)
+    for one, usable in zip(plan.terms, await _all_usable(cluster, files, plan), strict=True):
         if usable is None:
             rest.append(one)
             continue
@@ -126,9 +129,25 @@ async def cold_files(cluster: Cluster, files: Files, plan: Plan) -> tuple[list[C
                 hidden = clipped(without(0, manifest.end_pos, rows), part.first_pos, part.stop_pos)
                 hidden = _minus(hidden, not_there)
                 found.append(
-                    ColdFile(joined(folder, part.file), manifest.term, count_of(rows), part.bytes, hidden + base)
+                    ColdFile(joined(folder, part.file), manifest.term, count_of(rows), part.bytes, hidden + base, part)
                 )
     return found, dataclasses.replace(plan, terms=tuple(rest))
+
+
+async def check_file(files: Files, one: ColdFile) -> None:
+    """Compares the end of a file with its manifest, which says where everything else is. Raises ColdMissing, ColdDamaged, ClusterAway."""
+    part = one.slice
+    end = await files.read_part(one.path, part.bytes - part.footer_bytes, part.bytes + 1)
+    if len(end) != part.footer_bytes or xxh3_128_hexdigest(end) != part.footer_hash:
+        raise ColdDamaged(f"{one.path} does not end as it was written: offload the term again")
+
+
+async def _all_usable(cluster: Cluster, files: Files, plan: Plan) -> list[tuple[str, Manifest] | None]:
+    """`_usable` of each term, some at a time."""
+    found: list[tuple[str, Manifest] | None] = []
+    for at in range(0, len(plan.terms), TERMS_AT_ONCE):
+        found += await asyncio.gather(*(_usable(cluster, files, one) for one in plan.terms[at : at + TERMS_AT_ONCE]))
+    return found
 
 
 async def _usable(cluster: Cluster, files: Files, one: TermPlan) -> tuple[str, Manifest] | None:
